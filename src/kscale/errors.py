@@ -91,6 +91,7 @@ class ArgumentError(InputError, TypeError):
 
 
 def _restored_error(text: str, problems: tuple[Problem, ...]) -> ArgumentError:
+    """Build an ArgumentError when it is unpickled."""
     error = ArgumentError.__new__(ArgumentError, text)
     error.args = (text,)
     error.problems, error.total = problems, 0

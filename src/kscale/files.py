@@ -51,8 +51,8 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE) -> bytes:
     """Return the bytes of a file, a pipe or a device.
 
-    Raises OSError, with the path as its filename, if it cannot be read, is a device that may never end (``/dev/zero``),
-    or has more than ``limit`` bytes.
+    Raises OSError, with the path as its filename, if the file cannot be read, is a device that may never end
+    (``/dev/zero``), or has more than ``limit`` bytes.
     """
     with open_file(path) as file:
         if is_endless(os.fstat(file.fileno())) and not file.isatty():
@@ -64,7 +64,7 @@ def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE) -> bytes:
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, *, secret: bool = False) -> None:
-    """Write a file as :func:`replacing` does."""
+    """Write ``data`` as the new content of a file, as :func:`replacing` does."""
     with replacing(path, secret=secret) as file:
         file.write(data)
 
@@ -147,6 +147,10 @@ _temporary: set[str] = set()
 
 
 def _change_handlers(before: Any, after: Any) -> None:
+    """Set the handler ``after`` for those signals of termination that have the handler ``before``.
+
+    Does nothing outside the main thread.
+    """
     if threading.current_thread() is threading.main_thread():  # other threads must not set signal handlers
         for each in _TERMINATION:
             if signal.getsignal(each) == before:
@@ -154,6 +158,7 @@ def _change_handlers(before: Any, after: Any) -> None:
 
 
 def _remove_temporary(number: int, _: FrameType | None) -> None:
+    """Remove the temporary files, and end the process by the signal ``number``."""
     for each in _temporary:
         with suppress(OSError):
             os.unlink(each)
@@ -162,7 +167,7 @@ def _remove_temporary(number: int, _: FrameType | None) -> None:
 
 
 def _mode_of(mode: int | None) -> int:
-    """Return the permissions of the existing file, or those of a new one."""
+    """Return the permission bits of ``mode``, the existing file's; those of a new file if it is None."""
     if mode is not None:
         return stat.S_IMODE(mode)
     umask = os.umask(0)
@@ -172,7 +177,7 @@ def _mode_of(mode: int | None) -> int:
 
 @contextmanager
 def _errors_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the file name to errors of writes, which lack it."""
+    """Add the file name to errors of writes, which have none."""
     try:
         yield
     except OSError as error:
@@ -182,4 +187,5 @@ def _errors_named(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _named(error: OSError, path: str | os.PathLike[str]) -> OSError:
+    """Return the same error with the name of the file."""
     return OSError(error.errno, error.strerror, os.fspath(path))

@@ -47,9 +47,9 @@ def library(name: str, feature: str) -> Any:
 def import_aiohttp_without_authorities() -> None:
     """Import aiohttp, if it is installed, without the certificates of the system's authorities.
 
-    aiohttp reads them twice when it is imported, for default TLS contexts, which takes longer than the rest of its
-    import. kscale has TLS contexts of its own. Only for a process of kscale's own: aiohttp's default contexts trust
-    nobody afterwards.
+    aiohttp reads the certificates twice when it is imported, for default TLS contexts, which takes longer than the rest
+    of its import. kscale has TLS contexts of its own. Only for a process of kscale's own: aiohttp's default contexts
+    trust nobody afterwards.
     """
     variable = "SSL_CERT_FILE"  # names the file that OpenSSL reads instead of the system's
     value = os.environ.get(variable)

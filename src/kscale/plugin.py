@@ -74,6 +74,7 @@ def registered(name: str) -> PredicatePlugin | ScorePlugin:
 
 
 def _numba() -> Any:
+    """Import and return numba. Raises MissingExtraError if it is not installed."""
     return library("numba", "a compiled plug-in")
 
 

@@ -31,6 +31,7 @@ def worker_processes(count: int, *, ignore_interrupts: bool = False) -> ProcessP
 
 
 def _start_worker(ignore_interrupts: bool) -> None:
+    """Initialise a worker process: it ends when its parent ends."""
     if ignore_interrupts:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
@@ -39,5 +40,6 @@ def _start_worker(ignore_interrupts: bool) -> None:
 
 
 def _end_after(parent: Any) -> None:
+    """Wait for the parent process, and end this one at once."""
     parent.join()
     os._exit(1)

@@ -99,7 +99,7 @@ class Result:
             raise InputError(f"requested_schema is {show_value(requested_schema)}: {error}") from None
 
     def describe_inputs(self) -> str:
-        """Return from which cluster the result was computed, in a few words; empty if the result does not hold it."""
+        """Return from which cluster the result was computed, in a few words; empty if the result has no snapshot."""
         snapshot = getattr(self, "snapshot", None)
         if snapshot is None:
             return ""
@@ -205,6 +205,7 @@ def _columns_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tupl
 
 
 def _values_of(item: Any, columns: Mapping[str, type]) -> list[Any]:
+    """Return the values of an item in the columns; None where an object that contains a field is absent."""
     document = msgspec.to_builtins(item)
     values = []
     for name in columns:
@@ -216,6 +217,7 @@ def _values_of(item: Any, columns: Mapping[str, type]) -> list[Any]:
 
 
 def _cell(value: Any, kind: type) -> Any:
+    """Return a value as the type of its column; values that are not of a plain type become JSON text."""
     if value is None or isinstance(value, kind):
         return value
     if kind is float:

@@ -118,7 +118,7 @@ class ApiError(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def retry_after_seconds(self) -> int | None:
-        """Return ``retry_after`` in seconds, as in the ``Retry-After`` header, or None."""
+        """Return ``retry_after`` in whole seconds, as in the ``Retry-After`` header; None if it is not set."""
         return None if self.retry_after is None else self.retry_after // SECOND
 
 
@@ -447,7 +447,9 @@ class SamePods(Protocol):
     def count(self) -> int: ...
 
     @property
-    def data(self) -> dict[str, Any]: ...
+    def data(self) -> dict[str, Any]:
+        """Return the complete API data of ``pod``."""
+        ...
 
 
 class RankOption(msgspec.Struct, frozen=True, kw_only=True):
@@ -496,6 +498,7 @@ class Deferred(Sequence[_Item]):
         self._items: list[_Item] | None = None
 
     def _list(self) -> list[_Item]:
+        """Return the items, which are computed on the first call."""
         if self._items is None:
             self._items = list(self._make())
         return self._items

@@ -80,27 +80,31 @@ class OutcomeRule(NamedTuple):
 
 
 def _is_none(_action: object, value: object) -> bool:
+    """Return whether the value is None; the outcome of an action without a result."""
     return value is None
 
 
 @cache
 def _structs(api_version: str, kind: str) -> tuple[type[KubeObject], ...]:
-    """Return the structs of a kind, without ``api_version`` those of every group; KubeObject if there is none."""
+    """Return the structs of a kind; of every group if ``api_version`` is empty. KubeObject if there is none."""
     versions = [api_version] if api_version else [group for group, name in KINDS if name == kind]
     structs = [struct for version in versions if (struct := find_kind(version, kind)) is not None]
     return tuple(structs) or (KubeObject,)
 
 
 def _object(action: Get, value: object) -> bool:
+    """Return whether the value is an object of the requested kind."""
     return isinstance(value, _structs(action.api_version, action.kind))
 
 
 def _objects(action: List, value: object) -> bool:
+    """Return whether the value is a list of objects of the requested kind."""
     structs = _structs(action.read_as or action.api_version, action.kind)
     return isinstance(value, list | tuple) and all(isinstance(item, structs) for item in value)
 
 
 def _metric(action: GetMetric, value: object) -> bool:
+    """Return whether the value is a response of the requested metrics API."""
     if action.api == "resource":
         return isinstance(value, PodUsage if action.columns else PodMetricsList)
     if action.api == "external":
@@ -109,12 +113,14 @@ def _metric(action: GetMetric, value: object) -> bool:
 
 
 def _groups(_action: object, value: object) -> bool:
+    """Return whether the value is None or node groups."""
     if value is None or isinstance(value, Groups):
         return True
     return isinstance(value, list | tuple) and all(isinstance(item, NodeGroup) for item in value)
 
 
 def _machines(action: HasInstances, value: object) -> bool:
+    """Return whether the value maps some of the requested nodes to booleans."""
     return (
         isinstance(value, dict)
         and value.keys() <= set(action.nodes)
@@ -123,12 +129,14 @@ def _machines(action: HasInstances, value: object) -> bool:
 
 
 def _prices(action: GetPrices, value: object) -> bool:
+    """Return whether the value has a price or an error for each requested node and pod."""
     if not isinstance(value, Prices) or (len(value.nodes), len(value.pods)) != (len(action.nodes), len(action.pods)):
         return False
     return all(isinstance(price, float | int | ApiError) for price in (*value.nodes, *value.pods))
 
 
 def _values(action: Together, value: object) -> bool:
+    """Return whether the value is a list with a result of each machine."""
     return isinstance(value, list) and len(value) == len(action.machines)
 
 
@@ -185,7 +193,11 @@ with an error was cut short, because the process or its deadline ends."""
 
 
 def check_outcome(action: Action, outcome: Outcome) -> Outcome:
-    """Return the outcome if it is legal for the action. Raises :class:`IllegalOutcomeError` if not."""
+    """Return the outcome if it is legal for the action.
+
+    Raises :class:`IllegalOutcomeError` for an unknown action, and for an outcome that :data:`LEGAL_OUTCOMES` does not
+    allow.
+    """
     rule = LEGAL_OUTCOMES.get(type(action))
     if rule is None:
         raise IllegalOutcomeError(action, outcome, "no such action is known")

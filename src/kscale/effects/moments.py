@@ -95,4 +95,5 @@ def to_text(time: Moment, *, fraction: bool = False) -> str | None:
 
 @lru_cache(maxsize=1024)  # objects of one loop share a few times
 def _seconds_text(seconds: int) -> str:
+    """Format whole seconds since 1970 as ``YYYY-MM-DDTHH:MM:SS``, without a time zone."""
     return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:-6]  # without +00:00; strftime is ten times slower

@@ -59,7 +59,7 @@ class Progress:
     __slots__ = ("now",)
 
     def __init__(self, now: datetime | Moment) -> None:
-        """Start at ``now``. Raises InputError if it is not a time."""
+        """Start at ``now``. Raises InputError if ``now`` is not a time."""
         self.now: Moment = virtual_moment(now)
 
     def act(self, action: _A) -> StepsOf[_A, Outcome]:
@@ -208,7 +208,7 @@ def run_dry_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
                 observations.extend(action.observations)
             elif isinstance(action, Emit):
                 events.extend(action.events)
-            elif _is_more(action):
+            elif _reads_or_waits(action):
                 raise MissingResponseError(f"{type(action).__name__} is not done at once")
             else:
                 actions.append(action)
@@ -217,7 +217,8 @@ def run_dry_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
         return DryRun(stop.value, actions, events, observations)
 
 
-def _is_more(action: Action) -> bool:
+def _reads_or_waits(action: Action) -> bool:
+    """Return whether an action reads, waits or starts machines, so that :func:`run_dry_at_once` refuses it."""
     return isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads
 
 
@@ -255,4 +256,5 @@ def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: date
 
 
 def _foreseen(machine: Machine, note: Callable[[Action], None], now: Moment) -> Steps[Any]:
+    """Run a machine that another one starts, as :func:`dry_run_steps` does."""
     return dry_run_steps(machine(now), note, now=now)

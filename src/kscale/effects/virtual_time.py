@@ -61,17 +61,20 @@ class Running:
 
     @property
     def value(self) -> Any:
-        """Return what the machine returned. Raises RuntimeError while it is running."""
+        """Return what the machine returned. Raises RuntimeError while the machine is running."""
         if not self.ended:
             raise RuntimeError("the machine is under way")
         return self._value
 
     def end(self, value: Any) -> None:
-        """Set the value that the machine has returned."""
+        """Set the value that the machine has returned. From now on it has ``ended``."""
         self._value = value
 
     def cancel(self) -> None:
-        """Stop it: its scheduled events are dropped and its generator is closed. Machines that it started continue."""
+        """Stop the machine or call: its scheduled events are dropped, and its generator is closed.
+
+        Machines that it started continue.
+        """
         self.cancelled = True
         if self.steps is not None:
             self.steps.close()
@@ -165,7 +168,7 @@ class VirtualTime:
 
     @property
     def next_due(self) -> Moment | None:
-        """Return the time of the next event, or None if nothing is scheduled."""
+        """Return the time of the next event; None if nothing is scheduled."""
         while self._due and self._due[0][3].cancelled:
             heappop(self._due)
         return self._due[0][0] if self._due else None
@@ -204,6 +207,7 @@ class VirtualTime:
             self.now = max(self.now, last)
 
     def _push(self, time: Moment, running: Running, call: Callable[[], None]) -> None:
+        """Schedule ``call`` for a machine."""
         self._sequence += 1
         heappush(self._due, (time, running.rank, self._sequence, running, call))
 
@@ -240,16 +244,18 @@ class VirtualTime:
         return rule is not None and rule.refusable
 
     def _lateness(self, running: Running, action: Action) -> int:
-        """Return the nanoseconds until an action is performed."""
+        """Return the nanoseconds until an action is performed; 0 if it is performed at once."""
         if self._latency is None or type(action) in _OWN_TIME:
             return 0
         return 0 if running.deadline is not None and self._is_over(running, action) else self._latency(action)
 
     def _perform_late(self, running: Running, steps: Steps[Any], action: Action, done: _Done | None) -> None:
+        """Perform an action whose latency has passed, and schedule what follows for the time of its outcome."""
         outcome = self._check_outcome(running, action, (running.perform or self._perform)(action, self.now))
         self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
 
     def _outcome(self, running: Running, action: Action) -> Outcome:
+        """Perform an action now, and return its outcome; an error if the machine's deadline has passed."""
         if running.deadline is not None and self._is_over(running, action):
             return Outcome(at=self.now, error=DEADLINE_EXCEEDED)
         if isinstance(action, Wait):
@@ -260,9 +266,10 @@ class VirtualTime:
         return (running.perform or self._perform)(action, self.now)
 
     def _check_outcome(self, running: Running, action: Action, outcome: Outcome) -> Outcome:
-        """Check an outcome against the table of legal outcomes, the clock and the machine's deadline, and return it.
+        """Check an outcome against the legal outcomes, the clock and the machine's deadline, and return it.
 
-        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises IllegalOutcomeError.
+        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises IllegalOutcomeError if the
+        outcome is not legal or ends before the current time.
         """
         check_outcome(action, outcome)
         if outcome.at < self.now:
@@ -274,7 +281,7 @@ class VirtualTime:
         return outcome
 
     def _in_company(self, running: Running, steps: Steps[Any], action: Together | Within, done: _Done | None) -> None:
-        """Start the machines of an action; its outcome follows when they have ended."""
+        """Start the machines of an action. The outcome of the action follows when they have ended."""
 
         def resume(result: Outcome) -> None:
             outcome = self._check_outcome(running, action, result)
@@ -310,7 +317,7 @@ class _MachineGroup:
         self._left = len(machines)
 
     def begin(self, at_most: int | None) -> None:
-        """Start the first machines, or all."""
+        """Start the first machines, at most ``at_most`` (None: all). Raises ValueError if that is less than one."""
         if at_most is not None and at_most < 1:
             raise ValueError(f"{at_most} machines at a time never end")
         if not self._left:
@@ -319,6 +326,7 @@ class _MachineGroup:
             self._next()
 
     def _next(self) -> None:
+        """Start the next machine that waits."""
         index, machine = self._waiting.popleft()
         of = self._of
         self._time.start(
@@ -326,6 +334,7 @@ class _MachineGroup:
         )
 
     def _finish_machine(self, index: int, value: Any, at: Moment) -> None:
+        """Store what machine number ``index`` returned; start the next one, or resume after the last."""
         self._values[index] = value
         self._left -= 1
         if self._waiting:
@@ -353,4 +362,5 @@ def run_virtually(machine: Machine, perform: Perform, *, now: datetime | Moment)
 
 
 def _text(time: Moment) -> str:
+    """Format a time for messages, with nanoseconds."""
     return to_text(time, fraction=True) or "the zero time"

@@ -75,16 +75,17 @@ def document(title: str, data: Mapping[str, Any], origin_line: str = "") -> str:
 
 
 def listing(said: str, columns: Sequence[str], rows: Sequence[Sequence[object]], origin_line: str = "") -> str:
-    """Return the HTML of a sentence, the line of its origin, and one table."""
+    """Return the HTML of a sentence (``said``), the line of its origin, and one table."""
     return element("div", _sentence(said), origin_line, _table("", columns, rows))
 
 
 def _sentence(said: str) -> str:
+    """Return the HTML of a sentence in bold."""
     return element("p", element("strong", text(said)))
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return the first rows as a table; empty without rows."""
+    """Return the first rows as a table, with the number of further ones; empty without rows."""
     if not rows:
         return ""
     head = element("tr", *(element("th", text(column)) for column in columns))
@@ -99,7 +100,7 @@ def _is_list_of_objects(value: Any) -> bool:
 
 
 def _format_value(value: Any) -> str:
-    """Return the text of a value in a cell; for a nested value its size."""
+    """Return the text of a value in a cell; for a nested value its number of items."""
     match value:
         case None:
             return ""

@@ -74,7 +74,7 @@ def chart(block: Chart) -> str:
 
 
 def _find_value_step(highest: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, ... or 0.5, 0.2, 0.1, ... that needs few ticks up to ``highest``."""
+    """Return the smallest of ..., 0.1, 0.2, 0.5, 1, 2, 5, 10, ... that needs few ticks up to ``highest``."""
     scale = 1.0
     while highest / scale < 1:
         scale /= 10
@@ -86,7 +86,10 @@ def _find_value_step(highest: float) -> float:
 
 
 def _find_time_step(longest: float) -> tuple[float, str, int]:
-    """Return the seconds between two ticks that needs few ticks up to ``longest``, and the unit of their labels."""
+    """Return the seconds between two ticks so that few are needed, the unit of labels, and its seconds.
+
+    ``longest``: seconds that the axis covers.
+    """
     for name, length in _UNITS[:-1]:
         for step in _DAY_HOURS if name == "h" else _TIME_STEPS:
             if longest / (step * length) <= _MAX_TICKS:
@@ -102,6 +105,7 @@ def _find_time_step(longest: float) -> tuple[float, str, int]:
 
 
 def _draw_value_axis(ticks: Sequence[float], unit: str) -> Iterator[str]:
+    """Yield the SVG elements of the vertical axis: a line and a label for each tick, and the unit."""
     for tick in ticks:
         y = f"{_TOP + (1 - tick / ticks[-1]) * _PLOT_HEIGHT:.1f}"
         yield element("line", class_="grid", x1=_LEFT, x2=_LEFT + _PLOT_WIDTH, y1=y, y2=y)
@@ -112,6 +116,7 @@ def _draw_value_axis(ticks: Sequence[float], unit: str) -> Iterator[str]:
 
 
 def _draw_time_axis(longest: float) -> Iterator[str]:
+    """Yield the SVG elements of the horizontal axis, which covers ``longest`` seconds."""
     bottom = _TOP + _PLOT_HEIGHT
     step, name, length = _find_time_step(longest)
     for number in range(int(longest // step) + 1):
@@ -124,6 +129,10 @@ def _draw_time_axis(longest: float) -> Iterator[str]:
 
 
 def _path(x: Sequence[float], y: Sequence[float], *, steps: bool) -> str:
+    """Return the data of an SVG path. ``x``, ``y``: shares of width and height from 0 to 1.
+
+    ``steps``: a value holds until the next one.
+    """
     at, value = _thin_points(x, y)
     parts = []
     for i, (left, height) in enumerate(zip(at, value, strict=True)):
@@ -139,6 +148,7 @@ def _path(x: Sequence[float], y: Sequence[float], *, steps: bool) -> str:
 
 
 def _thin_points(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """Return at most ``_MOST`` points: of each run of points the first ``x`` and the highest ``y``."""
     size = -(-len(x) // _MOST)
     if size <= 1:
         return x, y
@@ -168,6 +178,7 @@ def bars(block: Bars) -> str:
 
 
 def _bar_of(name: str, amounts: Sequence[float], longest: float, block: Bars) -> str:
+    """Return one stacked bar with its name and total. ``longest``: the amount that fills the width."""
     pieces, start = [], 0.0
     for number, (part, amount) in enumerate(zip(block.parts, amounts, strict=True)):
         if amount > 0:
@@ -219,6 +230,10 @@ def packing(block: Packing) -> str:
 
 
 def _node(node: DrawnNode, kinds: Mapping[str, int]) -> str:
+    """Return the picture of equivalent nodes: a bar for each resource, and the list of their pods.
+
+    ``kinds``: colour of each kind of pods.
+    """
     count = len(node.names)
     name = node.names[0] if count == 1 else f"{count:,} × {node.names[0]}"
     heading = element("h3", text(name), " ", element("small", text(node.note)) if node.note else "")
@@ -236,6 +251,7 @@ def _node(node: DrawnNode, kinds: Mapping[str, int]) -> str:
 
 
 def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) -> str:
+    """Return the bar of one resource of a node. ``room``: its capacity."""
     used, pieces = 0.0, []
     for pod in node.pods:
         share = pod.amounts.get(resource, 0) / room
@@ -256,6 +272,7 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
 
 
 def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
+    """Return the part of a bar for one pod. ``start``, ``share``: shares of the bar's width."""
     left, right = min(start, 1.0) * _WIDTH, min(start + share, 1.0) * _WIDTH
     return element(
         "rect",
@@ -269,6 +286,7 @@ def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
 
 @cache
 def _asset(name: str) -> str:
+    """Return the text of a file of this package."""
     return files("kscale.html").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -338,6 +356,7 @@ def _embed_record(record: bytes) -> str:
 
 
 def _table(table: Table) -> str:
+    """Return the HTML of a table, with its title as a heading."""
     heads = [
         element("th", text(column.title), scope="col", class_="right" if column.align == "right" else None)
         for column in table.columns
@@ -368,6 +387,7 @@ def _cell(cell: Cell | str | float | None, column: Column) -> str:
 
 
 def _block(block: Block) -> str:
+    """Return the HTML of a block: a picture, a chart, bars or folded lines."""
     match block:
         case Packing():
             return packing(block)
@@ -380,6 +400,7 @@ def _block(block: Block) -> str:
 
 
 def _render_folded(block: Folded) -> str:
+    """Return the HTML of lines under summaries that open."""
     items = [
         element(
             "details", element("summary", text(summary)), element("ul", *(element("li", text(line)) for line in lines))

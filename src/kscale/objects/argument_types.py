@@ -63,8 +63,8 @@ class _Late:
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise ArgumentError for an argument whose type does not match its annotation.
 
-    Elements of lists and dicts are checked before the call, those of iterators when the function takes them. The
-    function itself checks arguments that are times, pods, snapshots or arrays, with errors that name them.
+    Elements of lists and dicts are checked before the call, those of iterators when the function takes them. Arguments
+    that are times, pods, snapshots or arrays are left to the function, whose own errors name them.
     """
     checks: dict[str, _Type] | None = None
     names: list[str] = []
@@ -102,6 +102,7 @@ def _check_lazily(name: str | None, value: Any, checks: Mapping[str, _Type]) -> 
 
 
 def _checked_elements(name: str | None, values: Iterator[Any], element: _Type) -> Iterator[Any]:
+    """Yield the values. Raises ArgumentError, with the position, at the first one that fails the check."""
     for number, value in enumerate(values):
         if (problem := _problem(f"{name}[{number}]", value, element)) is not None:
             path, wrong, expected = problem
@@ -167,7 +168,7 @@ def _raise_late(function: Callable[..., Any], args: Any, kwargs: Mapping[str, An
 
 
 def _unusable(value: Any, error: Exception) -> str | None:
-    """Return why a value of a right type cannot be used by anything, if it fits the error; else None."""
+    """Return why a value of the right type cannot be used at all, if that explains the error; otherwise None."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return next((reason for each in value if (reason := _unusable(each, error)) is not None), None)
     if isinstance(value, str):
@@ -193,7 +194,10 @@ def check_fields(item: msgspec.Struct) -> None:
 def _error(
     function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], problem: tuple[str, Any, str]
 ) -> Exception:
-    """Return the error for a wrong argument. Raises the error of an invalid time argument first."""
+    """Return the error for a wrong argument. ``problem``: (path, actual value, expected type).
+
+    Raises the error of an invalid time argument first.
+    """
     parameters = signature(function).parameters
     for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
         if value is not None and name in parameters and _MOMENT.search(str(parameters[name].annotation)):
@@ -235,7 +239,10 @@ def _as_list(value: Any) -> Any:
 
 
 def _checks_of(function: Callable[..., Any], *, own_errors: bool = False) -> dict[str, _Type]:
-    """Return the check of each parameter. ``own_errors``: also of those that the function checks itself."""
+    """Return the check of each parameter.
+
+    ``own_errors``: also of parameters that the function checks itself, such as times and pods.
+    """
     checks = {}
     for name, parameter in signature(function).parameters.items():
         if (
@@ -256,6 +263,7 @@ def _checks_of(function: Callable[..., Any], *, own_errors: bool = False) -> dic
 
 @lru_cache(maxsize=256)
 def _field_checks(type_: type[msgspec.Struct]) -> dict[str, _Type]:
+    """Return the check of each field of a struct, without fields that allow any value."""
     hints = typing.get_type_hints(type_)
     checks = {name: _type_of(hints[name]) for name in type_.__struct_fields__}
     return {name: check for name, check in checks.items() if check is not None}
@@ -269,6 +277,10 @@ class _Names(dict[str, Any]):
         self._known = known
 
     def __missing__(self, name: str) -> Any:
+        """Return a placeholder class for an unknown name.
+
+        Raises KeyError for names that ``eval`` finds elsewhere: those of the module and the built-in ones.
+        """
         if name in self._known or hasattr(builtins, name):
             raise KeyError(name)
         return type(name, (_Late,), {})
@@ -296,6 +308,7 @@ def _type_of(hint: Any) -> _Type | None:
 
 
 def _union(args: tuple[Any, ...]) -> _Type | None:
+    """Return the check for a union; None if it allows any value, or a time, which functions check themselves."""
     if datetime in args:
         return None  # a moment
     types = [_type_of(arg) for arg in args]
@@ -320,6 +333,7 @@ def _union(args: tuple[Any, ...]) -> _Type | None:
 
 
 def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
+    """Return the check for instances of a class. ``args``: type arguments of a generic class."""
     if kind.__name__ == "ndarray":
         return _Type("an array", lambda value: hasattr(value, "__array__") or isinstance(value, (list, tuple)))
     if issubclass(kind, _Late):
@@ -349,6 +363,7 @@ def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
 
 
 def _is_whole_number(value: Any) -> bool:
+    """Return whether a value is an integer, of any type with ``__index__``."""
     try:
         index(value)
     except TypeError:
@@ -357,6 +372,7 @@ def _is_whole_number(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether a value is a number, of any type that converts to float without a length."""
     if isinstance(value, (int, float)):
         return True
     kind = type(value)
@@ -408,6 +424,7 @@ def _check_elements(element: Any) -> _Type:
 
 
 def _values(one: _Type | None) -> _Within | None:
+    """Return a function that finds a dict's first wrong value, as (path step, value, check); None without check."""
     if one is None:
         return None
 
@@ -428,6 +445,7 @@ def _values(one: _Type | None) -> _Within | None:
 
 
 def _name(kind: type) -> str:
+    """Return the name of a class for messages, with an article unless the name is a plural."""
     name = kind.__name__
     if name.endswith(("Options", "Inputs", "Groups", "Metrics", "Scores")):
         return name
@@ -435,6 +453,7 @@ def _name(kind: type) -> str:
 
 
 def _plural(text: str) -> str:
+    """Return a type's text without an article, in the plural for the basic types."""
     return {"a string": "strings", "a whole number": "whole numbers", "a number": "numbers"}.get(
         text, text.removeprefix("a ").removeprefix("an ")
     )

@@ -15,7 +15,7 @@ __all__ = ["changed_at", "find", "is_true", "pod_ready", "resize_infeasible", "w
 
 
 def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
-    """Return the first condition of a type, or None."""
+    """Return the first condition of a type; None if there is none."""
     for condition in conditions:  # a generator takes three times as long
         if condition.type == type_:
             return condition
@@ -36,9 +36,9 @@ class _Status(Protocol):
 
 
 def changed_at(obj: _WithConditions, condition: Condition) -> int:
-    """Return the time of a condition's last transition in nanoseconds, or ``ZERO_TIME`` if it is absent.
+    """Return the time of a condition's last transition in nanoseconds since 1970; ``ZERO_TIME`` if absent.
 
-    Raises InputError with the object and the field if the time is malformed.
+    Raises InputError, which names the object and the field, if the time is malformed.
     """
     try:
         return moment_of(condition.last_transition_time)
@@ -49,7 +49,7 @@ def changed_at(obj: _WithConditions, condition: Condition) -> int:
 
 
 def is_true(conditions: Iterable[Condition], type_: str) -> bool:
-    """Whether the first condition of a type has status ``True``."""
+    """Return whether the first condition of a type has status ``True``; False if there is none."""
     condition = find(conditions, type_)
     return condition is not None and condition.status == "True"
 

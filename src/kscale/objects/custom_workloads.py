@@ -64,9 +64,9 @@ class CustomResource(msgspec.Struct, frozen=True):
 
 
 def custom_resources(definition: Mapping[str, Any]) -> list[CustomResource]:
-    """Return the versions of a CustomResourceDefinition (plain data) that have a scale, in its order.
+    """Return the versions of a CustomResourceDefinition (plain data) that have a scale, in the definition's order.
 
-    Raises ``InputError`` for odd shapes.
+    Raises InputError if the definition has another structure.
     """
     group, kind, plural, paths = definition_of(definition)
     return [
@@ -79,10 +79,10 @@ _SCALED_BY: Final = ("HorizontalPodAutoscaler", "VerticalPodAutoscaler", "Scaled
 
 
 def scaled_custom_kinds(item: KubeObject) -> list[tuple[str, str]]:
-    """Return the custom kinds, as (group, kind), that an object shows to have a scale.
+    """Return the custom kinds, as (group, kind), that have a scale according to an object.
 
-    A CustomResourceDefinition defines the scale. An autoscaler shows it by its target: only kinds with a scale can be
-    targets. A VPA that reports its target as not supported shows nothing.
+    A CustomResourceDefinition defines the scale. An autoscaler implies the scale of its target: only kinds with a scale
+    can be targets. A VPA that reports its target as not supported implies nothing.
     """
     if isinstance(item, CustomResourceDefinition):
         group, kind, _, paths = definition_parts(item)
@@ -191,18 +191,24 @@ class ScaledObject(KubeObject):
 
 
 def is_paused(annotations: Mapping[str, Any] | None) -> bool:
-    """Whether KEDA deletes the HPA of a ScaledObject with these annotations (``NeedToBePausedByAnnotation``)."""
+    """Return whether KEDA deletes the HPA of a ScaledObject with these annotations.
+
+    Upstream: ``NeedToBePausedByAnnotation``.
+    """
     return PAUSED_REPLICAS in (annotations or {}) or is_set(annotations, PAUSED)
 
 
 def is_set(annotations: Mapping[str, Any] | None, name: str) -> bool:
-    """Whether an annotation is set: KEDA takes all that is not false for true (``getBoolAnnotation``)."""
+    """Return whether an annotation is present with any value except a text for false (``getBoolAnnotation``)."""
     value = (annotations or {}).get(name)
     return value is not None and str(value) not in _FALSE
 
 
 def replica_errors(scaled: ScaledObject) -> list[str]:
-    """Return what KEDA's webhook refuses of the replicas of a ScaledObject (``CheckReplicaCountBoundsAreValid``)."""
+    """Return KEDA's errors about the replica counts of a ScaledObject, as its webhook words them; empty if valid.
+
+    Upstream: ``CheckReplicaCountBoundsAreValid``.
+    """
     spec = scaled.spec or ScaledObjectSpec()
     minimum = 0 if spec.min_replica_count is None else max(spec.min_replica_count, 1)
     maximum = 100 if spec.max_replica_count is None else spec.max_replica_count
@@ -219,7 +225,7 @@ def hpa_name(name: str, configured: str | None) -> str:
 
 
 def name_errors(scaled: ScaledObject) -> list[str]:
-    """Return what KEDA's webhook refuses of the names of a ScaledObject and of its HPA (``verifyName``)."""
+    """Return KEDA's errors about the names of a ScaledObject and of its HPA; empty if valid (``verifyName``)."""
     advanced = (scaled.spec or ScaledObjectSpec()).advanced
     config = advanced.horizontal_pod_autoscaler_config if advanced is not None else None
     name = scaled.name
@@ -234,7 +240,7 @@ def name_errors(scaled: ScaledObject) -> list[str]:
 
 
 def fallback_errors(scaled: ScaledObject) -> list[str]:
-    """Return what KEDA's webhook refuses of the fallback of a ScaledObject (``CheckFallbackValid``).
+    """Return KEDA's errors about the fallback of a ScaledObject; empty if valid (``CheckFallbackValid``).
 
     Which metric types a fallback may have depends on KEDA's version. Every version refuses a fallback that has only
     triggers of types cpu and memory.
@@ -254,7 +260,7 @@ def fallback_errors(scaled: ScaledObject) -> list[str]:
 
 
 def irrelevant_settings(scaled: ScaledObject) -> list[str]:
-    """Return what KEDA's webhook warns of: settings that change nothing (``verifyScaledObjects``)."""
+    """Return the warnings of KEDA's webhook about settings that change nothing (``verifyScaledObjects``)."""
     spec = scaled.spec or ScaledObjectSpec()
     if (spec.min_replica_count or 0) <= 0 or spec.idle_replica_count is not None:
         return []
@@ -273,6 +279,7 @@ def irrelevant_settings(scaled: ScaledObject) -> list[str]:
 
 
 def _only_resources(spec: ScaledObjectSpec) -> bool:
+    """Return whether all triggers are of types cpu and memory; True without triggers."""
     return all(trigger.type in _RESOURCES for trigger in spec.triggers or ())
 
 
@@ -288,7 +295,7 @@ def _cannot_reach_zero(spec: ScaledObjectSpec) -> bool:
 
 
 def trigger_errors(scaled: ScaledObject) -> list[str]:
-    """Return what KEDA's webhook refuses of the triggers of a ScaledObject.
+    """Return KEDA's errors about the triggers of a ScaledObject, as its webhook words them; empty if valid.
 
     Upstream: ``ValidateTriggers`` and ``verifyCPUMemoryScalers``.
     """

@@ -58,7 +58,7 @@ class ObjectHead(NamedTuple):
 
 
 def json_members(text: bytes | memoryview) -> dict[str, memoryview]:
-    """Return the members of a JSON object as texts; of a repeated key the last one. Empty if it is no object."""
+    """Return the members of a JSON object as texts, the last one of a repeated key. Empty if the text is no object."""
     view = memoryview(text)
     places = _projection.json_members(view)
     members: dict[str, memoryview] = {}
@@ -100,6 +100,7 @@ def object_head(text: bytes | memoryview) -> ObjectHead:
 
 
 def _head_by_parts(text: bytes | memoryview) -> ObjectHead:
+    """Return the head of a text that cannot be decoded as a whole; parts that cannot be read are empty."""
     members = json_members(text)
     metadata = json_members(members["metadata"]) if "metadata" in members else {}
     namespace, name, uid, version = (
@@ -111,6 +112,7 @@ def _head_by_parts(text: bytes | memoryview) -> ObjectHead:
 
 
 def _text(value: memoryview | None) -> str:
+    """Decode a JSON string; empty for None and for anything else."""
     try:
         return "" if value is None else _TEXT.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -118,7 +120,7 @@ def _text(value: memoryview | None) -> str:
 
 
 def deep_field(text: bytes | memoryview) -> str:
-    """Return the field path to the deepest part of a JSON text, at most a few steps of it: ``spec.a[0].b.c...``."""
+    """Return the path to the most deeply nested part of a JSON text, cut after a few steps: ``spec.a[0].b...``."""
     view = memoryview(text)
     path = ""
     for _ in range(_STEPS):
@@ -139,8 +141,9 @@ def refuse_depth(text: bytes | memoryview) -> None:
 
 
 def _deepest_step(view: memoryview) -> tuple[str, memoryview]:
-    """Return the path step to the most deeply nested child, and the child's text; an empty step if no child is
-    nested.
+    """Return the path step to the most deeply nested child, and the child's text.
+
+    The step is empty if no child is nested.
     """
     children = [
         (f"[{key}]" if "." in key or "/" in key else f".{key}", value) for key, value in json_members(view).items()
@@ -224,9 +227,9 @@ def from_json(
 
 
 def from_stored_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
-    """Decode a stored text of which so far only the fields for decisions were read.
+    """Decode a stored text from which only the fields for decisions have been read so far.
 
-    Raises UnreadableObjectError.
+    Raises UnreadableObjectError if the other fields cannot be read.
     """
     try:
         return from_json(raw, type_, object_path=object_path)
@@ -259,6 +262,7 @@ def from_dict(data: Any, type_: type[T], *, source: str = "", object_path: str =
 
 
 def _from_dict(data: Any, type_: type[T], source: str, object_path: str) -> T:
+    """Convert plain data; see :func:`from_dict`."""
     try:
         return msgspec.convert(data, type_, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
@@ -307,7 +311,7 @@ def escape(text: str) -> str:
 def syntax_problem(
     error: msgspec.DecodeError | UnicodeDecodeError, text: bytes, source: str, object_path: str = ""
 ) -> Problem:
-    """Return a JSON syntax error with line and column."""
+    """Return the problem for a JSON syntax error, with line and column, or for a text that is not UTF-8."""
     if (encoding := encoding_error(error, text)) is not None:
         return Problem(f"not UTF-8: {encoding}", source, object_path)
     message = str(error)
@@ -340,10 +344,15 @@ def encoding_error(error: Exception, text: bytes | memoryview | str) -> UnicodeD
 
 
 def _lower(message: str) -> str:
+    """Return a message with a small first letter, unless it begins with an abbreviation."""
     return message[:1].lower() + message[1:] if message[1:2].islower() else message
 
 
 def _without_nulls(value: Any, key: str) -> Any:
+    """Return plain data without members that are null. ``key``: the member that has the value.
+
+    In maps of texts null is an empty text. In maps of quantities null stays, which is read as zero.
+    """
     if isinstance(value, Mapping):
         if key in _TEXT_MAPS:
             return {name: "" if item is None else item for name, item in value.items()}
@@ -360,6 +369,7 @@ def _without_nulls(value: Any, key: str) -> Any:
 
 
 def _problem(error: msgspec.ValidationError, data: Any, type_: type, source: str, object_path: str) -> Problem:
+    """Return the problem that an error of msgspec describes, with the field's path in ``data``."""
     match = _PATH.match(str(error))
     message, path = (match["message"], match["path"]) if match else (str(error), "")
     if match and match["key"]:
@@ -386,7 +396,7 @@ def _field_path(message: str, path: str, data: Any, type_: type) -> str:
 
 
 def _guilty_key(message: str, steps: list[str | int], data: Any, type_: type) -> str:
-    """Find the key of the map at ``steps`` whose value alone gives the same message."""
+    """Return the key of the map at ``steps`` whose value alone gives the same message; ``...`` if none does."""
     node = data
     for step in steps:
         node = node[step]
@@ -400,6 +410,7 @@ def _guilty_key(message: str, steps: list[str | int], data: Any, type_: type) ->
 
 
 def _replace_at(data: Any, steps: list[str | int], value: Any) -> Any:
+    """Return a copy of ``data`` in which ``value`` is at ``steps``."""
     if not steps:
         return value
     copy = list(data) if isinstance(data, list) else dict(data)
@@ -438,6 +449,7 @@ def with_changes(data: Mapping[str, Any], before: Mapping[str, Any], after: Mapp
 
 
 def _merge_changes(data: Any, before: Any, after: Any) -> Any:
+    """Return a value of ``data`` after the change from ``before`` to ``after``; see :func:`with_changes`."""
     if before == after:
         return data
     if all(isinstance(each, Mapping) for each in (data, before, after)):

@@ -130,6 +130,7 @@ def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
 
 @cache
 def _names() -> dict[str, tuple[str, str]]:
+    """Return ``module:struct`` -> (API group, kind), the first of a struct with several."""
     return {target: key for key, target in reversed(KINDS.items())}
 
 
@@ -163,7 +164,7 @@ K = TypeVar("K", bound=KubeObject)
 
 
 def with_namespace(item: K, namespace: str = DEFAULT_NAMESPACE) -> K:
-    """Return the object with ``namespace`` set if its kind is namespaced and it has no namespace."""
+    """Return the object with ``namespace``, if its kind is namespaced and it has no namespace yet."""
     if item.metadata.namespace:
         return item
     kind = item.kind or (kind_of(type(item)) or ("", ""))[1]
@@ -221,6 +222,7 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
 
 
 def _key_of(metadata: Any) -> str:
+    """Return the key (``namespace/name``) in plain metadata; empty if they are no mapping."""
     if not isinstance(metadata, Mapping):
         return ""
     namespace, name = metadata.get("namespace"), metadata.get("name")
@@ -281,6 +283,7 @@ class ServedResource(msgspec.Struct, frozen=True):
 
 
 def _built_in(group: str, kind: str, name: str, *, scales: bool = False, namespaced: bool = True) -> ServedResource:
+    """Build the resource of a built-in kind in version v1. ``scales``: whether it has a scale (autoscaling/v1)."""
     return ServedResource(group, "v1", kind, name, namespaced, AUTOSCALING_V1 if scales else "")
 
 
@@ -301,7 +304,10 @@ BUILT_IN: Final[tuple[ServedResource, ...]] = (
 
 
 def parse_group_version(api_version: str) -> tuple[str, str]:
-    """Split an ``apiVersion`` into group and version. Raises :class:`RESTMappingError`."""
+    """Split an ``apiVersion`` into group and version.
+
+    Raises :class:`RESTMappingError` if it has more than one slash.
+    """
     if not api_version or api_version == "/":
         return "", ""
     parts = api_version.split("/")
@@ -317,9 +323,10 @@ def split_group_resource(group_resource: str) -> tuple[str, str]:
 
 
 class RESTMapper:
-    """The resources of each kind in any version, and the preferred version of each resource.
+    """Mapper of kinds to the resources that serve them, and of each resource to its preferred version.
 
-    The first given version of a resource is the preferred one. Kinds in lower case are known too, as in discovery.
+    The first version of a resource in ``resources`` is the preferred one. Kinds in lower case are accepted too, as in
+    discovery.
     """
 
     __slots__ = ("_by_kind", "_preferred")
@@ -337,14 +344,20 @@ class RESTMapper:
         self._by_kind = {**lower, **self._by_kind}
 
     def resources(self, group: str, kind: str) -> tuple[str, ...]:
-        """Return the group-resources (``deployments.apps``) of a kind. Raises :class:`RESTMappingError`."""
+        """Return the group-resources (``deployments.apps``) of a kind.
+
+        Raises :class:`RESTMappingError` if the group does not have the kind.
+        """
         try:
             return self._by_kind[group, kind]
         except KeyError:
             raise RESTMappingError(f'no matches for kind "{kind}" in group "{group}"') from None
 
     def find_preferred(self, group_resource: str) -> ServedResource:
-        """Return a group-resource in its preferred version. Raises :class:`RESTMappingError` if it is unknown."""
+        """Return a group-resource in its preferred version.
+
+        Raises :class:`RESTMappingError` if the group-resource is unknown.
+        """
         resource_found = self._preferred.get(group_resource)
         if resource_found is None:
             group, resource = split_group_resource(group_resource)
@@ -369,13 +382,13 @@ class RESTMapper:
 class AnyKindRESTMapper(RESTMapper):
     """A mapper that treats every kind as served, by default under its usual plural.
 
-    For inputs that do not say what a server serves, so that only the presence of an object counts.
+    Use it if the served kinds are not known. Then only the presence of an object counts.
     """
 
     __slots__ = ()
 
     def resources(self, group: str, kind: str) -> tuple[str, ...]:
-        """Return the group-resources of a kind."""
+        """Return the group-resources of a kind; an unknown kind has its usual plural."""
         try:
             return super().resources(group, kind)
         except RESTMappingError:
@@ -509,7 +522,8 @@ class _GroupDiscoveryList(ApiStruct):
 def discovered_at_once(documents: Iterable[Mapping[str, Any]]) -> list[ServedResource]:
     """Return the resources in aggregated discovery (APIGroupDiscoveryLists of ``/api`` and ``/apis``).
 
-    These list versions in the order of preference. Raises :class:`~kscale.errors.InputError` for wrong shapes.
+    The documents list versions in the order of preference. Raises :class:`~kscale.errors.InputError` if a document has
+    another structure.
     """
     resources: list[ServedResource] = []
     for document in documents:
@@ -521,6 +535,7 @@ def discovered_at_once(documents: Iterable[Mapping[str, Any]]) -> list[ServedRes
 
 
 def _build_served_resource(group: str, version: str, resource: _Resource) -> ServedResource:
+    """Build a resource from aggregated discovery. Its ``scale`` is empty without the subresource."""
     kind = resource.response_kind or _Kind()
     scale = next((each.response_kind for each in resource.subresources or () if each.subresource == "scale"), None)
     spoken = "" if scale is None else f"{scale.group}/{scale.version}" if scale.group else scale.version

@@ -172,6 +172,7 @@ def read_infrastructure(content: Mapping[str, Any]) -> Infrastructure:
 
 
 def _texts(value: object) -> dict[str, str]:
+    """Return a map of texts as a dict; empty for any other value."""
     if not isinstance(value, Mapping) or not all(isinstance(value, str) for value in value.values()):
         return {}
     return dict(value)
@@ -230,6 +231,10 @@ def machine_template(
 
 
 def _capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -> dict[str, Quantity]:
+    """Return the infrastructure's capacity with the amounts of annotations (``notes``) in its place.
+
+    Raises ValueError if an annotation is malformed.
+    """
     capacity = {} if infrastructure is None else dict(infrastructure.capacity)
     capacity["pods"] = Quantity(_MOST_PODS)
     resources = {**_AMOUNTS, "gpu-count": notes.get(f"{CAPACITY}gpu-type", "")}
@@ -241,8 +246,9 @@ def _capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -
 
 
 def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
-    """Return the amount of a capacity annotation; None if it is absent or zero. Raises ValueError if it is
-    malformed.
+    """Return the amount of a capacity annotation; None if it is absent or zero.
+
+    Raises ValueError if it is malformed or negative.
     """
     text = notes.get(CAPACITY + key)
     if not text:
@@ -261,7 +267,10 @@ def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
 def _labels(
     owner: MachineOwner, infrastructure: Infrastructure | None, uncounted: list[str], architecture: str
 ) -> dict[str, str]:
-    """Return the system labels, the owner's labels that Cluster API copies to nodes, then those of the annotation."""
+    """Return the system labels, the owner's labels that Cluster API copies to nodes, then those of the annotation.
+
+    ``uncounted``: gets messages about ignored parts of the annotation.
+    """
     labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": architecture}
     if infrastructure is not None:  # as upstream: empty labels if the infrastructure lacks its system
         labels["kubernetes.io/os"] = infrastructure.operating_system
@@ -284,7 +293,10 @@ def _is_managed(key: str) -> bool:
 
 
 def _taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
-    """Return the machines' taints. A taint of the annotation replaces the first one with its key and effect."""
+    """Return the machines' taints. A taint of the annotation replaces the first one with its key and effect.
+
+    ``uncounted``: gets messages about ignored parts of the annotation.
+    """
     taints = [
         Taint(key=each.key, value=each.value, effect=each.effect) for each in owner.spec.template.spec.taints or ()
     ]
@@ -300,7 +312,7 @@ def _taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
 
 
 def _taint(text: str) -> Taint | None:
-    """Parse a taint, ``key[=value]:effect`` or a key alone (``parseTaint``); None if it is malformed."""
+    """Parse a taint, ``key[=value]:effect`` or a key alone (``parseTaint``); None if the text is malformed."""
     pair, *effects = text.split(":")
     if len(effects) > 1:
         return None
@@ -334,12 +346,10 @@ class MachineSets:
                 self._of.setdefault((each.namespace, name), []).append(each)
 
     def rolling_out(self, owner: MachineOwner) -> bool:
-        """Return whether a MachineDeployment is in the middle of a rollout.
+        """Return whether a MachineDeployment is in the middle of a rollout; False for other owners.
 
-        It is if a set that is not of the newest revision has or wants machines. Sets without a revision are old. Other
-        owners never roll out.
-
-        Raises ValueError if a revision is not an int64.
+        A rollout is in progress if a set that is not of the newest revision has or wants machines. Sets without a
+        revision are old. Raises ValueError if a revision is not an int64.
         """
         if not isinstance(owner, MachineDeployment):
             return False
@@ -353,7 +363,7 @@ class MachineSets:
 
 
 def _number(each: MachineSet, revision: str | None) -> int:
-    """Return the set's revision, 0 for a negative or missing one. Raises ValueError if it is not an int64."""
+    """Return the set's revision; 0 for a negative or missing one. Raises ValueError for text that is no int64."""
     if revision is None:
         return 0
     number = parse_int64(revision)
@@ -475,7 +485,11 @@ def _group(
     architecture: str,
     warnings: list[str],
 ) -> NodeGroup | None:
-    """Return the owner's node group; None without size annotations or with a maximum of 0. Raises ValueError."""
+    """Return the owner's node group; None without size annotations or with a maximum of 0.
+
+    ``warnings``: gets messages about ignored annotations. Raises ValueError, with the reason, for an owner that is
+    paused or has malformed annotations.
+    """
     notes = each.metadata.annotations or {}
     sizes = {which: notes.get(f"{api_group}/{_SIZE.format(which)}") for which in ("min", "max")}
     if sizes["min"] is None and sizes["max"] is None:
@@ -507,7 +521,10 @@ def _group(
 
 
 def _size(which: str, text: str | None) -> int:
-    """Return the size in an annotation, 0 without one. Raises ValueError if it is malformed or negative."""
+    """Return the size in an annotation; 0 without the annotation.
+
+    ``which``: ``min`` or ``max``. Raises ValueError if the size is malformed or negative.
+    """
     size = 0 if text is None else parse_int64(text)
     if size is None or size < 0:
         raise ValueError(f"invalid {which} annotation")
@@ -515,6 +532,7 @@ def _size(which: str, text: str | None) -> int:
 
 
 def _with_rollout(group: NodeGroup, each: MachineOwner, sets: MachineSets, warnings: list[str]) -> NodeGroup:
+    """Return the group with its rollout state or, with a warning, the error why that state is unknown."""
     try:
         return replace(group, rolling_out=sets.rolling_out(each))
     except ValueError as error:
@@ -534,7 +552,10 @@ _OPTION_FIELDS: dict[str, tuple[str, _Read]] = {
 
 
 def _options(each: KubeObject, prefix: str, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
-    """Return the group's options; None without any. A malformed option is ignored with a warning."""
+    """Return the group's options; None without any.
+
+    A malformed option is ignored, with a message in ``warnings``. ``notes``: annotations; ``prefix``: of the names.
+    """
     values: dict[str, Any] = {}
     for key, (field, read) in _OPTION_FIELDS.items():
         text = notes.get(prefix + key)

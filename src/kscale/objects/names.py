@@ -99,31 +99,39 @@ _QUOTED: Final = {
 }  # fmt: skip
 
 
-def _size(text: str) -> int:
+def _utf8_length(text: str) -> int:
+    """Return the length in UTF-8 bytes, as Go's ``len``."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _too_long(limit: int, unit: str = "bytes") -> str:
-    """Return upstream's text. It counts bytes either way; for names of objects it calls them characters."""
+    """Return upstream's error for a text of more than ``limit`` bytes.
+
+    ``unit``: upstream's word for them in the message. For names of objects it is ``characters``.
+    """
     return f"must be no more than {limit} {unit}"
 
 
 def dns_label_errors(text: str) -> list[str]:
-    """Check a DNS label (``IsDNS1123Label``)."""
-    errors = [_too_long(63, "characters")] if _size(text) > 63 else []
+    """Return upstream's errors about a DNS label; empty if it is valid (``IsDNS1123Label``)."""
+    errors = [_too_long(63, "characters")] if _utf8_length(text) > 63 else []
     return errors if _DNS_LABEL.fullmatch(text) else [*errors, _DNS_LABEL_TEXT]
 
 
 def dns_subdomain_errors(text: str, unit: str = "characters") -> list[str]:
-    """Check a DNS subdomain (``IsDNS1123Subdomain``); ``unit`` is the unit of length in the message."""
+    """Return upstream's errors about a DNS subdomain; empty if it is valid (``IsDNS1123Subdomain``).
+
+    ``unit``: unit of length in the message.
+    """
     if len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text):  # which matches ASCII only
         return []
-    errors = [_too_long(253, unit)] if _size(text) > 253 else []
+    errors = [_too_long(253, unit)] if _utf8_length(text) > 253 else []
     return errors if _DNS_SUBDOMAIN.fullmatch(text) else [*errors, _DNS_SUBDOMAIN_TEXT]
 
 
 @lru_cache(maxsize=1 << 12)
 def _qualified_name_errors(text: str) -> tuple[str, ...]:
+    """Return upstream's errors about a qualified name; see :func:`qualified_name_errors`."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -135,7 +143,7 @@ def _qualified_name_errors(text: str) -> tuple[str, ...]:
         errors.extend(f"prefix part {error}" for error in dns_subdomain_errors(prefix, "bytes"))
     if not name:
         errors.append("name part must be non-empty")
-    elif _size(name) > 63:
+    elif _utf8_length(name) > 63:
         errors.append(f"name part {_too_long(63)}")
     if not _NAME.fullmatch(name):
         errors.append(f"name part {_NAME_TEXT}")
@@ -143,18 +151,19 @@ def _qualified_name_errors(text: str) -> tuple[str, ...]:
 
 
 def qualified_name_errors(text: str) -> list[str]:
-    """Check a qualified name, such as a label key or resource name (``IsQualifiedName``)."""
+    """Return upstream's errors about a label key or resource name; empty if valid (``IsQualifiedName``)."""
     return list(_qualified_name_errors(text))
 
 
 @lru_cache(maxsize=1 << 12)
 def _label_value_errors(text: str) -> tuple[str, ...]:
-    errors = [_too_long(63)] if _size(text) > 63 else []
+    """Return upstream's errors about a label value; see :func:`label_value_errors`."""
+    errors = [_too_long(63)] if _utf8_length(text) > 63 else []
     return tuple(errors if _VALUE.fullmatch(text) else [*errors, _VALUE_TEXT])
 
 
 def label_value_errors(text: str) -> list[str]:
-    """Check a label value (``IsValidLabelValue``)."""
+    """Return upstream's errors about a label value; empty if it is valid (``IsValidLabelValue``)."""
     return list(_label_value_errors(text))
 
 
@@ -202,6 +211,7 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 def _shown(value: str | int | float | Quantity) -> str:  # noqa: PYI041  (an int is shown as one)
+    """Format a value as upstream's field errors do: texts and quantities in quotes, numbers as they are."""
     if isinstance(value, float):
         return format_float(value)
     return str(value) if isinstance(value, int) else go_quote(str(value))
@@ -229,7 +239,7 @@ def not_supported(field: str, value: str, supported: Sequence[str]) -> FieldErro
 
 
 def too_many(field: str, actual: int, limit: int) -> FieldError:
-    """Return the error of a list that is too long."""
+    """Build the error of a field that lists ``actual`` items where at most ``limit`` are allowed."""
     items = "1 item" if limit == 1 else f"{limit} items"
     return FieldError("FieldValueTooMany", field, f"must have at most {items}", str(actual))
 
@@ -252,14 +262,15 @@ def created_pods_key(owner: KubeObject) -> str:
 
 
 def _start(kind: str, namespace: str, begins: str) -> str:
+    """Return the key under which names with the same generateName (``begins``) are counted."""
     return f"{kind}/{namespace}/{begins}"
 
 
 def with_name(obj: _Object, name_counts: Counter[str]) -> _Object:
-    """Return the object, or a copy with a name if it only has generateName.
+    """Return the object, or a copy with a name if the object has only a generateName.
 
-    Upstream adds five random characters. Here they follow from the number of earlier objects of the kind with the same
-    generateName, which ``name_counts`` counts.
+    Upstream adds five random characters. Here the characters follow from the number of earlier objects of the kind with
+    the same generateName. ``name_counts`` has these numbers, and is updated.
     """
     metadata = obj.metadata
     if metadata.name or not metadata.generate_name:
@@ -269,7 +280,10 @@ def with_name(obj: _Object, name_counts: Counter[str]) -> _Object:
 
 
 def next_name(kind: str, namespace: str, begins: str, name_counts: Counter[str]) -> str:
-    """Return the name of the next object with a generateName (``begins``), as :func:`with_name` does."""
+    """Return the name of the next object with a generateName (``begins``), and count the object.
+
+    See :func:`with_name`.
+    """
     start = _start(kind, namespace, begins)
     from hashlib import blake2b  # imported here because it loads OpenSSL
 

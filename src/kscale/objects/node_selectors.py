@@ -102,6 +102,7 @@ _Item = tuple[str, str, tuple[str, ...]]
 
 @lru_cache(maxsize=1 << 14)
 def _compile(expressions: tuple[_Item, ...], fields: tuple[_Item, ...]) -> CompiledTerm:
+    """Compile a term; one invalid condition makes the whole term match nothing (``error``)."""
     try:
         return CompiledTerm(
             tuple(_label_requirement(*item) for item in expressions),
@@ -112,12 +113,14 @@ def _compile(expressions: tuple[_Item, ...], fields: tuple[_Item, ...]) -> Compi
 
 
 def _label_requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
+    """Compile a condition on a label. Raises SelectorError if it is invalid."""
     if operator not in _OPERATORS:
         raise SelectorError(f'"{operator}" is not a valid node selector operator')
     return requirement(key, _OPERATORS[operator], values)
 
 
 def _field_requirement(key: str, operator: str, values: tuple[str, ...]) -> FieldRequirement:
+    """Compile a condition on a field of the node. Raises SelectorError if it is invalid."""
     if operator not in ("In", "NotIn"):
         raise SelectorError(f'"{operator}" is not a valid node field selector operator')
     if len(values) != 1:
@@ -126,6 +129,7 @@ def _field_requirement(key: str, operator: str, values: tuple[str, ...]) -> Fiel
 
 
 def _items(requirements: list[NodeSelectorRequirement]) -> tuple[_Item, ...]:
+    """Return the requirements as hashable (key, operator, values)."""
     return tuple((item.key, item.operator, tuple(item.values)) for item in requirements)
 
 
@@ -146,6 +150,7 @@ _FILTERING: Final = ("NoSchedule", "NoExecute")
 
 
 def _integer(text: str) -> int | None:
+    """Parse an int64 in canonical form; None for any other text."""
     if _CANONICAL.fullmatch(text) is None:
         return None
     number = int(text)
@@ -182,9 +187,9 @@ def tolerates(toleration: Toleration, taint: Taint, *, comparison_operators: boo
 
 
 class _Tolerations:
-    """Many tolerations, indexed by key and effect, so that looking up a taint does not depend on their number.
+    """Index of many tolerations by key and effect, so that looking up a taint does not depend on their number.
 
-    Answers as :func:`tolerates` asked for each of them.
+    Its results are those of :func:`tolerates` for each toleration.
     """
 
     __slots__ = ("_above", "_all", "_below", "_equal")

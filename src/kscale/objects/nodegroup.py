@@ -43,7 +43,10 @@ NOT_IMPLEMENTED = "Not implemented"
 
 
 def is_not_implemented(error: str | None) -> bool:
-    """Whether a provider's error text says that it does not implement the question."""
+    """Return whether a provider's error text says that the provider does not implement the request.
+
+    False for None.
+    """
     return error is not None and error.lower() == NOT_IMPLEMENTED.lower()
 
 
@@ -94,10 +97,10 @@ Seconds = Annotated[float, msgspec.Meta(extra={"time": "duration"})]
 
 
 class NodeGroupOptions(ApiStruct):
-    """What a group says for itself, as upstream's flags of the same names; of what it leaves out (None) the
-    autoscaler's own option holds. Durations (``max_node_startup_time``, ...) are seconds.
+    """Options for the nodes of one group: upstream's flags of the same names, which they replace for these nodes.
 
-    Upstream's providers leave nothing out: one that answers at all answers everything, and its zeros are zeros.
+    For an option that is None the autoscaler's flag applies. Durations (``max_node_startup_time``, ...) are seconds.
+    Upstream's providers set either no option or all options; a zero of theirs is a zero.
     """
 
     scale_down_utilization_threshold: float | None = None
@@ -132,9 +135,9 @@ class InstanceError(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
 
     class_: str = msgspec.field(name="class")
     code: str
-    """The cloud's own, as the backoff's texts have it."""
+    """The cloud's error code, which messages about a backoff contain."""
     message: str = ""
-    """The cloud's words."""
+    """The cloud's error text."""
 
 
 class InstanceStatus(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, rename="camel"):
@@ -142,37 +145,40 @@ class InstanceStatus(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
 
     state: str = "running"
     error: InstanceError | None = None
-    """Why one that is ``creating`` does not come."""
+    """Why an instance that is ``creating`` could not be created; None without an error."""
 
 
 class NodeGroup(ApiStruct):
-    """A group of like nodes that can grow and shrink. An ``..._error`` is what the cloud said instead of an answer
-    (``target_size_error``, ``instances_error``, ``template_error``, ``options_error``, ``rolling_out_error``).
+    """A group of nodes of one kind that can grow and shrink.
 
-    Its template is ``template``, else (named by ``from_node``) a copy of a node of the cluster, else the first good
-    node among ``nodes``; then ``labels``, ``taints``, ``capacity`` are put on top. ``nodes`` lists names; without it a
-    node belongs to the group if it carries all of ``node_selector``. With neither a template nor an error in its place
-    the cloud does not tell one. :meth:`~kscale.objects.nodegroup.Groups.of` works all that out.
+    The fields ``target_size_error``, ``instances_error``, ``template_error``, ``options_error`` and
+    ``rolling_out_error`` have the cloud's error text if the cloud could not provide the value.
+
+    The template of new nodes is ``template``, otherwise a copy of the node ``from_node``, otherwise the first good node
+    among ``nodes``. ``labels``, ``taints`` and ``capacity`` are added to it. Without a template and without
+    ``template_error`` the cloud does not implement templates. ``nodes`` are names. If it is empty, the nodes with all
+    labels of ``node_selector`` belong to the group. :meth:`~kscale.objects.nodegroup.Groups.of` resolves all of this.
     """
 
     id: str
-    """By which the cloud knows it."""
+    """The cloud's name of the group."""
     min_size: int = 0
-    """In nodes."""
+    """Minimum number of nodes."""
     max_size: int = 1000
-    """In nodes."""
+    """Maximum number of nodes."""
     target_size: int | None = None
-    """None = as many as there are nodes of the group."""
+    """None: as many as there are nodes of the group."""
     target_size_error: str | None = None
     nodes: list[str] = []
     node_selector: dict[str, str] | None = None
     instances: list[str] | None = None
-    """Ids of what the cloud runs for it (:func:`~kscale.objects.nodegroup.instance_id_of`); None = those of its nodes,
-    and ``unregistered_instances``."""
+    """Ids of the group's instances in the cloud (:func:`~kscale.objects.nodegroup.instance_id_of`). None: the ids of
+    its nodes, and ``unregistered_instances``."""
     instances_error: str | None = None
-    """``instances`` are what it told before: nothing that takes all of them goes by that."""
+    """If set, ``instances`` is an earlier list. Decisions that need the complete list do not use it."""
     gone_instances: list[str] = []
-    """Those of ``instances`` that are of no group any more: they count nowhere, and come back as old as they were."""
+    """Entries of ``instances`` that belong to no group any more. They do not count. If one of them belongs to a group
+    again, its age is measured from the time when it was first seen."""
     unregistered_instances: list[str] = []
     """Provider ids of instances that no node has registered for."""
     instance_status: dict[str, InstanceStatus] = {}
@@ -186,15 +192,15 @@ class NodeGroup(ApiStruct):
     price: float | None = None
     """Of one node for one hour, in any currency."""
     options: NodeGroupOptions | None = None
-    """None = the group says nothing for itself."""
+    """None: the autoscaler's flags apply."""
     options_error: str | None = None
     rolling_out: bool = False
-    """The cloud is replacing its machines by those of another kind: scale-down leaves them alone meanwhile."""
+    """Whether the cloud is replacing the machines by machines of another kind. Scale-down spares them meanwhile."""
     rolling_out_error: str | None = None
     exists: bool = True
     """False: a candidate of node auto-provisioning."""
     autoprovisioned: bool = False
-    """Node auto-provisioning made it, and may delete it."""
+    """Whether node auto-provisioning created the group, and may delete it."""
     upcoming: bool = False
     """The group is being created asynchronously."""
     upcoming_id: str = ""
@@ -205,26 +211,26 @@ class NodeGroup(ApiStruct):
 
     @property
     def size(self) -> int:
-        """Return the target size, or 0 if it is unknown."""
+        """Return the target size; 0 if it is unknown."""
         return self.target_size or 0
 
     @property
     def instance_ids(self) -> list[str]:
-        """Return ``instances``; empty if the group does not have them."""
+        """Return ``instances``; empty if the group does not list any."""
         return self.instances or []
 
     @property
     def node_template(self) -> NodeTemplate:
         """Return the template of a new node.
 
-        Raises :class:`ProviderError` if the cloud reported an error instead or does not implement templates.
+        Raises :class:`ProviderError` if the group has no template, or an error in place of it.
         """
         if self.template is None or self.template_error is not None:
             raise ProviderError(self.template_error if self.template_error is not None else NOT_IMPLEMENTED)
         return self.template
 
     def options_or(self, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
-        """Return the group's options, with ``defaults`` for what it leaves out.
+        """Return the group's options, with ``defaults`` for those that the group leaves out.
 
         ``defaults`` are returned if the cloud does not implement options. Raises :class:`ProviderError` for any other
         error of the cloud.
@@ -237,7 +243,10 @@ class NodeGroup(ApiStruct):
 
 
 def group_from_dict(data: Mapping[str, Any], where: str = "node group") -> NodeGroup:
-    """Decode a node group, whose ``template`` may be a bare node. Raises InputError, also for unknown fields."""
+    """Decode a node group, whose ``template`` may be a bare node.
+
+    Raises InputError, which names ``where``, if a field is invalid or unknown.
+    """
     fields = dict(data)
     problems = _unknown(fields, NodeGroup, where, "")
     if isinstance(fields.get("options"), Mapping):
@@ -253,7 +262,7 @@ def group_from_dict(data: Mapping[str, Any], where: str = "node group") -> NodeG
 def template_from_dict(data: Mapping[str, Any], where: str = "template") -> NodeTemplate:
     """Decode a template, which is a node with its pods and devices or a bare node.
 
-    Raises InputError, also for unknown fields.
+    Raises InputError, which names ``where``, if a field is invalid or unknown.
     """
     fields = _with_node(data)
     problems = _unknown(fields, NodeTemplate, where, "")
@@ -263,7 +272,10 @@ def template_from_dict(data: Mapping[str, Any], where: str = "template") -> Node
 
 
 def _with_node(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the template as plain data, with a bare node as its ``node``. Raises InputError for wrong kinds."""
+    """Return a copy of the template as plain data, with a bare node as its ``node``.
+
+    Raises InputError if an object in it is of another kind.
+    """
     fields = {"node": dict(data)} if "node" not in data and not data.keys().isdisjoint(_NODE) else dict(data)
     for member, type_ in (("node", Node), ("pods", Pod), ("csiNode", CSINode), ("resourceSlices", ResourceSlice)):
         value = fields.get(member)
@@ -277,7 +289,7 @@ _NODE = ("metadata", "spec", "status")
 
 
 def _unknown(data: Mapping[str, Any], type_: type[msgspec.Struct], where: str, prefix: str) -> list[Problem]:
-    """Return a problem for each member that the struct does not have."""
+    """Return a problem for each member that the struct does not have. ``prefix``: path of the data."""
     members = {field.encode_name for field in msgspec.structs.fields(type_)}
     return [
         Problem("there is no such member", object=where, field=f"{prefix}{name}")
@@ -342,7 +354,7 @@ class Groups:
         return self._by_id[group_id]
 
     def get(self, group_id: str) -> NodeGroup | None:
-        """Return the group with the id ``group_id``, or None."""
+        """Return the group with the id ``group_id``; None if there is none."""
         return self._by_id.get(group_id)
 
     def with_targets(self, sizes: Mapping[str, int]) -> Groups:
@@ -356,12 +368,15 @@ class Groups:
         return result
 
     def find_group_of_node(self, name: str) -> NodeGroup | None:
-        """Return the group of a node; None without one. Raises :class:`ProviderError` if the cloud cannot tell."""
+        """Return the group of a node; None without one.
+
+        Raises :class:`ProviderError` if the cloud cannot determine the group.
+        """
         group = self.id_of_node(name)
         return None if group is None else self._by_id[group]
 
     def ids_of_nodes(self, names: Sequence[str]) -> list[str | None]:
-        """Return the group id of each node; None without a group or if the cloud cannot tell it.
+        """Return the group id of each node; None without a group, or if the cloud cannot determine the group.
 
         Repeated calls with the same names return the same list. Do not modify it.
         """
@@ -391,7 +406,10 @@ class Groups:
         return by_group
 
     def id_of_node(self, name: str) -> str | None:
-        """Return the group id of a node; None without one. Raises :class:`ProviderError` if the cloud cannot tell."""
+        """Return the group id of a node; None without a group.
+
+        Raises :class:`ProviderError` if the cloud cannot determine the group.
+        """
         if self.node_errors and name in self.node_errors:
             raise ProviderError(self.node_errors[name])
         return self._id_of.get(name)
@@ -430,6 +448,7 @@ def have_equal_group_inputs(groups: Iterable[NodeGroup], before: Sequence[Node],
 
 
 def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:
+    """Return the groups with sizes, nodes, instances and templates. Raises InputError with all problems."""
     by_name = {node.metadata.name: node for node in nodes}
     labelled = _Labelled(nodes)
     assigned: set[str] = set()
@@ -474,6 +493,10 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
 
 
 def _decode_group(data: object, number: int) -> NodeGroup:
+    """Return a node group from a struct or mapping. Raises InputError for anything else.
+
+    ``number``: its position, for the error.
+    """
     if isinstance(data, NodeGroup):
         return data
     where = f"node group {number}"
@@ -508,6 +531,7 @@ class _Labelled:
 
 
 def _members(item: NodeGroup, nodes: _Labelled) -> list[str]:
+    """Return the names of the nodes that a group lists or, if it lists none, selects by labels."""
     if item.nodes:
         return item.nodes
     return nodes.with_labels(item.node_selector) if item.node_selector else []

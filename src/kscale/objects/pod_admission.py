@@ -56,7 +56,7 @@ def with_limit_range_defaults(spec: PodSpec, ranges: Iterable[LimitRange]) -> Po
 
 
 def refusal(spec: PodSpec, ranges: Iterable[LimitRange]) -> str:
-    """Return LimitRanger's message for the first range (by name) that the pod violates; empty if it is admitted.
+    """Return LimitRanger's message for the first range (by name) that the pod violates; empty without violation.
 
     ``spec`` must have the defaults of the ranges. Several errors of one range are joined in brackets, as in Go. Where
     upstream follows the random order of a map, they are ordered by kind of bound and resource name.
@@ -71,6 +71,7 @@ def refusal(spec: PodSpec, ranges: Iterable[LimitRange]) -> str:
 
 
 def _broken(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
+    """Yield the errors of a pod against one item of a limit range: of each container, or of the pod as a whole."""
     if item.type == "Container":
         for container in (*spec.containers, *spec.init_containers):
             yield from _errors(item, container.resources.requests or {}, container.resources.limits or {})
@@ -87,14 +88,23 @@ def _get_pod_resources(resources: ResourceList | None) -> ResourceList:
 
 
 def _errors(item: LimitRangeItem, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
-    for check, enforced in ((_minimum, item.min), (_maximum, item.max), (_ratio, item.max_limit_request_ratio)):
+    """Yield an error for each bound that requests and limits violate, by kind of bound and resource name."""
+    for check, enforced in (
+        (_check_minimum, item.min),
+        (_check_maximum, item.max),
+        (_check_ratio, item.max_limit_request_ratio),
+    ):
         for name, bound in sorted((enforced or {}).items()):
             error = check(f"{name} {{}} per {item.type} is {bound}", bound, requests.get(name), limits.get(name))
             if error:
                 yield error
 
 
-def _minimum(text: str, bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str:
+def _check_minimum(text: str, bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str:
+    """Return the error if the request is missing, or request or limit is below the bound; empty if allowed.
+
+    ``text``: beginning of the error, with ``{}`` in place of the kind of bound.
+    """
     text = f"minimum {text.format('usage')}"
     if request is None:
         return f"{text}.  No request is specified"
@@ -103,7 +113,11 @@ def _minimum(text: str, bound: Quantity, request: Quantity | None, limit: Quanti
     return f"{text}, but limit is {limit}" if limit is not None and limit < bound else ""
 
 
-def _maximum(text: str, bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str:
+def _check_maximum(text: str, bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str:
+    """Return the error if the limit is missing, or request or limit is above the bound; empty if allowed.
+
+    ``text``: beginning of the error, with ``{}`` in place of the kind of bound.
+    """
     text = f"maximum {text.format('usage')}"
     if limit is None:
         return f"{text}.  No limit is specified"
@@ -112,7 +126,11 @@ def _maximum(text: str, bound: Quantity, request: Quantity | None, limit: Quanti
     return f"{text}, but request is {request}" if request is not None and bound < request else ""
 
 
-def _ratio(text: str, bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str:
+def _check_ratio(text: str, bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str:
+    """Return the error if the limit is too many times the request, or one is missing or 0; empty if allowed.
+
+    ``text``: beginning of the error, with ``{}`` in place of the kind of bound.
+    """
     text = text.format("max limit to request ratio")
     if request is None or request.is_zero:
         return f"{text}, but no request is specified or request is 0"
@@ -134,6 +152,7 @@ def _defaults(each: LimitRange) -> tuple[ResourceList, ResourceList]:
 
 
 def _merge_resources(container: Container, requests: ResourceList, limits: ResourceList) -> Container:
+    """Return the container with default requests and limits where it has none of its own."""
     own = container.resources
     return replace(
         container,
@@ -179,8 +198,9 @@ class PodClasses(msgspec.Struct, frozen=True):
     def refusal(self, spec: PodSpec, namespace: str = "default") -> tuple[str, str]:
         """Return (admission plugin, message) if an API server would refuse a pod; ("", "") otherwise.
 
-        It refuses a class that does not exist, and violated limit ranges. ``spec`` is the pod as written, without
-        defaults. Classes are not checked if the input has none of the kind, as it is probably incomplete then.
+        A pod is refused for a class that does not exist, or for violated limit ranges. ``spec`` is the pod as written,
+        without defaults. Classes are not checked if the input has none of the kind, as the input is probably incomplete
+        then.
         """
         name = spec.priority_class_name
         if name and self.priorities and self.priority(name) is None:
@@ -193,7 +213,7 @@ class PodClasses(msgspec.Struct, frozen=True):
         return ("LimitRanger", message) if message else ("", "")
 
     def unknown(self, spec: PodSpec) -> list[str]:
-        """Describe the classes of a pod that cannot be checked, as the input has none of the kind."""
+        """Return texts about the classes of a pod that cannot be checked, as the input has none of the kind."""
         descriptions = []
         if spec.priority_class_name and not self.priorities and self.priority(spec.priority_class_name) is None:
             descriptions.append(f"PriorityClass {spec.priority_class_name} (not in the input)")
@@ -202,7 +222,7 @@ class PodClasses(msgspec.Struct, frozen=True):
         return descriptions
 
     def priority(self, name: str) -> PriorityClass | None:
-        """Return the priority class of a name, or None.
+        """Return the priority class of a name; None if there is none.
 
         Without a name, returns the lowest of the classes that are the global default.
         """
@@ -265,6 +285,7 @@ def with_defaults(
 
 
 def _set_priority(spec: PodSpec, priority_class: PriorityClass | None) -> None:
+    """Set priority, preemption policy and name of the class in ``spec`` where they are missing."""
     if priority_class is not None and not spec.priority_class_name:
         spec.priority_class_name = priority_class.name
     if spec.priority is None:
@@ -275,6 +296,7 @@ def _set_priority(spec: PodSpec, priority_class: PriorityClass | None) -> None:
 
 
 def _set_runtime(spec: PodSpec, runtime: RuntimeClass) -> None:
+    """Add a runtime class's overhead, node selector and tolerations to ``spec``."""
     if spec.overhead is None and runtime.overhead is not None:
         spec.overhead = runtime.overhead.pod_fixed
     if runtime.scheduling.node_selector:
@@ -294,11 +316,13 @@ def _container(container: Container, host_network: bool) -> Container:
 
 
 def _port(port: ContainerPort, host_network: bool) -> ContainerPort:
+    """Return the port with protocol TCP by default and, on the host network, the container's port as host port."""
     host_port = port.container_port if host_network and not port.host_port else port.host_port
     return _replace(port, protocol=port.protocol or "TCP", host_port=host_port)
 
 
 def _limits(container: Container) -> ResourceList | None:
+    """Return the limits of a container; None if absent."""
     return container.resources.limits
 
 
@@ -325,9 +349,9 @@ def _pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRe
 
 
 def _tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:
-    """Return the tolerations with those of the admission plugin DefaultTolerationSeconds.
+    """Return the tolerations with those that the admission plugin DefaultTolerationSeconds adds.
 
-    They last five minutes on a node that is not ready or unreachable.
+    The added ones last five minutes on a node that is not ready or unreachable.
     """
     added = [
         Toleration(key=key, operator="Exists", effect="NoExecute", toleration_seconds=_GRACE)
@@ -338,6 +362,7 @@ def _tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:
 
 
 def _affinity(affinity: Affinity | None, labels: Mapping[str, str]) -> Affinity | None:
+    """Return the affinity with label keys merged into the selectors of all terms about pods; see :func:`_term`."""
     if affinity is None:
         return None
     return _replace(
@@ -348,6 +373,7 @@ def _affinity(affinity: Affinity | None, labels: Mapping[str, str]) -> Affinity 
 
 
 def _pod_affinity(affinity: PodAffinity | None, labels: Mapping[str, str]) -> PodAffinity | None:
+    """Return the affinity with label keys merged into the selectors of all its terms; see :func:`_term`."""
     if affinity is None:
         return None
     preferred: list[WeightedPodAffinityTerm] = [

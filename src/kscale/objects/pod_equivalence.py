@@ -63,7 +63,10 @@ _MAX_MEMO: Final = 1 << 15
 
 
 def _quantity(value: Any) -> Any:
-    """Return the quantity in a form that is the same for all numbers and texts of one value."""
+    """Return a value of a quantity in canonical form, so that equal amounts are equal; other values as they are.
+
+    None becomes the text of zero.
+    """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return "0" if value is None else value
     try:
@@ -74,6 +77,7 @@ def _quantity(value: Any) -> Any:
 
 
 def _time(value: Any) -> Any:
+    """Return nanoseconds since 1970 for an RFC 3339 text, any other value as it is."""
     try:
         return nanoseconds(value) if isinstance(value, str) else value
     except ValueError:
@@ -81,7 +85,10 @@ def _time(value: Any) -> Any:
 
 
 def _entry(key: str, value: Any, owner: str, depth: int) -> Any:
-    """Return the canonical value of a field, or None if it equals an absent field."""
+    """Return the canonical value of a field, or None if the field equals an absent one.
+
+    ``owner``: the member that contains it; ``depth``: 0 for the fields of the spec itself.
+    """
     if isinstance(value, dict):
         if key in _QUANTITY_MAPS:
             return {name: _quantity(item) for name, item in value.items()} or None
@@ -105,12 +112,14 @@ def _entry(key: str, value: Any, owner: str, depth: int) -> Any:
 
 
 def _element(value: Any, key: str, depth: int) -> Any:
+    """Return the canonical form of a list's element. ``key``: the member that has the list."""
     if isinstance(value, dict):
         return _fields(value, key, depth + 1)
     return [_element(item, key, depth) for item in value] if isinstance(value, list) else value
 
 
 def _fields(data: Mapping[str, Any], owner: str, depth: int) -> dict[str, Any]:
+    """Return the canonical values of an object's fields, without those that equal an absent field."""
     result = {}
     for key, value in data.items():
         if value is not None:
@@ -121,6 +130,7 @@ def _fields(data: Mapping[str, Any], owner: str, depth: int) -> dict[str, Any]:
 
 
 def _sanitize(container: Any, projected: set[str]) -> Any:
+    """Return a container without ``env`` and without mounts of the volumes in ``projected``."""
     if not isinstance(container, Mapping):
         return container
     result = {key: value for key, value in container.items() if key != "env"}
@@ -131,6 +141,7 @@ def _sanitize(container: Any, projected: set[str]) -> Any:
 
 
 def _without_volatile(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec without hostname, environment variables, projected volumes and their mounts."""
     result = {key: value for key, value in spec.items() if key != "hostname"}
     volumes = result.get("volumes") or []
     projected = {volume.get("name") or "" for volume in volumes if volume.get("projected") is not None}
@@ -150,6 +161,7 @@ def canonical(labels: Mapping[str, str | None] | None, spec: Mapping[str, Any] |
 
 
 def _hash(text: bytes) -> bytes:
+    """Return a digest of 16 bytes."""
     from hashlib import blake2b  # imported here because it loads OpenSSL
 
     return blake2b(text, digest_size=16).digest()
@@ -182,7 +194,7 @@ class Digester:
     def digest(self, pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any] | Pod) -> bytes:
         """Return the digest (16 bytes) of a pod given as JSON text, plain data or struct.
 
-        Raises msgspec.DecodeError if the text is damaged.
+        Raises msgspec.DecodeError if the text cannot be decoded.
         """
         if isinstance(pod, Pod):
             labels, spec = _ENCODER.encode(pod.metadata.labels), _ENCODER.encode(pod.spec)

@@ -86,9 +86,9 @@ class NumberedTexts:
         return number
 
     def concatenate(self, parts: Sequence[tuple[NDArray[np.int32], Sequence[str]]]) -> NDArray[np.int32]:
-        """Concatenate columns of text numbers, renumbered to this object's texts.
+        """Concatenate dictionary-encoded columns, renumbered to this object's texts. New texts are added.
 
-        Each part is a column of numbers and the texts that it indexes. Returns int32.
+        Each part is (numbers, texts that the numbers index). Numbers must not be negative. Returns int32[n].
         """
         places = np.array([self.number(text) for _, texts in parts for text in texts], np.int32)
         numbers = np.concatenate([np.empty(0, np.int32), *(numbers for numbers, _ in parts)])
@@ -140,7 +140,7 @@ def seams_of(parts: Sequence[PodUsage]) -> Seams:
 
 
 def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[PodUsage], Seams] | None:
-    """Return fewer lists that have the same rows as ``parts``, and the boundaries of the parts.
+    """Return fewer lists that together have the same rows as ``parts``, and the boundaries of the parts.
 
     Slices of the earlier result ``before`` replace runs of parts that are identical to its own. Returns None if too few
     parts can be reused.
@@ -213,7 +213,7 @@ class WholeUnits:
         return WholeUnits, (self._odd,)
 
     def milli(self, resource: str, row: int, used: Quantity) -> int:
-        """Return the milli-units of an amount, and store its whole units if they do not follow from these."""
+        """Return the milli-units of an amount; store its whole units if these do not follow from the milli-units."""
         milli, value = used.milli_value(), used.value()
         if value != (milli // 1000 if milli < 0 else -(-milli // 1000)):
             self._odd.setdefault(resource, {})[row] = value
@@ -221,11 +221,11 @@ class WholeUnits:
 
     @property
     def none(self) -> bool:
-        """Return True if there are no such amounts."""
+        """Return True if no amounts are stored."""
         return not self._odd
 
     def append(self, other: WholeUnits, at: int) -> None:
-        """Add another object's rows, shifted by ``at``."""
+        """Add another object's rows, each shifted by ``at``."""
         for resource, rows in other._odd.items():
             self._odd.setdefault(resource, {}).update((at + row, value) for row, value in rows.items())
 
@@ -243,7 +243,7 @@ class WholeUnits:
         return result
 
     def column(self, resource: str, milli: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the whole units of a column of milli-units."""
+        """Return the whole units of a column of milli-units: int64[n]."""
         units = np.where(milli < 0, milli // 1000, -(-milli // 1000))
         for row, value in self._odd.get(resource, {}).items():
             units[row] = value
@@ -525,6 +525,7 @@ class PodUsage:
         return self._names
 
     def _build_keys(self) -> list[tuple[str, str, str]]:
+        """Return (namespace, pod, container) of each container."""
         counts = np.diff(self.ends, prepend=0).tolist()
         pods = [key.partition("/") for key, count in zip(self.keys, counts, strict=True) for _ in range(count)]
         return [
@@ -598,13 +599,19 @@ class PodUsage:
         return out
 
     def has_same_pods(self, other: PodUsage) -> bool:
-        """Check whether another list is known to have the same pods in the same rows, with the same labels."""
+        """Check whether another list is known to have the same pods and labels in the same rows.
+
+        False if that is not known without a comparison.
+        """
         return self is other or (
             self.keys is other.keys and self.labels is other.labels and self.label_sets is other.label_sets
         )
 
     def later(self, time: int, amount: Sequence[NDArray[np.int64]]) -> PodUsage:
-        """Return a copy with other amounts of the same containers, by resource, all measured at ``time``."""
+        """Return a copy with other amounts of the same containers, all measured at ``time`` (nanoseconds).
+
+        ``amount``: milli-units of each container, a column for each resource.
+        """
         out = PodUsage(
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, np.full_like(self.time, time),
             self.window, self.ends, self.container, self.containers, self.resources, list(amount), self._present,
@@ -650,6 +657,7 @@ class PodUsage:
 
 
 def _concatenate(columns: Sequence[NDArray[_Scalar]], of: type[_Scalar]) -> NDArray[_Scalar]:
+    """Concatenate columns; without any, return an empty array of the type ``of``."""
     return np.concatenate([np.empty(0, of), *columns])
 
 
@@ -662,12 +670,17 @@ def _get_amounts(usage: PodUsage, resource: str) -> tuple[NDArray[np.int64], NDA
 
 
 def _moment(text: str | None) -> int:
+    """Parse an RFC 3339 time into nanoseconds since 1970, limited to a range; its lowest value without a time.
+
+    Raises ValueError if the text is not a time.
+    """
     if not text:
         return _ZERO_TIME
     return max(_ZERO_TIME, min(nanoseconds(text), _LAST))
 
 
 def _text(time: int) -> str:
+    """Format nanoseconds since 1970 as RFC 3339, with nine decimals unless the seconds are whole."""
     total_seconds, rest = divmod(time, 10**9)
     text = str(np.datetime64(total_seconds, "s"))
     return f"{text}.{rest:09d}Z" if rest else f"{text}Z"

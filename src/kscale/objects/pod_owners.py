@@ -43,6 +43,7 @@ _declared: list[PodAnnotation] = []
 
 
 def _declare(name: str) -> PodAnnotation:
+    """Return the name of an annotation, after adding it to the names that decisions read."""
     declared = PodAnnotation(name)
     _declared.append(declared)
     return declared
@@ -68,13 +69,13 @@ READ_ANNOTATIONS: Final = tuple(_declared)
 
 
 def pod_annotation(pod: Pod, name: PodAnnotation) -> str | None:
-    """Return the value of a pod's annotation, None without it."""
+    """Return the value of a pod's annotation; None without it."""
     annotations = pod.metadata.annotations
     return None if annotations is None else annotations.get(name)
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """Return the first owner reference with ``controller: true``, or None."""
+    """Return the first owner reference with ``controller: true``; None if there is none."""
     for owner in metadata.owner_references:
         if owner.controller:
             return owner
@@ -82,7 +83,7 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
 
 
 def is_daemonset_pod(pod: Pod) -> bool:
-    """Return whether a DaemonSet controls the pod or the pod is annotated as such."""
+    """Return whether a DaemonSet controls the pod, or an annotation marks it as a pod of a DaemonSet."""
     controller = controller_of(pod.metadata)
     if controller is not None and controller.kind == "DaemonSet":
         return True

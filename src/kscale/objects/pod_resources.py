@@ -63,7 +63,7 @@ NON_ZERO: Final[Mapping[str, Quantity]] = {CPU: Quantity("100m"), MEMORY: Quanti
 
 @lru_cache(maxsize=1 << 12)
 def is_extended(name: str) -> bool:
-    """Return whether the resource is an extended one, such as ``example.com/gpu``."""
+    """Return whether the resource is an extended resource, such as ``example.com/gpu``."""
     if "/" not in name or _NATIVE_DOMAIN in name or name.startswith("requests."):
         return False
     return not qualified_name_errors(f"requests.{name}")
@@ -86,12 +86,12 @@ def is_attachable_volume(name: str) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def is_scalar(name: str) -> bool:
-    """Whether the scheduler counts the resource although it is not one of its own; others it does not see."""
+    """Return whether the scheduler counts the resource besides its own (CPU, memory, ephemeral storage, pods)."""
     return is_extended(name) or is_hugepages(name) or is_prefixed_native(name) or is_attachable_volume(name)
 
 
 def is_pod_level_resource(name: str) -> bool:
-    """Whether a request for the pod as a whole may name it."""
+    """Return whether the requests of a pod as a whole may name the resource."""
     return name in (CPU, MEMORY) or is_hugepages(name)
 
 
@@ -108,6 +108,7 @@ _ZERO: Final = Quantity("0")
 
 
 def _add(total: ResourceList, addend: Mapping[str, Quantity] | None) -> None:
+    """Add amounts to ``total`` in place."""
     if not total and addend:
         total.update(addend)
         return
@@ -117,13 +118,14 @@ def _add(total: ResourceList, addend: Mapping[str, Quantity] | None) -> None:
 
 
 def _raise_to_at_least(total: ResourceList, other: Mapping[str, Quantity] | None) -> None:
-    """Raise the totals to at least the other amounts."""
+    """Raise the totals to at least the other amounts, in place."""
     for name, quantity in (other or {}).items():
         have = total.get(name)
         total[name] = quantity if have is None else have.at_least(quantity)
 
 
 def _get_spec_requests(container: Container) -> ResourceList | None:
+    """Return the requests in the spec of a container; None if absent."""
     return container.resources.requests
 
 
@@ -156,10 +158,12 @@ def container_requests(spec: PodSpec, requests_of: _RequestsOf = _get_spec_reque
 
 
 def _pod_level(requests: ResourceList | None) -> ResourceList:
+    """Return the entries of ``requests`` that count for a pod as a whole."""
     return {name: quantity for name, quantity in (requests or {}).items() if is_pod_level_resource(name)}
 
 
 def _fill_missing(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> _RequestsOf:
+    """Return a function that adds default requests (``missing``) to what ``requests_of`` returns."""
     if not missing:
         return requests_of
     return lambda container: {**missing, **(requests_of(container) or {})}
@@ -250,8 +254,8 @@ def takes_what_it_asks(pod: Pod) -> bool:
 def non_zero_occupancy(pod: Pod) -> tuple[int, int]:
     """Return (CPU in milli-units, memory in bytes) that a scheduler assumes for a placed pod when it scores nodes.
 
-    Missing requests get default values. For a pod with pod-level requests, only resources that those do not set get
-    them (upstream: ``CalculateResource``).
+    Missing requests get default values. For a pod with pod-level requests, only resources that the pod-level requests
+    do not set get default values (upstream: ``CalculateResource``).
     """
     missing = NON_ZERO
     pod_level = pod.spec.resources.requests if pod.spec.resources is not None else None
@@ -263,6 +267,7 @@ def non_zero_occupancy(pod: Pod) -> tuple[int, int]:
 
 
 def _has_status_resources(pod: Pod) -> bool:
+    """Return whether the status of the pod or of a container reports resources, as after a resize."""
     status = pod.status
     if status.resources is not None or status.allocated_resources is not None:
         return True
@@ -283,6 +288,10 @@ def _infeasible_without_status(pod: Pod, missing: Mapping[str, Quantity]) -> Res
 
 
 def _effective_pod_level(pod: Pod, infeasible: bool) -> ResourceList:
+    """Return the pod-level requests in effect: the maximum of spec and status; if infeasible, of the status.
+
+    The requests of the spec if there are none, or if the status reports no resources.
+    """
     spec = _pod_level(pod.spec.resources.requests) if pod.spec.resources is not None else {}
     if not spec or pod.status.resources is None:
         return spec
@@ -311,7 +320,7 @@ def to_integers(resources: Mapping[str, Quantity], *, floor: bool = False) -> di
 
 
 def clamp_at_zero(values: dict[str, int]) -> dict[str, int]:
-    """Return the values with 0 in place of negative ones; the same dict if none is negative."""
+    """Return the values with 0 in place of negative ones; ``values`` itself if none is negative."""
     if not values or min(values.values()) >= 0:
         return values
     return {name: max(0, value) for name, value in values.items()}
@@ -375,6 +384,7 @@ def list_extended_requests(pod: Pod, totals: Mapping[str, Quantity]) -> tuple[Ex
 
 
 def _may_be_devices(resource: str) -> bool:
+    """Return whether a device class may provide the resource."""
     return is_extended(resource) or resource.startswith(DEVICE_CLASS_PREFIX)
 
 
@@ -412,4 +422,5 @@ def _get_count(container: Container, resource: str) -> int:
 
 
 def _get_request_name(number: int, container: Container, resource: str) -> str:
+    """Return upstream's name of the device request of container number ``number``."""
     return f"container-{number}-request-{sorted(container.resources.requests or {}).index(resource)}"

@@ -96,7 +96,10 @@ def strip_factor(number: int, factor: int) -> tuple[int, int]:
 
 
 def read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
-    """Return mantissa * 10^(exponent - scale) as upstream's small form reads it, and False if 64 bits overflowed."""
+    """Return mantissa * 10^(exponent - scale) as upstream's small form rounds it, and whether 64 bits sufficed.
+
+    If 64 bits do not suffice, the number is 0, or what upstream's wrapped multiplication gives.
+    """
     up = exponent - scale
     if mantissa == 0 or up == 0:
         return mantissa, True
@@ -175,7 +178,7 @@ class Scanned(NamedTuple):
 
 
 def _suffix(suffix: str) -> tuple[int, int, str]:
-    """Return (base, exponent, format) of a suffix."""
+    """Return (base, exponent, format) of a suffix. Raises QuantityError for an unknown one."""
     if suffix in DECIMAL_SUFFIX:
         return 10, DECIMAL_SUFFIX[suffix], DECIMAL_SI
     if suffix in BINARY_SUFFIX:
@@ -187,7 +190,7 @@ def _suffix(suffix: str) -> tuple[int, int, str]:
 
 
 def scan(text: str) -> Scanned:
-    """Parse a text into its parts. Raises QuantityError."""
+    """Parse a text into its parts. Raises QuantityError if the text is no quantity."""
     match = _TEXT.fullmatch(text)
     if len(text) > MAX_TEXT:
         raise QuantityError(_WRONG_NUMBER)
@@ -210,6 +213,10 @@ def scan(text: str) -> Scanned:
 
 
 def _scan_small(text: str, sign: str, digits: str, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
+    """Return the parts of a number in the small form.
+
+    ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
+    """
     number = int(digits)
     if base == 2:
         keep = number % 8 != 0
@@ -223,6 +230,10 @@ def _scan_small(text: str, sign: str, digits: str, places: int, base: int, expon
 
 
 def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
+    """Return the parts of a number in the big form, rounded up to nanos. Raises QuantityError if it is too large.
+
+    ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
+    """
     scale = (exponent if base == 10 else 0) - places
     number = digits << exponent if base == 2 else digits
     if number:
@@ -265,6 +276,7 @@ def _quote(char: str) -> str:
 
 
 def _invalid(char: str, context: str) -> GoJSONError:
+    """Build the error for a character that Go's decoder does not accept."""
     return GoJSONError(f"invalid character {_quote(char)} {context}")
 
 
@@ -272,7 +284,7 @@ def check(raw: bytes) -> str:
     """Return the one JSON value in ``raw`` without surrounding blanks, still as JSON text.
 
     Scalars are checked in Go's order and rejected with Go's messages. Objects and arrays are rejected when Go rejects
-    them, with other messages.
+    them, with other messages. Raises GoJSONError.
     """
     # Go's scanner reads bytes and shows a byte as the character of that code.
     text = raw.decode("latin-1").lstrip(_BLANK)
@@ -294,6 +306,7 @@ def check(raw: bytes) -> str:
 
 
 def _scalar_end(text: str) -> int:
+    """Return the position after the scalar with which a text begins. Raises GoJSONError."""
     first = text[0]
     if first == '"':
         return _string_end(text)
@@ -306,11 +319,12 @@ def _scalar_end(text: str) -> int:
 
 
 def _get_character(text: str, position: int) -> str:
-    """Return a character. Go's scanner takes a text to end with a blank."""
+    """Return a character; a blank after the end of the text, as for Go's scanner."""
     return text[position] if position < len(text) else " "
 
 
 def _literal_end(text: str, literal: str) -> int:
+    """Return the position after the ``literal`` with which a text begins. Raises GoJSONError."""
     for position in range(1, len(literal)):
         if text[position : position + 1] != literal[position]:
             raise _invalid(
@@ -320,6 +334,7 @@ def _literal_end(text: str, literal: str) -> int:
 
 
 def _number_end(text: str) -> int:
+    """Return the position after the number with which a text begins. Raises GoJSONError."""
     match = _NUMBER.match(text)
     end = match.end() if match else 1
     # What the pattern left over may be the start of a fraction or an exponent that then breaks off.
@@ -335,6 +350,7 @@ def _number_end(text: str) -> int:
 
 
 def _string_end(text: str) -> int:
+    """Return the position after the string with which a text begins. Raises GoJSONError."""
     position = 1
     while position < len(text):
         char = text[position]
@@ -350,7 +366,7 @@ def _string_end(text: str) -> int:
 
 
 def _escape_end(text: str, position: int) -> int:
-    """Return the position after the escape whose letter is at ``position``."""
+    """Return the position after the escape whose letter is at ``position``. Raises GoJSONError."""
     letter = _get_character(text, position)
     if letter in _ESCAPES:
         return position + 1
@@ -477,7 +493,7 @@ class Quantity:
 
     @typed_late
     def is_whole(self, scale: int = 0) -> bool:
-        """Whether the quantity is a whole number of units of 10^``scale``."""
+        """Return whether the quantity is a whole number of units of 10^``scale``."""
         down = scale - self._exponent
         return down <= 0 or self._mantissa == 0 or (down <= MAX_ALIGNMENT and self._mantissa % 10**down == 0)
 
@@ -501,6 +517,7 @@ class Quantity:
         return self._approximate  # type: ignore[return-value]  # set just above
 
     def _rounded_float(self) -> float:
+        """Compute what :meth:`approximate_float` returns."""
         try:
             base = float(self._mantissa)
         except OverflowError:
@@ -508,7 +525,7 @@ class Quantity:
         return base if self._exponent == 0 else base * go_pow10(self._exponent)
 
     def as_fraction(self) -> Fraction:
-        """Return the exact value. Raises QuantityError if it is too large or too small to be written out."""
+        """Return the exact value. Raises QuantityError if it has too many digits to be written out."""
         if abs(self._exponent) > MAX_ALIGNMENT:
             raise QuantityError(f"{self} is too large or too small to be written out")
         from fractions import Fraction
@@ -535,7 +552,7 @@ class Quantity:
 
     @property
     def is_zero(self) -> bool:
-        """Whether the value is zero."""
+        """Return whether the value is zero."""
         return self._mantissa == 0
 
     # -- arithmetic --------------------------------------------------------------------------------------------
@@ -570,6 +587,7 @@ class Quantity:
         return self._plus_big(mantissa, exponent, format)
 
     def _plus_big(self, mantissa: int, exponent: int, format: str) -> Quantity:  # noqa: A002
+        """Add a number; the sum has the big form. Raises QuantityError if the exponents are too far apart."""
         scale = min(self._exponent, exponent)
         if max(self._exponent, exponent) - scale > MAX_ALIGNMENT:
             raise QuantityError(f"{self} and a number with exponent {exponent} are too far apart to be added")
@@ -592,8 +610,8 @@ class Quantity:
             return 1 if self.sign > other.sign else -1
         left, right = self._mantissa, other._mantissa
         if self._exponent != other._exponent and left:
-            lowest, highest = self._size()
-            other_lowest, other_highest = other._size()
+            lowest, highest = self._exponent_bounds()
+            other_lowest, other_highest = other._exponent_bounds()
             if lowest > other_highest:  # the leading digit decides, without writing out the zeros
                 return self.sign
             if highest < other_lowest:
@@ -605,9 +623,9 @@ class Quantity:
 
     @typed_late
     def at_least(self, other: Quantity) -> Quantity:
-        """Return ``other`` if it is greater, or this quantity.
+        """Return the maximum of this quantity and ``other``.
 
-        Upstream's ``maxResourceList`` compares a small form with a big one by making it big, and keeps it so.
+        Upstream's ``maxResourceList`` compares a small form with a big one by making it big; the result stays big.
         """
         if self.cmp(other) >= 0:
             return self
@@ -615,7 +633,7 @@ class Quantity:
             return _create(other._mantissa, other._exponent, True, other.format, other._text)
         return other
 
-    def _size(self) -> tuple[int, int]:
+    def _exponent_bounds(self) -> tuple[int, int]:
         """Return bounds of the leading digit's exponent, derived cheaply from the number of bits."""
         bits = self._mantissa.bit_length()
         return bits // 4 + self._exponent, bits // 3 + 1 + self._exponent
@@ -636,6 +654,7 @@ class Quantity:
         return self._hash  # type: ignore[return-value]  # set just above
 
     def _hash_of_value(self) -> int:
+        """Return a hash that is equal for equal values in any form."""
         if self._mantissa == 0:
             return 0
         digits, zeros = strip_factor(self._mantissa, 10)
@@ -652,6 +671,7 @@ class Quantity:
         return f"Quantity({str(self)!r})"
 
     def _canonical(self) -> str:
+        """Return the canonical text, as Go's ``String``."""
         if self._mantissa == 0:
             return "0"
         if self.format == BINARY_SI:
@@ -678,6 +698,7 @@ class Quantity:
 
 
 def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = "") -> Quantity:  # noqa: A002
+    """Build a quantity from its parts. ``text``: the canonical text, or empty to format it on request."""
     quantity = object.__new__(Quantity)
     store = object.__setattr__
     store(quantity, "_mantissa", mantissa)
@@ -697,7 +718,7 @@ _TENS: Final[tuple[int, ...]] = tuple(10**exponent for exponent in range(10))
 
 @lru_cache(maxsize=1 << 12)
 def parse(text: str) -> Quantity:
-    """Parse a quantity. Raises QuantityError."""
+    """Parse a quantity. Raises QuantityError if the text is none."""
     return _create(*scan(text))
 
 

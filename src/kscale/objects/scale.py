@@ -108,7 +108,7 @@ class CustomResourceDefinition(KubeObject):
 def definition_of(definition: Mapping[str, Any]) -> tuple[str, str, str, dict[str, ScalePaths]]:
     """Return (group, kind, plural, :func:`scale_paths`) of a CustomResourceDefinition.
 
-    Raises ``InputError`` for wrong shapes.
+    Raises InputError if the definition has another structure.
     """
     return definition_parts(from_dict(definition, CustomResourceDefinition))
 
@@ -121,15 +121,15 @@ def definition_parts(definition: CustomResourceDefinition) -> tuple[str, str, st
 
 
 def scale_paths(definition: Mapping[str, Any]) -> dict[str, ScalePaths]:
-    """Return the scale's paths by version, for the versions of a CustomResourceDefinition (plain data) that have a
-    scale.
+    """Return the paths of the scale by version, for the versions that have a scale.
 
-    Raises ``InputError`` for wrong shapes.
+    ``definition``: a CustomResourceDefinition as plain data. Raises InputError if it has another structure.
     """
     return definition_of(definition)[3]
 
 
 def _paths(spec: _DefinitionSpec) -> dict[str, ScalePaths]:
+    """Return the paths of the scale by version, for the versions that have a scale."""
     out = {}
     for version in spec.versions or ():
         scale = None if version.subresources is None else version.subresources.scale
@@ -140,10 +140,10 @@ def _paths(spec: _DefinitionSpec) -> dict[str, ScalePaths]:
 
 
 def scale_path_problems(definition: Mapping[str, Any]) -> list[Problem]:
-    """Return what the API server refuses of the paths of a CustomResourceDefinition's scales, with their fields.
+    """Check the paths of a CustomResourceDefinition's scales as the API server does; return the problems.
 
-    A path is not checked against the schema: one that leads nowhere is accepted. Upstream:
-    ``ValidateCustomResourceDefinitionSubresources``. Raises ``InputError`` for odd shapes.
+    Each problem names its field. Whether the schema has the path is not checked, as upstream
+    (``ValidateCustomResourceDefinitionSubresources``). Raises InputError if the definition has another structure.
     """
     problems = []
     for i, version in enumerate(
@@ -164,6 +164,7 @@ def scale_path_problems(definition: Mapping[str, Any]) -> list[Problem]:
 
 
 def _path_problem(path: str, roots: tuple[str, ...], *, required: bool) -> str:
+    """Return the API server's error for a path that is not below one of ``roots``; empty if the path is valid."""
     if not path:
         return "Required value" if required else ""
     if not path.startswith("."):
@@ -175,7 +176,10 @@ def _path_problem(path: str, roots: tuple[str, ...], *, required: bool) -> str:
 
 
 def has_built_in_scale(group: str, kind: str) -> bool:
-    """Whether an API server has the scale of a kind without a CustomResourceDefinition: Kubernetes or OpenShift."""
+    """Return whether an API server has the scale of a kind without a CustomResourceDefinition.
+
+    These are kinds of Kubernetes and OpenShift.
+    """
     if kind == "ReplicationController":
         return not group
     return (group in ("apps", "extensions") and kind in _WORKLOADS) or (group, kind) == _DEPLOYMENT_CONFIG
@@ -265,6 +269,7 @@ def with_replicas(
 
 
 def _workload(data: Mapping[str, Any]) -> Scale:
+    """Return the scale of a built-in workload. Raises ScaleError if a field is malformed."""
     spec = data.get("spec") or {}
     raw = spec.get("selector")
     try:
@@ -283,7 +288,10 @@ def _label_map(data: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _deployment_config(data: Mapping[str, Any]) -> Scale:
-    """Return the scale of an OpenShift DeploymentConfig, which also selects its own name (``scaleFromConfig``)."""
+    """Return the scale of an OpenShift DeploymentConfig, which also selects its own name (``scaleFromConfig``).
+
+    Raises ScaleError if a field is malformed.
+    """
     name = (data.get("metadata") or {}).get("name", "")
     replicas = (data.get("spec") or {}).get("replicas") or 0
     ready = (data.get("status") or {}).get("replicas") or 0
@@ -291,11 +299,13 @@ def _deployment_config(data: Mapping[str, Any]) -> Scale:
 
 
 def _counts(data: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the desired replicas (1 if absent) and those of the status (0 if absent), unchecked."""
     replicas = (data.get("spec") or {}).get("replicas")
     return 1 if replicas is None else replicas, (data.get("status") or {}).get("replicas") or 0
 
 
 def _get_path(data: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a JSON path (``.spec.replicas``); None if there is none."""
     node: Any = data
     for part in path.strip(".").split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
@@ -303,6 +313,10 @@ def _get_path(data: Mapping[str, Any], path: str) -> Any:
 
 
 def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) -> Scale:
+    """Build a scale with the identity of an object. ``ready``: replicas of the status.
+
+    Raises ScaleError if a value has a wrong type or does not fit 32 bits.
+    """
     for value in (replicas, ready):
         if not isinstance(value, int) or isinstance(value, bool):
             raise ScaleError(f"replicas must be a whole number, not {value!r}")
@@ -353,7 +367,7 @@ class _OldScale(ApiStruct):
 def read_scale(data: Mapping[str, Any]) -> Scale:
     """Return the response of a ``/scale`` endpoint (plain data) as autoscaling/v1.
 
-    Raises :class:`~kscale.objects.scale.ScaleError` with upstream's text if it is not a Scale.
+    Raises :class:`~kscale.objects.scale.ScaleError` with upstream's text if the response is not a Scale.
     """
     version, kind = str(data.get("apiVersion", "")), str(data.get("kind", ""))
     if kind != "Scale" or version not in SCALE_VERSIONS:
@@ -378,6 +392,7 @@ def read_scale(data: Mapping[str, Any]) -> Scale:
 
 
 def _selector(status: _OldStatus) -> str:
+    """Return the selector of an old kind of Scale as text. Raises SelectorError if it is malformed."""
     if status.target_selector:
         try:
             return str(compile_selector(_label_selector(parse_selector(status.target_selector))))

@@ -69,7 +69,7 @@ def parse_int64(text: str) -> int | None:
 
 
 def _parse_long_int64(text: str) -> int | None:
-    """Parse a number with any number of leading zeros; None if it is malformed or out of range."""
+    """Parse an int64 with any number of leading zeros; None if the text is malformed or out of range."""
     if _INT64.fullmatch(text) is None:
         return None
     sign = "-" if text[0] == "-" else ""
@@ -151,12 +151,13 @@ NOTHING: Final = Selector(nothing=True)
 
 
 def _aggregate(errors: list[str]) -> SelectorError:
+    """Build one error of several texts, each once, in brackets if there are several."""
     unique = list(dict.fromkeys(errors))
     return SelectorError(unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]")
 
 
 def _go_json(values: Sequence[str]) -> str:
-    """Format a text as Go's encoding/json does."""
+    """Format a list of texts as Go's encoding/json does: ``null`` if it is empty."""
     import json
 
     if not values:
@@ -165,6 +166,7 @@ def _go_json(values: Sequence[str]) -> str:
 
 
 def _value_errors(operator: str, values: Sequence[str]) -> list[str]:
+    """Return upstream's errors about the values of an operator; empty if they are valid."""
     if operator in (IN, NOT_IN):
         wrong = "" if values else "for 'in', 'notin' operators, values set can't be empty"
     elif operator in _EXACT:
@@ -206,6 +208,7 @@ _Key = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, tuple[str, ...]]
 
 @lru_cache(maxsize=1 << 14)
 def _compile(key: _Key) -> Selector:
+    """Compile labels and expressions. Raises SelectorError for an invalid operator, key or value."""
     labels, expressions = key
     requirements = [requirement(name, EQUALS, (value,)) for name, value in labels]
     for name, operator, values in expressions:
@@ -268,6 +271,7 @@ def _symbol(text: str, start: int) -> tuple[_Token, int]:
 
 
 def _tokens(text: str) -> list[_Token]:
+    """Split a text into tokens (kind, text); the last one is ``_END``."""
     tokens: list[_Token] = []
     position = 0
     while position < len(text):
@@ -288,21 +292,25 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
+    """Parser of a selector's text (upstream: ``labels.Parse``). Methods raise SelectorError with upstream's text."""
+
     def __init__(self, text: str) -> None:
         self.tokens = _tokens(text)
         self.position = 0
 
     def peek(self) -> _Token:
-        """Return the next token as a value, so that keywords are words."""
+        """Return the next token as a value, so that keywords are words. The position stays."""
         kind, text = self.tokens[min(self.position, len(self.tokens) - 1)]
         return (_WORD if kind in ("in", "notin") else kind, text)
 
     def take(self) -> _Token:
+        """Return the next token as :meth:`peek` does, and move behind it."""
         token = self.peek()
         self.position += 1
         return token
 
     def selector(self) -> list[Requirement]:
+        """Parse all requirements up to the end of the text."""
         requirements: list[Requirement] = []
         while True:
             kind, text = self.peek()
@@ -324,6 +332,7 @@ class _Parser:
                 raise SelectorError(f"found '{text}', expected: identifier after ','")
 
     def requirement(self) -> Requirement:
+        """Parse one requirement: ``key``, ``!key``, or key, operator and values."""
         kind, key = self.take()
         absent = kind == "!"
         if absent:
@@ -344,6 +353,7 @@ class _Parser:
         return requirement(key, _PRINTED_OPERATORS[sign], sorted(values))
 
     def value(self) -> set[str]:
+        """Parse the value of an exact operator; empty at the end of the requirement."""
         if self.peek()[0] in (_END, ","):
             return {""}
         kind, text = self.take()
@@ -352,6 +362,7 @@ class _Parser:
         return {text}
 
     def values(self) -> set[str]:
+        """Parse the values in brackets of ``in`` and ``notin``."""
         kind, text = self.take()
         if kind != "(":
             raise SelectorError(f"found '{text}' expected: '('")
@@ -367,6 +378,7 @@ class _Parser:
         return values
 
     def value_list(self) -> set[str]:
+        """Parse the values up to the closing bracket, which stays the next token."""
         values: set[str] = set()
         while True:
             kind, text = self.take()
@@ -414,13 +426,13 @@ class LabelIndex(Generic[T]):
         self._by_label: dict[tuple[str, _Label], dict[T, _Labels]] = {}
 
     def add(self, namespace: str, labels: _Labels, item: T) -> None:
-        """Add an item with its labels."""
+        """Add an item with its labels. To change its labels, remove it first."""
         self._all.setdefault(namespace, {})[item] = labels
         for label in labels.items():
             self._by_label.setdefault((namespace, label), {})[item] = labels
 
     def remove(self, namespace: str, labels: _Labels, item: T) -> None:
-        """Remove an item. ``labels`` must be those with which it was added."""
+        """Remove an item. ``labels`` must be those with which the item was added."""
         _drop(self._all, namespace, item)
         for label in labels.items():
             _drop(self._by_label, (namespace, label), item)
@@ -457,7 +469,7 @@ class SelectorIndex(Generic[T]):
             del self._namespaces[namespace]
 
     def matching(self, namespace: str, labels: _Labels) -> Iterator[T]:
-        """Yield the items whose selector matches the labels, those that require no label first."""
+        """Yield the items whose selector matches the labels; first the items that require no label."""
         shelves = self._namespaces.get(namespace)
         if shelves is None:
             return

@@ -40,7 +40,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @lru_cache(maxsize=1 << 14)
 def nanoseconds(text: str) -> int:
-    """Return the nanoseconds since 1970-01-01T00:00:00Z. Raises ValueError if ``text`` is not an RFC 3339 time."""
+    """Parse an RFC 3339 time into nanoseconds since 1970 (UTC). Raises ValueError for any other text."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f'"{text}" is not an RFC 3339 time')
@@ -71,8 +71,9 @@ class _Keyed(Protocol):
 
 
 def moment_in(obj: _Keyed, text: str | None, field: str) -> int:
-    """Return :func:`moment_of` for a ``field`` of an object. Raises InputError that names both if ``text`` is not a
-    time.
+    """Return :func:`moment_of` for a ``field`` of an object.
+
+    Raises InputError, which names the object and the field, if ``text`` is not a time.
     """
     try:
         return moment_of(text)
@@ -122,7 +123,7 @@ def moment(value: datetime | int, name: str = "now") -> int:
 def virtual_moment(value: datetime | int, name: str = "now") -> int:
     """Return a time of a virtual clock, which may begin anywhere, as nanoseconds since 1970.
 
-    Same as :func:`moment`, but for integers before 1973, which are taken as they are.
+    Differs from :func:`moment` only for integers before 1973, which are returned as they are.
     """
     if type(value) is int and ZERO_TIME <= value <= _LAST:
         return value
@@ -157,16 +158,20 @@ def _too_early(value: int) -> str:
 
 
 def _build_error(name: str, text: str) -> InputError:
+    """Build the error for an argument that is no time."""
     return InputError(Problem(text, field=name))
 
 
 def seconds(text: str) -> float:
-    """Return the seconds since 1970, with the fraction."""
+    """Parse an RFC 3339 time into seconds since 1970, with the fraction. Raises ValueError for any other text."""
     return nanoseconds(text) / _SECOND
 
 
 def to_datetime(text: str) -> datetime:
-    """Return an aware datetime in UTC, truncated to microseconds."""
+    """Parse an RFC 3339 time into an aware datetime in UTC, truncated to microseconds.
+
+    Raises ValueError for any other text.
+    """
     total_seconds, rest = divmod(nanoseconds(text), _SECOND)
     return datetime.fromtimestamp(total_seconds, UTC).replace(microsecond=rest // 1000)
 
@@ -243,6 +248,7 @@ def format_duration(nanoseconds: int) -> str:
 
 
 def _decimal(value: int, unit: int) -> str:
+    """Format ``value`` / ``unit`` without trailing zeros. ``unit``: a power of ten."""
     integer, rest = divmod(value, unit)
     fraction = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
     return f"{integer}.{fraction}" if fraction else str(integer)

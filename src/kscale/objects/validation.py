@@ -63,6 +63,7 @@ def _check_of(struct: type[msgspec.Struct]) -> _Check | None:
 
 
 def _struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Check | None:
+    """Return the check of a struct; see :func:`_check_of`. ``outer``: structs that contain it."""
     if described.cls in outer:  # a recursive type: none of these has times
         return None
     times: list[tuple[str, str]] = []
@@ -88,10 +89,12 @@ def _struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Ch
 
 
 def _choices(type_: inspect.Type) -> tuple[inspect.Type, ...]:
+    """Return the alternatives of a union; (type,) if the type is no union."""
     return type_.types if isinstance(type_, inspect.UnionType) else (type_,)
 
 
 def _type_check(type_: inspect.Type, outer: tuple[type, ...]) -> _Check | None:
+    """Return the check of a value that is a struct or a list, for the first alternative with times; None without."""
     for each in _choices(type_):
         if isinstance(each, inspect.StructType):
             return _struct_check(each, outer)
@@ -101,6 +104,8 @@ def _type_check(type_: inspect.Type, outer: tuple[type, ...]) -> _Check | None:
 
 
 def _list_check(inner: _Check) -> _Check:
+    """Return a check that applies ``inner`` to each element of a list."""
+
     def checked(items: Any) -> Iterator[tuple[str, str]]:
         for index, item in enumerate(items):
             for field, text in inner(item):
@@ -149,14 +154,15 @@ _MOST = 100
 def unknown_fields(data: Mapping[str, Any], type_: type[msgspec.Struct], path: str = "") -> list[str]:
     """Return the paths of the fields of plain ``data`` that a struct does not have, the first 100."""
     paths = []
-    for unknown_path in _unknown_of_unknown_fields(data, msgspec.inspect.type_info(type_), path):
+    for unknown_path in _find_unknown_fields(data, msgspec.inspect.type_info(type_), path):
         paths.append(unknown_path)
         if len(paths) == _MOST:
             break
     return paths
 
 
-def _unknown_of_unknown_fields(value: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[str]:
+def _find_unknown_fields(value: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[str]:
+    """Yield the path of each field in plain data that the type does not have."""
     if isinstance(type_, msgspec.inspect.UnionType):
         type_ = next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
     if isinstance(type_, msgspec.inspect.StructType) and isinstance(value, Mapping):
@@ -164,19 +170,20 @@ def _unknown_of_unknown_fields(value: Any, type_: msgspec.inspect.Type, path: st
         for name, each in value.items():
             place = f"{path}.{name}" if path else str(name)
             if name in fields:
-                yield from _unknown_of_unknown_fields(each, fields[name], place)
+                yield from _find_unknown_fields(each, fields[name], place)
             else:
                 yield place
     elif isinstance(type_, msgspec.inspect.ListType) and isinstance(value, list):
         for i, each in enumerate(value):
-            yield from _unknown_of_unknown_fields(each, type_.item_type, f"{path}[{i}]")
+            yield from _find_unknown_fields(each, type_.item_type, f"{path}[{i}]")
     elif isinstance(type_, msgspec.inspect.DictType) and isinstance(value, Mapping):
         for name, each in value.items():
-            yield from _unknown_of_unknown_fields(each, type_.value_type, f"{path}[{name}]")
+            yield from _find_unknown_fields(each, type_.value_type, f"{path}[{name}]")
 
 
 @cache
 def _fields(struct: type) -> dict[str, msgspec.inspect.Type]:
+    """Return the type of each field of a struct by its JSON name."""
     shape = msgspec.inspect.type_info(struct)
     assert isinstance(shape, msgspec.inspect.StructType)
     return {field.encode_name: field.type for field in shape.fields}
@@ -186,7 +193,7 @@ _PERCENT: Final = re.compile(r"[0-9]+%")
 
 
 def is_share(value: int | str) -> bool:
-    """Whether it is a number that is not negative, or a percentage."""
+    """Return whether a value is a number that is not negative, or a percentage."""
     return value >= 0 if isinstance(value, int) else _PERCENT.fullmatch(value) is not None
 
 
@@ -242,17 +249,19 @@ def check(obj: KubeObject) -> list[Finding]:
 
 
 def _unknown(findings: list[Finding], field: str, value: str | None, known: frozenset[Any]) -> None:
+    """Add a warning if the value is not one of the ``known`` ones."""
     if value not in known:
         allowed = ", ".join(sorted(name for name in known if name))
         findings.append(Finding(field, f'"{value or ""}" is not one of {allowed}', False))
 
 
 def _entry(field: str, name: str) -> str:
+    """Return the path of a map's entry."""
     return f"{field}[{name}]" if "." in name or "/" in name else f"{field}.{name}"
 
 
 def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quantity] | None) -> None:
-    """Add findings for negative amounts, and for those that decisions round, truncate or wrap as upstream does."""
+    """Add findings for negative amounts, and for amounts that decisions round, truncate or wrap as upstream does."""
     if not resources:
         return
     for name, quantity in resources.items():
@@ -270,6 +279,7 @@ def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quan
 
 
 def _containers(findings: list[Finding], field: str, containers: Sequence[Container]) -> None:
+    """Add findings about the resources and ports of containers."""
     for index, container in enumerate(containers):
         requests, limits = container.resources.requests, container.resources.limits
         if requests:
@@ -287,6 +297,7 @@ def _containers(findings: list[Finding], field: str, containers: Sequence[Contai
 
 
 def _ports(findings: list[Finding], field: str, ports: Sequence[ContainerPort]) -> None:
+    """Add findings for host ports out of range and unknown protocols."""
     for index, port in enumerate(ports):
         if not 0 <= port.host_port <= _LAST_PORT:  # 0: none
             text = f"{port.host_port} is not between 1 and {_LAST_PORT}"
@@ -296,6 +307,7 @@ def _ports(findings: list[Finding], field: str, ports: Sequence[ContainerPort]) 
 
 
 def _time(findings: list[Finding], field: str, text: str | None) -> None:
+    """Add a finding for a text that is not an RFC 3339 time."""
     if text is not None:
         try:
             nanoseconds(text)
@@ -304,6 +316,7 @@ def _time(findings: list[Finding], field: str, text: str | None) -> None:
 
 
 def _pod(pod: Any, findings: list[Finding]) -> None:
+    """Add findings about a pod."""
     if not pod.metadata.namespace:
         findings.append(Finding("metadata.namespace", "is empty", False))
     _pod_spec(pod.spec, "spec", findings)
@@ -349,6 +362,7 @@ def is_unusual(affinity: Affinity) -> bool:
 
 
 def _node_affinity(affinity: Affinity, at: str, findings: list[Finding]) -> None:
+    """Add findings for unknown operators in the required node affinity. ``at``: path of the pod's spec."""
     if affinity.node_affinity is None or affinity.node_affinity.required is None:
         return
     path = f"{at}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
@@ -360,6 +374,7 @@ def _node_affinity(affinity: Affinity, at: str, findings: list[Finding]) -> None
 
 
 def _node(node: Any, findings: list[Finding]) -> None:
+    """Add findings about a node."""
     for index, taint in enumerate(node.spec.taints):
         _unknown(findings, f"spec.taints[{index}].effect", taint.effect, _TAINT_EFFECTS)
         _time(findings, f"spec.taints[{index}].timeAdded", taint.time_added)
@@ -370,6 +385,7 @@ def _node(node: Any, findings: list[Finding]) -> None:
 
 
 def _limit_range(obj: Any, findings: list[Finding]) -> None:
+    """Add findings for minimums above their maximums."""
     for index, item in enumerate(obj.spec.limits):
         path = f"spec.limits[{index}]"
         for name, minimum in (item.min or {}).items():
@@ -379,9 +395,7 @@ def _limit_range(obj: Any, findings: list[Finding]) -> None:
 
 
 def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
-    """Return a check of a controller's pod template, which also reports negative numbers in these fields of its
-    spec.
-    """
+    """Return a check of a controller's pod template, and of negative numbers in these ``fields`` of its spec."""
 
     def check_workload(obj: Any, findings: list[Finding]) -> None:
         for name in fields:
@@ -395,6 +409,7 @@ def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
 
 
 def _deployment(obj: Any, findings: list[Finding]) -> None:
+    """Add findings about a Deployment."""
     _workload("replicas")(obj, findings)
     path, strategy = "spec.strategy", obj.spec.strategy
     if strategy.type not in ("", "RollingUpdate", "Recreate"):
@@ -410,18 +425,22 @@ def _deployment(obj: Any, findings: list[Finding]) -> None:
 
 
 def _cron_job(obj: Any, findings: list[Finding]) -> None:
+    """Add findings about the pod template of a CronJob."""
     _pod_spec(obj.spec.job_template.spec.template.spec, "spec.jobTemplate.spec.template.spec", findings)
 
 
 def _claim(obj: Any, findings: list[Finding]) -> None:
+    """Add findings about the requests of a claim."""
     _resources(findings, "spec.resources.requests", obj.spec.resources.requests)
 
 
 def _volume(obj: Any, findings: list[Finding]) -> None:
+    """Add findings about the capacity of a volume."""
     _resources(findings, "spec.capacity", obj.spec.capacity)
 
 
 def _autoscaler(obj: Any, findings: list[Finding]) -> None:
+    """Add a finding if an autoscaler's minimum is above its maximum."""
     minimum, maximum = obj.spec.min_replicas, obj.spec.max_replicas
     if minimum is not None and minimum > maximum:
         findings.append(Finding("spec.minReplicas", f"{minimum} is above maxReplicas {maximum}", True))

@@ -84,7 +84,7 @@ def daemon_tolerations(spec: PodSpec) -> Iterator[Toleration]:
 
 
 def should_run(daemonset: DaemonSet, node: Node) -> bool:
-    """Whether the daemon set wants a pod on the node; resources are not looked at."""
+    """Return whether the daemon set wants a pod on the node, apart from resources."""
     spec = daemonset.spec.template.spec
     if spec.node_name and spec.node_name != node.name:
         return False
@@ -174,7 +174,7 @@ def pod_count(workload: KubeObject) -> int:
 
 
 def spec_of(workload: KubeObject) -> PodSpec:
-    """Return the spec of a workload's pods, as written."""
+    """Return the spec of a workload's pods, as written. Raises InputError if the kind creates no pods."""
     if not hasattr(getattr(workload, "spec", None), "template") and not isinstance(workload, (CronJob, Pod)):
         raise InputError(f"a {type(workload).__name__} creates no pods")
     spec: Any = workload.spec  # type: ignore[attr-defined]  # every kind of WORKLOADS has one
@@ -236,16 +236,19 @@ def _number_replicas(pod: Pod, replicas: int) -> Iterator[Pod]:
 
 
 def _replica_count(override: int | None, replicas: int | None) -> int:
+    """Return ``override`` if there is one, otherwise ``replicas``, 1 by default."""
     if override is not None:
         return override
     return 1 if replicas is None else replicas
 
 
 def _namespace(workload: KubeObject) -> str:
+    """Return the workload's namespace, ``default`` if it has none."""
     return workload.metadata.namespace or "default"
 
 
 def _owner(workload: KubeObject) -> OwnerReference:
+    """Return the owner reference of the pods to their workload."""
     kind = workload.kind or type(workload).__name__
     return OwnerReference(
         api_version=workload.api_version or _API_VERSIONS[kind],
@@ -260,6 +263,7 @@ def _owner(workload: KubeObject) -> OwnerReference:
 def _pod(
     workload: KubeObject, template: PodTemplateSpec, name: str, spec: PodSpec, labels: dict[str, str] | None
 ) -> Pod:
+    """Build a pending pod of a workload."""
     namespace = _namespace(workload)
     metadata = ObjectMeta(
         name=name,
@@ -274,8 +278,9 @@ def _pod(
 
 
 def _number_pods(workload: KubeObject, template: PodTemplateSpec, numbers: range, classes: PodClasses) -> Iterator[Pod]:
-    """Yield pods ``<workload>-0``, ``<workload>-1`` and so on. Upstream has five random characters instead of the
-    number.
+    """Yield pods ``<workload>-0``, ``<workload>-1`` and so on.
+
+    Upstream has five random characters instead of the number.
     """
     labels = template.metadata.labels
     spec = with_defaults(template.spec, labels, classes, _namespace(workload))
@@ -396,6 +401,7 @@ def daemonset_pod(workload: DaemonSet, node_name: str = "", *, classes: PodClass
 
 
 def _next_job(workload: CronJob) -> Job:
+    """Return the next job of a cron job, ``<name>-next``."""
     template = workload.spec.job_template
     name, namespace = f"{workload.name}-next", _namespace(workload)
     return Job(
@@ -419,6 +425,7 @@ def _is_running(workload: Job) -> bool:
 
 
 def _job_count(workload: Job) -> int:
+    """Return how many pods a job runs at the same time: its parallelism, limited by missing completions."""
     spec, status = workload.spec, workload.status
     count = 1 if spec.parallelism is None else spec.parallelism
     if spec.completions is not None:
@@ -427,6 +434,7 @@ def _job_count(workload: Job) -> int:
 
 
 def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[Pod]:
+    """Yield the pods that a job creates; none if it is suspended or finished. ``override``: their number."""
     if not _is_running(workload):
         return
     spec = workload.spec
@@ -519,7 +527,7 @@ def create_claims(
 
 
 def ephemeral_claims(pod: Pod) -> list[PersistentVolumeClaim]:
-    """Return the claims that a pod has for as long as it exists, unbound."""
+    """Return the unbound claims of a pod's generic ephemeral volumes, which exist as long as the pod."""
     return [
         PersistentVolumeClaim(
             api_version="v1",
@@ -536,10 +544,12 @@ def ephemeral_claims(pod: Pod) -> list[PersistentVolumeClaim]:
 
 
 def _owner_reference(pod: Pod) -> OwnerReference:
+    """Return the owner reference of a claim to its pod."""
     return OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid, controller=True)
 
 
 def _from_template(pod: Pod, template: ResourceClaimTemplate, entry: str, name: str) -> ResourceClaim:
+    """Return the claim that a template creates for an ``entry`` of a pod's ``resourceClaims``."""
     template_metadata = template.spec.metadata
     return ResourceClaim(
         api_version="resource.k8s.io/v1",
@@ -606,6 +616,7 @@ def bind(claim: PersistentVolumeClaim, volume: PersistentVolume) -> tuple[Persis
 
 
 def _storage(amounts: ResourceList | None) -> Quantity:
+    """Return the storage in a list of amounts; zero if absent."""
     return (amounts or {}).get("storage", _NONE)
 
 

@@ -52,7 +52,7 @@ MAX_COUNT = 2**31 - 1
 def position_of(value: Any, what: str, maximum: int = MAX_COUNT) -> int:
     """Return ``value`` as an integer between 0 and ``maximum``.
 
-    Raises InputError, in which ``what`` names the argument, if it is no integer or out of range.
+    Raises InputError, in which ``what`` names the argument, if the value is no integer or out of range.
     """
     try:
         number = index(value)
@@ -136,6 +136,10 @@ def template_of(template: TemplateLike, nodes: Sequence[Node] = ()) -> NodeTempl
 
 
 def _get_group_template(group: NodeGroup, nodes: Sequence[Node]) -> NodeTemplate:
+    """Return the group's own template or a copy of the one of ``nodes`` that it names.
+
+    Raises InputError if there is neither.
+    """
     (settled,) = Groups.of([group], nodes)
     if settled.template is None:
         raise InputError(settled.template_error or f"node group {group.id!r} has no template: give it one, or fromNode")
@@ -187,6 +191,7 @@ _NAMES_AND_PODS: Final = {str, Pod, PodRecord, msgspec.Raw}
 
 
 def _is_manifest(item: Any) -> bool:
+    """Return whether an item is anything but a pod: a file, text, or object of another kind."""
     if isinstance(item, dict):
         return bool(item.get("kind", "Pod") != "Pod")
     if isinstance(item, bytes | PathLike | KubeObject):
@@ -228,6 +233,7 @@ def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Seq
 
 
 def _check_names(snapshot: Snapshot, names: list[str], waiting: bool) -> None:
+    """Raise InputError if a name occurs twice; if ``waiting``, also if a pod is unknown or on a node."""
     if len(set(names)) < len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise InputError(f"pod {twice!r} is given twice")
@@ -254,7 +260,7 @@ def priorities_of(pods: Sequence[PodRecord]) -> NDArray[np.int64]:
 def stand_in_groups(pods: Sequence[PodRecord]) -> NDArray[np.bool_]:
     """Return whether each pod has a controller whose replicas upstream compares: bool[n].
 
-    False for pods of a DaemonSet.
+    False for pods of a DaemonSet and pods without a controller.
     """
     if isinstance(pods, PodRows):
         owned: NDArray[np.bool_] = pods.controllers >= 0

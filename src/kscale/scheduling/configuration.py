@@ -77,7 +77,7 @@ def one_profile(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_known(name: str) -> bool:
-    """Check whether kscale has a plug-in of this name, or ignores it because it filters nothing."""
+    """Check whether kscale has a plug-in with this name, or ignores the plug-in because it filters nothing."""
     return name in FILTERS or name in _OTHERS
 
 
@@ -128,14 +128,14 @@ def fields_of(value: Any, path: str, fields: Iterable[str] | None) -> Mapping[st
 
 
 def items_of(value: Any, path: str) -> Sequence[Any]:
-    """Return ``value`` if it is a list or tuple. Raises InputError otherwise."""
+    """Return ``value`` if it is a list or tuple. Raises InputError, with the ``path``, otherwise."""
     if not isinstance(value, list | tuple):
         raise InputError(f"couldn't decode scheduler config: {path} is {short(value)}, not a list")
     return value
 
 
 def number_of(value: Any, path: str) -> int:
-    """Return ``value`` if it is an integer. Raises InputError otherwise, also for a boolean."""
+    """Return ``value`` if it is an integer. Raises InputError, with the ``path``, otherwise and for a boolean."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"couldn't decode scheduler config: {path} is {short(value)}, not a whole number")
     return value
@@ -245,6 +245,10 @@ def _expand_filters(everywhere: Sequence[str], value: Any, path: str) -> list[st
 
 
 def _arguments(configs: Sequence[Any]) -> dict[str, Any]:
+    """Return the filter profile's fields that the arguments of plug-ins set.
+
+    Raises InputError for an unknown or repeated plug-in, or an invalid argument.
+    """
     arguments: dict[str, Any] = {}
     seen: set[str] = set()
     for i, config in enumerate(configs):
@@ -263,12 +267,14 @@ def _arguments(configs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _node_affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Read NodeAffinity's arguments: ``added_affinity``. Raises InputError for invalid ones."""
     fields_of(args, path, {"apiVersion", "kind", "addedAffinity"})
     added = args.get("addedAffinity")
     return {} if added is None else {"added_affinity": from_dict(added, NodeAffinity).required}
 
 
 def _resources_fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Read NodeResourcesFit's arguments: the resources to ignore. Raises InputError for invalid ones."""
     fields_of(args, path, {"apiVersion", "kind", "ignoredResources", "ignoredResourceGroups", "scoringStrategy"})
     groups = items_of(args.get("ignoredResourceGroups") or [], f"{path}.ignoredResourceGroups")
     for i, group in enumerate(groups):
@@ -286,6 +292,10 @@ def _resources_fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _topology_spread(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Read PodTopologySpread's arguments: ``default_constraints``, absent for the system's defaults.
+
+    Raises InputError for invalid arguments.
+    """
     fields_of(args, path, {"apiVersion", "kind", "defaultConstraints", "defaultingType"})
     constraints = items_of(args.get("defaultConstraints") or [], f"{path}.defaultConstraints")
     kind = args.get("defaultingType") or ("List" if constraints else "System")
@@ -311,6 +321,7 @@ def _topology_spread(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _dynamic_resources(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Read DynamicResources' arguments: ``device_binding_timeout`` if set. Raises InputError for invalid ones."""
     fields_of(args, path, {"apiVersion", "kind", "filterTimeout", "bindingTimeout"})
     binding_timeout = args.get("bindingTimeout")
     if binding_timeout is None:
@@ -384,6 +395,7 @@ def _percentage(configuration: Mapping[str, Any], profile: Mapping[str, Any]) ->
 
 
 def _weights(plugins: Mapping[str, Any]) -> dict[str, int]:
+    """Return the weight of each Score plug-in that is enabled, in the scorer's order."""
     multi_point, _ = plugin_set(plugins.get("multiPoint"), "profiles[0].plugins.multiPoint")
     everywhere = {
         name: (multi_point[name] or 1) if name in multi_point else DEFAULT_WEIGHTS.get(name, 1)
@@ -396,6 +408,10 @@ def _weights(plugins: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _resources(value: Any, path: str) -> dict[str, int]:
+    """Return resource -> weight (1 if absent) of a list of resources.
+
+    Raises InputError, with the path of the field, for a wrong type or a repeated resource.
+    """
     weights = {}
     for i, each in enumerate(items_of(value, path)):
         entry = fields_of(each, f"{path}[{i}]", {"name", "weight"})
@@ -407,6 +423,7 @@ def _resources(value: Any, path: str) -> dict[str, int]:
 
 
 def _build_error(path: str, why: str) -> InputError:
+    """Build the error that upstream's validation reports for a field."""
     return InputError(f"invalid KubeSchedulerConfiguration: {path}: {why}")
 
 
@@ -427,7 +444,10 @@ def _shape(raw_points: Any, path: str) -> tuple[tuple[int, int], ...]:
 
 
 def _integer_between(value: Any, low: int, high: int, path: str, otherwise: str | None = None) -> int:
-    """Return an integer between two limits. Raises InputError for other values."""
+    """Return ``value`` if it is an integer between two limits, both included.
+
+    Raises InputError for other values; ``otherwise``: its reason if the value is out of range.
+    """
     number = number_of(value, path)
     if not low <= number <= high:
         raise invalid(path, number, otherwise or f"not in valid range [{low}, {high}]")
@@ -435,6 +455,10 @@ def _integer_between(value: Any, low: int, high: int, path: str, otherwise: str 
 
 
 def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Read NodeResourcesFit's scoring strategy: ``fit_strategy``, ``fit_resources``, ``fit_shape``.
+
+    Empty if absent. Raises InputError for what upstream refuses.
+    """
     path = f"{path}.scoringStrategy"
     if args.get("scoringStrategy") is None:
         return {}
@@ -463,6 +487,7 @@ def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _read_balanced_args(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Read ``balanced_resources``; empty if absent. Raises InputError if a weight is not 1."""
     resources = _resources(args.get("resources") or [], f"{path}.resources")
     for i, weight in enumerate(resources.values()):
         if weight != 1:
@@ -471,6 +496,7 @@ def _read_balanced_args(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Read InterPodAffinity's scoring arguments. Raises InputError for invalid ones."""
     field_names = {"apiVersion", "kind", "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"}
     args = fields_of(args, path, field_names)
     options: dict[str, Any] = {"ignore_preferred_terms_of_existing_pods": bool(args.get(_IGNORE))}
@@ -481,11 +507,13 @@ def _affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _read_node_affinity_args(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Read NodeAffinity's ``added_preferences``; empty if absent. Raises InputError for invalid arguments."""
     added = fields_of(args, path, {"apiVersion", "kind", "addedAffinity"}).get("addedAffinity")
     return {} if added is None else {"added_preferences": tuple(from_dict(added, NodeAffinity).preferred)}
 
 
 def _volume_binding(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Read VolumeBinding's ``volume_shape``; empty if absent. Raises InputError for what upstream refuses."""
     args = fields_of(args, path, {"apiVersion", "kind", _TIMEOUT, "shape"})
     if args.get(_TIMEOUT) is not None:  # kscale does not wait, but refuses what upstream refuses
         timeout = number_of(args[_TIMEOUT], f"{path}.{_TIMEOUT}")

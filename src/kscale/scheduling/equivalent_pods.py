@@ -84,7 +84,7 @@ _SHAPES = "shapes of pods"
 
 
 def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the same as ``number_controllers_and_shapes`` for rows of a snapshot.
+    """Return what ``number_controllers_and_shapes`` returns, for rows of a snapshot.
 
     Only one pod per controller and exemplar is digested. Numbers of shapes are cached in the table. A controller's only
     pod or exemplar is not digested. A pod that equals the controller's previous one in labels and spec is not digested

@@ -103,10 +103,7 @@ class Explainer:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _running(self, number: int) -> Sequence[Plugin]:
-        """Return the plug-ins whose Filter runs.
-
-        They are not disabled, and their PreFilter neither skipped nor failed.
-        """
+        """Return the plug-ins whose Filter runs: those not disabled, whose PreFilter neither skipped nor failed."""
         pod, ctx = self._classes.pods[number], self.ctx
         return [
             plugin
@@ -137,11 +134,11 @@ class Explainer:
         return self._domains.keys[name]
 
     def room(self, node: int) -> tuple[dict[str, int], int]:
-        """Return a node's free amounts by resource, and its free pod slots."""
+        """Return a node's free amounts by resource (cpu in milli-units), and its free pod slots."""
         return self._resources.readable(self.engine.free(node).tolist()), self.engine.slots(node)
 
     def allocatable(self, node: int) -> Mapping[str, int]:
-        """Return a node's allocatable amounts by resource."""
+        """Return a node's allocatable amounts by resource (cpu in milli-units)."""
         copy = self._added.get(node)
         if copy is not None:
             return to_integers(self._copies.templates[copy[0]].node.status.allocatable or {})
@@ -149,7 +146,7 @@ class Explainer:
         return {resource: int(column[node]) for resource, column in columns.items()}
 
     def demand(self, number: int, node: int) -> Mapping[str, int]:
-        """Return the amounts that NodeResourcesFit counts for a class on a node, by resource."""
+        """Return the amounts by resource (cpu in milli-units) that NodeResourcesFit counts for a class on a node."""
         return self._resources.demand(number, self.allocatable(node))
 
     def pods_on(self, node: int, means: Callable[[PodClass], bool]) -> list[str]:
@@ -183,7 +180,10 @@ class Explainer:
         return self._keys(self._rows(means, lambda nodes: np.ones(len(nodes), dtype=bool)))
 
     def _domain_mask(self, key: str, node: int) -> _Where:
-        """Return a function that tells which nodes are in the node's topology domain."""
+        """Return a function that returns which of some nodes are in the topology domain of ``node``: bool[n].
+
+        It excludes all nodes if ``node`` was added, or has no label ``key``.
+        """
         ids = self.ctx.snapshot.columns.label(key).ids
         if node >= len(ids) or ids[node] < 0:
             return lambda nodes: np.zeros(len(nodes), dtype=bool)
@@ -201,11 +201,12 @@ class Explainer:
         return np.sort(np.concatenate(chosen))
 
     def _keys(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return the keys (``namespace/name``) of placed pods by row."""
         return [self.ctx.snapshot.placed.key(row) for row in rows.tolist()]
 
 
 def _broken(no: Verdict) -> Verdict:
-    """Return the verdict with upstream's error text for a Filter that could not decide."""
+    """Return the verdict of a Filter that could not decide, with upstream's error text."""
     reasons = (f'running "{no.plugin}" filter plugin: {no.reasons[0]}',)
     return msgspec.structs.replace(no, reasons=reasons, unexpected=f'unexpected filter status "{ERROR}"')
 

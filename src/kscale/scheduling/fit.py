@@ -178,7 +178,10 @@ class FitResult(Result):
     # -- one pod -----------------------------------------------------------------------------------------------------
 
     def _pod(self, pod: str | Pod | dict[str, Any]) -> tuple[str, int]:
-        """Return the pod's name and the number of its class. A pod without a namespace is in ``default``."""
+        """Return the pod's name and the session number of its class.
+
+        A pod without a namespace is in ``default``. Raises InputError if the pod is not part of this result.
+        """
         name = pod if isinstance(pod, str) else record_of(pod).key
         if "/" not in name:
             name = f"{DEFAULT_NAMESPACE}/{name}"
@@ -189,7 +192,7 @@ class FitResult(Result):
         return name, self.session.number(pod_class)
 
     def _node(self, node: str | Node) -> tuple[str, int]:
-        """Return the node's name and its number."""
+        """Return the node's name and position in the snapshot. Raises InputError for a node that is not there."""
         if not isinstance(node, (str, Node)):
             raise InputError(f"a node is {short(node)}, not a node's name or a Node")
         name = node if isinstance(node, str) else node.name
@@ -222,9 +225,10 @@ class FitResult(Result):
         return [msgspec.structs.replace(failure, pod=name, node=node_name) for failure in verdicts]
 
     def explain(self, pod: str | Pod | dict[str, Any]) -> str:
-        """Return which of the nodes a pod fits, or why it fits none, in one line.
+        """Return which of the nodes a pod fits, or why the pod fits none, in one line.
 
-        The reasons have the form of kube-scheduler's FailedScheduling event.
+        The reasons have the form of kube-scheduler's FailedScheduling event. Raises InputError if the pod is not part
+        of this result.
         """
         name, _ = self._pod(pod)
         verdicts = [self.verdict(name, node) for node in self.nodes]

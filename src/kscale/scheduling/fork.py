@@ -200,18 +200,18 @@ class Fork:
     def checksum(self) -> int:
         """Return a checksum of the state; equal states have equal checksums.
 
-        It includes every counter, topology domain, host port, volume reference and device claim.
+        The state includes every counter, topology domain, host port, volume reference and device claim.
         """
         return self.engine.checksum()
 
     def _set_logged(self, table: dict[Any, int], key: Any, value: int) -> None:
-        """Set an entry, and log the old one if there is a fork to revert to."""
+        """Set an entry of ``table``, and log the old one if there is a level to revert."""
         if self._marks:
             self._log.append((table, key, table.get(key)))
         table[key] = value
 
     def _add_to(self, table: dict[Any, int], key: Any, amount: int) -> None:
-        """Add an amount to an entry."""
+        """Add an amount to an entry of ``table``; see :meth:`_set_logged`."""
         self._set_logged(table, key, table.get(key, 0) + amount)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class Fork:
         return n
 
     def _check_node(self, node: Any) -> int:
-        """Return the number of a node. Raises InputError for others."""
+        """Return ``node`` if it is the number of a node. Raises InputError for any other value."""
         count = self.engine.nodes
         if isinstance(node, int) and 0 <= node < count:
             return node
@@ -324,7 +324,7 @@ class Fork:
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def pod(self, pod: str | int) -> int:
-        """Return the session number of a pod's class, for a pod name or such a number.
+        """Return the session number of a pod's class, for a pod's name or the number of a class.
 
         Raises InputError if the pod was not passed to this fork, or the number is out of range.
         """
@@ -340,7 +340,7 @@ class Fork:
         return self.session.pods[self.pod(pod)]
 
     def where(self, pod: str) -> int | None:
-        """Return the number of the node that a pod of this fork is on; None if it is on none.
+        """Return the number of the node that a pod of this fork is on; None if the pod is on no node.
 
         Raises InputError if the pod was not passed to this fork.
         """
@@ -365,7 +365,7 @@ class Fork:
         self._place(pod, number, n)
 
     def unplace(self, pod: str | int, node: str | int) -> None:
-        """Remove a pod from the node. Raises InputError if the pod is not on it."""
+        """Remove a pod from the node. Raises InputError if the pod is not on the node."""
         number, n = self.pod(pod), self.number(node)
         if isinstance(pod, str):
             if self._at.get(pod, _NOWHERE) != n:
@@ -482,6 +482,7 @@ class Fork:
             raise InputError(f"pod {pod!r} is on node {self.node_name(node)!r} already: take it off first")
 
     def _place(self, pod: str | int, number: int, node: int) -> None:
+        """Place a pod of class ``number`` on a node, without checks."""
         self.engine.place(number, node)
         if isinstance(pod, str):
             self._set_logged(self._at, pod, node)

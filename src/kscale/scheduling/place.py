@@ -115,9 +115,9 @@ class PlaceResult(Result):
 
     @cached_property
     def unschedulable_positions(self) -> NDArray[np.int64]:
-        """Return the positions of the pods that fit no node among the pods passed, in the order they were tried.
+        """Return the positions of the pods that fit no node among the passed pods: int64[n].
 
-        int64[n].
+        They are in the order in which the pods were tried.
         """
         positions: NDArray[np.int64] = self.positions[self.node == _packing.NOWHERE]
         return positions
@@ -150,7 +150,7 @@ class PlaceResult(Result):
         return self._keys_with_outcome(_packing.NOT_TRIED)
 
     def _keys_with_outcome(self, outcome: int) -> list[str]:
-        """Return the keys of the pods with an outcome."""
+        """Return the keys of the pods whose ``node`` has this value, in the order they were tried."""
         which = np.flatnonzero(self.node == outcome)
         if isinstance(self.records, PodRows):
             return self.records.take(which).keys
@@ -188,7 +188,7 @@ class PlaceResult(Result):
         return self.snapshot.with_placed(records, nodes, reserve(self.snapshot, records, nodes))
 
     def explain(self, pod: str) -> str:
-        """Return where a pod of the call was placed, or why it fits no node, in one line.
+        """Return where a pod of the call was placed, or why the pod fits no node, in one line.
 
         The reason is the text of kube-scheduler's event for the cluster after the placement. ``pod``:
         ``namespace/name``. Raises InputError if the pod is not part of this result.

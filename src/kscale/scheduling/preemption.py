@@ -149,7 +149,7 @@ class Examination(NamedTuple):
 
     @property
     def best(self) -> Candidate | None:
-        """Return the candidate that is taken, None without one."""
+        """Return the candidate that is chosen; None if there are no candidates."""
         return min(self.candidates, key=Candidate.rank, default=None)
 
     def deciding_criterion(self) -> int | None:
@@ -232,6 +232,7 @@ def examine(
 
 
 def _pending_record(snapshot: Snapshot, pod: str) -> PodRecord:
+    """Return the record of a pending pod. Raises InputError if the snapshot has no such pending pod."""
     if pod not in snapshot.pending:
         raise InputError(f"no pending pod {pod!r} in the snapshot")
     return snapshot.record(pod)
@@ -274,10 +275,11 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def violation_count(self) -> int:
+        """Return how many of the evictions violate a disruption budget."""
         return len(self.violating)
 
     def rank(self) -> tuple[int, int, int, int, int]:
-        """Return a sort key; the candidate with the lowest is taken (``pickOneNodeForPreemption``)."""
+        """Return a sort key; the candidate with the lowest key is chosen (``pickOneNodeForPreemption``)."""
         pods = [each.record for each in self.victims]
         highest = pods[0].priority
         return (
@@ -312,7 +314,10 @@ class _DryRun:
         self._begins = np.searchsorted(snapshot.placed_node[self._lower], np.arange(len(snapshot.nodes) + 1))
 
     def on(self, node: int) -> Candidate | tuple[str, ...]:
-        """Return a node's candidate with its victims; the reasons if evictions there do not help or are not needed."""
+        """Return a node's candidate with its victims, or the reasons why no eviction there helps or is needed.
+
+        The reasons are empty if texts are not wanted (``explain``).
+        """
         lower, engine = self._less_important(node), self._session.engine
         if not lower:
             return (NO_VICTIMS,)
@@ -343,9 +348,9 @@ class _DryRun:
         return self._session.engine.check(self._coming, node) == _engine.FITS
 
     def _stays(self, pod: Victim, node: int) -> bool:
-        """Check whether an evicted pod fits beside the preemptor.
+        """Put an evicted pod back if the preemptor still fits then; return whether it was put back.
 
-        If so it is placed again. Otherwise the state is unchanged.
+        Otherwise the state is unchanged.
         """
         self._session.engine.place(pod.number, node)
         if self._fits_on(node):
@@ -375,7 +380,10 @@ class _Budgets:
         return cls(snapshot.informers.budgets if budgets is None else budgets)
 
     def split(self, pods: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
-        """Split pods into those whose eviction violates a budget and the others, if they are evicted in this order."""
+        """Split pods into those whose eviction violates a budget and the others.
+
+        They are evicted in the order of ``pods``; each eviction counts against its budgets.
+        """
         left = [each.status.disruptions_allowed for each in self._budgets]
         violating: list[Victim] = []
         others: list[Victim] = []
@@ -387,7 +395,7 @@ class _Budgets:
         return violating, others
 
     def _covering(self, pod: Victim) -> list[int]:
-        """Return the indices of budgets that select the pod and do not list it as disrupted yet."""
+        """Return the indices of budgets that select the pod and do not list the pod as disrupted already."""
         pod_class = pod.pod_class
         if pod_class.index not in self._known:
             self._known[pod_class.index] = (

@@ -96,6 +96,7 @@ class Session:
     def _devices(
         self, *, one_by_one: bool, moving: bool, exchangeable: bool
     ) -> tuple[DeviceCounting | None, DeviceLedger | None]:
+        """Return the counted devices, or a ledger where counting is not exact; (None, None) without devices."""
         ctx, classes = self._ctx, self._classes
         if one_by_one or not classes.devices or DynamicResources.name in self.profile.disabled_filters:
             return None, None
@@ -114,7 +115,7 @@ class Session:
         """Build an engine with the nodes of the snapshot."""
         snapshot, nodes, classes = self.snapshot, self._nodes, self._classes
         disabled = sum(1 << plugin.ordinal for plugin in PROFILE if plugin.name in self.profile.disabled_filters)
-        sizes = {name: size for part in classes.parts for name, size in part.sizes().items()}
+        sizes = {name: size for part in classes.parts for name, size in part.engine_arguments().items()}
         engine = _engine.Engine(len(self._resources.names), disabled=disabled, **sizes)
         if ledger is not None:
             engine.set_devices(ledger)
@@ -171,7 +172,7 @@ class Session:
         return self._resources.names
 
     def number(self, pod: PodClass) -> int:
-        """Return the session number of a class. Raises KeyError if the session does not have it."""
+        """Return the session number of a class. Raises KeyError if the session does not have the class."""
         return self._classes.number[pod.index]
 
     def classes_of(self, pods: Iterable[PodClass]) -> NDArray[np.int32]:
@@ -193,7 +194,7 @@ class Session:
         return self._classes.outcomes[number].failure is not None
 
     def node_set(self, number: int) -> frozenset[str] | None:
-        """Return the names of the nodes that PreFilters allow; None if they allow all."""
+        """Return the names of the nodes that PreFilters allow; None if all nodes are allowed."""
         return self._classes.outcomes[number].nodes
 
     def prefilter(self, number: int) -> PreFilterReport:
@@ -201,7 +202,7 @@ class Session:
         return prefilter_report(self.pods[number], self._ctx)
 
     def free_on(self, node: int) -> tuple[dict[str, int], int]:
-        """Return a node's free amounts by resource, and its free pod slots, in the current state."""
+        """Return a node's current free amounts by resource (cpu in milli-units), and its free pod slots."""
         return self._resources.readable(self.engine.free(node).tolist()), self.engine.slots(node)
 
     def mask_rows_without_taint(self, taint: Taint) -> NDArray[np.uint8]:
@@ -255,6 +256,7 @@ class Session:
             self.engine.revert()
 
     def _explainer(self, copies: dict[int, tuple[int, int]] | None = None) -> Explainer:
+        """Return an explainer. ``copies``: added nodes as number -> (template, number of the copy)."""
         return Explainer(
             self._ctx,
             self.engine,
@@ -276,8 +278,8 @@ class Session:
         return self._copies.identity(i)
 
     def template_room(self, i: int) -> tuple[int, list[int]]:
-        """Return the free pod slots of an empty copy of a template, and its free amounts.
+        """Return the free pod slots of an empty copy of template number ``i``, and its free amounts.
 
-        Amounts are in the order of ``resources``.
+        Amounts are in the order of ``resources``, cpu in milli-units.
         """
         return self._copies.room(i)

@@ -101,7 +101,7 @@ def get_migrated_plugins(csi_node: CSINode | None) -> int:
 
 
 def is_in_tree(source: Any) -> int:
-    """Return the index in ``IN_TREE`` of a volume's source; -1 if there is none."""
+    """Return the index in ``IN_TREE`` of a volume's source; -1 if the source is no in-tree plug-in."""
     for i, (field, _, _, _) in enumerate(IN_TREE):
         if getattr(source, field, None) is not None:
             return i
@@ -109,7 +109,7 @@ def is_in_tree(source: Any) -> int:
 
 
 def inline(volume: Volume) -> InTree | None:
-    """Return the CSI equivalent of an inline volume of a pod; None if no CSI driver serves it.
+    """Return the CSI equivalent of an inline volume of a pod; None if no CSI driver serves the volume.
 
     Raises TranslationError if the volume has no valid identity.
     """
@@ -120,7 +120,10 @@ def inline(volume: Volume) -> InTree | None:
 
 
 def translate_volume(volume: PersistentVolume) -> InTree | None:
-    """Return the CSI equivalent of a persistent volume; None if no CSI driver serves it. Raises TranslationError."""
+    """Return the CSI equivalent of a persistent volume; None if no CSI driver serves the volume.
+
+    Raises TranslationError if the volume has no valid identity.
+    """
     place = is_in_tree(volume.spec)
     if not 0 <= place < _SERVED:
         return None
@@ -130,6 +133,10 @@ def translate_volume(volume: PersistentVolume) -> InTree | None:
 
 
 def _handle(source: Any, place: int, zones: Any) -> str:
+    """Return the CSI volume handle of an in-tree source. ``place``: its index in ``IN_TREE``.
+
+    ``zones``: zones of a GCE disk. Raises TranslationError if there is no valid handle.
+    """
     match IN_TREE[place][0]:
         case "aws_elastic_block_store":
             return _ebs_volume(source.aws_elastic_block_store.volume_id)
@@ -157,6 +164,7 @@ def _ebs_volume(name: str) -> str:
 
 
 def _gce_place(zones: Any) -> str:
+    """Return ``zones/ZONE``, or ``regions/REGION`` for several zones. Raises TranslationError without one region."""
     if len(zones) <= 1:
         return f"zones/{zones[0] if zones and zones[0] else _UNSPECIFIED}"
     regions = set()
@@ -177,7 +185,10 @@ def _gce_place(zones: Any) -> str:
 
 
 def reachable_from(volume: PersistentVolume) -> NodeSelector | None:
-    """Return the node affinity that a volume has for its CSI driver; None if none. Raises TranslationError."""
+    """Return the node affinity that a volume has for its CSI driver; None if every node reaches the volume.
+
+    Raises TranslationError if the volume cannot be translated.
+    """
     translate_volume(volume)
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
     zone_key = IN_TREE[is_in_tree(volume.spec)][3]
@@ -207,6 +218,7 @@ def reachable_from(volume: PersistentVolume) -> NodeSelector | None:
 
 
 def _rename_key(terms: list[NodeSelectorTerm], old: str, new: str) -> list[NodeSelectorTerm]:
+    """Return copies of terms in which label expressions have the key ``new`` in place of ``old``."""
     return [
         msgspec.structs.replace(
             term,
@@ -221,7 +233,7 @@ def _rename_key(terms: list[NodeSelectorTerm], old: str, new: str) -> list[NodeS
 def provisioned_by(provisioner: str) -> tuple[str, int] | None:
     """Return the CSI driver of a provisioner's volumes, and its index in ``IN_TREE`` or -1.
 
-    None if no CSI driver serves them.
+    None if no CSI driver serves the volumes.
     """
     for i, (_, plugin, driver, _) in enumerate(IN_TREE):
         if provisioner == plugin:
@@ -300,7 +312,7 @@ def class_name(entry: PersistentVolume | PersistentVolumeClaim) -> str:
 
 
 def affinity_of(volume: PersistentVolume) -> NodeSelector | None:
-    """Return the nodes from which a volume can be reached; None means all."""
+    """Return the node affinity that selects the nodes from which a volume can be reached; None: all nodes."""
     return volume.spec.node_affinity.required if volume.spec.node_affinity else None
 
 
@@ -363,7 +375,7 @@ class Volumes:
         return self._grounds[pod.index][1]
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        """Return a claim; None if it does not exist."""
+        """Return a claim; None if the claim does not exist."""
         return self._informers.claims.get((namespace, name))
 
     def volume(self, name: str) -> PersistentVolume | None:
@@ -389,6 +401,7 @@ class Volumes:
 
     @cached_property
     def _index_claimed_volumes(self) -> dict[tuple[str, str, str], list[PersistentVolume]]:
+        """Index volumes by (storage class, namespace, name) of the claim that they refer to."""
         by_claim: dict[tuple[str, str, str], list[PersistentVolume]] = {}
         for volume in self._informers.volumes.values():
             holder = volume.spec.claim_ref
@@ -573,8 +586,8 @@ class WaitingClaims:
     def _best_volume(self, claim: PersistentVolumeClaim, node: NodeFacts, chosen: set[str]) -> PersistentVolume | None:
         """Return the best existing volume for a claim; None if there is none.
 
-        A volume that refers to the claim has precedence. Otherwise it is the smallest free one that is large enough and
-        reachable.
+        A volume that refers to the claim has precedence. Otherwise the best is the smallest free volume that is large
+        enough and reachable. ``chosen``: volumes that other claims of the pod get.
         """
         try:
             selector = compile_selector(claim.spec.selector) if claim.spec.selector is not None else None
@@ -632,6 +645,7 @@ def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 
 def _is_topology_allowed(storage_class: StorageClass, node: NodeFacts) -> bool:
+    """Check whether the node is in a topology that the storage class allows."""
     if not storage_class.allowed_topologies:
         return True
     return any(

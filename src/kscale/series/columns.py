@@ -183,7 +183,7 @@ def scaled_times(numbers: NDArray[np.int64], unit: int, most: int) -> NDArray[np
 def parse_time(text: str, unit: int) -> int:
     """Parse a number of ``unit`` nanoseconds, an RFC 3339 time, or a time without zone (UTC), and return nanoseconds.
 
-    Raises ``ValueError``; ``FarTimeError`` if a number does not fit 64 bits.
+    Raises ValueError for any other text, and FarTimeError if a number does not fit 64 bits.
     """
     try:
         number = Decimal(text if text.isascii() and "_" not in text else "")  # which Python takes, and nobody else
@@ -216,7 +216,8 @@ def encode_keys(
 ) -> tuple[list[SeriesKey], NDArray[np.int32], list[dict[str, str]]]:
     """Return (keys, series number of every row, labels by key).
 
-    Raises InputError if labels differ between rows of the same key.
+    ``columns``: namespaces, pods and containers of the rows, empty if absent; ``labels``: the columns of the labels
+    ``names``; ``rows``: their number. Raises InputError if labels differ between rows of the same key.
     """
     keys: dict[SeriesKey, int] = {}
     tags: list[tuple[str, ...]] = []

@@ -144,7 +144,10 @@ def read_prometheus(
 
 
 def read_warnings(raw: msgspec.Raw, source: str = "") -> list[str]:
-    """Decode the warnings of a response and return each once. Raises InputError, also if they are too long."""
+    """Decode the warnings of a response and return each once.
+
+    Raises InputError if they are no list of texts or too long.
+    """
     if len(memoryview(raw)) > _WARNINGS_BYTES:
         text = f"the warnings are longer than {_WARNINGS_BYTES:,} bytes"
         raise InputError(Problem(text, source, field="warnings"))
@@ -156,13 +159,16 @@ def read_warnings(raw: msgspec.Raw, source: str = "") -> list[str]:
 
 
 def _labels_of(name: str, columns: Mapping[str, str]) -> tuple[str, str]:
-    """Return the label of a key column, and its fallback if that label is absent."""
+    """Return the label that contains a key column (``namespace``, ...), and its fallback if that label is absent."""
     label = columns.get(name, name)
     return label, label if name in columns else _OLD_LABELS.get(name, label)
 
 
 def _value(text: str) -> float:
-    """Parse a number as Prometheus writes it; ``float`` also accepts ``1_0``, spaces and digits of other scripts."""
+    """Parse a number as Prometheus writes it. Raises ValueError for any other text.
+
+    ``float`` also accepts ``1_0``, spaces and digits of other scripts.
+    """
     if not _VALUE.fullmatch(text):
         raise ValueError(f"not a value of Prometheus: {text!r}")
     return float(text)
@@ -171,7 +177,10 @@ def _value(text: str) -> float:
 def _read_unusual_points(
     raw: bytes, place: str, source: str, times: NDArray[np.int64], values: NDArray[np.float64], at: int
 ) -> int:
-    """Read points with another format than Prometheus' into the arrays at ``at``, and return their number."""
+    """Read points in another format than Prometheus' into the arrays at ``at``, and return their number.
+
+    ``times`` gets milliseconds. Raises InputError if a point cannot be read.
+    """
     try:
         pairs = msgspec.json.decode(raw, type=list[tuple[float, str]])
         points = np.array([(time, _value(text)) for time, text in pairs], np.float64).reshape(-1, 2)
@@ -308,6 +317,7 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
 
     @staticmethod
     def _duration(what: str, text: str) -> int:
+        """Parse a duration of the history into nanoseconds. Raises InputError; ``what``: name for the error."""
         try:
             return parse_prometheus_duration(text)
         except ValueError as error:

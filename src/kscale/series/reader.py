@@ -55,12 +55,16 @@ class RowTable(Protocol):
         """Return the names of the columns in their order."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Return the number of rows."""
+        ...
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
         """Return a column as nanoseconds since 1970; numbers are in units of ``unit`` nanoseconds."""
 
-    def numbers(self, name: str) -> NDArray[np.float64]: ...
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """Return a column as numbers."""
+        ...
 
     def texts(self, name: str) -> list[str]:
         """Return a column as texts."""
@@ -89,6 +93,7 @@ class ColumnSelection:
 
     @property
     def is_counted(self) -> bool:
+        """Return whether rows are events that count 1 each."""
         return self.events and not self.value
 
 
@@ -114,7 +119,10 @@ def series_of(table: RowTable, selection: ColumnSelection, source: str) -> Serie
 
 
 def parsed_times(texts: Sequence[str], unit: int) -> NDArray[np.int64]:
-    """Parse a column of times in text form. Raises :class:`CellError` with the row."""
+    """Parse a column of times in text form into nanoseconds since 1970.
+
+    ``unit``: nanoseconds of a numeric time's unit. Raises :class:`CellError` with the row.
+    """
     times = np.empty(len(texts), np.int64)
     for i, text in enumerate(texts):
         try:
@@ -136,7 +144,7 @@ def parsed_numbers(texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def check_columns(names: Sequence[str], selection: ColumnSelection, source: str) -> None:
-    """Check that a table has the required columns. Raises ``InputError`` if it does not."""
+    """Check that a table has the required columns. Raises ``InputError`` if a column is missing."""
     missing = [name for name in selection.required_columns if name not in names]
     if missing:
         raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {', '.join(names)})", source))
@@ -188,6 +196,8 @@ def read_csv(
 
 @dataclass(frozen=True, slots=True)
 class _Table:
+    """Table of a CSV file, whose cells are texts. Implements :class:`RowTable`."""
+
     names: list[str]
     body: list[list[str]]
 
@@ -208,6 +218,7 @@ class _Table:
 
 
 def _table(data: bytes, source: str) -> _Table:
+    """Parse a CSV file with a header. Raises InputError if it is malformed or has rows of another length."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -311,6 +322,7 @@ class _ParquetTable:
         return parsed_times(_to_texts(column), unit)
 
     def _column(self, name: str) -> Any:
+        """Return a column. Raises CellError, with the row, if it has a null."""
         column = self.table.column(name)
         if column.null_count:
             raise CellError("holds a null", column.is_null().index(True).as_py() + 1)
@@ -326,7 +338,10 @@ def _to_texts(column: Any) -> list[str]:
 
 
 def _parquet_table(data: bytes, selection: ColumnSelection, source: str) -> _ParquetTable:
-    """Read the selected columns that are present. Raises InputError for a damaged file."""
+    """Read the selected columns that are present.
+
+    Raises InputError if the file is no readable Parquet file or lacks a required column.
+    """
     pa, pq = library("pyarrow", "reading Parquet"), library("pyarrow.parquet", "reading Parquet")
     try:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
@@ -342,7 +357,8 @@ def _parquet_table(data: bytes, selection: ColumnSelection, source: str) -> _Par
 def _check_rows(metadata: Any, source: str) -> None:
     """Check that the row counts of a file are consistent, because pyarrow allocates memory for what a row group claims.
 
-    Columns are not checked: pyarrow's checks of damaged ones can end the process. Raises InputError.
+    Columns are not checked: pyarrow's checks of corrupt ones can end the process. Raises InputError if the counts
+    differ.
     """
     rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
     if rows != metadata.num_rows:
@@ -366,7 +382,7 @@ def form_of(path: Path, forms: Collection[str], what: str) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """Return the content of a file, decompressed. Raises ``InputError`` if it cannot be read."""
+    """Return the content of a file, decompressed. Raises ``InputError`` if the file cannot be read."""
     try:
         data = read_file(path)
     except OSError as error:

@@ -160,9 +160,11 @@ class UsageFiles:
             yield from self._read(path)
 
     def _read(self, path: Path) -> Iterator[UsageBatch]:
+        """Yield the batches of one file."""
         return read_usage(path, columns=self.columns, unit=self.unit, threads=self.threads, metric=self.metric)
 
     def _sort_paths(self) -> list[Path]:
+        """Return the paths sorted by time; as given if times overlap or a file is a Prometheus response."""
         if len(self.paths) < 2 or any(".json" in path.suffixes for path in self.paths):
             return list(self.paths)  # a Prometheus response would be read twice
         ranges = []
@@ -202,11 +204,13 @@ class _Rows:
     memory: NDArray[np.float64] | None
 
     def batch(self, table: SeriesTable) -> UsageBatch:
+        """Return the rows with their series numbered as in ``table``, to which new series are added."""
         series = table.take(self.series)
         return UsageBatch(table.keys, table.workloads, series, self.time, self.cpu, self.memory)
 
 
 def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
+    """Yield the batches of a Parquet file. ``names``: column of each field."""
     from kscale.series import usage_tables as arrow
 
     own = threading.local()
@@ -228,6 +232,10 @@ def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> I
 def _read_table(
     table: Any, numbering: NamesOfTables, names: Mapping[str, str], unit: str, source: str, before: int = 0
 ) -> _Rows | None:
+    """Return the rows of an Arrow table; None if it is empty. ``before``: number of preceding rows.
+
+    ``names``: column of each field; ``numbering``: numbers of series, to which new ones are added.
+    """
     from kscale.series import usage_tables as arrow
 
     if table.num_rows == 0:
@@ -241,6 +249,7 @@ def _read_table(
 
 
 def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
+    """Yield the batches of a CSV file. ``names``: column of each field."""
     file = CsvFile(path, names, unit)
     table_of_series = SeriesTable()
     numbering: NamesOfTables | None = None
@@ -353,6 +362,7 @@ def _container_key(
 
 
 def _pod_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of the pod among the labels of a series, without their prefix."""
     return {
         name.removeprefix(prefix): value
         for name, value in labels.items()

@@ -110,7 +110,7 @@ class SeriesTable:
         return index
 
     def take(self, rows: Numbered) -> NDArray[np.int32]:
-        """Return the numbers of the rows' series in this table."""
+        """Return the numbers of the rows' series in this table, to which new series are added."""
         reader = rows.reader
         if len(rows.fresh):
             fresh = np.array([self.number(names) for names in rows.fresh], np.int32)
@@ -157,6 +157,7 @@ class CsvFile:
             raise InputError(Problem(f"not readable as CSV: {error}", str(self.path))) from None
 
     def _slices(self, file: BinaryIO) -> Iterator[Callable[[], Slice]]:
+        """Yield functions that read consecutive slices of an open file."""
         start = self._header(file)
         size = file.seek(0, os.SEEK_END)
         for at in range(start, size, _SLICE):
@@ -164,6 +165,7 @@ class CsvFile:
             yield partial(self._read, at, min(at + _SLICE, size), at > start)
 
     def _read_compressed(self) -> Iterator[Callable[[], Slice]]:
+        """Yield functions that parse consecutive parts of a compressed file, which is read here."""
         with gzip.open(self.path, "rb") as file:
             start = self._header(file)
             file.seek(start)
@@ -178,7 +180,10 @@ class CsvFile:
                 yield partial(self._read_plain, memoryview(incomplete))
 
     def _header(self, file: Any) -> int:
-        """Read the names of the columns, and return the offset of the first row."""
+        """Read the names of the columns, and return the offset of the first row in bytes.
+
+        Raises InputError if there is no readable header.
+        """
         line = b""
         while b"\n" not in line and (data := file.read(1 << 16)):
             line += data
@@ -206,6 +211,10 @@ class CsvFile:
             raise InputError(Problem(f"not readable as CSV: {error}", str(self.path))) from None
 
     def _lines(self, file: BinaryIO, at: int, end: int, is_inside: bool) -> Slice:
+        """Read and parse the lines that begin in [at, end), including the end of the last one.
+
+        ``is_inside``: a line may begin before ``at``.
+        """
         begin = at - 1 if is_inside else at
         buffer: bytearray = getattr(self._own, "buffer", None) or bytearray(_SLICE + (1 << 16))
         file.seek(begin)
@@ -226,6 +235,7 @@ class CsvFile:
             return self._read_plain(text)
 
     def _read_plain(self, text: memoryview) -> Slice:
+        """Parse complete lines; lines that need the full parser are returned as text."""
         if not text:
             return Slice()
         if not self._roles:
@@ -258,7 +268,7 @@ def check_quotes(text: bytes, path: Path) -> None:
 
 
 def _fill(file: Any, buffer: bytearray, at: int, size: int) -> int:
-    """Read up to ``size`` bytes into ``buffer[at:]`` and return how many were available."""
+    """Read up to ``size`` bytes into ``buffer[at:]``, and return how many bytes were read."""
     filled = 0
     with memoryview(buffer) as view:
         while filled < size:
@@ -271,7 +281,7 @@ def _fill(file: Any, buffer: bytearray, at: int, size: int) -> int:
 
 
 def _roles(header: Sequence[str], names: Mapping[str, str]) -> list[int]:
-    """Return the role of each column; empty if one column has two roles."""
+    """Return the role of each column of the header; empty if one column has two roles."""
     roles = {names["time"]: _usage_text.TIME, names[CPU]: _usage_text.CPU, names[MEMORY]: _usage_text.MEMORY}
     roles |= {names[name]: _usage_text.NAME + i for i, name in enumerate(_NAMES)}
     if len(roles) < 3 + len(_NAMES):
@@ -330,9 +340,9 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
 
 
 def _check_column(file: Any, name: str) -> None:
-    """Read the first value of each row group, so that a damaged column is reported as an error.
+    """Read the first value of each row group, so that a corrupt column is reported as an error.
 
-    Requesting the statistics of a damaged column would end the process.
+    Requesting the statistics of a corrupt column would end the process.
     """
     with file:
         for group in range(file.num_row_groups):
@@ -358,14 +368,17 @@ def _sort_row_groups(metadata: Any, schema: Any, name: str) -> list[int]:
 
 
 def unreadable(error: Exception, path: Path) -> InputError:
-    """Return the error for a damaged file."""
+    """Return the InputError for a file that Arrow cannot read."""
     return InputError(Problem(f"not readable as Parquet: {error}", str(path)))
 
 
 def csv_table(
     data: bytes, header: list[str], columns: list[str], names: Mapping[str, str], source: str, before: int
 ) -> Any:
-    """Parse rows of a CSV file into a table. ``before`` is the number of preceding rows. Raises InputError."""
+    """Parse rows of a CSV file into an Arrow table. ``before``: number of preceding rows of the file.
+
+    Raises InputError if a row cannot be parsed.
+    """
     arrow = library("pyarrow.csv", "reading usage from CSV")
 
     text = pa.dictionary(pa.int32(), pa.string())
@@ -440,6 +453,7 @@ class NamesOfTables:
         return Numbered(series, fresh, self._reader_series)
 
     def _number_of(self, text: str) -> int:
+        """Return the number of a text, which is added if it is new."""
         number = self._texts.setdefault(text, len(self._names))
         if number == len(self._names):
             self._names.append(text)
@@ -494,7 +508,7 @@ def _concatenate_chunks(column: Any) -> Any:
 
 
 def numbers(table: Any, name: str, source: str) -> NDArray[np.float64] | None:
-    """Return a column of numbers, or None if the table does not have it. Raises InputError for other values."""
+    """Return a column of numbers; None if the table does not have it. Raises InputError for other values."""
     if name not in table.column_names:
         return None
     try:

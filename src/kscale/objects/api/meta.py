@@ -79,6 +79,7 @@ def dec_hook(type_: type, value: Any) -> Any:
 
 
 def _parse_between_spaces(text: str) -> Quantity:
+    """Parse a quantity between blanks. Raises ValueError if the text is none."""
     try:
         return parse(text.strip(" \t\n\v\f\r"))
     except QuantityError:

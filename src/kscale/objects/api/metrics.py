@@ -78,6 +78,7 @@ class MetricValue(ApiStruct):
 
     @property
     def name(self) -> str:
+        """Return the metric's name, in either version of the API."""
         return self.metric.name if self.metric is not None else self.metric_name
 
     @property

@@ -99,6 +99,7 @@ class DeviceRequest(ApiStruct):
     tolerations: list[Toleration] = []
 
     def __post_init__(self) -> None:
+        """Move the fields of v1beta1 to ``exactly``."""
         if self.exactly is None and self.device_class_name:
             self.exactly = ExactDeviceRequest(
                 device_class_name=self.device_class_name,
@@ -290,6 +291,7 @@ class Device(ApiStruct):
     basic: BasicDevice | None = None  # v1beta1 only; moved up on decoding
 
     def __post_init__(self) -> None:
+        """Move the fields of the v1beta1 wrapper to the device."""
         if self.basic is None:
             return
         for field in BasicDevice.__struct_fields__:

@@ -111,6 +111,7 @@ _Value = Callable[[Any, _Trace], Any]
 
 
 def _decode_message(of: Message, parsed: Any, trace: _Trace) -> dict[str, Any]:
+    """Return the members of a parsed message, and count unknown fields in ``trace``."""
     for field in trace.unknown_fields(parsed):
         trace.unknown[f"{'.'.join(trace.path)} field {field.field_number}".lstrip()] += 1
     data: dict[str, Any] = {}
@@ -144,10 +145,12 @@ def _field(field: Field, value: _Value, parsed: Any, trace: _Trace) -> Any:
 
 @cache
 def _readers(of: Message) -> tuple[tuple[Field, _Value], ...]:
+    """Return each field of a message with the function that converts its values."""
     return tuple((field, _decode_value(field.type)) for field in of.fields)
 
 
 def _decode_value(type_: str) -> _Value:
+    """Return the function that converts a parsed value of a type to its JSON form."""
     of = message(type_)
     if of is not None:
         return lambda parsed, trace: _decode_message(of, parsed, trace)
@@ -156,17 +159,19 @@ def _decode_value(type_: str) -> _Value:
 
 
 def _decode_text(value: Any) -> str:
+    """Return a text. Raises ValueError if it is not UTF-8."""
     if not isinstance(value, str):  # the runtime returns bytes that are not UTF-8
         raise ValueError("not UTF-8")
     return value
 
 
 def _decode_quantity(parsed: Any) -> str:
+    """Return the canonical text of a quantity. Raises ValueError if it is none."""
     return str(Quantity(_decode_text(parsed.string)))
 
 
 def _decode_time(parsed: Any) -> str:
-    """Return the time as the API prints it, in whole seconds."""
+    """Return the time as the API prints it, in whole seconds. Raises ValueError if it is out of range."""
     if not parsed.HasField("seconds"):
         return _ZERO_TIME
     try:
@@ -266,6 +271,7 @@ def _encode_message(of: Message, data: Any, trace: _EncodingTrace) -> _Values:
 
 
 def _encode_fields(of: Message, data: Mapping[str, Any], trace: _EncodingTrace) -> _Values:
+    """Return the values of all fields for the runtime; ``data`` may have other members, too."""
     values: _Values = {}
     for field, encode_value, absent in _encoders(of):
         member, embedded = field.member, message(field.type) if field.member == OWN_MEMBERS else None
@@ -290,6 +296,7 @@ def _encode_fields(of: Message, data: Mapping[str, Any], trace: _EncodingTrace) 
 
 @cache
 def _encoders(of: Message) -> tuple[tuple[Field, _Encoder, Any], ...]:
+    """Return :func:`_encoder` of each field of a message."""
     return tuple(map(_encoder, of.fields))
 
 
@@ -301,6 +308,7 @@ def _encoder(field: Field) -> tuple[Field, _Encoder, Any]:
 
 
 def _encode_list(items: Any, encode_value: _Encoder, trace: _EncodingTrace) -> list[Any]:
+    """Encode a list. Raises _BadValueError, after adding the position to ``trace``."""
     if not isinstance(items, (list, tuple)):
         raise _BadValueError(f"a list is expected, not {_describe_kind(items)}")
     depth = len(trace.path)
@@ -315,6 +323,7 @@ def _encode_list(items: Any, encode_value: _Encoder, trace: _EncodingTrace) -> l
 
 
 def _encode_map(mapping: Any, encode_value: _Encoder, trace: _EncodingTrace) -> list[_Values]:
+    """Encode a map as its entries, sorted by name."""
     entries = []
     for name, each in sorted(_object(mapping).items(), key=itemgetter(0)):
         trace.path.append(f"[{name}]")
@@ -339,12 +348,14 @@ def _encode_value(type_: str) -> _Encoder:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
+    """Return the value if it is an object. Raises _BadValueError otherwise."""
     if not isinstance(value, Mapping):
         raise _BadValueError(f"an object is expected, not {_describe_kind(value)}")
     return value
 
 
 def _encode_text(value: Any) -> str:
+    """Return the text, empty for None. Raises _BadValueError for another type, and if it is not UTF-8."""
     if value is None:
         return ""
     if type(value) is not str:
@@ -358,12 +369,14 @@ def _encode_text(value: Any) -> str:
 
 
 def _bool(value: Any) -> bool:
+    """Return the boolean, False for None. Raises _BadValueError for another type."""
     if value is not None and not isinstance(value, bool):
         raise _BadValueError(f"true or false is expected, not {_describe_kind(value)}")
     return bool(value)
 
 
 def _integer(value: Any, bits: int) -> int:
+    """Return the integer, 0 for None. Raises _BadValueError unless it is an integer of so many bits."""
     if value is None:
         return 0
     limit = 1 << (bits - 1)
@@ -373,6 +386,7 @@ def _integer(value: Any, bits: int) -> int:
 
 
 def _encode_quantity(value: Any) -> _Values:
+    """Encode the canonical text of a quantity. Raises _BadValueError if the value is none."""
     try:
         amount: Quantity = Quantity(value) if isinstance(value, NumberText) else dec_hook(Quantity, value)
     except ValueError as error:
@@ -381,7 +395,10 @@ def _encode_quantity(value: Any) -> _Values:
 
 
 def _encode_time(value: Any) -> _Values:
-    """Return the time in whole seconds. Nanoseconds are written as zero."""
+    """Encode a time in whole seconds, with nanoseconds zero; empty for None and Go's zero time.
+
+    Raises _BadValueError if the value is no time.
+    """
     if value is None:
         return {}
     if type(value) is not str:
@@ -394,6 +411,7 @@ def _encode_time(value: Any) -> _Values:
 
 
 def _encode_int_or_text(value: Any) -> _Values:
+    """Encode an integer of 32 bits or a text. Raises _BadValueError for another value."""
     is_text = type(value) is str
     number = _integer(None if is_text else value, 32)
     return {"type": int(is_text), "intVal": number, "strVal": _encode_text(value if is_text else None)}

@@ -357,6 +357,7 @@ def parse(table: str) -> dict[str, Message]:
 
 
 def _parse(name: str, lines: dict[str, str], messages: dict[str, Message]) -> Message:
+    """Parse a message and those that it embeds into ``messages``, and return it."""
     if name in messages:
         return messages[name]
     fields = [_field(part) for part in lines[name].split(",")]
@@ -370,6 +371,7 @@ def _parse(name: str, lines: dict[str, str], messages: dict[str, Message]) -> Me
 
 
 def _field(part: str) -> Field:
+    """Parse ``NUMBER MEMBER TYPE``, with the form at the end of the type."""
     number, member, type_ = part.split()
     form = next((form for form in (OPTIONAL, LIST, MAP) if type_.endswith(form)), VALUE)
     return Field(int(number), member, type_.removesuffix(form), form)
@@ -377,6 +379,7 @@ def _field(part: str) -> Field:
 
 @cache
 def _load_messages() -> dict[str, Message]:
+    """Return all messages of the API by name."""
     return parse(METADATA_MESSAGES + POD_MESSAGES + CONTAINER_MESSAGES + VOLUME_MESSAGES + NODE_MESSAGES)
 
 
@@ -446,7 +449,7 @@ def message_types(package: str, messages: Iterable[Message], *, syntax: str = "p
 
 @cache
 def _kubernetes() -> dict[str, Any]:
-
+    """Return the protobuf classes of all messages by name."""
     messages = [of for name in names() if (of := message(name)) is not None]
     return message_types(_KUBERNETES, [*parse(_HELPERS).values(), *messages])
 

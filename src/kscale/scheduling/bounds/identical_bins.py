@@ -150,6 +150,10 @@ def l2_of(instance: Instance) -> Bound:
 
 
 def _one_resource(size: NDArray[Any], count: NDArray[Any], capacity: int) -> tuple[int, int]:
+    """Return the L2 bound of one resource, and the threshold at which it is reached.
+
+    ``size``, ``count``: demand and number of items of each class; ``capacity``: of one bin.
+    """
     order = np.argsort(size, kind="stable")
     sizes, counts = size[order], count[order]
     # items[i], volumes[i]: number and total size of the items before position i, ascending in size.

@@ -94,7 +94,10 @@ class Instance(msgspec.Struct, frozen=True):
         return cls(sizes, counts, room, limit)
 
     def totals(self, r: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return demand and count of resource number ``r``, in a dtype in which no sum over items overflows."""
+        """Return each class's demand for resource number ``r``, and its count.
+
+        The dtype is one in which no sum over items overflows: int64, or object for large values.
+        """
         size, count = self.demand[:, r], self.count
         if float(np.max(size, initial=0)) * float(np.sum(count, dtype=np.float64)) < _SAFE_SUM:
             return size, count
@@ -102,9 +105,10 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 def int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
-    """Return a contiguous array of integers >= 0.
+    """Return ``values`` as a contiguous int64 array.
 
-    Raises InputError, with the array's ``name``, for any other dtype or shape.
+    Raises InputError, with the array's ``name``, unless they are integers >= 0 within int64 in an array with this
+    number of ``dimensions``.
     """
     array = np.asarray(values)
     if array.size == 0:
@@ -205,7 +209,7 @@ class BinKinds(msgspec.Struct, frozen=True):
         return len(self.cost)
 
     def only(self, kinds: NDArray[np.intp]) -> BinKinds:
-        """Return the instance with only some kinds of bins."""
+        """Return the instance with only the kinds of bins at some positions: ``kinds`` int[N]."""
         return msgspec.structs.replace(
             self,
             capacity=np.ascontiguousarray(self.capacity[kinds]),
@@ -217,7 +221,7 @@ class BinKinds(msgspec.Struct, frozen=True):
         )
 
     def select_classes(self, classes: NDArray[np.intp]) -> BinKinds:
-        """Return the instance with only some classes of items."""
+        """Return the instance with only the classes of items at some positions: ``classes`` int[N]."""
         return msgspec.structs.replace(
             self,
             demand=np.ascontiguousarray(self.demand[classes]),
@@ -226,7 +230,7 @@ class BinKinds(msgspec.Struct, frozen=True):
         )
 
     def can_hold(self, pattern: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which kinds of bins can hold these numbers of items of each class: bool[T]."""
+        """Return which kinds of bins can hold ``pattern`` int64[K], the number of items of each class: bool[T]."""
         taken = np.flatnonzero(pattern)
         within = (pattern[taken] <= self.most[:, taken]).all(axis=1)
         return np.asarray(within & (pattern @ self.demand <= self.capacity).all(axis=1), dtype=np.bool_)
@@ -235,7 +239,7 @@ class BinKinds(msgspec.Struct, frozen=True):
 def _scale_to_largest_unit(
     demand: NDArray[np.int64], capacity: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return demand and capacity in the largest unit of each resource that changes nothing.
+    """Return copies of demand and capacity, each resource in the largest unit that changes nothing.
 
     Values that are still too large for the kernels are rounded down on both sides, which can only let more items fit.
     """
@@ -253,6 +257,11 @@ def _scale_to_largest_unit(
 def _compute_max_per_bin(
     demand: NDArray[np.int64], capacity: NDArray[np.int64], limit: NDArray[np.int64], allowed: ArrayLike | None
 ) -> NDArray[np.int32]:
+    """Return how many items of a class alone fit one bin of each kind: int32[T, K].
+
+    ``limit`` int64[K]: upper bound for every kind; ``allowed`` bool[K, T]: classes that may not use a kind get 0.
+    Raises InputError if ``allowed`` has another shape.
+    """
     per_bin = np.repeat(np.minimum(limit, np.iinfo(np.int32).max)[None], len(capacity), axis=0)
     for r in range(demand.shape[1]):
         size = demand[:, r]
@@ -267,6 +276,7 @@ def _compute_max_per_bin(
 
 
 def _check_integers(values: ArrayLike, name: str, length: int) -> NDArray[np.int64]:
+    """Return ``values`` as int64[length]. Raises InputError, with the array's ``name``, for another dtype or shape."""
     array = np.asarray(values)
     if array.shape != (length,) or (length and array.dtype.kind not in "iu"):
         raise InputError(f"{name}: one whole number for each of {length} kinds of bins expected")

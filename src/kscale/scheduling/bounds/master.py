@@ -117,7 +117,7 @@ class Master:
         self.pattern: list[NDArray[np.int64]] = [np.zeros(kinds.classes, dtype=np.int64) for _ in self.kind]
         self._known: set[tuple[int, bytes]] = set()
         if self.kind:
-            self._columns(np.array(self.kind), np.array(self.pattern))
+            self._add_columns(np.array(self.kind), np.array(self.pattern))
 
     def add(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.integer[Any]]) -> int:
         """Add fillings as columns, and return how many of them are new and not empty.
@@ -136,11 +136,11 @@ class Master:
         if fresh:
             self.kind += [numbers[i] for i in fresh]
             self.pattern += list(dense[fresh])
-            self._columns(kinds[fresh], dense[fresh])
+            self._add_columns(kinds[fresh], dense[fresh])
         return len(fresh)
 
-    def _columns(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.int64]) -> None:
-        """Add columns to the solver."""
+    def _add_columns(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.int64]) -> None:
+        """Add columns to the solver. ``kinds`` int[N]: their kinds; ``patterns`` int64[N, K]: their contents."""
         last = len(kinds)
         parts = [patterns.astype(np.float64)]
         if len(self._bounded):
@@ -181,7 +181,7 @@ class Master:
         )
 
     def rank_columns(self, solved: Solved) -> NDArray[np.intp]:
-        """Return the columns in order: those that a solution uses, then the others by how close they are to use.
+        """Return the positions of the columns: those that a solution uses, then the others by closeness to use.
 
         ``solved`` may be a solution with fewer columns.
         """
@@ -242,7 +242,8 @@ class Master:
     ) -> None:
         """Restrict the program to what remains after some bins are fixed.
 
-        ``count``: items; ``available``, ``least``: bins of each kind; ``low``, ``high``: bounds of the rows.
+        ``count``: remaining items; ``available``, ``least``: maximum and minimum number of bins of each kind; ``low``,
+        ``high``: bounds of the rows.
         """
         highs, first = self._highs, self.kinds.classes
         for k, n in enumerate(count.tolist()):
@@ -255,7 +256,7 @@ class Master:
             highs.changeRowBounds(first + q, least_of, most_of)
 
     def _row_bounds(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[list[float], list[float]]:
-        """Return the bounds of the rows in the solver's units."""
+        """Return the bounds of the rows as (lower, upper) in the solver's units."""
         least = np.maximum(low * self._row_scale, -self._infinity)
         upper = np.minimum(high * self._row_scale, self._infinity)
         return least.tolist(), upper.tolist()

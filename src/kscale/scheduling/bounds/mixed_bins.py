@@ -131,7 +131,7 @@ class Fluid:
         return kinds.size * kinds.classes <= _FLOWS
 
     def bound(self) -> Proof | None:
-        """Return the bound that its prices prove, in integers; None if the solver finds no optimum."""
+        """Return the lower bound that the dual prices prove, in integers; None if the solver finds no optimum."""
         kinds = self.kinds
         self._highs.run()
         if self._highs.getModelStatus() not in self._optimal:
@@ -146,7 +146,7 @@ class Fluid:
         return prove_least_cost(kinds, values, surrogate(kinds, values, weight), of_rows)
 
     def solve_integral(self, effort: Effort, count: NDArray[np.int64]) -> Flow | None:
-        """Return the cheapest integral bins into which items flow; None if a short search finds none.
+        """Return the cheapest integral numbers of bins that the items flow into; None if a short search finds none.
 
         ``count`` int64[K]: items of each class; the solution has at least as many. The program is integral afterwards.
         """
@@ -289,7 +289,7 @@ class Generation:
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _choose(self, priced: NDArray[np.bool_]) -> None:
-        """Set which kinds are searched for fillings at every step."""
+        """Set the kinds that are searched for fillings at every step: ``priced`` bool[T]."""
         self._priced = priced
         self._numbers, self._others = np.flatnonzero(priced), np.flatnonzero(~priced)
         self._few = self.kinds if priced.all() else self.kinds.only(self._numbers)
@@ -310,15 +310,16 @@ class Generation:
             self.master.add(*self._known)
 
     def _solve(self) -> Solved:
+        """Solve the restricted program; count the round and its effort."""
         solved = self.master.solve()
         self.rounds += 1
         self.effort.spend(300 + len(self.master.pattern) + solved.iterations * (10 + self.kinds.classes // 4))
         return solved
 
     def _look_calmly(self, solved: Solved) -> int:
-        """Add columns at prices between the last ones used and the program's own, as long as there is no bound.
+        """Add columns at prices between the last ones used and the program's own; return how many are new.
 
-        Returns how many columns are new.
+        Does nothing and returns 0 once there is a bound, or with several kinds.
         """
         if self._calm is None or self._best is not None:
             return 0
@@ -337,13 +338,19 @@ class Generation:
         return relaxed, added
 
     def _relax(self, prices: NDArray[np.float64], ask: NDArray[np.float64], kinds: BinKinds) -> Relaxed:
-        """Return the relaxation of some kinds; ``ask`` is theirs."""
+        """Return the relaxation of ``kinds``.
+
+        ``ask``: cost of a bin of each of these kinds, including its share of all other rows.
+        """
         self.effort.spend(50 + kinds.size * (2 + kinds.classes / 8))
         wanted = ask * (1.0 + 0.3 * self.tolerance) + self._least
         return relax(kinds, prices, kinds.count, wanted, swaps=_SWAPS, threads=self.threads)
 
     def _relax_all(self, prices: NDArray[np.float64], ask: NDArray[np.float64], few: Relaxed | None = None) -> Relaxed:
-        """Return the relaxation of every kind. ``few``: that of the kinds searched at every step, if it is known."""
+        """Return the relaxation of every kind.
+
+        ``few``: relaxation of the kinds that are searched at every step, if it is known.
+        """
         if few is None:
             few = self._relax(prices, ask[self._numbers], self._few)
         if not len(self._others):
@@ -432,8 +439,8 @@ class Generation:
     def _sharpen(self, given_up: list[int], new_columns: int) -> bool:
         """Set finer tables or higher node limits for kinds whose search was not finished; return whether any changed.
 
-        Such kinds get tables of their own. If they have those already and there are few ``new_columns``, searches may
-        visit more nodes.
+        ``given_up``: these kinds, which get tables of their own. If they have such tables already and there are few
+        ``new_columns``, searches may visit more nodes.
         """
         assert self._tiers is not None  # set by _exact
         shared = [t for t in given_up if any(t in tier.kinds and len(tier.kinds) > 1 for tier in self._tiers)]
@@ -486,7 +493,7 @@ class Generation:
         return ceil_div(int(self.objective * 1e6) - 1, 1_000_000)
 
     def _slack(self, prices: NDArray[np.float64]) -> float:
-        """Return by how much a filling may be worth more than its bin costs without being searched for."""
+        """Return by which share of its bin's cost a filling may be worth more without being searched for."""
         if not self._integral:
             gap = self.objective / self.bound - 1.0 if self.bound > 0 else 1.0
             return max(self.tolerance / 4, self._share * min(gap, 0.05))
@@ -494,7 +501,7 @@ class Generation:
         return max(2.0**-23, worth / (reachable - 1) * (1.0 - 1e-8) - 1.0) if reachable > 1 else 1.0
 
     def _is_done(self) -> bool:
-        """Check whether the bound is reached, or the caller has enough."""
+        """Check whether the bound is reached, or the caller has enough. Also updates ``complete``."""
         if self._enough is not None and self._enough(self.objective, self.bound):
             return True
         if self._integral:

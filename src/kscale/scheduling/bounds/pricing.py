@@ -67,6 +67,7 @@ class Values(msgspec.Struct, frozen=True):
 
     @classmethod
     def _coarse(cls, prices: NDArray[np.float64], kinds: BinKinds) -> Values:
+        """Round prices down to integers in the unit of costs, and scale them down if the kernels' range requires it."""
         limit = kinds.most.max(axis=0, initial=0)
         sums = _limits(float(prices @ limit), float(prices @ kinds.count))
         share = min(2.0**bits / max(total, 1.0) for bits, total in sums)
@@ -131,7 +132,10 @@ def relax_around(
 
 
 def surrogate(kinds: BinKinds, values: Values, weight: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return proven upper bounds of each kind's filling from the weights of the relaxation: int64[T]."""
+    """Return a proven upper bound of the value that one bin of each kind can hold: int64[T].
+
+    ``weight`` float64[T, R]: prices of resources, from the relaxation.
+    """
     return _bin_pricing.surrogate_bounds(
         values.value, kinds.demand, kinds.most, kinds.count, kinds.capacity, weight * float(values.one)
     )
@@ -198,9 +202,9 @@ class Tier(msgspec.Struct, frozen=True):
         )
 
     def without(self, kinds: BinKinds, some: Sequence[int]) -> list[Tier]:
-        """Split some kinds off into tiers of their own, whose tables can be finer.
+        """Split the kinds ``some`` off into tiers of their own, whose tables can be finer.
 
-        Returns those tiers and the tier of the other kinds.
+        Returns these tiers and the tier of the other kinds.
         """
         separated = np.isin(self.kinds, some)
         if not separated.any():
@@ -221,9 +225,9 @@ def _find_scarcest_resource(kinds: BinKinds, capacity: NDArray[np.int64], order:
 
 
 def _unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: int) -> int:
-    """Return the unit that loses least when demands are rounded down.
+    """Return the unit that loses least when demands are rounded down to multiples of it.
 
-    The largest bin has at most ``units`` of it.
+    ``top``: size of the largest bin, which gets at most ``units`` units.
     """
     least = max(1, -(-top // units))
     used = demand > 0
@@ -309,10 +313,10 @@ class Tables:
     def search(
         self, which: Sequence[int], at_least: NDArray[np.int64], nodes: int, *, threads: int = 1
     ) -> list[tuple[int, int, NDArray[np.int64]]]:
-        """Search fillings of some kinds of the tier, by position in it.
+        """Search the most valuable fillings of some kinds. ``which``: their positions in the tier.
 
-        Returns for each kind a proven upper bound, the number of nodes visited, and fillings int64[S, K] worth more
-        than ``at_least``, the best last.
+        ``nodes``: maximum number of nodes to visit. Returns for each kind a proven upper bound, the number of nodes
+        visited, and fillings int64[S, K] worth more than ``at_least``, the best last.
         """
         tier, kinds = self.tier, self.kinds
         chosen = np.asarray(which, dtype=np.intp)
@@ -345,7 +349,10 @@ class Tables:
 
 
 def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], int]:
-    """Return values rounded up to the tables' dtype, and by how many bits they are shifted."""
+    """Return values rounded up to int32 after a shift to the right, and the number of bits of the shift.
+
+    Raises InputError if a bin can have too many items for int32.
+    """
     shift = max(0, int(value.max(initial=0)).bit_length() - _ENTRY_BITS)
     while True:
         narrow = (-(-value >> shift)).astype(np.int32)
@@ -413,6 +420,10 @@ def _row_prices(kinds: BinKinds, duals: NDArray[np.float64], one: int) -> tuple[
 
 
 def _value(kinds: BinKinds, values: Values, upper: NDArray[np.int64], rows: tuple[int, ...], fixed: int) -> int | None:
+    """Return the least cost that prices prove, in the unit of costs; None if the rows would pay for unlimited bins.
+
+    ``rows``: integer prices of the rows; ``fixed``: their total contribution (:func:`_row_prices`).
+    """
     numerator = sum(n * y for n, y in zip(kinds.count.tolist(), values.value.tolist(), strict=True))
     asks = [cost * values.one for cost in kinds.cost.tolist()]
     for price, weights in zip(rows, kinds.rows.tolist(), strict=True):

@@ -39,10 +39,11 @@ class Domains:
             self.keys[key] = engine.add_key(label.ids, domains)
 
     def get_copy_domains(self, facts: NodeFacts) -> list[int]:
-        """Return the domain of a new node for each key: -1 = no such label, -2 = a domain of its own."""
+        """Return a new node's domain for each key: -1 = no such label, -2 = a domain that only this node has."""
         return [self._get_copy_domain(key, facts) for key in self.keys]
 
     def _get_copy_domain(self, key: str, facts: NodeFacts) -> int:
+        """Return the domain of a new node for one key; see :meth:`get_copy_domains`."""
         if key == HOSTNAME:
             return _OWN
         value = facts.labels.get(key)
@@ -117,14 +118,14 @@ class NodeClasses:
         return cached
 
     def evaluate(self, columns: frozenset[str], verdict: Callable[[NodeFacts], Any]) -> NDArray[np.bool_]:
-        """Return the truth of ``verdict`` for each class, bool[classes]; it is called once per group."""
+        """Return the truth of ``verdict`` for each class: bool[classes]. Calls ``verdict`` once per group."""
         nodes, group = self.group(columns)
         truth = np.fromiter((bool(verdict(self.facts(i))) for i in nodes), dtype=bool, count=len(nodes))
         result: NDArray[np.bool_] = truth[group]
         return result
 
     def values(self, columns: frozenset[str], value: Callable[[NodeFacts], int]) -> NDArray[np.int64]:
-        """Return ``value`` of each existing node, int64[existing nodes]; it is called once per group."""
+        """Return ``value`` of each existing node: int64[existing nodes]. Calls ``value`` once per group."""
         nodes, group = self.group(columns)
         group_values = np.fromiter((value(self.facts(i)) for i in nodes), dtype=np.int64, count=len(nodes))
         result: NDArray[np.int64] = group_values[group][self.of[: self.existing]]
@@ -174,10 +175,12 @@ class NodeClasses:
         return self._with_extra(label.ids, ids)
 
     def _with_extra(self, existing: NDArray[Any], extra: list[int]) -> Codes:
+        """Return the codes of existing nodes, followed by those of extra nodes: int64[nodes]."""
         codes = existing.astype(np.int64)
         return np.concatenate([codes, np.array(extra, dtype=np.int64)]) if extra else codes
 
     def _taints(self) -> Codes:
+        """Return codes that are equal for nodes with the same NoSchedule and NoExecute taints: int64[nodes]."""
         nodes = self.ctx.snapshot.columns
         if not self.extra:
             return nodes.taint_ids.astype(np.int64)
@@ -190,18 +193,20 @@ class NodeClasses:
 
     @cached_property
     def _devices(self) -> Codes:
+        """Return codes that are equal for nodes with the same device contents: int64[nodes]."""
         existing = self.ctx.snapshot.memo.get(_DeviceContents, lambda: self._device_contents({}, range(self.existing)))
         extra = self._device_contents(dict(existing.known), range(self.existing, self.size))
         return np.concatenate([existing.codes, extra.codes])
 
     def _device_contents(self, known: dict[Hashable, int], nodes: range) -> _DeviceContents:
+        """Give numbers to the device contents of nodes. ``known``: earlier numbers; new ones are added to it."""
         devices = Devices.of(self.ctx)
         contents = (devices.content(self.facts(i)) for i in nodes)
         codes = np.fromiter((known.setdefault(content, len(known)) for content in contents), np.int64, len(nodes))
         return _DeviceContents(codes, known)
 
     def _opaque(self, column: str) -> Codes:
-        """Return codes of a column whose values are compared as whole objects."""
+        """Return codes of a column whose values are compared as whole objects (features or CSINode): int64[nodes]."""
         numbers: dict[Any, int] = {}
         codes = np.empty(self.size, dtype=np.int64)
         for i in range(self.size):
@@ -223,7 +228,7 @@ class NodeClasses:
 
 
 def _number_codes(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Give codes numbers in order of appearance; return the number of each code, and the first position of each."""
+    """Give numbers to codes in order of appearance; return each code's number, and each number's first position."""
     width = int(codes.max(initial=-1)) + 1
     if width <= 1:
         return np.zeros(len(codes), dtype=np.int32), np.zeros(width, dtype=np.int64)
@@ -239,10 +244,12 @@ def _number_codes(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
 
 
 def _taint_key(taints: Sequence[Any]) -> tuple[tuple[str, str, str], ...]:
+    """Return a key that is equal for lists of equal taints, whatever their ``timeAdded`` is."""
     return tuple((taint.key, taint.value, taint.effect) for taint in taints)
 
 
 def _csi_key(csi: Any) -> Any:
+    """Return a key that is equal for CSINodes with the same drivers, limits and annotations; None for None."""
     if csi is None:
         return None
     drivers = tuple((d.name, d.allocatable.count if d.allocatable else None) for d in csi.spec.drivers)

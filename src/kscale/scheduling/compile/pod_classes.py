@@ -105,6 +105,7 @@ def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _WIT
 
 
 def _format_no_nodes_left(choosers: list[str]) -> str:
+    """Return upstream's reason if the node sets of these plug-ins have no node in common."""
     if len(choosers) == 1:
         return f"node(s) didn't satisfy plugin {choosers[0]}"
     return f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(choosers))}] simultaneously"
@@ -256,7 +257,7 @@ class PodCompiler:
     def is_plain(self, pod: PodClass) -> bool:
         """Check whether verdicts on the class depend only on its tolerations, selection, node name and features.
 
-        That is so if the pod has nothing else that a plug-in reads.
+        False if the pod has anything else that a plug-in may read.
         """
         if pod.volumes or pod.ports or pod.claims or pod.spread or not self._may_be_plain:
             return False
@@ -265,7 +266,7 @@ class PodCompiler:
         return not self._devices or _FIXED.issuperset(pod.demand)
 
     def _get_dependencies(self, pod: PodClass) -> tuple[Any, ...] | None:
-        """Return the objects that verdicts on a class depend on; None if it cannot be cached."""
+        """Return the objects that verdicts on a class depend on; None if the verdicts cannot be cached."""
         objects: list[Any] = []
         for plugin in _WITH_DEPENDENCIES:
             dependencies = plugin.get_dependencies(pod, self._ctx)
@@ -307,7 +308,7 @@ class PodCompiler:
 
 
 def _is_identical(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Check whether two tuples have the same objects."""
+    """Check whether two tuples have the same objects (by identity) in the same order."""
     return len(one) == len(other) and all(map(is_, one, other))
 
 
@@ -355,6 +356,7 @@ class StaticRows:
 
 
 def _fails(judge: Judge, node: NodeFacts) -> bool:
+    """Return whether the judge rejects the node."""
     return judge.check(node) is not None
 
 
@@ -400,7 +402,7 @@ class PodClasses:
     ) -> PodClasses:
         """Return the classes of a session, which the caller has to ``compile``.
 
-        They come from the cache if the inputs are the same.
+        Cached classes are returned if the inputs are the same objects.
         """
         checked_pods = {pod.index: pod for pod in pods}
         compiler = PodCompiler(ctx)
@@ -482,7 +484,7 @@ class PodClasses:
             add_to_cache()
 
     def _entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any] | None:
-        """Return what the engine has to know of a class; None if it counts nowhere."""
+        """Return the fields that describe a class to the engine; None if pods of the class count nowhere."""
         spread, rows = self.rows.get_counting_rows(pod) if self.rows.rows else ([], [])
         entry: dict[str, Any] = {"spread_touch": spread} if spread else {}
         if rows:

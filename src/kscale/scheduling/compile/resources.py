@@ -87,6 +87,7 @@ class DeviceCounting:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def _list_requests(self, need: ClaimRequests) -> Iterable[tuple[_Kind, int]]:
+        """Yield (kind, number of devices) of each request. Clears ``exact`` if counting cannot express one."""
         classes = self.ctx.informers.device_classes
         for claim in need.open:
             devices = claim.spec.devices
@@ -106,12 +107,14 @@ class DeviceCounting:
                 yield self._kind(claim, exact, extended.resource), max(0, exact.count or 0)
 
     def _kind(self, claim: ResourceClaim, exact: ExactDeviceRequest, resource: str) -> _Kind:
+        """Return the kind of a request, which is added if it is new. ``resource``: extended resource, or empty."""
         key = exact.device_class_name, _encode(exact.selectors), _encode(exact.tolerations), resource
         return self._kinds.setdefault(key, _Kind(claim, exact, resource, len(self._kinds)))
 
     # -- devices -----------------------------------------------------------------------------------------------------
 
     def _count(self, nodes: NodeClasses) -> None:
+        """Compute ``columns``, and the free devices of each column on each node."""
         kinds = list(self._kinds.values())
         codes = nodes.codes(DEVICES)
         _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
@@ -196,7 +199,10 @@ class _Amounts:
         self._matrices: dict[tuple[str, ...], _Matrices] = {}
 
     def matrices(self, names: tuple[str, ...]) -> _Matrices:
-        """Return the amounts that classes request, and those that they use: int64[classes, resources] each."""
+        """Return the amounts that classes request, and those that they use: int64[classes, resources] each.
+
+        CPU is in milli-units.
+        """
         matrices = self._matrices.get(names)
         if matrices is None:
             matrices = self._matrices[names] = _matrix(self.demands, names), _matrix(self.taken, names)
@@ -207,6 +213,7 @@ _Matrices = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _matrix(amounts: Sequence[Mapping[str, int]], names: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the amounts in columns of ``names``: int64[len(amounts), len(names)]; 0 if absent."""
     matrix = np.zeros((len(amounts), len(names)), dtype=np.int64)
     for r, name in enumerate(names):
         matrix[:, r] = [each.get(name, 0) for each in amounts]
@@ -235,16 +242,23 @@ class Resources:
                 self._taken[i] = {**self._taken[i], **devices.get_used_devices(pod)}
 
     def amounts(self) -> _Matrices:
-        """Return the amounts that classes request, and those that they use: int64[classes, resources] each."""
+        """Return the amounts that classes request, and those that they use: int64[classes, resources] each.
+
+        CPU is in milli-units.
+        """
         if self._devices is None:
             return self._amounts.matrices(self.names)
         return _matrix(self._demands, self.names), _matrix(self._taken, self.names)
 
     def free(self, existing: int) -> NDArray[np.int64]:
-        """Return the free amounts of existing nodes: int64[resources, nodes]."""
+        """Return the free amounts of existing nodes: int64[resources, nodes]. CPU is in milli-units."""
         return np.stack([self._free(name, existing) for name in self.names])
 
     def _free(self, name: str, existing: int) -> NDArray[np.int64]:
+        """Return the free amounts of a column on existing nodes: int64[existing].
+
+        ``PLENTY`` is added where DynamicResources, not NodeResourcesFit, decides.
+        """
         if self._is_device(name) and self._devices is not None:
             return self._devices.free(name)[:existing]
         snapshot = self._ctx.snapshot
@@ -255,7 +269,10 @@ class Resources:
         return free
 
     def free_of_copy(self, extra: int, allocatable: Mapping[str, int], taken: Mapping[str, int]) -> list[int]:
-        """Return the free amounts of a new node, in the order of ``names``; ``extra``: its position among all nodes."""
+        """Return the free amounts of a new node, in the order of ``names``.
+
+        ``extra``: its position among all nodes; ``taken``: amounts used by the pods that come with it.
+        """
         amounts = []
         for name in self.names:
             if self._is_device(name) and self._devices is not None:
@@ -289,14 +306,16 @@ class Resources:
     def _is_delegated(self, name: str) -> bool:
         """Check whether a device class provides a resource.
 
-        Then DynamicResources decides on nodes that do not offer it.
+        If so, DynamicResources decides on nodes that do not offer the resource.
         """
         return self._ctx.dra and is_scalar(name) and Claims.of(self._ctx).delegable(name)
 
     @staticmethod
     def _is_device(name: str) -> bool:
+        """Return whether a column counts devices."""
         return name.startswith("\0")
 
 
 def _wrap(value: int) -> int:
+    """Return a value as Go's int64 arithmetic wraps it."""
     return (value + 2**63) % 2**64 - 2**63

@@ -30,7 +30,7 @@ _FRESH: Final = "\0"  # no selector contains the name of such a copy
 
 
 def copy_number(name: str) -> tuple[str, int] | None:
-    """Return the template and the number in the name of a copy; None if it is no such name."""
+    """Return (template, number) that the name of a copy contains; None if the text is no name of a copy."""
     match = _COPY.fullmatch(name)
     return None if match is None else (match[1], int(match[2]))
 
@@ -79,7 +79,10 @@ class Copies:
         return any(pod.claims for pod_classes in self.pods for pod in pod_classes)
 
     def spell_out(self, names: Collection[str]) -> None:
-        """Find the copies; ``names``: node names and host names that selectors spell out."""
+        """Compute the facts of the copies to distinguish.
+
+        ``names``: node names and host names that occur in selectors.
+        """
         spelled = [(name, copy_number(name)) for name in sorted(names)]
         for template in self.templates:
             base = template.node.metadata.name
@@ -93,6 +96,7 @@ class Copies:
             self._special.append(special)
 
     def _facts(self, template: NodeTemplate, name: str) -> NodeFacts:
+        """Return the facts of a copy with a name, and add the copy's devices to the context's."""
         facts = self._ctx.copy_facts(template, name)
         if self._ctx.dra and template.resource_slices:
             suffix = name.removeprefix(f"{template.node.metadata.name}-")
@@ -160,7 +164,7 @@ class Copies:
         return self._identities[i]
 
     def room(self, i: int) -> tuple[int, list[int]]:
-        """Return an empty copy's free pod slots, and its free amounts of each resource."""
+        """Return an empty copy's free pod slots, and its free amounts in the order of the engine's resources."""
         return self._room[i]
 
 

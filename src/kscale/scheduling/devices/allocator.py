@@ -86,6 +86,8 @@ class _Part(msgspec.Struct, eq=False):
 
 
 class _TentativeAllocation(msgspec.Struct, eq=False):
+    """A device that a search has taken. ``consumed``: amounts of a shared device; None if not shared."""
+
     part: _Part
     offer: Offer
     consumed: Amounts | None
@@ -100,7 +102,7 @@ class Allocator:
         self._selected: dict[tuple[str, int], bool | SelectorError] = {}
 
     def on(self, inventory: Inventory) -> Allocator:
-        """Return an allocator for another state of the same devices."""
+        """Return an allocator for another state of the same devices, with the same cached results of selectors."""
         other = copy(self)
         other.inventory = inventory
         return other
@@ -134,6 +136,10 @@ class Allocator:
     def _alternatives(
         self, claims: Sequence[ResourceClaim], index: int, i: int, offers: Sequence[Offer]
     ) -> list[_Part]:
+        """Return the alternatives of request number ``i`` of a claim; only one if it has no ``firstAvailable``.
+
+        ``index``: the claim's number. Raises AllocationError if the request is invalid or a selector fails.
+        """
         request = claims[index].spec.devices.requests[i]
         if request.first_available:
             return [self._part(claims, index, f"{request.name}/{e.name}", e, offers) for e in request.first_available]
@@ -142,6 +148,10 @@ class Allocator:
     def _part(
         self, claims: Sequence[ResourceClaim], index: int, name: str, exact: _Exact, offers: Sequence[Offer]
     ) -> _Part:
+        """Return one alternative of a request, with the devices of ``offers`` that it wants if it wants all.
+
+        ``name``: request, or request/alternative. Raises AllocationError if the request is invalid or a selector fails.
+        """
         claim = claims[index]
         label = name.rpartition("/")[2]  # errors name an alternative without its request
         if exact.device_class_name not in self.classes:
@@ -187,8 +197,8 @@ class Allocator:
     def room(self, claim: ResourceClaim, label: str, exact: _Exact, offer: Offer, others: Amounts) -> Amounts | None:
         """Return the amounts that a request (``label``: its name) uses of the device's capacities.
 
-        None if they are not free, given the amounts used by claims and by ``others``. Raises AllocationError if an
-        amount is negative.
+        None if the amounts are not free, given the amounts used by claims and by ``others``. Raises AllocationError if
+        an amount is negative.
         """
         used = self.inventory.consumed.get(offer.identity, {})
         if others:
@@ -198,7 +208,10 @@ class Allocator:
     def _consumption(
         self, claim: ResourceClaim, label: str, exact: _Exact, offer: Offer, used: Amounts | None = None
     ) -> Amounts | None:
-        """Return the amounts that a request uses of a device beside ``used`` (None: of a device that nobody uses)."""
+        """Return the amounts that a request uses of a device; None if the device does not have them.
+
+        ``used``: amounts in use already (None: the device is free). Raises AllocationError for an invalid amount.
+        """
         device, driver = offer.device, offer.identity[0]
         requested = read_requested_capacity(exact.capacity, driver)
         if not requested and not device.capacity:
@@ -212,9 +225,9 @@ class Allocator:
             ) from None
 
     def matches_selectors(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
-        """Check whether all selectors of the device class and the request are true.
+        """Check whether all selectors of the device class and the request are true for a device.
 
-        Raises AllocationError if one fails.
+        Raises AllocationError if a selector is invalid or fails.
         """
         from kscale.scheduling.devices.cel import SelectorError, selects  # few clusters have devices
 
@@ -268,14 +281,17 @@ class _Search:
         """Requests for all devices that a constraint can turn into an error, with the place of each device."""
 
     def find(self) -> bool:
-        """Find devices for all requests. Raises AllocationError if a claim contradicts itself."""
+        """Find devices for all requests; return whether they were found.
+
+        Raises AllocationError if a claim contradicts itself.
+        """
         try:
             return self._request(0)
         except _TooManyDevicesError:
             return False
 
     def _request(self, i: int) -> bool:
-        """Find devices for the requests from number ``i`` on."""
+        """Find devices for the requests from number ``i`` on; return whether they were found."""
         if i == len(self.requests):
             return True
         parts = self.requests[i]
@@ -292,6 +308,11 @@ class _Search:
         return False
 
     def _fill(self, i: int, part: _Part, allocated_count: int, start: int) -> bool:
+        """Find the remaining devices of request ``i`` and those of the later requests; return whether they were found.
+
+        ``allocated_count``: devices that ``part`` has so far; ``start``: the first offer to try. Raises
+        _TooManyDevicesError if the claim would hold too many devices, and AllocationError.
+        """
         if part.all is not None and not part.all:
             return False  # "all" of no devices is not satisfied
         if allocated_count >= part.count:  # the count for an extended resource may be negative
@@ -303,7 +324,7 @@ class _Search:
         for position in range(start if part.all is None else 0, len(pool)):
             offer = pool[position]
             same = self._sameness(offer)
-            if same in tried or not self._free(part, offer):
+            if same in tried or not self._is_free(part, offer):
                 continue
             if part.all is None and not self.owner.matches_selectors(self.claims[part.claim], part.exact, offer):
                 continue
@@ -313,7 +334,7 @@ class _Search:
             if consumed is None and part.all is None:
                 continue
             tried.add(same)
-            counted = self._counters(offer)
+            counted = self._get_needed_counters(offer)
             if not self._take_counters(counted):
                 continue
             if first_untolerated(part.exact.tolerations, taints_of(offer)) is None:
@@ -335,7 +356,7 @@ class _Search:
         return False
 
     def _sameness(self, offer: Offer) -> Hashable:
-        """Return what is equal for devices that nothing can tell apart: if one does not lead to a solution, none does.
+        """Return a key that is equal for devices that lead to the same result of the search.
 
         A request for all devices takes them in order up to the first that is in use. Where a constraint can make it an
         error before that, a device that moves this place is like no other.
@@ -345,14 +366,15 @@ class _Search:
         return offer.kind, pool, offer.identity if offer.shareable else None, stops
 
     def _stop(self, part: _Part, places: Mapping[DeviceId, int], offer: Offer) -> int | None:
-        """Return where a request for all devices would stop at the device; None if it does not, or stops before."""
+        """Return the place of the device if a request for all devices would stop there, otherwise None."""
         place = places.get(offer.identity)
         if place is None:
             return None
         blocking = (t.offer.identity for t in self.taken if not part.admin or t.part.claim == part.claim)
         return None if any(places.get(identity, place) < place for identity in blocking) else place
 
-    def _free(self, part: _Part, offer: Offer) -> bool:
+    def _is_free(self, part: _Part, offer: Offer) -> bool:
+        """Check whether a request may take the device, apart from capacities and counters."""
         if offer.trouble:
             return False
         if offer.shareable:
@@ -370,10 +392,10 @@ class _Search:
                     amounts[name] = amounts[name] + amount if name in amounts else amount
         return amounts
 
-    def _counters(self, offer: Offer) -> list[tuple[CounterKey, Quantity]]:
-        """Return the counters that a device would use, with amounts.
+    def _get_needed_counters(self, offer: Offer) -> list[tuple[CounterKey, Quantity]]:
+        """Return the shared counters that allocating a device would consume, as (counter, amount).
 
-        Empty for a shared device in use, which has them already.
+        Empty for a shareable device that is already allocated: its first allocation has consumed them.
         """
         if not offer.device.consumes_counters:
             return []
@@ -384,6 +406,7 @@ class _Search:
         return counters_of(offer)
 
     def _take_counters(self, uses: list[tuple[CounterKey, Quantity]]) -> bool:
+        """Subtract amounts from what is left of the counters; return False, unchanged, if one is overdrawn."""
         if not uses:
             return True
         available = self.owner.inventory.available
@@ -397,10 +420,15 @@ class _Search:
         return True
 
     def _return_counters(self, uses: list[tuple[CounterKey, Quantity]]) -> None:
+        """Add back the amounts that :meth:`_take_counters` subtracted."""
         for key, amount in uses:
             self._left[key] += amount
 
     def _constraints_hold(self, part: _Part) -> bool:
+        """Check the claim's constraints over the devices taken.
+
+        Raises AllocationError if a request for all devices violates one.
+        """
         claim = self.claims[part.claim]
         if all(self._is_satisfied(part.claim, constraint) for constraint in claim.spec.devices.constraints):
             return True
@@ -414,7 +442,7 @@ class _Search:
         return False
 
     def _is_satisfied(self, claim: int, constraint: DeviceConstraint) -> bool:
-        """Check a constraint over the devices taken for a claim.
+        """Check a constraint over the devices taken for claim number ``claim``.
 
         matchAttribute: all named requests' devices have the same value. distinctAttribute: all values differ.
         """

@@ -125,6 +125,7 @@ def _with_optional_elements(text: str) -> str:
 
 
 def _element(text: str, *, is_map: bool) -> str:
+    """Rewrite one element of a list or map to an optional value; a map's element to a pair with its key."""
     is_optional, text = text.startswith("?"), text.removeprefix("?")
     key, value = _entry(text) if is_map else ("", text)
     value = value if is_optional else f"optional__of({value})"
@@ -132,7 +133,10 @@ def _element(text: str, *, is_map: bool) -> str:
 
 
 def _entry(text: str) -> tuple[str, str]:
-    """Split a map entry into key and value. The colon of a conditional expression does not split."""
+    """Split a map entry into key and value. The value is empty if there is no colon.
+
+    The colon of a conditional expression does not split.
+    """
     depth = choices = 0
     for i, letter in enumerate(text):
         depth += (letter in _OPEN) - (letter in _CLOSE)
@@ -175,9 +179,10 @@ def _macro(name: str, of: str, pair: str, key: str, value: str, *bodies: str) ->
 
 
 def locate_name(expression: str, name: str, *, called: bool) -> tuple[int, int]:
-    """Return line (from 1) and column (from 0) of a name, where upstream reports that it is undeclared.
+    """Return line (from 1) and column (from 0) of the first occurrence of a name, where upstream reports it undeclared.
 
-    If the name is ``called``, the position is that of the bracket behind it.
+    If the name is ``called``, the position is that of the bracket behind it. The start of the text if it does not
+    occur.
     """
     blank = _LITERAL.sub(lambda match: " " * len(match[0]), expression)
     match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)" + (r"\s*(?=\()" if called else ""), blank)
@@ -186,21 +191,21 @@ def locate_name(expression: str, name: str, *, called: bool) -> tuple[int, int]:
 
 
 def find_unclosed_quote(expression: str) -> tuple[int, int] | None:
-    """Return line (from 1) and column (from 0) of a quote that begins an unterminated literal; None if there is none.
+    """Return line (from 1) and column (from 0) of a quote that begins an unterminated literal; None without one.
 
-    It is checked before parsing, because cel-python's parser takes practically forever on one with many backslashes.
+    Call this before parsing: cel-python's parser takes practically forever on such a literal with many backslashes.
     """
     match = _QUOTE.search(_PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), expression))
     return None if match is None else _line_and_column(expression, match.start())
 
 
 def _line_and_column(text: str, at: int) -> tuple[int, int]:
-    """Return line (from 1) and column of a position."""
+    """Return line (from 1) and column (from 0) of a position."""
     return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1)
 
 
 def _closing(text: str, start: int) -> int:
-    """Return the position where the bracket that is open at ``start`` closes; -1 if it does not."""
+    """Return the position at which the innermost bracket that is open at ``start`` closes; -1 if it does not close."""
     depth = 1
     for i in range(start, len(text)):
         depth += (text[i] in _OPEN) - (text[i] in _CLOSE)
@@ -210,7 +215,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def _opening(text: str, end: int) -> int:
-    """Return the position where the bracket that is open at ``end`` opens; -1 if there is none."""
+    """Return the position of the innermost bracket that is still open at ``end``; -1 if none is open."""
     depth = 1
     for i in range(end - 1, -1, -1):
         depth += (text[i] in _CLOSE) - (text[i] in _OPEN)
@@ -220,6 +225,7 @@ def _opening(text: str, end: int) -> int:
 
 
 def _arguments(text: str) -> list[str]:
+    """Split a text at its top-level commas; brackets keep their commas."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in _OPEN) - (letter in _CLOSE)
@@ -297,10 +303,10 @@ def result_type(tree: Any) -> str | None:
     if kind in _JUDGING:
         return "bool"
     if kind == "expr":  # a conditional expression
-        return _one(children[1], children[2])
+        return _common_type(children[1], children[2])
     if kind == "unary":
         return "bool" if children[0].data == "unary_not" else result_type(children[1])
-    return _one(children[0].children[0], children[1]) if kind in _ARITHMETIC else None
+    return _common_type(children[0].children[0], children[1]) if kind in _ARITHMETIC else None
 
 
 def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
@@ -332,8 +338,8 @@ def _are_comparable(relation: str, left: str | None, right: str | None) -> bool:
     return (left == right and left in _ORDERED) or {left, right} <= _NUMBERS or left == right == "null_type"
 
 
-def _one(left: Any, right: Any) -> str | None:
-    """Return the type of both expressions; None if they differ or are unknown."""
+def _common_type(left: Any, right: Any) -> str | None:
+    """Return the type that both expression trees have; None if they differ or one type is unknown."""
     left_type = result_type(left)
     return left_type if left_type == result_type(right) else None
 
@@ -346,12 +352,13 @@ def _unwrap(tree: Any) -> Any:
 
 
 def _is_ident(tree: Any, name: str) -> bool:
+    """Return whether the tree is just this name."""
     tree = _unwrap(tree)
     return bool(tree.data == "ident" and str(tree.children[0]) == name)
 
 
 def _read_variable(expression: str, tree: Any, *, is_bind: bool) -> str:
-    """Return the name of a macro's variable. Raises SelectorError."""
+    """Return the name of a macro's variable. Raises SelectorError if the tree is no simple name."""
     variable = _unwrap(tree)
     if variable.data != "ident":
         text = "cel.bind() variable names must be simple identifiers" if is_bind else "argument must be a simple name"
@@ -455,6 +462,7 @@ class CelLibrary:
         self._domains = Domains
 
     def _compile(self, expression: str) -> Any:
+        """Compile an expression; see ``program``. Raises SelectorError with upstream's text."""
         if (open_ := find_unclosed_quote(expression)) is not None:
             rest = expression.splitlines()[open_[0] - 1][open_[1] :]
             raise SelectorError(
@@ -508,7 +516,7 @@ class CelLibrary:
             raise SelectorError(_format_undeclared(expression, name, called=False))
 
     def _check_has(self, expression: str, node: Any) -> None:
-        """Check that the only argument of ``has`` selects a field. Raises SelectorError."""
+        """Check the argument of ``has``. Raises SelectorError unless it has one, which selects a field."""
         arguments = node.children[1].children if len(node.children) == 2 else []
         if len(arguments) != 1:
             raise SelectorError(_format_undeclared(expression, "has", called=True))
@@ -516,7 +524,7 @@ class CelLibrary:
             raise SelectorError(_format_at(expression, "invalid argument to has() macro", arguments[0]))
 
     def view(self, driver: str, device: Device) -> Any:
-        """Return ``device`` as expressions see it; an unqualified name is in the driver's domain."""
+        """Return the map ``device`` of expressions. Attributes and capacities without a domain are in the driver's."""
         text, mapping = self._types.StringType, self._types.MapType
         return mapping(
             {
@@ -528,6 +536,7 @@ class CelLibrary:
         )
 
     def _group_by_domain(self, driver: str, entries: Mapping[str, Any], convert: Callable[[Any], Any]) -> Any:
+        """Return a map of domain -> name -> converted entry; unqualified names are in the driver's domain."""
         text, mapping = self._types.StringType, self._types.MapType
         domains: dict[str, Any] = {driver: mapping()}
         for key, entry in entries.items():
@@ -536,6 +545,7 @@ class CelLibrary:
         return self._domains({text(domain): names for domain, names in domains.items()})
 
     def _attribute(self, attribute: DeviceAttribute) -> Any:
+        """Return the value of an attribute as a value of CEL; None if the attribute has no value."""
         typed_value = attribute_value(attribute)
         if typed_value is None:
             return None
@@ -548,6 +558,7 @@ class CelLibrary:
 
 
 def _format_undeclared(expression: str, name: str, *, called: bool) -> str:
+    """Return upstream's error for a name that is not declared."""
     shown = name.rpartition("__")[2]
     line, column = locate_name(expression, shown, called=called)
     return _format_error(
@@ -556,17 +567,19 @@ def _format_undeclared(expression: str, name: str, *, called: bool) -> str:
 
 
 def _format_at(expression: str, text: str, tree: Any) -> str:
-    """Return a message with the position of a tree, if the expression was parsed as it stands."""
+    """Return a message with the position of a tree, if the expression was parsed without being rewritten."""
     if rewrite_expression(expression) != expression:
         return f"{_FAILED}{text}"
     return _format_error(expression, text, tree.meta.line, tree.meta.column - 1)
 
 
 def _format_error(expression: str, text: str, line: int, column: int) -> str:
+    """Return upstream's compile error, with the source line. ``line`` counts from 1, ``column`` from 0."""
     shown = f"{expression.splitlines()[line - 1]}\n | {'.' * column}^"
     return f"{_FAILED}ERROR: <input>:{line}:{column + 1}: {text}\n | {shown}"
 
 
 @cache
 def _library() -> CelLibrary:
+    """Return the library, created once. Raises MissingExtraError if cel-python is not installed."""
     return CelLibrary()

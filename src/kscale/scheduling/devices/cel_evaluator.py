@@ -37,7 +37,7 @@ _SHORT: Final = {
 
 
 def _signatures(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Read lines such as ``charAt join: string int, list``: names, and the arguments of each overload."""
+    """Parse lines such as ``charAt join: string int, list`` into name -> types of arguments of each overload."""
     result = {}
     for line in text.strip().splitlines():
         names, _, overloads = line.partition(":")
@@ -138,6 +138,7 @@ class Overloads:
         """All operators and functions by name, with checked arguments."""
 
     def _wrap(self) -> dict[str, Callable[..., Any]]:
+        """Return all operators and functions by name, wrapped to check their arguments."""
         functions = {
             name: self._dispatched(name, function, _FUNCTIONS[name]) if name in _FUNCTIONS else self._strict(function)
             for name, function in self._available.items()
@@ -160,16 +161,18 @@ class Overloads:
         return self._available | functions | special
 
     def error(self, text: str) -> Any:
-        """Return an error value."""
+        """Return an error value (it is not raised)."""
         return self._error_class(text, TypeError, ())
 
     def first_error(self, values: Sequence[Any]) -> Any:
-        """Return the first value that is an error, or None."""
+        """Return the first value that is an error; None if there is none."""
         return next((value for value in values if isinstance(value, self._error_class)), None)
 
     # -- functions -----------------------------------------------------------------------------------------------------
 
     def _strict(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function to return the first argument that is an error, if there is one."""
+
         def answer(*args: Any) -> Any:
             return failed if (failed := self.first_error(args)) is not None else function(*args)
 
@@ -178,6 +181,7 @@ class Overloads:
     def _dispatched(
         self, name: str, function: Callable[..., Any], overloads: tuple[tuple[str, ...], ...]
     ) -> Callable[..., Any]:
+        """Wrap a function to return an error value for arguments that no overload accepts."""
         shown, elements = name.replace("__", "."), _ELEMENTS.get(name)
 
         def answer(*args: Any) -> Any:
@@ -204,12 +208,14 @@ class Overloads:
         return answer
 
     def _size(self, *args: Any) -> Any:
+        """Return CEL's ``size`` of a value, or an error value."""
         failed = self.first_error(args)
         if failed is not None or (name := self.names.of(args[0])) in _SIZED:
             return self._available["size"](*args) if failed is None else failed
         return self._without_trait(name, "size")
 
     def _matches(self, *args: Any) -> Any:
+        """Return whether a string matches a pattern (CEL's ``matches``), or an error value."""
         if (failed := self.first_error(args)) is not None:
             return failed
         text, pattern = map(self.names.of, args)
@@ -218,6 +224,8 @@ class Overloads:
         return self._available["matches"](*args) if pattern == "string" else self.error(NO_OVERLOAD)
 
     def _on_string(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function of strings to return an error value for other arguments."""
+
         def answer(*args: Any) -> Any:
             if (failed := self.first_error(args)) is not None:
                 return failed
@@ -230,7 +238,7 @@ class Overloads:
         return self.error(NO_OVERLOAD if type_name in _RECEIVERS else f"{NO_OVERLOAD}: {function}")
 
     def type_of(self, value: Any) -> Any:
-        """Return the function that represents the type of a value."""
+        """Return the function that represents the type of a value; an error value is returned as it is."""
         if isinstance(value, self._error_class):
             return value
         name = self.names.of(value).removeprefix("google.protobuf.").lower()
@@ -239,6 +247,7 @@ class Overloads:
     # -- operators -----------------------------------------------------------------------------------------------------
 
     def _arithmetic(self, name: str, overloads: tuple[tuple[str, ...], ...]) -> Callable[..., Any]:
+        """Wrap an arithmetic operator to return error values: no such overload, division by zero, overflow."""
         operate = self._available[name]
         lefts = {overload[0] for overload in overloads}
 
@@ -262,7 +271,10 @@ class Overloads:
         return answer
 
     def _typed(self, value: Any, type_names: tuple[str, ...]) -> Any:
-        """Return a result as a value of CEL; cel-python gives values of Python at times."""
+        """Return a result as a value of CEL; cel-python sometimes returns values of Python.
+
+        ``type_names``: types of the operands.
+        """
         types = self._types
         of = {
             "double": types.DoubleType, "string": types.StringType, "bytes": types.BytesType, "list": types.ListType,
@@ -272,6 +284,8 @@ class Overloads:
         return value if is_time or type_names[0] not in of else of[type_names[0]](value)
 
     def _ordered(self, name: str, order: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """Wrap an order (``<`` and others) to return an error value for types that cannot be ordered."""
+
         def answer(a: Any, b: Any) -> Any:
             if (failed := self.first_error((a, b))) is not None:
                 return failed
@@ -289,7 +303,7 @@ class Overloads:
         return answer
 
     def _judged(self, judge: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
-        """Wrap a comparison to return errors instead of raising them."""
+        """Wrap a comparison: the result is a boolean, or an error value in place of a TypeError."""
 
         def answer(a: Any, b: Any) -> Any:
             if (failed := self.first_error((a, b))) is not None:
@@ -302,11 +316,13 @@ class Overloads:
         return answer
 
     def _is_within(self, item: Any, container: Any) -> bool:
+        """Return whether a list has the item or a map has the key. Raises TypeError for another container."""
         if self.names.of(container) not in ("list", "map"):
             raise TypeError(NO_OVERLOAD)
         return any(self.names.is_surely_equal(item, each) for each in container)
 
     def _first_no_boolean(self, *operands: Any) -> Any:
+        """Return the first operand that is an error, or an error for one that is no boolean; None if all are."""
         for operand in operands:
             if isinstance(operand, self._error_class):
                 return operand
@@ -326,6 +342,7 @@ class Overloads:
         return answer
 
     def _choose(self, condition: Any, a: Any, b: Any) -> Any:
+        """Evaluate CEL's conditional operator: ``a``, ``b``, or an error value if the condition is no boolean."""
         failed = self._first_no_boolean(condition)
         return (a if condition else b) if failed is None else failed
 
@@ -378,7 +395,10 @@ class Selection:
         return self._types.BoolType(result.there) if isinstance(result, self._optional) else result
 
     def _look_up(self, value: Any, key: Any) -> tuple[bool, Any]:
-        """Return whether the value has the key, and its value; an error value or None if not."""
+        """Return (True, value) if the value has the key.
+
+        Otherwise (False, error value), or (False, None) for a missing key without another error.
+        """
         names = self._overloads.names
         kind = names.of(key)
         if kind not in _QUALIFIERS:
@@ -404,6 +424,7 @@ class Selection:
         return (False, None) if match is None else (True, value[match])
 
     def _is_key(self, key: Any, wanted: Any, kind: str) -> bool:
+        """Check whether the key of a map is the wanted one, whose type is ``kind``; numbers compare by value."""
         numeric = kind in NUMBERS and self._overloads.names.of(key) in NUMBERS
         return (numeric or self._overloads.names.of(key) == kind) and self._overloads.names.equal(key, wanted)
 

@@ -102,11 +102,12 @@ class TypeNames:
         return _GO_TYPES.get(name, name)
 
     def explain_result(self, value: Any) -> str:
-        """Return upstream's error for an expression whose result is no boolean."""
+        """Return upstream's error for an expression whose result ``value`` is no boolean."""
         why = self._explain_conversion(value)
         return f"CEL result of type {self.of(value)} could not be converted to bool: {why}"
 
     def _explain_conversion(self, value: Any) -> str:
+        """Return upstream's reason why a value cannot be converted to a boolean."""
         if isinstance(value, self._optional):
             return self._explain_conversion(value.value) if value.there else "optional.none() dereference"
         name = self.of(value)
@@ -141,14 +142,14 @@ class TypeNames:
         return bool(a == b)
 
     def _may_be_equal(self, a: Any, b: Any) -> bool:
-        """Check whether two elements are equal, where cel-go ignores an error."""
+        """Check whether two elements are equal; True if they cannot be compared, where cel-go ignores the error."""
         try:
             return self.equal(a, b)
         except TypeError:
             return True
 
     def is_surely_equal(self, a: Any, b: Any) -> bool:
-        """Check whether two values are equal, where an error means that they are not."""
+        """Check whether two values are equal; False if they cannot be compared."""
         try:
             return self.equal(a, b)
         except TypeError:
@@ -335,6 +336,7 @@ def network_functions(types: Any) -> dict[str, Callable[..., Any]]:
 
 
 def _is_link_local_multicast(value: _Address) -> bool:
+    """Check whether an address is link-local multicast (``224.0.0.0/24``, or IPv6 of that scope)."""
     if isinstance(value, IPv4Address):
         return value in _LINK_LOCAL_MULTICAST_4
     return any(value in network for network in _LINK_LOCAL_MULTICAST_6)
@@ -365,6 +367,7 @@ def functions(types: Any, names: TypeNames, optional: Any) -> dict[str, Callable
 
 
 def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
+    """Return the functions on quantities, versions and conversions by name."""
     boolean, integer = types.BoolType, types.IntType
 
     def readable(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -422,6 +425,7 @@ def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
 
 
 def _strings(types: Any) -> dict[str, Callable[..., Any]]:
+    """Return the functions on strings by name."""
     text, many = types.StringType, types.ListType
 
     def within(value: Any, at: Any) -> int:
@@ -570,6 +574,8 @@ def optional_class() -> Any:
 
 
 def _optionals(types: Any, optional: Any) -> dict[str, Callable[..., Any]]:
+    """Return the functions on optional values by name; ``optional``: their class."""
+
     def value(of: Any) -> Any:
         if not of.there:
             raise ValueError("optional.none() dereference")
@@ -594,4 +600,5 @@ def _optionals(types: Any, optional: Any) -> dict[str, Callable[..., Any]]:
 
 
 def _ascii(value: str, change: Callable[[str], str]) -> str:
+    """Apply ``change`` to the ASCII letters of a text; other letters stay."""
     return "".join(change(letter) if letter.isascii() else letter for letter in value)

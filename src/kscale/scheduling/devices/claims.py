@@ -77,7 +77,7 @@ class ClaimRequests(msgspec.Struct, frozen=True):
 def device_class_of(resource: str, classes: Mapping[str, DeviceClass]) -> DeviceClass | None:
     """Return the device class that provides an extended resource; None if there is none.
 
-    It is the first class that declares the resource, or whose implicit resource name it is.
+    The first class counts that declares the resource, or whose implicit resource name is the resource.
     """
     for device_class in classes.values():
         if resource in (device_class.spec.extended_resource_name, DEVICE_CLASS_PREFIX + device_class.name):
@@ -118,7 +118,7 @@ class Claims:
         return self._dra and any(pod.claims or self.get_extended_requests(pod) for pod in pods)
 
     def list_pod_claims(self, pod: PodClass) -> list[ResourceClaim]:
-        """Return the claims of a pod, in its order.
+        """Return the claims of a pod, in the order of its ``resourceClaims``.
 
         Raises ClaimError if a claim does not exist, is being deleted, or was created from a template for another pod.
         """
@@ -156,7 +156,7 @@ class Claims:
         return requests
 
     def get_checked_requests(self, pod: PodClass) -> ClaimRequests:
-        """Return what the pod requests; nothing if its PreFilter fails, as no node is checked for it then."""
+        """Return what the pod requests; no requests if its PreFilter fails, as no node is checked for it then."""
         if not pod.claims and not self._dra:
             return ClaimRequests()
         try:
@@ -165,6 +165,7 @@ class Claims:
             return ClaimRequests()
 
     def _find_requests(self, pod: PodClass) -> ClaimRequests:
+        """Compute what the pod requests. Raises ClaimError if a claim cannot be used."""
         allocated, still_open = [], []
         for claim in self.list_pod_claims(pod):
             if claim.status.allocation is None:
@@ -178,7 +179,7 @@ class Claims:
         return ClaimRequests(tuple(allocated), tuple(still_open), *self.get_special_requests(pod), pod.namespace)
 
     def get_special_requests(self, pod: PodClass) -> tuple[tuple[ExtendedRequest, ...], bool]:
-        """Return extended resources to allocate, and whether an earlier claim for them is in the way.
+        """Return extended resources to allocate, and whether an earlier claim for them prevents the allocation.
 
         Raises ClaimError if the earlier claim is in use by too many pods.
         """
@@ -189,9 +190,9 @@ class Claims:
         return () if left.status.allocation else extended, bool(left.spec.devices.requests)
 
     def _leftover(self, pod: PodClass) -> ResourceClaim | None:
-        """Return the claim that an earlier attempt of the scheduler created for the pod's extended resources, or None.
+        """Return the claim that an earlier attempt of the scheduler created for the pod's extended resources.
 
-        Raises ClaimError if the claim is in use by too many pods.
+        None if there is none. Raises ClaimError if the claim is in use by too many pods.
         """
         claim = self._informers.leftovers.get(pod.pod_uid) if pod.pod_uid else None
         if claim is None or all(owner.name != pod.pod_name for owner in claim.metadata.owner_references):
@@ -276,7 +277,7 @@ def binding_failed(claim: ResourceClaim, now: int | None, timeout: timedelta) ->
 
 
 def _conditions(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> dict[str, Condition] | None:
-    """Return the driver's conditions of the device, the first of each type; None if it reports none."""
+    """Return the driver's conditions of the allocated device, the first of each type; None without a status."""
     for device in claim.status.devices:
         if (device.driver, device.pool, device.device) == (result.driver, result.pool, result.device):
             return {condition.type: condition for condition in reversed(device.conditions)}
@@ -284,10 +285,12 @@ def _conditions(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> 
 
 
 def _is_condition_true(conditions: dict[str, Condition], name: str) -> bool:
+    """Return whether the condition exists and its status is ``True``."""
     return name in conditions and conditions[name].status == "True"
 
 
 def _is_binding_overdue(claim: ResourceClaim, now: int | None, timeout: timedelta) -> bool:
+    """Check whether ``timeout`` has passed since the claim's allocation; False if one of the times is unknown."""
     allocation = claim.status.allocation
     if now is None or allocation is None or not allocation.allocation_timestamp:
         return False

@@ -65,7 +65,10 @@ def read_requested_capacity(capacity: Mapping[str, Any] | None, driver: str) -> 
 
 
 def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] | None:
-    """Return the type and value of an attribute; None if it has no value."""
+    """Return (type, value) of an attribute; None if it has no value.
+
+    The type is ``bool``, ``int``, ``string`` or ``version``.
+    """
     if attribute.bool_ is not None:
         return "bool", attribute.bool_
     if attribute.int_ is not None:
@@ -82,7 +85,7 @@ class CapacityError(Exception):
 def consumption(device: Device, driver: str, requested: Amounts, used: Amounts) -> Amounts | None:
     """Return the amounts that a request uses of every capacity of a device; None if the device does not have them.
 
-    ``used``: amounts that others use. A request must respect the device's policies and values even if the device is not
+    ``used``: amounts in use already. A request must respect the device's policies and values even if the device is not
     shared. Raises CapacityError for an amount that is negative or out of range, whatever the other capacities are.
     """
     has = {qualify_name(name, driver): (name, capacity) for name, capacity in (device.capacity or {}).items()}
@@ -114,7 +117,7 @@ def _round_up_request(requested: Quantity | None, capacity: DeviceCapacity) -> Q
     if requested is None:
         default = policy.get("default")
         return capacity.value if default is None else Quantity(str(default))
-    span = _range(policy)
+    span = _read_range(policy)
     if span is not None and span.get("min") is not None:
         minimum = span["min"]
         if requested < minimum:
@@ -139,8 +142,8 @@ def _round_up_to_step(requested: Quantity, minimum: Quantity, step: Quantity, *,
         raise CapacityError(f"{_NOT_REPRESENTABLE}: request {requested} is not a representable milli value")
     if not milli and requested > Quantity(str(_MAX_INT64)):
         raise CapacityError(f"{_NOT_REPRESENTABLE}: request {requested} exceeds MaxInt64")
-    start, width = _in(minimum, per), _in(step, per)
-    steps = -(-(_in(requested, per) - start) // width)
+    start, width = _to_units(minimum, per), _to_units(step, per)
+    steps = -(-(_to_units(requested, per) - start) // width)
     if (milli or start >= 0) and steps > (_MAX_INT64 - start) // width:
         raise CapacityError(f"{_NOT_REPRESENTABLE}: rounding request {requested} up to the next step passes {bounds}")
     rounded = start + steps * width
@@ -148,11 +151,12 @@ def _round_up_to_step(requested: Quantity, minimum: Quantity, step: Quantity, *,
 
 
 def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:
+    """Return whether an amount is none of those that the policy allows."""
     if not policy:
         return False
     if policy.get("default") is not None and amount == Quantity(str(policy["default"])):
         return False
-    span = _range(policy)
+    span = _read_range(policy)
     if span is not None:
         maximum, step = span.get("max"), span.get("step")
         if maximum is not None and amount > maximum:
@@ -163,12 +167,13 @@ def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:
         if milli and not _is_milli_value(amount):
             return True
         per = 1000 if milli else 1
-        return (_in(amount, per) - _in(span.get("min") or Quantity.zero(), per)) % _in(step, per) != 0
+        return (_to_units(amount, per) - _to_units(span.get("min") or Quantity.zero(), per)) % _to_units(step, per) != 0
     values = policy.get("validValues") or ()
     return bool(values) and all(amount != Quantity(str(value)) for value in values)
 
 
-def _range(policy: Mapping[str, Any]) -> dict[str, Quantity] | None:
+def _read_range(policy: Mapping[str, Any]) -> dict[str, Quantity] | None:
+    """Return the policy's ``validRange`` as amounts by field (``min``, ``max``, ``step``); None if there is none."""
     span = policy.get("validRange")
     if span is None:
         return None
@@ -186,7 +191,7 @@ def _is_milli_value(amount: Quantity) -> bool:
     return thousandths.denominator == 1 and abs(thousandths) < 2**63
 
 
-def _in(amount: Quantity, per: int) -> int:
+def _to_units(amount: Quantity, per: int) -> int:
     """Return an amount in units of 1/``per``, rounded up."""
     return ceil(amount.as_fraction() * per)
 
@@ -244,6 +249,7 @@ def counters_of(offer: Offer) -> list[tuple[CounterKey, Quantity]]:
 
 
 def _counters(pool: tuple[str, str], device: Device) -> list[tuple[CounterKey, Quantity]]:
+    """Return what a device uses of its pool's shared counters, as (counter, amount)."""
     return [
         ((*pool, use.counter_set, name), counter.value)
         for use in device.consumes_counters
@@ -268,6 +274,7 @@ def holds_of(allocation: AllocationResult) -> list[Hold]:
 
 
 def _has_binding_conditions(spec: ResourceSliceSpec) -> bool:
+    """Return whether a device of the slice has binding conditions."""
     return any(device.binding_conditions for device in spec.devices)
 
 
@@ -363,6 +370,7 @@ class Inventory:
             self._offer(spec, trouble.get((spec.driver, spec.pool.name), ""))
 
     def _offer(self, spec: ResourceSliceSpec, trouble: str) -> None:
+        """Add the devices of a slice. ``trouble``: why they cannot be allocated, or empty."""
         pool = spec.driver, spec.pool.name
         for device in spec.devices:
             self._rank += 1
@@ -455,10 +463,11 @@ class Inventory:
         return not any(each is not None and each.allocation_mode == "All" for each in parts)
 
     def _is_allocated(self, identity: DeviceId) -> bool:
+        """Return whether a claim holds the device or a share of it."""
         return identity in self.used or identity in self.shares
 
     def _count_counters(self, identity: DeviceId, *, taken: bool) -> None:
-        """Subtract the counters that a device consumes from those available, or add them back."""
+        """Subtract the counters that a device consumes from those available (``taken``), or add them back."""
         offer = self._counted.get(identity)
         for key, amount in counters_of(offer) if offer is not None else ():
             if key in self.available:
@@ -466,7 +475,7 @@ class Inventory:
                 self.available[key] = left - amount if taken else left + amount
 
     def offers(self, node: NodeFacts) -> list[Offer]:
-        """Return the devices that the node can use, in slice order."""
+        """Return the devices that the node can use, in slice order, including those in use."""
         ranked = list(self._own.get(node.name, ()))
         for rank, holder, offer in self._wide:
             if holder.all_nodes or (

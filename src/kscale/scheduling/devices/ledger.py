@@ -190,7 +190,10 @@ class Needs:
         return bool(self.keys[pod] or any(self._extended[pod]))
 
     def of(self, pod: int, claims: Mapping[ClaimKey, ClaimState]) -> Need | None:
-        """Return what the pod needs in the current state of the claims; None if its PreFilter fails."""
+        """Return what the pod needs in the current state of the claims; None if its PreFilter fails.
+
+        ``pod``: its number; ``claims``: the states of all claims by key.
+        """
         states = tuple(claims[key] for key in self.keys[pod])
         cached = self._known.get(pod)
         if cached is not None and all(a is b for a, b in zip(cached[0], states, strict=True)):
@@ -200,6 +203,7 @@ class Needs:
         return need
 
     def _find(self, pod: int, states: tuple[ClaimState, ...]) -> Need | None:
+        """Compute what the pod needs from the states of its claims; None if a claim is in use by too many pods."""
         uid = self._pods[pod].pod_uid
         still_open, allocated = [], []
         for key, state in zip(self.keys[pod], states, strict=True):
@@ -278,10 +282,10 @@ class DeviceLedger:
         self._marks: list[tuple[int, int]] = []
         self._home = {offer.identity: name for name, offers in self._inventory.own.items() for offer in offers}
         self._steady = True
-        self._judge()
+        self._update_steady()
         self._placed = 0
 
-    def _judge(self) -> None:
+    def _update_steady(self) -> None:
         """Update whether allocations can only reduce what other pods can get."""
         self._steady = self._steady and self._inventory.is_monotonic([state.claim for state in self._claims.values()])
 
@@ -292,7 +296,7 @@ class DeviceLedger:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def add(self, template: int, copy: int) -> None:
-        """Add a copy of a template, with devices of its own."""
+        """Add copy number ``copy`` of a template, with devices of its own."""
         base = self._templates[template]
         suffix = f"e-{copy}"
         name = f"{base.node.metadata.name}-{suffix}"
@@ -301,15 +305,17 @@ class DeviceLedger:
             self._inventory.replace(name, for_node(base.resource_slices, name, suffix))
             node = self._new_node(self.ctx.copy_facts(base, name))
             self._home.update((offer.identity, name) for offer in node.offers if offer.local)
-            self._judge()
+            self._update_steady()
             cached = self._copies[name] = template, node
         self._added.append(cached[1])
 
     def _new_node(self, facts: NodeFacts) -> _Node:
+        """Return a node with these facts under a new number."""
         self._known += 1
         return _Node(self._known, facts, self._inventory.offers(facts))
 
     def _node(self, node: int) -> _Node:
+        """Return a node by the engine's number."""
         if node >= self._existing:
             return self._added[node - self._existing]
         cached = self._nodes.get(node)
@@ -324,7 +330,10 @@ class DeviceLedger:
         return self._decide(pod, node) is not None
 
     def _decide(self, pod: int, node: int) -> _Decision:
-        """Return the cached or new allocation for a pod on a node; None if it needs no device."""
+        """Return the cached or new allocation for a pod on a node: a list of devices for each claim to allocate.
+
+        Empty if the pod needs no more devices; None if its PreFilter or Filter fails.
+        """
         if pod != self._last_pod or self._puts != self._last_put:  # a scan checks one pod on many nodes
             self._last_pod, self._last_put, self._last_need = pod, self._puts, self._needs.of(pod, self._claims)
         need = self._last_need
@@ -340,6 +349,7 @@ class DeviceLedger:
         return decision
 
     def _allocate(self, requests: ClaimRequests, facts: NodeFacts, offers: list[Offer]) -> _Decision:
+        """Compute the allocation for a pod on a node; None if it is not possible."""
         if requests.stale:
             return None
         decision: _Decision = []
@@ -462,11 +472,11 @@ class DeviceLedger:
     # -- forks ---------------------------------------------------------------------------------------------------------
 
     def fork(self) -> None:
-        """Open a level that can be reverted to the current state."""
+        """Open a nested level: :meth:`revert` restores the current state, :meth:`commit` keeps the changes."""
         self._marks.append((len(self._journal), len(self._added)))
 
     def revert(self) -> None:
-        """Restore the state at the last ``fork``."""
+        """Restore the state at the last :meth:`fork`, and close this level."""
         length, added = self._marks[-1]
         while len(self._journal) > length:
             key, before = self._journal.pop()
@@ -508,9 +518,10 @@ class DeviceLedger:
 
 
 def reserve(snapshot: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int]) -> Informers:
-    """Return the informers' objects after these pods were placed on these nodes, one after the other.
+    """Return the informers' objects after pods were placed on nodes, one after the other.
 
-    The pods' claims are allocated and reserved for them. A claim that cannot be allocated stays unchanged.
+    ``nodes``: number of each pod's node. The pods' claims are allocated and reserved for them. A claim that cannot be
+    allocated stays unchanged.
     """
     if not snapshot.dra:
         return snapshot.informers

@@ -47,5 +47,5 @@ assert [plugin.name for plugin in PROFILE] == list(_engine.ORDINALS), "the engin
 
 
 def implementing(method: str, plugins: Iterable[Plugin] = PROFILE) -> tuple[Plugin, ...]:
-    """Return the plug-ins that have a method of their own, in order; the others have nothing to say."""
+    """Return the plug-ins whose class overrides a method of :class:`Plugin`, in order."""
     return tuple(plugin for plugin in plugins if getattr(type(plugin), method) is not getattr(Plugin, method))

@@ -121,6 +121,7 @@ class Rows:
         return cached.spread, cached.rows
 
     def _count(self, pod: PodClass) -> _Counted:
+        """Compute the rows that count pods of this class, among all rows added so far."""
         by_label = self._by_label
         candidates = list(self._anywhere)
         if by_label and pod.labels:
@@ -155,7 +156,7 @@ _NONE: Final[list[int]] = []
 
 
 def _get_required_labels(selector: Selector | None) -> list[Label] | None:
-    """Return labels of which a pod must have at least one to match; None if the selector requires no such label.
+    """Return labels of which a pod must have at least one to match; None if the selector requires no label.
 
     Empty if the selector matches nothing.
     """
@@ -204,7 +205,7 @@ class Part:
         """
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
-        """Set all classes that may be checked, including those that read no counters.
+        """Receive all classes that may be checked, including those that read no counters, after the last one is added.
 
         ``copies``: the new nodes that may be added.
         """
@@ -218,22 +219,22 @@ class Part:
         return False
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
-        """Return what the engine has to know of a class (see :class:`kscale._native._pod_classes.Extras`).
+        """Return the fields that describe a class to the engine (see :class:`kscale._native._pod_classes.Extras`).
 
-        It has the counters that such a pod counts in and, if the class may be ``checked``, those that its verdict
-        reads.
+        These are the counters that such a pod counts in and, if the class may be ``checked``, those that verdicts on it
+        read.
         """
         return {}
 
-    def sizes(self) -> dict[str, int]:
-        """Return arguments for the engine."""
+    def engine_arguments(self) -> dict[str, int]:
+        """Return keyword arguments for the constructor of the engine."""
         return {}
 
     def declare(self, engine: _engine.Engine, ctx: Context) -> None:
-        """Declare counters and their state on nodes to the engine, before it gets classes."""
+        """Declare counters and their state on nodes to the engine, before the engine gets classes."""
 
     def build_template_arguments(self, facts: NodeFacts) -> dict[str, Any]:
-        """Return arguments for an engine's template."""
+        """Return keyword arguments for the engine's template of a new node with these ``facts``."""
         return {}
 
 
@@ -249,19 +250,28 @@ class ExplainContext(Protocol):
     def ctx(self) -> Context: ...
     @property
     def engine(self) -> _engine.Engine: ...
-    def facts(self, node: int) -> NodeFacts: ...
-    def part(self, kind: type[P]) -> P: ...
+    def facts(self, node: int) -> NodeFacts:
+        """Return the facts that predicates read of a node."""
+        ...
+
+    def part(self, kind: type[P]) -> P:
+        """Return a plug-in's part of the engine by its type."""
+        ...
+
     def key(self, name: str) -> int:
         """Return the engine's number of a topology key."""
         ...
 
     def room(self, node: int) -> tuple[dict[str, int], int]:
-        """Return a node's free amounts by resource, and its free pod slots."""
+        """Return a node's free amounts by resource (cpu in milli-units), and its free pod slots."""
         ...
 
-    def allocatable(self, node: int) -> Mapping[str, int]: ...
+    def allocatable(self, node: int) -> Mapping[str, int]:
+        """Return a node's allocatable amounts by resource (cpu in milli-units)."""
+        ...
+
     def demand(self, number: int, node: int) -> Mapping[str, int]:
-        """Return the amounts that NodeResourcesFit counts for a class on a node."""
+        """Return the amounts by resource (cpu in milli-units) that NodeResourcesFit counts for a class on a node."""
         ...
 
     def classes_on(self, node: int) -> Iterable[tuple[str, PodClass]]:
@@ -302,6 +312,7 @@ class Plugin:
     checks_plain_pods: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
+        """Set ``ordinal`` from the engine's numbers."""
         if "name" in vars(cls):
             cls.ordinal = _engine.ORDINALS[cls.name]
 
@@ -321,18 +332,18 @@ class Plugin:
         return None
 
     def part(self, rows: Rows) -> Part | None:
-        """Return what the engine has to count for this plug-in; None if it reads no counters."""
+        """Return a new part of an engine, which counts for this plug-in; None if the plug-in reads no counters."""
         return None
 
     def get_counters(self, pod: PodClass, ctx: Context) -> Any:
-        """Return which counters a verdict on a class reads, for the part's ``add_class``; None if it reads none."""
+        """Return the counters that a verdict on a class reads, for the part's ``add_class``; None if there are none."""
         return None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
         """Return the objects that ``prefilter``, ``judge`` and ``get_counters`` depend on besides pod and profile.
 
-        As long as they are the same objects, the results are the same. None: they depend on too much to be cached.
-        Whether the result is empty, ``()``, must depend on the pod and the profile alone.
+        As long as these objects are the same, the results are the same. None: the results depend on too much to be
+        cached. Whether the tuple is empty must depend on the pod and the profile alone.
         """
         return ()
 
@@ -341,17 +352,18 @@ class Plugin:
         return ()
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
-        """Return the objects that the part's entries depend on besides the classes and what verdicts on them read.
+        """Return the objects that the part's entries depend on, besides the classes and their dependencies.
 
-        As long as they are the same objects, the entries are the same. ``storage``: classes with volumes that are
-        placed or may be placed.
+        As long as the objects are the same, the entries are the same. ``storage``: classes with volumes that are placed
+        or may be placed.
         """
         return ()
 
     def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
-        """Return the numbers behind a failure in the engine.
+        """Return the numbers behind a failure in the engine; empty if there are none to report.
 
-        ``which``: the constraint, term or driver that failed, -1 = does not apply.
+        ``detail``: the engine's code of the failure; ``which``: the constraint, term or driver that failed, -1 = does
+        not apply.
         """
         return ()
 

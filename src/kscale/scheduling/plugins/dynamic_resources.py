@@ -41,6 +41,7 @@ class DynamicResources(Plugin):
     name = "DynamicResources"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return a failure if a claim of the pod cannot be used."""
         if not pod.claims and not ctx.dra:
             return NOTHING
         try:
@@ -50,6 +51,7 @@ class DynamicResources(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether the pod requests no devices."""
         return Claims.of(ctx).get_checked_requests(pod).is_empty
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
@@ -63,6 +65,7 @@ class DynamicResources(Plugin):
         return (ctx.informers.device_classes,)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        """Return what decides whether a node's devices satisfy the claims; None if the pod requests no devices."""
         if not pod.claims and not ctx.dra:
             return None
         need = Claims.of(ctx).get_checked_requests(pod)
@@ -116,6 +119,11 @@ class DynamicResources(Plugin):
         return status, tuple(self._requests(pod, facts, context.ctx))
 
     def _requests(self, pod: PodClass, facts: NodeFacts, ctx: Context) -> list[dict[str, Any]]:
+        """Return for each request of an open claim the devices ``wanted`` (None: all) and ``free``.
+
+        Also ``claim``, ``request``, ``deviceClass``, and ``devices``: the number of devices of the node. Invalid
+        requests are left out.
+        """
         devices, classes, requests = Devices.of(ctx), ctx.informers.device_classes, []
         offers = devices.inventory.offers(facts)
         for claim in to_allocate(Claims.of(ctx).get_requests(pod), facts, classes):

@@ -67,7 +67,7 @@ _Terms = tuple[Term, ...]
 
 
 def terms_of(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> _Terms:
-    """Compile terms of a pod, in order. Raises SelectorError."""
+    """Compile terms of a pod, in order. Raises SelectorError if a selector is invalid."""
     compiled = []
     for term in terms:
         selector = compile_selector(term.label_selector)
@@ -90,7 +90,8 @@ def carried_terms(pod: PodClass) -> _Terms:
 def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context) -> _Terms:
     """Return a pending pod's own terms, with namespace selectors replaced by the names of the namespaces selected now.
 
-    The selector ``{}`` stays: it also selects namespaces that have no object.
+    The selector ``{}`` stays, as it also selects namespaces that have no object. Raises SelectorError if a selector is
+    invalid.
     """
     result = []
     for term in terms_of(pod, terms):
@@ -110,6 +111,7 @@ def _means_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
 
 
 def _carries(term: Term, other: PodClass) -> bool:
+    """Check whether placed pods of a class have the anti-affinity term."""
     return term in carried_terms(other)
 
 
@@ -221,6 +223,10 @@ class TermNumbers(Part):
         return bool(pod.anti_affinity) or pod.index in self.terms or pod.index in self.blockers
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
+        """Return the rows of the class's own terms, of other pods' terms against it, and of terms that it carries.
+
+        The first two only if ``checked``.
+        """
         entry: dict[str, Any] = {}
         affinity, anti_affinity = self.terms.get(pod.index, ((), ())) if checked else ((), ())
         if affinity:
@@ -240,10 +246,10 @@ class TermNumbers(Part):
 
 
 def _blocker(terms: Sequence[Term], which: int, node: int, context: ExplainContext) -> tuple[Term, int | None]:
-    """Return the term to report, of those against a pod, and its index in the list of the pod that carries it.
+    """Return the term to report, of ``terms`` against a pod, and its index in the list of the pod that carries it.
 
-    It is the term of the pod that appears first, as the engine's ``which`` depends on the session's history. The index
-    is None for a carrier that was placed since the snapshot.
+    The term is the one of the pod that appears first, as the engine's ``which`` depends on the session's history.
+    ``terms[which]`` and None if every carrier was placed since the snapshot.
     """
     seen = []
     for term in terms:
@@ -268,6 +274,7 @@ class InterPodAffinity(Plugin):
     }
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return a failure if a selector of the pod's affinity terms, required or preferred, is invalid."""
         if not (pod.affinity or pod.anti_affinity or pod.preferred_affinity or pod.preferred_anti_affinity):
             return NOTHING
         problems = []
@@ -287,6 +294,7 @@ class InterPodAffinity(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether the pod has no required terms, and no placed pod has a required term against it."""
         if pod.affinity or pod.anti_affinity:
             return False
         snapshot = ctx.snapshot
@@ -301,6 +309,7 @@ class InterPodAffinity(Plugin):
         return TermNumbers(rows)
 
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[_Terms, _Terms] | None:
+        """Return the required terms as (affinity, anti-affinity); None without terms, or if one is invalid."""
         if not pod.affinity and not pod.anti_affinity:
             return None
         try:

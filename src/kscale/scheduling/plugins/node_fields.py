@@ -62,11 +62,12 @@ class NodeUnschedulable(Plugin):
         return _CORDONED
 
 
-def _check(node: NodeFacts) -> Status | None:
+def _check_cordon(node: NodeFacts) -> Status | None:
+    """Return the failure on a cordoned node; None if the node is schedulable."""
     return unresolvable("node(s) were unschedulable") if node.unschedulable else None
 
 
-_CORDONED = Judge(None, frozenset({CORDON}), _check)
+_CORDONED = Judge(None, frozenset({CORDON}), _check_cordon)
 
 
 _TAINT_COLUMNS = frozenset({TAINTS})
@@ -95,6 +96,7 @@ def selects(pod: PodClass, node: NodeFacts) -> bool:
 
 
 def _matches_selector(pod: PodClass, node: NodeFacts) -> bool:
+    """Check whether the node has all labels of the pod's ``nodeSelector``."""
     return all(node.labels.get(key) == value for key, value in (pod.node_selector or {}).items())
 
 
@@ -104,7 +106,7 @@ def selection_columns(pod: PodClass) -> frozenset[str]:
 
 
 def _named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
-    """Return the nodes that ``metadata.name In`` fields allow; None if some term allows all."""
+    """Return the names of the nodes that ``metadata.name In`` fields allow; None if some term allows all."""
     if selector is None or not selector.node_selector_terms:
         return None
     names: set[str] = set()
@@ -126,6 +128,7 @@ class NodeAffinity(Plugin):
     checks_plain_pods = True
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return the nodes that the pod's affinity names; a failure if its terms exclude all nodes by name."""
         names = _named_nodes(pod.node_affinity)
         if names is None:
             return NOTHING

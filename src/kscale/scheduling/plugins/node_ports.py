@@ -33,14 +33,20 @@ class PortNumbers(Part):
         return bool(pod.ports)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
+        """Return ``ports`` of the class: (key, number) of each port whose protocol and port some class requests.
+
+        Number -1: the port of every address.
+        """
         ports = [self._number(port) for port in pod.ports if port[1:] in self._keys]
         return {"ports": ports} if ports else {}
 
     def _number(self, port: HostPort) -> tuple[int, int]:
+        """Return (number of the protocol and port, number of the specific address; -1 = every address)."""
         key = self._keys[port[1:]]
         return key, -1 if port[0] == _ANY else self._specific.setdefault(port, len(self._specific))
 
-    def sizes(self) -> dict[str, int]:
+    def engine_arguments(self) -> dict[str, int]:
+        """Return the engine's arguments: the numbers of (protocol, port) pairs and of ports with a specific address."""
         return {"n_port_keys": len(self._keys), "n_ports": len(self._specific)}
 
 

@@ -45,6 +45,9 @@ class NodeResourcesFit(Plugin):
     checks_plain_pods = True
 
     def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
-        """Return the status and, for each ``resource`` that is short, the amounts ``asked`` and ``free``."""
+        """Return the status (None: the pod fits) and, for each ``resource`` that is short, ``asked`` and ``free``.
+
+        CPU is in milli-units.
+        """
         free, slots = context.room(node)
         return _insufficient(context.demand(number, node), free, context.allocatable(node), slots)

@@ -45,7 +45,7 @@ _Attached = tuple[str, str, int]
 
 
 def _resolve_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | None:
-    """Return the volume that a claim attaches; None if it is unknown or none."""
+    """Return the volume that a claim attaches; None if the volume is unknown, or no CSI driver serves it."""
     volume = volumes.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
         storage_class = volumes.storage_class(class_name(claim))
@@ -68,7 +68,7 @@ def _resolve_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached 
 def _resolve(pod: PodClass, volumes: Volumes, *, incoming: bool) -> tuple[_Attached, ...] | Status:
     """Return the pod's attachable volumes, each once, or the status of the first problem.
 
-    ``incoming``: a missing claim is a problem; otherwise it is ignored.
+    ``incoming``: a missing claim is a problem; if False, the claim is ignored.
     """
     volumes_used: dict[_Attached, None] = {}
     for volume in pod.volumes:
@@ -104,7 +104,7 @@ def _find_translation_error(pod: PodClass) -> Status | None:
 
 
 def _limits(csi_node: CSINode | None) -> dict[str, int]:
-    """Return driver -> how many volumes the node takes, for drivers with a limit."""
+    """Return driver -> maximum number of volumes on the node, for drivers with a limit."""
     if csi_node is None:
         return {}
     return {
@@ -138,6 +138,7 @@ class _BrokenNodes(dict[str, str]):
 
     @classmethod
     def _build(cls, ctx: Context) -> _BrokenNodes:
+        """Find the nodes with such pods. The text is that of the first problem."""
         snapshot, broken = ctx.snapshot, cls()
         for which, pod in enumerate(snapshot.placed_classes):
             if pod.volumes and any(volume.ephemeral is not None for volume in pod.volumes):
@@ -229,6 +230,7 @@ class VolumeNumbers(Part):
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
+        """Return ``volumes``: (number, driver's number, in-tree plug-in or -1) of each volume of a counted driver."""
         attached = _resolve(pod, Volumes.of(ctx), incoming=False) if pod.volumes and self.drivers else ()
         entries = [
             (self._handle(driver, handle), self.drivers[driver], plugin)
@@ -238,6 +240,7 @@ class VolumeNumbers(Part):
         return {"volumes": entries} if entries else {}
 
     def _handle(self, driver: str, handle: str) -> int:
+        """Return the number of a volume, which is assigned on first use. May be called concurrently."""
         with self._lock:  # attachments are numbered per engine, and several engines may be created concurrently
             return self._handles.setdefault((driver, handle), len(self._handles))
 
@@ -255,6 +258,7 @@ class VolumeNumbers(Part):
                     engine.attach(index[name], self._handle(driver, handle), self.drivers[driver])
 
     def build_template_arguments(self, facts: NodeFacts) -> dict[str, Any]:
+        """Return the limit of each counted driver (-1: no limit), and the in-tree plug-ins counted on the node."""
         bound = _limits(facts.csi_node)
         return {
             "limits": [bound.get(driver, -1) for driver in self.drivers],
@@ -265,8 +269,8 @@ class VolumeNumbers(Part):
 def csi_rules_not_judged(drivers: Sequence[str], templates: Sequence[NodeTemplate], ctx: Context) -> list[str]:
     """Return texts on rules of CSI drivers that the input contains and that are not applied to new nodes.
 
-    ``drivers``: those whose volumes the pods use. A new node is checked with its template's CSINode. It has none unless
-    the simulation is CSI-node-aware, which upstream's is not by default.
+    ``drivers``: those whose volumes the pods use. A new node is checked with its template's CSINode. A template has no
+    CSINode unless the simulation is CSI-node-aware, which upstream's is not by default.
     """
     if not drivers or NodeVolumeLimits.name in ctx.profile.disabled_filters:
         return []
@@ -326,6 +330,7 @@ class NodeVolumeLimits(Plugin):
         return VolumeNumbers()
 
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[_Attached, ...] | None:
+        """Return the volumes that the pod attaches; None if there are none, or if they cannot be resolved."""
         attached = _resolve(pod, Volumes.of(ctx), incoming=True) if pod.volumes else ()
         return attached if isinstance(attached, tuple) and attached else None
 
@@ -343,12 +348,13 @@ class NodeVolumeLimits(Plugin):
         return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.get_dependencies, storage)))
 
     def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
-        """Return ``driver`` and its ``limit``."""
+        """Return the ``driver`` number ``which``, and its ``limit`` of volumes on the node."""
         driver = next(name for name, number in context.part(VolumeNumbers).drivers.items() if number == which)
         return ({"driver": driver, "limit": _limits(context.facts(node).csi_node).get(driver)},)
 
 
 def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG001  (the same on every node)
+    """Return ``status``, which is the same on every node."""
     return status
 
 

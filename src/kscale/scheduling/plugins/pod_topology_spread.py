@@ -113,6 +113,11 @@ def soft_constraints(pod: PodClass, ctx: Context) -> tuple[tuple[Constraint, ...
 def _constraints(
     pod: PodClass, ctx: Context, action: str, defaults: tuple[TopologySpreadConstraint, ...], *, require_all_keys: bool
 ) -> tuple[Constraint, ...]:
+    """Return the pod's constraints with an ``action``; the ``defaults`` with it if the pod has no constraints at all.
+
+    ``action``: ``whenUnsatisfiable``; ``require_all_keys``: only nodes with the topology keys of all of them count.
+    Raises SelectorError if a selector is invalid.
+    """
     selected: list[tuple[TopologySpreadConstraint, Selector]] = []
     if pod.spread:
         for constraint in pod.spread:
@@ -224,12 +229,17 @@ class SpreadNumbers(Part):
         return number
 
     def _eligible(self, inclusion: _Inclusion, pod: PodClass) -> Eligibility:
+        """Return which nodes count for a constraint of the pod, cached by ``inclusion``."""
         eligible = self._eligibility.get(inclusion)
         if eligible is None:
             eligible = self._eligibility[inclusion] = eligibility(inclusion, pod)
         return eligible
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
+        """Return ``spread``: (row, max skew, minimum of domains, 1 if the pod counts itself) of each constraint.
+
+        Empty without constraints, and unless ``checked``.
+        """
         constraints = self.constraints.get(pod.index) if checked else None
         if not constraints:
             return {}
@@ -238,7 +248,7 @@ class SpreadNumbers(Part):
         }
 
     def leaving(self, taint: Taint) -> list[int]:
-        """Return the rows that stop counting a node once it carries the taint."""
+        """Return the numbers of the rows that stop counting a node once it carries the taint."""
         return [
             number
             for number, pod in self._honouring.items()
@@ -270,6 +280,7 @@ class PodTopologySpread(Plugin):
         return SpreadNumbers(rows)
 
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[Constraint, ...] | None:
+        """Return the hard constraints; None if there are none, or if a selector is invalid."""
         if not pod.spread and not ctx.profile.default_constraints:
             return None
         try:

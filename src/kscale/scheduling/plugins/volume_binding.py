@@ -64,14 +64,17 @@ class _BoundVolume(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def columns(self) -> frozenset[str]:
+        """Return the node columns that ``check`` reads."""
         own = frozenset({CSI}) if self.plugin >= 0 else frozenset()
         return own | selector_columns(self.required) | selector_columns(self.translated)
 
     @property
     def key(self) -> Hashable:
+        """Return a key that is equal for volumes that are reachable from the same nodes."""
         return _encode(self.required), self.plugin, _encode(self.translated), self.instead
 
     def check(self, node: NodeFacts) -> Status | str | None:
+        """Return None if the volume is reachable from the node, otherwise the reason or a translation error."""
         if self.plugin >= 0 and get_migrated_plugins(node.csi_node) >> self.plugin & 1:
             if self.instead is not None:
                 return self.instead
@@ -85,6 +88,7 @@ class VolumeBinding(Plugin):
     name = "VolumeBinding"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return a failure if a claim is missing or unusable, or is unbound and does not wait for a pod."""
         if not pod.has_claims:
             return NOTHING
         volumes = Volumes.of(ctx)
@@ -154,6 +158,7 @@ class VolumeBinding(Plugin):
         return Judge(tuple(key), frozenset(columns), check)
 
     def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
+        """Return the status and the first bound claim that the node cannot use; see :func:`_get_unusable_claim`."""
         status, _ = super().explain(pod, number, node, context)
         return status, _get_unusable_claim(pod, context.facts(node), context.ctx) if status is not None else ()
 
@@ -203,7 +208,7 @@ _OPERATORS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist":
 
 
 def _explain_unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, ephemeral: bool) -> str | None:
-    """Return why a claim cannot be used, or None."""
+    """Return why a claim cannot be used; None if it can. ``ephemeral``: of a generic ephemeral volume."""
     if claim is None:
         if ephemeral:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -216,7 +221,10 @@ def _explain_unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | N
 
 
 def _check_bound(bound_volumes: list[_BoundVolume | None], node: NodeFacts) -> Status | str | None:
-    """Return the first problem of bound volumes on a node, or None."""
+    """Return the reason or status of the first bound volume that the node cannot use; None if it can use all.
+
+    None in ``bound_volumes``: the volume does not exist.
+    """
     for volume in bound_volumes:
         problem = _NO_SUCH_VOLUME if volume is None else volume.check(node)
         if problem is not None:
@@ -239,6 +247,7 @@ class VolumeZone(Plugin):
     name = "VolumeZone"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return a failure if a claim, or what is needed to know its volume's zones, is missing."""
         requirements = _get_zone_requirements(pod, ctx)
         return PreFilter(failure=requirements) if isinstance(requirements, Status) else NOTHING
 
@@ -301,7 +310,7 @@ def _get_zone_requirements(pod: PodClass, ctx: Context) -> _ZoneRequirements | S
 
 
 def _explain_unbound(claim: PersistentVolumeClaim, volumes: Volumes) -> str | None:
-    """Return why an unbound claim fails the PreFilter, or None."""
+    """Return why an unbound claim fails the PreFilter; None if it passes."""
     name = class_name(claim)
     if not name:
         return "PersistentVolumeClaim had no pv name and storageClass name"

@@ -23,7 +23,10 @@ _DiskUse = tuple[tuple[str, ...], bool]
 
 
 def _disks(pod: PodClass) -> tuple[_DiskUse, ...]:
-    """Return the pod's inline disks. An EBS volume is never shared; an RBD image has an identity per monitor."""
+    """Return (identity, whether read-only) of each inline disk of the pod.
+
+    An EBS volume is never shared; an RBD image has an identity per monitor.
+    """
     disks: list[_DiskUse] = []
     for volume in pod.volumes:
         if (gce := volume.gce_persistent_disk) is not None:
@@ -71,6 +74,10 @@ class DiskNumbers(Part):
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
+        """Return the class's ``disks`` as (number, whether read-only), and the numbers of its ``claims``.
+
+        If the class may be ``checked``, also those of its exclusive claims (``rwop``).
+        """
         entry: dict[str, Any] = {}
         if not pod.volumes:
             return entry
@@ -103,6 +110,7 @@ class VolumeRestrictions(Plugin):
     }
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return a failure if a claim that the pod names does not exist."""
         if pod.has_claims:
             volumes = Volumes.of(ctx)
             for name, ephemeral in claim_names(pod):
@@ -111,6 +119,7 @@ class VolumeRestrictions(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether the pod has no inline disks, and no exclusive claim that placed pods use."""
         if not pod.volumes:
             return True
         users = ClaimUsers.of(ctx.snapshot)
@@ -121,6 +130,7 @@ class VolumeRestrictions(Plugin):
         return DiskNumbers()
 
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[tuple[_DiskUse, ...], tuple[str, ...]] | None:
+        """Return the pod's inline disks and the names of its exclusive claims; None if it has neither."""
         uses = (_disks(pod), _exclusive_claims(pod, ctx)) if pod.volumes else ((), ())
         return uses if any(uses) else None
 
@@ -143,6 +153,7 @@ class VolumeRestrictions(Plugin):
         )
 
     def _explain_disk_conflicts(self, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
+        """Return each ``disk`` in conflict, and the first few ``pods`` of the node that use it."""
         conflicts = []
         for identity, read_only in _disks(pod):
 
@@ -155,6 +166,7 @@ class VolumeRestrictions(Plugin):
         return tuple(conflicts)
 
     def _explain_claim_conflicts(self, pod: PodClass, context: ExplainContext) -> Numbers:
+        """Return each exclusive ``claim`` in use, and the first few ``pods`` that use it."""
         conflicts = []
         for name in _exclusive_claims(pod, context.ctx):
 

@@ -87,7 +87,7 @@ class PulledImages:
 
 
 def _normalize_image_name(name: str) -> str:
-    """Return the image name with a tag, as nodes report it."""
+    """Return the image name with a tag (``latest`` if it has none), as nodes report it."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
@@ -134,11 +134,14 @@ def scored_pod(
 
 
 def _amount(amounts: ResourceList, name: str) -> int:
+    """Return an amount in milli-units for cpu, otherwise in whole units; 0 if absent."""
     quantity = amounts.get(name)
     return 0 if quantity is None else quantity.milli_value() if name == CPU else quantity.value()
 
 
 class _NonZeroUsed:
+    """Amounts used on each node, with defaults for pods without requests: ``used`` int64[2, nodes], cpu and memory."""
+
     def __init__(self, snapshot: Snapshot) -> None:
         rows, added = snapshot.placed.rows, snapshot.placed.added
         shapes = shapes_of(snapshot.table, rows)
@@ -171,24 +174,25 @@ Shape = Sequence[tuple[int, int]]
 
 
 def capacity_score(claims: WaitingClaims, shape: Shape, node: NodeFacts) -> int:
-    """Return a node's score for the storage that these claims would use on it.
+    """Return a node's score for the storage that these claims would use on it: 0 to 100.
 
-    It is the mean over storage classes, rounded half up, of ``shape`` (percent -> score) at the share in use. 0 if
-    nothing is known, or if a claim gets no volume.
+    The score is the mean over storage classes, rounded half up, of ``shape`` (percent -> score) at the share in use. 0
+    if nothing is known, or if a claim gets no volume.
     """
     volumes = claims.on(node)
     if isinstance(volumes, str):
         return 0
-    scores = [_selecting.broken_line(shape, _percent(*each)) for each in _classes(volumes).values()]
+    scores = [_selecting.broken_line(shape, _percent(*each)) for each in _sum_by_storage_class(volumes).values()]
     return (2 * sum(scores) + len(scores)) // (2 * len(scores)) if scores else 0
 
 
 def _percent(requested: int, capacity: int) -> int:
+    """Return the share in use in percent, rounded down; 100 if the capacity is 0 or exceeded."""
     return _FULL if capacity == 0 or requested > capacity else requested * _FULL // capacity
 
 
-def _classes(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
-    """Return storage class -> (requested amount, available amount).
+def _sum_by_storage_class(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
+    """Return storage class -> (requested bytes, available bytes).
 
     Existing volumes for the claims count; capacities that drivers publish only if there are no such volumes. Amounts of
     several volumes are added, while a published capacity is shared by all claims of the class.
@@ -277,7 +281,7 @@ class Counters:
             self._wishes[pod.index] = wishes
 
     def _compile_preferences(self, pod: PodClass, terms: tuple[WeightedPodAffinityTerm, ...]) -> list[tuple[Term, int]]:
-        """Return a pod's preferred terms with their weights; none if one is invalid."""
+        """Return a pod's preferred terms with their weights; an empty list if a term is invalid."""
         try:
             compiled = incoming_terms(pod, [wish.pod_affinity_term for wish in terms], self._ctx)
         except SelectorError:  # its PreFilter fails
@@ -285,7 +289,7 @@ class Counters:
         return [(term, wish.weight) for term, wish in zip(compiled, terms, strict=True)]
 
     def _carries(self, pod: PodClass) -> dict[Term, int]:
-        """Return the weighted terms that a placed pod has for other pods."""
+        """Return the terms that placed pods of the class have for other pods, with weights (anti-affinity < 0)."""
         weight_of: dict[Term, int] = {}
         parts = [(pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)]
         for terms, sign in parts:
@@ -359,7 +363,7 @@ class Counters:
 
 
 def _eligible_nodes(eligible: Eligibility, nodes: NodeClasses) -> NDArray[np.uint8]:
-    """Return which nodes count: uint8[nodes]."""
+    """Return 1 for each existing node that counts, otherwise 0: uint8[nodes]."""
 
     def counts(node: NodeFacts) -> int:
         return int(eligible.counts(node))
@@ -487,6 +491,7 @@ class CompiledScores:
         return scored_pods, class_of
 
     def _add_columns(self) -> None:
+        """Add the allocatable and the used amounts of each resource to the scorer."""
         snapshot = self._ctx.snapshot
         filled = non_zero_used(snapshot)
         zeros = np.zeros(len(snapshot.columns), dtype=np.int64)
@@ -516,6 +521,10 @@ class CompiledScores:
         return self._statics[key]
 
     def _affinity(self, key: bytes, wishes: Sequence[PreferredSchedulingTerm]) -> int:
+        """Return the number of the static column of preferred node affinity weights; -1 without preferences.
+
+        ``key``: equal for equal ``wishes``.
+        """
         wishes = [*self._options.added_preferences, *wishes]
         if not wishes:
             return -1
@@ -529,6 +538,7 @@ class CompiledScores:
         return self._statics[key]
 
     def _images(self, names: tuple[str, ...]) -> int:
+        """Return the number of the static column of scores for images; -1 without images."""
         if not names:
             return -1
         if names not in self._statics:
@@ -550,6 +560,7 @@ class CompiledScores:
         return {index: claims for index, claims in waiting.items() if claims}
 
     def _volumes(self, pod: PodClass) -> int:
+        """Return the number of the static column of scores for unbound claims; -1 without such claims."""
         claims = self._claims.get(pod.index)
         if claims is None:
             return -1
@@ -560,6 +571,7 @@ class CompiledScores:
         return self._statics[claims]
 
     def _configure(self) -> None:
+        """Pass the weights, strategies and user plug-ins of the options to the scorer."""
         options, number = self._options, {name: i for i, name in enumerate(self._columns)}
         self.scorer.set_weights([options.weights.get(name, 0) for name in _selecting.PLUGINS])
         self.scorer.set_fit(
@@ -574,6 +586,7 @@ class CompiledScores:
 
 
 def _is_unreadable(wish: PreferredSchedulingTerm) -> bool:
+    """Return whether a preference with a weight cannot be compiled, so that scoring fails."""
     return wish.weight != 0 and bool(compile_term(wish.preference).error)
 
 

@@ -79,12 +79,12 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
             if name not in _selecting.PLUGINS:
                 raise InputError(f"weights: no Score plug-in {name!r}; known: {', '.join(_selecting.PLUGINS)}")
         for name, weight in (*self.weights.items(), *((plugin.name, weight) for plugin, weight in self.scorers)):
-            _within(weight, 0, 2**31 - 1, f"weights: {name}")
+            _check_integer(weight, 0, 2**31 - 1, f"weights: {name}")
         if self.fit_strategy not in _selecting.STRATEGIES:
             strategies = ", ".join(_selecting.STRATEGIES)
             raise InputError(f"fit_strategy is {short(self.fit_strategy)}, not one of {strategies}")
         for name, weight in self.fit_resources.items():
-            _within(weight, 1, _MOST_WEIGHT, f"fit_resources: {name}")
+            _check_integer(weight, 1, _MOST_WEIGHT, f"fit_resources: {name}")
         if self.weights.get("NodeResourcesFit") and not self.fit_resources:
             raise InputError("fit_resources: NodeResourcesFit scores no resources")
         if self.weights.get("NodeResourcesBalancedAllocation") and not self.balanced_resources:
@@ -95,8 +95,8 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         if not self.volume_shape:
             raise InputError("volume_shape: at least one point")
         _check_shape(self.volume_shape, "volume_shape")
-        _within(self.hard_pod_affinity_weight, 0, 100, "hard_pod_affinity_weight")
-        _within(self.percentage_of_nodes_to_score, 0, 100, "percentage_of_nodes_to_score")
+        _check_integer(self.hard_pod_affinity_weight, 0, 100, "hard_pod_affinity_weight")
+        _check_integer(self.percentage_of_nodes_to_score, 0, 100, "percentage_of_nodes_to_score")
 
 
 def wrong_point(shape: Sequence[tuple[int, int]]) -> tuple[int, str, int, str] | None:
@@ -115,6 +115,7 @@ def wrong_point(shape: Sequence[tuple[int, int]]) -> tuple[int, str, int, str] |
 
 
 def _check_shape(shape: tuple[tuple[int, int], ...], what: str) -> None:
+    """Raise InputError, which names ``what``, unless all points are pairs of integers that upstream accepts."""
     for i, point in enumerate(shape):
         for field, value in zip(("utilization", "score"), point, strict=True):
             if isinstance(value, bool) or not isinstance(value, int):
@@ -125,6 +126,7 @@ def _check_shape(shape: tuple[tuple[int, int], ...], what: str) -> None:
         raise InputError(f"{what}[{i}].{field}: Invalid value: {value}: {reason}")
 
 
-def _within(value: Any, low: int, high: int, what: str) -> None:
+def _check_integer(value: Any, low: int, high: int, what: str) -> None:
+    """Raise InputError, which names ``what``, unless the value is an integer from ``low`` to ``high``."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InputError(f"{what} is {short(value)}, not a whole number from {low} to {high}")
