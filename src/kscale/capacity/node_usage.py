@@ -21,7 +21,7 @@ from kscale.ca.scale_down.plan import explain_no_place
 from kscale.ca.scale_down.removal import RemovalSimulator, UnremovableCandidate
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.cost import price_of
-from kscale.capacity.drain import Evictions, PodHold, node_hold
+from kscale.capacity.evictions import Evictions, PodHold, node_hold
 from kscale.capacity.records import Part, round_money
 from kscale.effects import Moment, moment
 from kscale.objects.api.core import Pod

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.capacity.drain import Evictions, PodHold, node_hold, relocate
+from kscale.capacity.evictions import Evictions, PodHold, node_hold, relocate
 from kscale.effects import moment
 from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict

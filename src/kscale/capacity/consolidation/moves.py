@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _engine
-from kscale.capacity.drain import Evictions
+from kscale.capacity.evictions import Evictions
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.scheduling.session import Session

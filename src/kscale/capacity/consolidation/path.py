@@ -32,7 +32,7 @@ from kscale.capacity.consolidation.records import (
     Outlook,
 )
 from kscale.capacity.cost import prices_of, set_prices
-from kscale.capacity.drain import Evictions, node_hold, relocate
+from kscale.capacity.evictions import Evictions, node_hold, relocate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.losses import is_lost_with_node, waiting
 from kscale.capacity.machine_types import instance_type_of

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from kscale.capacity.drain import is_protected
+from kscale.capacity.evictions import is_protected
 from kscale.capacity.karpenter.node_claim import OfferedPools
 from kscale.capacity.karpenter.node_pools import NODE_POOL, NodePool, NodePools
 from kscale.capacity.karpenter.offerings import remaining_of_pools

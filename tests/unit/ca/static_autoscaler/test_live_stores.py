@@ -26,7 +26,7 @@ from kscale.ca.scale_down.actuation.drain import get_pods_to_evict
 from kscale.ca.scale_down.drainability import DrainabilityChecker, DrainContext
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.scale_down.utilization import sum_usage
-from kscale.capacity.drain import get_protection
+from kscale.capacity.evictions import get_protection
 from kscale.effects import SECOND, Action, ApiError, List, Moment
 from kscale.hpa.controller.replica_calculator import PodColumns, get_pod_request
 from kscale.hpa.options import HPAOptions
