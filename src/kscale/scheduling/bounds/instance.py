@@ -106,7 +106,10 @@ def int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
 
     Raises InputError, with the array's ``name``, for any other dtype or shape.
     """
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        raise InputError(f"{name} must be a {dimensions}-dimensional array of integers") from None
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu" or array.ndim != dimensions:
