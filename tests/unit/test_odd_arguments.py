@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -244,7 +243,7 @@ def test_a_function_that_makes_no_executor_is_named() -> None:
 
 
 def test_a_callback_with_other_parameters_is_refused_before_any_work() -> None:
-    with pytest.raises(TypeError, match="on_row is .*, not a function of 1 argument"):
+    with pytest.raises(TypeError, match=r"on_row is .*, not a function of 1 argument"):
         whatif(Base(cluster(), groups(), NOW), [], on_row=lambda: None)  # type: ignore[arg-type,misc]
 
 

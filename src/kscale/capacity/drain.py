@@ -40,7 +40,7 @@ from kscale.capacity.records import Part
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, typed_late
 from kscale.objects.pod_owners import DO_NOT_DISRUPT, pod_annotation
 from kscale.objects.times import nanoseconds, parse_duration
 from kscale.records import Record
@@ -194,6 +194,7 @@ class Evictions:
         return waves
 
 
+@typed_late
 def get_protection(pod: Pod) -> str | None:
     """Return the value of ``karpenter.sh/do-not-disrupt`` of an active pod if it can protect the pod, else None."""
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
@@ -202,6 +203,7 @@ def get_protection(pod: Pod) -> str | None:
     return value if value == "true" or (value is not None and _parse_protection(value) is not None) else None
 
 
+@typed_late
 def is_protected(pod: Pod, now: Moment) -> bool:
     """Check whether the annotation ``karpenter.sh/do-not-disrupt`` protects a pod at a moment.
 

@@ -23,7 +23,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from operator import index
+from operator import index as whole_number
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -203,7 +203,9 @@ def sweep(
     -----
     Closing the generator cancels calls that have not started.
     """
-    processes = None if executor is None or isinstance(executor, Executor) or callable(executor) else index(executor)
+    processes = (
+        None if executor is None or isinstance(executor, Executor) or callable(executor) else whole_number(executor)
+    )
     for name, number in (("executor", processes), ("workers", workers)):
         if number is not None and not 1 <= number <= _MOST_WORKERS:
             raise InputError(Problem(f"{show_value(number)} is not in 1 to {_MOST_WORKERS:,}", field=name))
