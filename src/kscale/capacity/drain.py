@@ -209,6 +209,7 @@ def is_protected(pod: Pod, now: Moment) -> bool:
 
     Its value is ``true``, or how long the pod is protected after its start.
     """
+    now = moment(now, "now")
     value = get_protection(pod)
     if value is None or value == "true":
         return value == "true"
