@@ -15,6 +15,7 @@ __all__ = [
     "NativeError",
     "Problem",
     "StateError",
+    "UnknownNodeError",
     "show_value",
 ]
 
@@ -100,6 +101,12 @@ def _restored_error(text: str, problems: tuple[Problem, ...]) -> ArgumentError:
 
 class UnreadableObjectError(InputError):
     """An object cannot be decoded completely, although the fields that decisions read could be read."""
+
+
+class UnknownNodeError(InputError, KeyError):
+    """A node that does not exist. It is an InputError and a KeyError."""
+
+    __str__ = Exception.__str__
 
 
 class StateError(KscaleError, ValueError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,12 @@ import kscale
 from kscale import ca, effects, hpa, series, simulation
 from kscale.capacity.cost import cost
 from kscale.capacity.cost_allocation import allocate_cost
+from kscale.capacity.generate import generate
+from kscale.capacity.groups import groups_from
 from kscale.capacity.headroom import headroom
 from kscale.capacity.losses import losses
+from kscale.capacity.sweep import sweep
+from kscale.capacity.whatif import Base, scenarios_from, whatif
 from kscale.errors import KscaleError
 from kscale.scheduling import preemption
 from kscale.scheduling.bounds import best_bound
@@ -29,7 +35,9 @@ class Alien:
     """Of a type that no function takes."""
 
 
+@cache
 def nested(depth: int = 50_000) -> list[Any]:
+    """Return a list nested too deep for recursion. Built once: building it costs more than most calls."""
     value: list[Any] = []
     for _ in range(depth):
         value = [value]
@@ -76,6 +84,33 @@ ODD: dict[str, Callable[[], Any]] = {
     "result": lambda: kscale.place(cluster()),
     "client row": lambda: cluster().snapshot().pending_records,
 }
+
+
+def twice(base: int, part: list[int]) -> list[int]:
+    del base
+    return [2 * each for each in part]
+
+
+class Immediately(Executor):
+    """Runs calls at once, in this thread."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+def list_sweep(function: Any = twice, **arguments: Any) -> list[Any]:
+    """Run a sweep to its end: a generator raises its errors only then."""
+    if arguments.get("executor") is True:
+        arguments["executor"] = Immediately()  # one process would cost a second
+    return list(sweep(function, **arguments))
+
+
+SNAPSHOT = cluster().snapshot()
+SCENARIO = simulation.Scenario(
+    api_version="kscale.dev/v1alpha1", kind="Simulation", horizon="1m", sample="1m", begin="2026-01-01T00:00:00Z"
+)
 EFFORT = kscale.MixOptions(plan_effort=1, bound_effort=1)
 SCALE_CALL: Json = {"cluster": cluster(), "groups": groups(), "now": NOW, "options": None, "state": None}
 CALLS: dict[str, tuple[Callable[..., Any], Json]] = {
@@ -88,6 +123,29 @@ CALLS: dict[str, tuple[Callable[..., Any], Json]] = {
         kscale.estimate,
         {"snapshot": cluster(), "pods": None, "template": groups()[0], "cursor": 0, "groups": None},
     ),
+    "sweep": (
+        list_sweep,
+        {"function": twice, "scenarios": [1, 2], "base": 3, "executor": None, "workers": 1, "chunk": 1, "share": None},
+    ),
+    "sweep with an executor": (list_sweep, {"scenarios": [1, 2], "executor": Immediately(), "workers": 1, "chunk": 1}),
+    "whatif": (
+        whatif,
+        {
+            "base": Base(cluster(), groups(), NOW),
+            "scenarios": scenarios_from([{"name": "a", "edits": []}]),
+            "conditions": (),
+            "on_row": None,
+        },
+    ),
+    "generate": (generate, {"nodes": 3, "pods": 10, "seed": 0, "pending": 1, "lean": True}),
+    "simulation.build": (
+        simulation.build,
+        {"scenario": SCENARIO, "source": "", "folder": ".", "cluster": (), "groups": (), "options": None},
+    ),
+    "Snapshot.with_nodes": (SNAPSHOT.with_nodes, {"fresh": (), "without": (), "replaced": ()}),
+    "Snapshot.with_placed": (SNAPSHOT.with_placed, {"pods": SNAPSHOT.pending_records[:1], "nodes": [0]}),
+    "Snapshot.without_placed": (SNAPSHOT.without_placed, {"removed": np.array([0])}),
+    "Snapshot.nodes_of_class": (SNAPSHOT.nodes_of_class, {"which": 0}),
     "fork": (kscale.fork, {"snapshot": cluster(), "pods": None, "templates": [groups()[0]], "cursor": 0}),
     "node_scores": (kscale.node_scores, {"snapshot": cluster(), "pod": "shop/fits", "scores": None}),
     "scale_up": (kscale.scale_up, SCALE_CALL),
@@ -124,6 +182,16 @@ CALLS: dict[str, tuple[Callable[..., Any], Json]] = {
     "series.read": (series.read, {"path": "/nonexistent/x.csv"}),
     "simulation.read_scenario": (simulation.read_scenario, {"path": "/nonexistent/x.yaml"}),
     "read_groups": (kscale.read_groups, {"path": "/nonexistent/x.yaml"}),
+    "groups_from": (
+        groups_from,
+        {
+            "data": [{"id": "a", "max": 1, "fromNode": "n1"}],
+            "source": "",
+            "folder": ".",
+            "node_names": ["n1"],
+            "catalogue": None,
+        },
+    ),
     "Quantity.from_int": (kscale.Quantity.from_int, {"value": 1, "scale": 0}),
     "Quantity.from_json": (kscale.Quantity.from_json, {"raw": '"1"'}),
     "Quantity.sum": (kscale.Quantity.sum, {"items": []}),
@@ -144,3 +212,56 @@ def test_an_odd_argument_is_taken_or_refused_by_name(name: str, parameter: str) 
         except Exception as error:  # noqa: BLE001  (the assertion lists them all)
             raw.append(f"{label}: {type(error).__name__}: {error}")
     assert raw == []
+
+
+@pytest.mark.parametrize(
+    ("field", "arguments"),
+    [
+        ("executor", {"executor": 0}),
+        ("executor", {"executor": -1}),
+        ("executor", {"executor": 10**30}),
+        ("workers", {"executor": Immediately(), "workers": 0}),
+        ("workers", {"executor": Immediately(), "workers": -1}),
+        ("workers", {"executor": Immediately(), "workers": 10**30}),
+        ("chunk", {"chunk": 0}),
+        ("chunk", {"chunk": -1}),
+    ],
+)
+def test_a_sweep_refuses_a_number_before_it_starts_anything(field: str, arguments: Json) -> None:
+    with pytest.raises(kscale.InputError) as refused:
+        sweep(twice, [1, 2], **arguments)
+    assert refused.value.problems[0].field == field
+
+
+def test_a_sweep_may_have_one_call_of_any_size() -> None:
+    assert [each.value for each in list_sweep(scenarios=[1, 2, 3], chunk=10**30)] == [2, 4, 6]
+
+
+def test_a_function_that_makes_no_executor_is_named() -> None:
+    with pytest.raises(TypeError, match=r"executor\(\) is 3, not an Executor"):
+        list_sweep(scenarios=[1], executor=lambda: 3)
+
+
+def test_a_callback_with_other_parameters_is_refused_before_any_work() -> None:
+    with pytest.raises(TypeError, match=r"on_row is .*, not a function of 1 argument"):
+        whatif(Base(cluster(), groups(), NOW), [], on_row=lambda: None)  # type: ignore[arg-type,misc]
+
+
+def test_a_text_is_no_collection_of_node_names() -> None:
+    for names in ("n10", b"n1"):
+        with pytest.raises(TypeError, match="node_names is"):
+            groups_from([{"id": "a", "max": 1, "fromNode": "n1"}], node_names=names)
+
+
+def test_snapshots_name_what_does_not_exist() -> None:
+    with pytest.raises(kscale.InputError, match="no node 'n9'"):
+        SNAPSHOT.with_nodes(without=["n9"])
+    for index in (-1, 99, 10**30):
+        with pytest.raises(kscale.InputError, match="not the index of one of"):
+            SNAPSHOT.with_placed(SNAPSHOT.pending_records[:1], [index])
+        with pytest.raises(kscale.InputError, match="not one of the"):
+            SNAPSHOT.nodes_of_class(index)
+    with pytest.raises(kscale.InputError, match="placed pods"):
+        SNAPSHOT.without_placed(np.array([-1]))
+    with pytest.raises(kscale.InputError, match="2 nodes for 1 pods"):
+        SNAPSHOT.with_placed(SNAPSHOT.pending_records[:1], [0, 0])

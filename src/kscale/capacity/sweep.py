@@ -14,6 +14,7 @@ import mmap
 import os
 import pickle
 import secrets
+import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections import deque
@@ -21,10 +22,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from operator import index as whole_number
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from kscale.errors import InputError
+from kscale.errors import ArgumentError, InputError, Problem, show_value
 from kscale.files import removed_on_termination
 from kscale.libraries import library
 from kscale.objects.argument_types import typed
@@ -39,6 +42,7 @@ R = TypeVar("R")
 _AHEAD = 2  # calls submitted per worker, so that no worker is idle
 _CALLS = 4  # calls per worker, so that none is idle for long at the end
 _LARGEST = 500  # scenarios per call: limits what a lost worker costs, and the delay of results
+_MOST_WORKERS = 1024  # a spawning pool starts all of its processes at once
 _RETRIES = 3  # executors that may break in a row without a result
 _LISTEN = 1.0
 """Seconds. A Ctrl-C that comes just before the wait begins is heard by the interpreter only after it."""
@@ -191,6 +195,9 @@ def sweep(
 
     Raises
     ------
+    InputError
+        If the number of processes or workers is not in 1 to 1,024, if ``chunk`` is less than 1, or if the function
+        ``executor`` returns no executor.
     concurrent.futures.BrokenExecutor
         If workers are lost repeatedly.
 
@@ -198,27 +205,57 @@ def sweep(
     -----
     Closing the generator cancels calls that have not started.
     """
-    count = 1 if executor is None else workers or (executor if isinstance(executor, int) else os.cpu_count() or 1)
-    sizes = _choose_batch_sizes(scenarios, count) if chunk is None else itertools.repeat(max(1, chunk))
+    processes = (
+        None if executor is None or isinstance(executor, Executor) or callable(executor) else whole_number(executor)
+    )
+    for name, number in (("executor", processes), ("workers", workers)):
+        if number is not None and not 1 <= number <= _MOST_WORKERS:
+            raise InputError(Problem(f"{show_value(number)} is not in 1 to {_MOST_WORKERS:,}", field=name))
+    if chunk is not None and chunk < 1:
+        raise InputError(Problem(f"{show_value(chunk)} is less than 1", field="chunk"))
+    count = 1 if executor is None else processes or workers or os.cpu_count() or 1
+    sizes = _choose_batch_sizes(scenarios, count) if chunk is None else itertools.repeat(min(chunk, sys.maxsize))
     parts: Iterator[tuple[list[int], list[S]]] = _split_into_batches(scenarios, sizes)
     if executor is None:
-        for indices, part in parts:
-            yield from _yield_results(indices, _run_batch(function, base, part))
-        return
+        return _run_here(function, base, parts)
     make: Callable[[], Executor] | None = None
-    if isinstance(executor, int):
-        workers, count = executor, executor
-
-        def make() -> Executor:
-            """Create the pool of worker processes."""
-            return worker_processes(count)
-
+    if processes is not None:
+        make = partial(worker_processes, processes)
     elif not isinstance(executor, Executor):
-        make = executor
+        make = partial(_make_executor, executor)
+    return _run_on_workers(function, base, parts, executor, make, count, share)
+
+
+def _make_executor(function: Any) -> Executor:
+    """Return a new executor. Raises ArgumentError if the function returns something else."""
+    executor = function()
+    if not (hasattr(executor, "submit") and hasattr(executor, "shutdown")):
+        raise ArgumentError("executor()", show_value(executor), "an Executor", type(executor).__name__)
+    return executor  # type: ignore[no-any-return]
+
+
+def _run_here(
+    function: Callable[[Any, list[S]], Iterable[R]], base: Any, parts: Iterator[tuple[list[int], list[S]]]
+) -> Generator[CompletedTask[R], None, None]:
+    """Run the parts in this process and yield their results."""
+    for indices, part in parts:
+        yield from _yield_results(indices, _run_batch(function, base, part))
+
+
+def _run_on_workers(
+    function: Callable[[Any, list[S]], Iterable[R]],
+    base: Any,
+    parts: Iterator[tuple[list[int], list[S]]],
+    executor: Any,
+    make: Callable[[], Executor] | None,
+    workers: int,
+    share: Callable[[Any], Any] | None,
+) -> Generator[CompletedTask[R], None, None]:
+    """Share ``base``, run the parts on an executor, and yield their results as they complete."""
     shared = None if share is not None or base is None else Shared(base)
-    reference = share(base) if share is not None else base if shared is None else shared.reference()
     try:
-        yield from _spread(function, reference, parts, executor, make, workers or os.cpu_count() or 1)
+        reference = share(base) if share is not None else base if shared is None else shared.reference()
+        yield from _spread(function, reference, parts, executor, make, workers)
     finally:
         if shared is not None:
             shared.close()

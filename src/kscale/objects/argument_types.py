@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import re
 import typing
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache, wraps
 from inspect import Parameter, isfunction, signature
@@ -140,9 +140,19 @@ def typed_late(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except _FAILURES as error:
             _raise_late(function, args, kwargs, error)
+            if isinstance(error, (TypeError, AttributeError)) and not isinstance(error, KscaleError):
+                _refuse_iterators(function, args, kwargs, error)
             raise
 
     return call
+
+
+def _refuse_iterators(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], error: Exception) -> None:
+    """Raise ArgumentError for an iterator in place of a list: its elements were not checked, and are gone."""
+    checks = _checks_of(function, own_errors=True)
+    for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
+        if name in checks and checks[name].element is not None and isinstance(value, Iterator):
+            raise ArgumentError(name, show_value(value), checks[name].text, type(value).__name__) from error
 
 
 _FAILURES: Final = (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError)
@@ -170,7 +180,10 @@ def _raise_late(function: Callable[..., Any], args: Any, kwargs: Mapping[str, An
 def _unusable(value: Any, error: Exception) -> str | None:
     """Return why a value of the right type cannot be used at all, if that explains the error; otherwise None."""
     if isinstance(value, (list, tuple, set, frozenset)):
-        return next((reason for each in value if (reason := _unusable(each, error)) is not None), None)
+        try:
+            return next((reason for each in value if (reason := _unusable(each, error)) is not None), None)
+        except RecursionError:
+            return "nested too deep"
     if isinstance(value, str):
         if isinstance(error, UnicodeError) and any("\ud800" <= each <= "\udfff" for each in value):
             return "a text with half a surrogate pair cannot be encoded"
@@ -303,8 +316,29 @@ def _type_of(hint: Any) -> _Type | None:
         return _Type(" or ".join(map(repr, args)), lambda value: isinstance(value, str) and value in args)
     kind = origin if origin is not None else hint
     if kind is Callable or (isinstance(kind, type) and issubclass(kind, Callable)):  # type: ignore[arg-type]
-        return _Type("a function", callable)
+        return _Type("a function", callable, _parameters(args[0]) if args and isinstance(args[0], list) else None)
     return _class(kind, args) if isinstance(kind, type) else None
+
+
+def _parameters(types: list[Any]) -> _Within:
+    """Return the check that a function can be called with as many arguments as its annotation has."""
+    count = len(types)
+    one = _Type(
+        f"a function of {count or 'no'} argument{'' if count == 1 else 's'}", lambda function: _takes(function, count)
+    )
+    return lambda function: None if _takes(function, count) else ("", function, one)
+
+
+def _takes(function: Any, count: int) -> bool:
+    try:
+        parameters = signature(function)
+    except (TypeError, ValueError):  # of many built-in functions nothing is known
+        return True
+    try:
+        parameters.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _union(args: tuple[Any, ...]) -> _Type | None:
@@ -350,6 +384,9 @@ def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
     if issubclass(kind, Mapping):
         value_type = _type_of(args[1]) if len(args) == 2 else None
         return _Type("a mapping", lambda value: isinstance(value, Mapping), _values(value_type))
+    if kind is Container and args:
+        texts = (str, bytes, bytearray)
+        return _Type("a collection", lambda value: isinstance(value, Container) and not isinstance(value, texts))
     if issubclass(kind, Generator):
         return _Type("a step machine", lambda value: hasattr(value, "send"))
     if kind is tuple:
@@ -404,6 +441,8 @@ def _check_elements(element: Any) -> _Type:
         return hasattr(value, "__iter__") or (hasattr(value, "__len__") and hasattr(value, "__getitem__"))
 
     def within(value: Any) -> tuple[str, Any, _Type] | None:
+        if of_texts and type(value) is dict:
+            value = list(islice(value, _LOOKED_AT))
         if one is None or type(value) not in (list, tuple):
             return None
         items = value if len(value) <= _LOOKED_AT else value[:_LOOKED_AT]

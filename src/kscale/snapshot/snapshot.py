@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem, UnknownNodeError, show_value
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroup import NodeTemplate
@@ -281,7 +281,9 @@ class Snapshot:
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:
         """Return the nodes of the placed pods of ``placed_classes[which]``, one entry per pod."""
-        _, starts, order = self.sort_by_class
+        classes, starts, order = self.sort_by_class
+        if not 0 <= which < len(classes):
+            raise InputError(Problem(f"{show_value(which)} is not one of the {len(classes)} classes", field="which"))
         nodes: NDArray[np.int32] = self.placed_node[order[starts[which] : starts[which + 1]]]
         return nodes
 
@@ -338,7 +340,19 @@ class Snapshot:
             Index of each pod's node.
         informers : Informers, optional
             Changed objects. Default: those of this snapshot.
+
+        Raises
+        ------
+        InputError
+            If there is not one node for each pod, or a node does not exist.
         """
+        nodes = list(nodes)
+        if len(nodes) != len(pods):
+            raise InputError(Problem(f"{len(nodes)} nodes for {len(pods)} pods", field="nodes"))
+        for position, node in enumerate(nodes):
+            if not 0 <= node < len(self.columns):
+                text = f"{show_value(node)} is not the index of one of the {len(self.columns)} nodes"
+                raise InputError(Problem(text, field=f"nodes[{position}]"))
         classes = self.classify(pods)
         used = {name: column.copy() for name, column in self.used.items()}
         pod_count = self.pod_count.copy()
@@ -395,10 +409,12 @@ class Snapshot:
         ------
         InputError
             If another node has the name of a new one.
-        KeyError
-            If a node to remove or replace does not exist.
+            The error is also a KeyError if a node to remove or replace does not exist.
         """
         node_index = self.columns.index
+        for name in (*without, *(node.metadata.name for node in replaced)):
+            if name not in node_index:
+                raise UnknownNodeError(f"no node {show_value(name)}")
         for name, count in Counter(each.node.metadata.name for each in fresh).items():
             if count > 1 or (name in node_index and name not in without):
                 raise InputError(f"there are two nodes {name}")
@@ -433,8 +449,15 @@ class Snapshot:
     def without_placed(self, removed: NDArray[np.int64]) -> Snapshot:
         """Return this snapshot without the placed pods at the positions ``removed`` (in ``pods``).
 
-        Returns the same object as the last call if the positions are equal, and itself if there are none.
+        Returns the same object as the last call if the positions are equal, and itself if there are none. Raises
+        InputError if a position does not exist.
         """
+        removed = np.asarray(removed)
+        if removed.ndim != 1 or (len(removed) and removed.dtype.kind not in "iu"):
+            raise InputError(Problem("positions of placed pods expected", field="removed"))
+        if len(removed) and not 0 <= removed.min() <= removed.max() < len(self.placed_node):
+            text = f"positions {removed.min()} to {removed.max()}, of {len(self.placed_node)} placed pods"
+            raise InputError(Problem(text, field="removed"))
         return self.memo.get(_Without, _Without).remove_pods(self, removed) if len(removed) else self
 
     def keeping(self, keep: NDArray[np.bool_]) -> Snapshot:

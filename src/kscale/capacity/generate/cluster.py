@@ -224,6 +224,8 @@ def claims_of(workload: Workload, nodes: list[Node]) -> Iterator[dict[str, Any]]
 
 
 _MOST_PODS_PER_NODE = 250
+_MOST_NODES = 1_000_000
+_MOST_PODS = 100_000_000
 _WHY_PENDING = ("room", "room", "taint", "room", "recent", "zone", "room", "size", "room", "room")
 
 
@@ -252,7 +254,7 @@ def generate(
     Raises
     ------
     InputError
-        For invalid numbers, or if the nodes cannot hold the pods.
+        For invalid numbers, for more than 1,000,000 nodes or 100,000,000 pods, or if the nodes cannot hold the pods.
 
     Notes
     -----
@@ -262,6 +264,8 @@ def generate(
     """
     if nodes < 1 or pods < 0 or not 0 <= (pending or 0) <= pods:
         raise InputError("generate: needs nodes >= 1, pods >= 0 and 0 <= pending <= pods")
+    if nodes > _MOST_NODES or pods > _MOST_PODS:
+        raise InputError(f"generate: makes at most {_MOST_NODES:,} nodes and {_MOST_PODS:,} pods")
     n_pending = pods // 10 if pending is None else pending
     if pods - n_pending > (_MOST_PODS_PER_NODE - 20) * nodes:
         raise InputError(f"generate: {nodes} nodes hold at most {(_MOST_PODS_PER_NODE - 20) * nodes} running pods")

@@ -110,7 +110,10 @@ def int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
     Raises InputError, with the array's ``name``, unless they are integers >= 0 within int64 in an array with this
     number of ``dimensions``.
     """
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        raise InputError(f"{name} must be a {dimensions}-dimensional array of integers") from None
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu" or array.ndim != dimensions:
