@@ -46,7 +46,7 @@ def chart(block: Chart) -> str:
     """Return a chart of all lines, scaled from zero, with minimum, maximum and last value of each line in words."""
     longest = max(block.x, default=0.0) or 1.0
     highest = max((max(line, default=0.0) for line in block.lines.values()), default=0.0) or 1.0
-    step = _find_value_step(highest)
+    step = _find_value_step(highest, whole=block.whole)
     ticks = [number * step for number in range(int(-(-highest // step)) + 1)]
     top = ticks[-1]
     lines, legend = [], []
@@ -73,15 +73,18 @@ def chart(block: Chart) -> str:
     )
 
 
-def _find_value_step(highest: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, ... or 0.5, 0.2, 0.1, ... that needs few ticks up to ``highest``."""
+def _find_value_step(highest: float, *, whole: bool) -> float:
+    """Return the smallest of 1, 2, 5, 10, ... or 0.5, 0.2, 0.1, ... that needs few ticks up to ``highest``.
+
+    It is never below 1 if the values are ``whole`` numbers.
+    """
     scale = 1.0
     while highest / scale < 1:
         scale /= 10
     while True:
         for factor in (0.2, 0.5, 1.0, 2.0, 5.0):
             if highest / (factor * scale) <= _MAX_TICKS - 1:
-                return factor * scale
+                return max(factor * scale, 1.0) if whole else factor * scale
         scale *= 10
 
 

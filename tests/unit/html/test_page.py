@@ -150,6 +150,14 @@ def test_a_chart_has_axes_with_units(longest: float, highest: float, values: lis
     assert "nodes" not in chart_texts(longest, highest, unit="")
 
 
+@pytest.mark.parametrize(
+    ("highest", "values"), [(0.0, ["0", "1"]), (1.0, ["0", "1"]), (7.0, ["0", "2", "4", "6", "8"])]
+)
+def test_an_axis_of_whole_numbers_shows_no_others(highest: float, values: list[str]) -> None:
+    text = page("t", View("h"), [Chart("c", [0.0, 50.0], {"a": [0.0, highest]}, whole=True)])
+    assert re.findall(r"<text[^>]*>([^<]*)</text>", text)[: len(values) + 1] == [*values, "0 s"]
+
+
 def test_a_page_says_when_from_what_and_how_it_was_made() -> None:
     origin = Origin("2026-07-01 12:00:00 UTC", "a.json, <b>", "kscale cost -f a.json -f '<b>' -o html", "0.1.0")
     reader = Reader(page("t", View("h"), origin=origin))
