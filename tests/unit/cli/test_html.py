@@ -79,7 +79,7 @@ WHAT_IF = EXAMPLES / "scenarios.yaml"
     ("words", "inputs"),
     [
         (("fit", *DUMP, "--pod", PODS_FILE), [PODS_FILE, DUMP[-1]]),
-        (("mix", "-q", "--pod", PODS_FILE, *GROUPS, "--budget", "0"), [PODS_FILE, GROUPS[-1]]),
+        (("mix", *DUMP, "--pod", PODS_FILE, *GROUPS, "--budget", "0"), [DUMP[-1], PODS_FILE, GROUPS[-1]]),
         (("consolidate", *DUMP, "-g", RESERVED, *NOW, "--max-steps", "1", "--no-bound"), [DUMP[-1], RESERVED]),
         (("simulate", SIMULATED, "--horizon", "5m", "-q"), [SIMULATED]),
         (("compare", SIMULATED, "--horizon", "5m", "-q"), [SIMULATED]),
