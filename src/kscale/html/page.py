@@ -30,7 +30,8 @@ from kscale.views import (
 
 __all__ = ["bars", "chart", "packing", "page"]
 
-_WIDTH, _HEIGHT = 1000, 280
+_WIDTH: Final = 1000
+_HEIGHT: Final = 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 12, 44
 """Margins of the plot, with the labels of the axes."""
 _PLOT_WIDTH, _PLOT_HEIGHT = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
@@ -149,7 +150,8 @@ def _thin_points(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float
     return [x[i] for i in starts], [max(y[i : i + size]) for i in starts]
 
 
-_BAR_WIDTH, _BAR_HEIGHT = 1000, 40
+_BAR_WIDTH: Final = 1000
+_BAR_HEIGHT: Final = 40
 
 
 def bars(block: Bars) -> str:
@@ -197,8 +199,6 @@ def _bar_of(name: str, amounts: Sequence[float], longest: float, block: Bars) ->
     return element("div", element("span", text(label)), drawing, class_="bar")
 
 
-_WIDTH = 1000
-_HEIGHT = 40
 _LONG = 30
 """Characters of a text of several words from which on it may wrap in its cell."""
 _SHOWN = 200
@@ -248,9 +248,9 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
     label = f"{resource} {used:.0%} of {node.shown.get(resource, '')}".rstrip()
     drawing = element(
         "svg",
-        element("rect", class_="room", width=_WIDTH, height=_HEIGHT),
+        element("rect", class_="room", width=_BAR_WIDTH, height=_BAR_HEIGHT),
         *pieces,
-        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        viewBox=f"0 0 {_BAR_WIDTH} {_BAR_HEIGHT}",
         preserveAspectRatio="none",
         role="img",
         aria_label=label,
@@ -259,14 +259,14 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
 
 
 def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
-    left, right = min(start, 1.0) * _WIDTH, min(start + share, 1.0) * _WIDTH
+    left, right = min(start, 1.0) * _BAR_WIDTH, min(start + share, 1.0) * _BAR_WIDTH
     return element(
         "rect",
         element("title", text(f"{pod.name} ({share:.1%})")),
         class_=f"c{colour}",
         x=f"{left:.1f}",
         width=f"{max(right - left, 0.5):.1f}",
-        height=_HEIGHT,
+        height=_BAR_HEIGHT,
     )
 
 

@@ -129,6 +129,16 @@ def test_a_line_reaches_over_the_whole_picture(steps: bool, path: str) -> None:
     assert f' d="{path}"' in text
 
 
+def test_the_whole_chart_is_in_its_picture() -> None:
+    text = page("t", View("h"), [*blocks("n"), Chart("c", [0.0, 3600.0], {"a": [0.0, 2.0]}, unit="nodes")])
+    _, _, width, height = re.findall(r'viewBox="(\S+) (\S+) (\S+) (\S+)" class="chart"', text)[-1]
+    drawing = text[text.rindex('class="chart"') :]
+    drawing = drawing[: drawing.index("</svg>")]
+    assert max(map(float, re.findall(r'\by[12]?="([^"]*)"', drawing))) <= float(height)
+    assert max(map(float, re.findall(r'\bx[12]?="([^"]*)"', drawing))) <= float(width)
+    assert min(map(float, re.findall(r"V([\d.]+)", drawing))) < 0.9 * float(height), "the axis takes no more than that"
+
+
 def chart_texts(longest: float, highest: float, unit: str = "nodes") -> list[str]:
     text = page("t", View("h"), [Chart("c", [0.0, longest], {"a": [0.0, highest]}, unit=unit)])
     return re.findall(r"<text[^>]*>([^<]*)</text>", text)
