@@ -5,6 +5,9 @@ from __future__ import annotations
 from importlib import metadata
 from typing import Any
 
+from docutils import nodes
+from sphinx import addnodes
+
 project = "kscale"
 author = project_copyright = "The kscale authors"
 release = version = metadata.version("kscale-core")
@@ -35,5 +38,28 @@ def without_numbers(*about: Any) -> None:
         lines.clear()
 
 
+def put_functions_first(app: Any, doctree: nodes.document) -> None:
+    """Move the functions of a reference page before its classes and constants, and leave the rest in its order."""
+    del app
+    for section in doctree.findall(nodes.section):
+        entries: list[list[nodes.Node]] = [[]]
+        """What precedes the first description, and each description with its index entry and what follows it."""
+        for child in section.children:
+            if isinstance(child, addnodes.desc):
+                before = entries[-1]
+                entries.append([before.pop()] if before and isinstance(before[-1], addnodes.index) else [])
+            elif isinstance(child, nodes.section):
+                break
+            entries[-1].append(child)
+        rest = section.children[sum(map(len, entries)) :]
+        described = sorted(entries[1:], key=lambda entry: not _is_function(entry))
+        section.children = [node for entry in [entries[0], *described, [*rest]] for node in entry]
+
+
+def _is_function(entry: list[nodes.Node]) -> bool:
+    return any(isinstance(node, addnodes.desc) and node["objtype"] == "function" for node in entry)
+
+
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", without_numbers)
+    app.connect("doctree-read", put_functions_first, priority=100)  # before the contents of the page are collected

@@ -122,7 +122,8 @@ class Folded(msgspec.Struct, frozen=True):
 
 class Chart(msgspec.Struct, frozen=True):
     """Lines over time: ``x`` in seconds from the beginning; each of ``lines`` has the same length. ``steps``: a value
-    holds until the next one. ``unit``: title of the axis of values.
+    holds until the next one. ``unit``: title of the axis of values. ``whole``: the values are whole numbers, and the
+    axis shows no others.
     """
 
     title: str
@@ -130,6 +131,7 @@ class Chart(msgspec.Struct, frozen=True):
     lines: Mapping[str, Sequence[float]] = msgspec.field(default_factory=dict)
     steps: bool = True
     unit: str = ""
+    whole: bool = False
 
 
 class Origin(NamedTuple):

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import runpy
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
@@ -446,3 +447,27 @@ LINKED = [
 def test_links_lead_to_files(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     assert [link for link in LINKS.findall(text) if not (page.parent / link).exists()] == []
+
+
+def test_a_reference_page_begins_with_its_functions() -> None:
+    nodes = pytest.importorskip("docutils.nodes")
+    addnodes = pytest.importorskip("sphinx.addnodes")
+
+    def described(kind: str, name: str) -> list[Any]:
+        return [addnodes.index(entries=[]), addnodes.desc("", nodes.paragraph("", name), objtype=kind)]
+
+    later = nodes.section("", nodes.title("", "later"), *described("class", "Last"))
+    entries = [
+        *described("data", "A"),
+        *described("class", "B"),
+        *described("function", "f"),
+        *described("function", "g"),
+    ]
+    document = nodes.document(None, None)
+    document += nodes.section("", nodes.title("", "title"), nodes.paragraph("", "text"), *entries, later)
+    runpy.run_path(str(ROOT / "docs" / "conf.py"))["put_functions_first"](None, document)
+    assert [node["objtype"] for node in document[0].children if isinstance(node, addnodes.desc)] == [
+        "function", "function", "data", "class",
+    ]  # fmt: skip
+    kinds = [type(node).__name__ for node in document[0].children]
+    assert kinds == ["title", "paragraph", *["index", "desc"] * 4, "section"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 import msgspec
 import typer
 
 import kscale
 from kscale.cli.failures import BAD_INPUT
-from kscale.cli.inputs import Files, start_garbage_collector
+from kscale.cli.inputs import start_garbage_collector
 from kscale.cli.options import OptionGroup, command_parameters, fields, split_docstring
 from kscale.cli.output import Answer, Cell, Column, Format, Row, Show, Table, View
 from kscale.cli.terminal import ARGUMENTS, Terminal, plural, program
@@ -24,6 +24,9 @@ from kscale.records import Record
 from kscale.views import Block, Origin
 
 __all__ = ["ClusterAnswer", "ClusterAnswers", "callback", "option_groups", "run_for_all"]
+
+_INPUT_FILES: Final = ("scenario", "scenarios", "decisions", "before", "after", "series", "filename", "pod")
+"""Names of arguments and options outside of the option groups that are input files."""
 
 
 class ClusterAnswer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -151,7 +154,7 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
             group.prepare(show.terminal)
         answer = _answer(function, arguments | values, show)
         if answer is not None and show.output == Format.HTML:
-            show.origin = _origin_of(typer_context, arguments.values())
+            show.origin = _origin_of(typer_context, values, arguments.values())
         return show.emit(answer) if answer is not None else 0
 
     context = inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -163,13 +166,16 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
     return run
 
 
-def _origin_of(context: typer.Context, groups: Iterable[Any]) -> Origin:
-    """Return when and how the answer was made. SOURCE_DATE_EPOCH replaces the current time; passwords are hidden."""
+def _origin_of(context: typer.Context, values: Mapping[str, Any], groups: Iterable[OptionGroup]) -> Origin:
+    """Return when and how the answer was made. SOURCE_DATE_EPOCH replaces the current time; passwords are hidden.
+
+    ``values`` are the command's own arguments and options, ``groups`` its option groups.
+    """
     from kscale.world.kubernetes.kubeconfig import without_password
 
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
-    inputs = [group.source_names for group in groups if isinstance(group, Files) and group.has_input]
+    inputs = [*_input_files(values), *(name for group in groups for name in group.inputs)]
     words = context.find_root().meta.get(ARGUMENTS, ())
     return Origin(
         time=f"{now:%Y-%m-%d %H:%M:%S} UTC",
@@ -177,6 +183,16 @@ def _origin_of(context: typer.Context, groups: Iterable[Any]) -> Origin:
         command=shlex.join([program(), *map(without_password, words)]),
         version=kscale.__version__,
     )
+
+
+def _input_files(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the input files that a command's own arguments and options name."""
+    for name in _INPUT_FILES:
+        value = values.get(name) or ()
+        if isinstance(value, list | tuple):
+            yield from value
+        elif name != "pod":  # a single one is a pod of the cluster, several are manifests
+            yield str(value)
 
 
 def _answer(function: Callable[..., Answer | None], arguments: dict[str, Any], show: Show) -> Answer | None:

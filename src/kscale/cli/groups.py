@@ -126,6 +126,11 @@ class GroupSource(OptionGroup):
     _list_prices: Any = field(default=None, init=False)
     _price_rules: Any = field(default=None, init=False)
 
+    @property
+    def inputs(self) -> list[str]:
+        """Return the names of the files and clusters that are read, for the header of a page."""
+        return [str(name) for name in (self.groups_file, self.catalogue, self.price_list) if name is not None]
+
     def groups(
         self,
         cluster: Cluster,

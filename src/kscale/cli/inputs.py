@@ -235,6 +235,11 @@ class Files(OptionGroup):
         """Return the sources' names for messages."""
         return ", ".join("stdin" if name == "-" else name for name in self.filename)
 
+    @property
+    def inputs(self) -> list[str]:
+        """Return the names of the files and clusters that are read, for the header of a page."""
+        return [self.source_names] if self.has_input else []
+
     def words(self) -> list[str]:
         """Return the options that name the input as command-line words."""
         return [word for name in self.filename for word in ("-f", shlex.quote(name))]

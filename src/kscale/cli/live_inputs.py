@@ -240,6 +240,11 @@ class PlannedClusters(AskedClusters):
         """Return the sources' names for messages."""
         return super().source_names if self.has_input else "no cluster"
 
+    @property
+    def inputs(self) -> list[str]:
+        """Return the names of the files and clusters that are read, for the header of a page."""
+        return [*super().inputs, *(self.pod or ())]
+
     def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:
         """Load the cluster, which is empty if only manifests are named. Raises InputError."""
         return super().load(terminal, update) if self.has_input else kscale.load([])

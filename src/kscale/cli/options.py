@@ -71,6 +71,11 @@ class OptionGroup:
     def prepare(self, terminal: Terminal) -> None:
         """Complete the options before the command runs. Raises InputError if this fails."""
 
+    @property
+    def inputs(self) -> list[str]:
+        """Return the names of the files and clusters that are read, for the header of a page."""
+        return []
+
     def split_by_context(self) -> dict[str, OptionGroup]:
         """Return the options for each cluster by its name if they name several clusters; else empty."""
         return {}

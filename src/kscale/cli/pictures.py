@@ -54,6 +54,8 @@ _CHARTS = {
     "Cores": ("allocatable_cores", "requested_cores", "pending_cores"),
 }
 """Columns of a simulation's timeline, by the title of their chart."""
+_FRACTIONAL = frozenset({"Cores"})
+"""Titles of charts whose values are not counts."""
 _COMPARED = {"Machines": "machines", "Cores": "allocatable_cores", "Waiting pods": "pending"}
 """The column of each chart that compares simulations, by its title."""
 
@@ -290,6 +292,7 @@ def consolidation_blocks(plan: ConsolidationPlan, snapshot: Snapshot) -> list[Bl
                 "Nodes after each step",
                 seconds,
                 {"nodes": [float(today.nodes or 0), *(float(s.nodes) for s in plan.steps)]},
+                whole=True,
             ),
         ]
     marks = {}
@@ -370,6 +373,7 @@ def simulation_blocks(run: Simulation) -> list[Block]:
             x,
             {name.replace("_", " "): [float(value) for value in columns[name]] for name in names},
             unit=title.lower(),
+            whole=title not in _FRACTIONAL,
         )
         for title, names in _CHARTS.items()
     ]
@@ -392,6 +396,7 @@ def compared_simulation_blocks(runs: Mapping[str, Simulation]) -> list[Block]:
             x,
             {name: [float(value) for value in each[column][:count]] for name, each in columns.items()},
             unit=title.lower(),
+            whole=title not in _FRACTIONAL,
         )
         for title, column in _COMPARED.items()
     ]

@@ -137,6 +137,11 @@ class UsageHistory(OptionGroup):
     metric: Metric | None = None
     now: str = ""
 
+    @property
+    def inputs(self) -> list[str]:
+        """Return the names of the files and clusters that are read, for the header of a page."""
+        return [str(path) for path in self.history]
+
     def check(self) -> None:
         """Raise BadParameter for options that have no effect."""
         if self.history:

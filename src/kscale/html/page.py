@@ -30,7 +30,8 @@ from kscale.views import (
 
 __all__ = ["bars", "chart", "packing", "page"]
 
-_WIDTH, _HEIGHT = 1000, 280
+_WIDTH: Final = 1000
+_HEIGHT: Final = 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 12, 44
 """Margins of the plot, with the labels of the axes."""
 _PLOT_WIDTH, _PLOT_HEIGHT = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
@@ -46,7 +47,7 @@ def chart(block: Chart) -> str:
     """Return a chart of all lines, scaled from zero, with minimum, maximum and last value of each line in words."""
     longest = max(block.x, default=0.0) or 1.0
     highest = max((max(line, default=0.0) for line in block.lines.values()), default=0.0) or 1.0
-    step = _find_value_step(highest)
+    step = _find_value_step(highest, whole=block.whole)
     ticks = [number * step for number in range(int(-(-highest // step)) + 1)]
     top = ticks[-1]
     lines, legend = [], []
@@ -73,15 +74,18 @@ def chart(block: Chart) -> str:
     )
 
 
-def _find_value_step(highest: float) -> float:
-    """Return the smallest of ..., 0.1, 0.2, 0.5, 1, 2, 5, 10, ... that needs few ticks up to ``highest``."""
+def _find_value_step(highest: float, *, whole: bool) -> float:
+    """Return the smallest of 1, 2, 5, 10, ... or 0.5, 0.2, 0.1, ... that needs few ticks up to ``highest``.
+
+    It is never below 1 if the values are ``whole`` numbers.
+    """
     scale = 1.0
     while highest / scale < 1:
         scale /= 10
     while True:
         for factor in (0.2, 0.5, 1.0, 2.0, 5.0):
             if highest / (factor * scale) <= _MAX_TICKS - 1:
-                return factor * scale
+                return max(factor * scale, 1.0) if whole else factor * scale
         scale *= 10
 
 
@@ -156,7 +160,8 @@ def _thin_points(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float
     return [x[i] for i in starts], [max(y[i : i + size]) for i in starts]
 
 
-_BAR_WIDTH, _BAR_HEIGHT = 1000, 40
+_BAR_WIDTH: Final = 1000
+_BAR_HEIGHT: Final = 40
 
 
 def bars(block: Bars) -> str:
@@ -205,8 +210,6 @@ def _bar_of(name: str, amounts: Sequence[float], longest: float, block: Bars) ->
     return element("div", element("span", text(label)), drawing, class_="bar")
 
 
-_WIDTH = 1000
-_HEIGHT = 40
 _LONG = 30
 """Characters of a text of several words from which on it may wrap in its cell."""
 _SHOWN = 200
@@ -261,9 +264,9 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
     label = f"{resource} {used:.0%} of {node.shown.get(resource, '')}".rstrip()
     drawing = element(
         "svg",
-        element("rect", class_="room", width=_WIDTH, height=_HEIGHT),
+        element("rect", class_="room", width=_BAR_WIDTH, height=_BAR_HEIGHT),
         *pieces,
-        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        viewBox=f"0 0 {_BAR_WIDTH} {_BAR_HEIGHT}",
         preserveAspectRatio="none",
         role="img",
         aria_label=label,
@@ -273,14 +276,14 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
 
 def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
     """Return the part of a bar for one pod. ``start``, ``share``: shares of the bar's width."""
-    left, right = min(start, 1.0) * _WIDTH, min(start + share, 1.0) * _WIDTH
+    left, right = min(start, 1.0) * _BAR_WIDTH, min(start + share, 1.0) * _BAR_WIDTH
     return element(
         "rect",
         element("title", text(f"{pod.name} ({share:.1%})")),
         class_=f"c{colour}",
         x=f"{left:.1f}",
         width=f"{max(right - left, 0.5):.1f}",
-        height=_HEIGHT,
+        height=_BAR_HEIGHT,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,47 @@ def test_a_page_says_when_from_what_and_how_it_was_made(monkeypatch: pytest.Monk
     dump = EXAMPLES / "cluster.json.gz"
     assert f"Made 2026-05-28 20:26:40 UTC from {dump} with kscale {kscale_version}." in page.seen
     assert f"kscale headroom -q -f {dump} -o html" in page.seen
+
+
+PODS_FILE = EXAMPLES / "web.yaml"
+RESERVED = EXAMPLES / "reserved.yaml"
+SIMULATED = EXAMPLES / "simulate-web.yaml"
+WHAT_IF = EXAMPLES / "scenarios.yaml"
+
+
+@pytest.mark.parametrize(
+    ("words", "inputs"),
+    [
+        (("fit", *DUMP, "--pod", PODS_FILE), [PODS_FILE, DUMP[-1]]),
+        (("mix", *DUMP, "--pod", PODS_FILE, *GROUPS, "--budget", "0"), [DUMP[-1], PODS_FILE, GROUPS[-1]]),
+        (("consolidate", *DUMP, "-g", RESERVED, *NOW, "--max-steps", "1", "--no-bound"), [DUMP[-1], RESERVED]),
+        (("simulate", SIMULATED, "--horizon", "5m", "-q"), [SIMULATED]),
+        (("compare", SIMULATED, "--horizon", "5m", "-q"), [SIMULATED]),
+        (("whatif", WHAT_IF, *DUMP, *GROUPS, *NOW), [WHAT_IF, DUMP[-1], GROUPS[-1]]),
+        (("diff", DUMP[-1], DUMP[-1], "-q"), [DUMP[-1], DUMP[-1]]),
+        (("replay", "hpa", HPA / "web_load.csv", "-f", HPA / "web_hpa.yaml", "--request", "500m"),
+         [HPA / "web_load.csv", HPA / "web_hpa.yaml"]),
+        (("explain", *DUMP, "logistics/users-frontend-84-4hfp5nftww-pk7qz"), [DUMP[-1]]),
+    ],
+    ids=lambda value: str(value[0]) if isinstance(value, tuple) else None,
+)  # fmt: skip
+def test_a_page_names_every_input(words: tuple[object, ...], inputs: list[object]) -> None:
+    page = Reader(kscale(*words, "-o", "html").stdout)
+    assert f" from {', '.join(map(str, inputs))} with kscale {kscale_version}." in page.seen
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("simulate", SIMULATED, "-q"), ("compare", EXAMPLES / "simulate-karpenter.yaml", "-q", "--provisioners")],
+    ids=lambda words: words[0],
+)
+def test_counts_of_a_simulation_have_axes_of_whole_numbers(words: tuple[object, ...]) -> None:
+    page = kscale(*words, "--horizon", "5m", "-o", "html").stdout
+    sections = re.findall(r"<h2>([^<]*)</h2><div class=\"scrolled\"><svg(.*?)</svg>", page)
+    ticks = {title: re.findall(r'text-anchor="end"[^>]*>([^<]*)<', drawing) for title, drawing in sections}
+    assert ticks.pop("Cores")
+    assert ticks
+    assert all(numbers and all(number.isdecimal() for number in numbers) for numbers in ticks.values()), ticks
 
 
 def test_a_page_hides_the_passwords_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,16 @@ def test_a_line_reaches_over_the_whole_picture(steps: bool, path: str) -> None:
     assert f' d="{path}"' in text
 
 
+def test_the_whole_chart_is_in_its_picture() -> None:
+    text = page("t", View("h"), [*blocks("n"), Chart("c", [0.0, 3600.0], {"a": [0.0, 2.0]}, unit="nodes")])
+    _, _, width, height = re.findall(r'viewBox="(\S+) (\S+) (\S+) (\S+)" class="chart"', text)[-1]
+    drawing = text[text.rindex('class="chart"') :]
+    drawing = drawing[: drawing.index("</svg>")]
+    assert max(map(float, re.findall(r'\by[12]?="([^"]*)"', drawing))) <= float(height)
+    assert max(map(float, re.findall(r'\bx[12]?="([^"]*)"', drawing))) <= float(width)
+    assert min(map(float, re.findall(r"V([\d.]+)", drawing))) < 0.9 * float(height), "the axis takes no more than that"
+
+
 def chart_texts(longest: float, highest: float, unit: str = "nodes") -> list[str]:
     text = page("t", View("h"), [Chart("c", [0.0, longest], {"a": [0.0, highest]}, unit=unit)])
     return re.findall(r"<text[^>]*>([^<]*)</text>", text)
@@ -148,6 +158,14 @@ def chart_texts(longest: float, highest: float, unit: str = "nodes") -> list[str
 def test_a_chart_has_axes_with_units(longest: float, highest: float, values: list[str], times: list[str]) -> None:
     assert chart_texts(longest, highest) == [*values, "nodes", *times, "time since the start"]
     assert "nodes" not in chart_texts(longest, highest, unit="")
+
+
+@pytest.mark.parametrize(
+    ("highest", "values"), [(0.0, ["0", "1"]), (1.0, ["0", "1"]), (7.0, ["0", "2", "4", "6", "8"])]
+)
+def test_an_axis_of_whole_numbers_shows_no_others(highest: float, values: list[str]) -> None:
+    text = page("t", View("h"), [Chart("c", [0.0, 50.0], {"a": [0.0, highest]}, whole=True)])
+    assert re.findall(r"<text[^>]*>([^<]*)</text>", text)[: len(values) + 1] == [*values, "0 s"]
 
 
 def test_a_page_says_when_from_what_and_how_it_was_made() -> None:
