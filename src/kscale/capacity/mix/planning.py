@@ -296,12 +296,9 @@ def mix(
     """
     options = options or MixOptions()
     options.check()
-    try:
-        stop_bound, stop_plan = stop
-        if not all(each is None or callable(each) for each in (stop_bound, stop_plan)):
-            raise ValueError
-    except ValueError:
-        raise InputError(f"stop is {show_value(stop)}, not a pair: for the bound and for the plan") from None
+    if not (2 <= len(stop) <= 3 and all(each is None or callable(each) for each in stop)):
+        raise InputError(f"stop is {show_value(stop)}: give two or three functions, for the bound and for the plans")
+    stop_bound, stop_plan, stop_few_types = (*stop, stop[-1])[:3]
     chosen = offers_of(_complete(cluster, offers), anew=pods == ALL)
     if not chosen:
         raise InputError("no offer: nothing may be bought")
@@ -315,8 +312,7 @@ def mix(
     unrestricted = _best([unrestricted, *starts.check(unrestricted)])
     small_mix = SmallMix(unrestricted.instance)
     unrestricted = _best([unrestricted, *_solve_exactly(unrestricted, small_mix, budget)])
-    later = stop[2] if len(stop) > 2 else stop[1]
-    limited = dataclasses.replace(budget, stop_bound=later, stop_plan=later)
+    limited = dataclasses.replace(budget, stop_bound=stop_few_types, stop_plan=stop_few_types)
     unrestricted, points, best = _with_few_types(unrestricted, small_mix, starts, snapshot, names, options, limited)
     if best.breaks_limits:
         fields = [f"limits[{name}]" for name in options.limits]
