@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,9 +18,11 @@ from kscale import InputError
 from kscale.capacity.cost import CostAllocation
 from kscale.capacity.cost_allocation import PodUsage, allocate_cost, apportion, average_usage
 from kscale.capacity.groups import groups_from
+from kscale.schemas import schema
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
 from unit.capacity.test_cost import node, pod, replica_set
+from unit.cli.test_output_schemas import strict
 
 GIB = 2**30
 GROUPS = [{"id": "plain", "nodeSelector": {"pool": "plain"}, "price": 0.8}]
@@ -242,3 +246,10 @@ def test_lines_add_up_to_the_cost_of_the_cluster(
     hourly = Decimal(repr(2 * prices[0])) + Decimal(repr(prices[1]))
     exact = hourly * Decimal(repr(hours)) + size * Decimal("0.0837") * Decimal(repr(hours)) / 730
     assert abs(total - exact) <= Decimal("0.5") / 10**allocation.decimals + Decimal("1e-8")
+
+
+def test_an_allocation_is_what_its_schema_says() -> None:
+    document = json.loads(allocate().to_json())
+    assert document["kind"] == "CostAllocation"
+    assert document["lines"]
+    jsonschema.validate(document, strict(schema("CostAllocation")))

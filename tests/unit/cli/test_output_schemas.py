@@ -83,8 +83,8 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
 
 
 EXCLUSION_REASONS = {"ClusterAnswers", "CostAllocation", "VPARoundPlan"}
-"""Documents about several clusters (test_clusters.py), a part of a document (below), and what programs print
-(test_run_vpa.py)."""
+"""Documents about several clusters (test_clusters.py), a part of a document (test_cost_allocation.py), and what
+programs print (test_run_vpa.py)."""
 
 
 @pytest.mark.parametrize("kind", sorted(set(DOCUMENTS) - EXCLUSION_REASONS))
@@ -99,13 +99,3 @@ def test_a_document_has_no_field_that_its_schema_does_not_know(
     jsonschema.validate(document, strict(schema(kind)))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**document, "unknownField": 1}, strict(schema(kind)))
-
-
-def test_an_allocation_has_no_field_that_its_schema_does_not_know(cluster: Path) -> None:
-    result = kscale("cost", "-f", cluster / "c.json", "-g", cluster / "g.yaml", "--by", "namespace", "-o", "json")
-    allocation = json.loads(result.stdout)["allocation"]
-    assert allocation["kind"] == "CostAllocation"
-    assert allocation["lines"]
-    jsonschema.validate(allocation, strict(schema("CostAllocation")))
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**allocation, "unknownField": 1}, strict(schema("CostAllocation")))
