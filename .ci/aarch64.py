@@ -121,7 +121,8 @@ def check_modules(wheel: Path, folder: Path) -> int:
 def repair(wheel: Path, folder: Path) -> Path:
     """Return the wheel with the tag of manylinux, after auditwheel has checked its symbols."""
     (name,) = run(TOOLS / "wheel", "tags", "--remove", "--platform-tag", f"linux_{MACHINE}", wheel).split()
-    run(TOOLS / "auditwheel", "repair", "--plat", TAG, "--wheel-dir", folder, wheel.with_name(name))
+    # auto, because auditwheel offers by name only the tags of this machine
+    run(TOOLS / "auditwheel", "repair", "--plat", "auto", "--wheel-dir", folder, wheel.with_name(name))
     (repaired,) = folder.glob("*.whl")
     if TAG not in repaired.name or any(".libs/" in member for member in ZipFile(repaired).namelist()):
         raise ValueError(f"{repaired.name} has not the tag {TAG}, or contains shared libraries")
