@@ -1,4 +1,4 @@
-"""Cross-build an aarch64 manylinux wheel of the sdist with Zig, and run it under emulation (``nox -s aarch64``).
+"""Cross-build an aarch64 manylinux wheel of the sdist with GCC, and run it under emulation (``nox -s aarch64``).
 
     python .ci/aarch64.py [--sdist FILE] [--out FOLDER]
 
@@ -7,8 +7,8 @@ no library except glibc's. Then loads every module under QEMU's user-mode emulat
 estimate`` prints there with what the wheel of this machine prints. Emulation needs ``qemu-aarch64-static`` and Debian's
 packages of Python for arm64 (``dpkg --add-architecture arm64``); otherwise prints NOT RUN with the reason.
 
-CI does not run this session, and no release depends on it: on a busy machine the build alone takes more than half an
-hour, and no run has reached the end of all checks yet. ``--wheel FILE`` checks a wheel that was built elsewhere.
+The compiler is ``aarch64-linux-gnu-g++`` (Debian: package g++-aarch64-linux-gnu); the tag of the wheel follows from its
+glibc. CI does not run this session. ``--wheel FILE`` checks a wheel that was built before.
 """
 
 from __future__ import annotations
@@ -24,11 +24,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
-import ziglang
-
 MACHINE = "aarch64"
-GLIBC = "2.28"
-TAG = "manylinux_2_28_aarch64"
+COMPILERS = {"CC": "aarch64-linux-gnu-gcc", "CXX": "aarch64-linux-gnu-g++"}
 TOOLS = Path(sys.executable).parent
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 GLIBC_LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-aarch64.so.1"}
@@ -84,18 +81,13 @@ def build(sdist: Path, folder: Path) -> Path:
 
     CMake is not told that it cross-compiles: it would refuse to look for a Python that runs here (policy CMP0190).
     """
-    zig = Path(str(ziglang.__file__)).with_name("zig")
-    compilers = {
-        name: f"{zig} {tool} -target {MACHINE}-linux-gnu.{GLIBC}" for name, tool in (("CC", "cc"), ("CXX", "c++"))
-    }
     suffix = f".cpython-{MINOR.replace('.', '')}-{MACHINE}-linux-gnu.so"
     settings = {
-        "cmake.define.CMAKE_DISABLE_PRECOMPILE_HEADERS": "ON",  # Zig cannot write them
         "install.strip": "false",  # the strip of this machine may not read modules of another
     }
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(sdist)]
     pip += [f"--config-settings={name}={value}" for name, value in settings.items()]
-    variables = {**compilers, "LDFLAGS": "-Wl,-s", "SETUPTOOLS_EXT_SUFFIX": suffix}
+    variables = {**COMPILERS, "LDFLAGS": "-s -static-libstdc++ -static-libgcc", "SETUPTOOLS_EXT_SUFFIX": suffix}
     subprocess.run(pip, check=True, env={**os.environ, **variables})
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -121,10 +113,15 @@ def check_modules(wheel: Path, folder: Path) -> int:
 def repair(wheel: Path, folder: Path) -> Path:
     """Return the wheel with the tag of manylinux, after auditwheel has checked its symbols."""
     (name,) = run(TOOLS / "wheel", "tags", "--remove", "--platform-tag", f"linux_{MACHINE}", wheel).split()
-    run(TOOLS / "auditwheel", "repair", "--plat", TAG, "--wheel-dir", folder, wheel.with_name(name))
+    # auto, because auditwheel offers by name only the tags of this machine
+    run(TOOLS / "auditwheel", "repair", "--plat", "auto", "--wheel-dir", folder, wheel.with_name(name))
     (repaired,) = folder.glob("*.whl")
-    if TAG not in repaired.name or any(".libs/" in member for member in ZipFile(repaired).namelist()):
-        raise ValueError(f"{repaired.name} has not the tag {TAG}, or contains shared libraries")
+    if (
+        f"_{MACHINE}" not in repaired.name
+        or "manylinux" not in repaired.name
+        or any(".libs/" in member for member in ZipFile(repaired).namelist())
+    ):
+        raise ValueError(f"{repaired.name} has no tag of manylinux, or contains shared libraries")
     return repaired
 
 
@@ -155,7 +152,7 @@ def emulate(wheel: Path, wheel_here: Path | None, folder: Path) -> Iterator[str]
     site = folder / "site"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--target", site, "--only-binary=:all:"]
     pip += ["--python-version", MINOR, "--implementation", "cp", "--abi", f"cp{MINOR.replace('.', '')}"]
-    for tag in ("manylinux_2_17_aarch64", "manylinux_2_27_aarch64", TAG):
+    for tag in ("manylinux_2_17_aarch64", "manylinux_2_27_aarch64", wheel.stem.rpartition("-")[2]):
         pip += ["--platform", tag]
     run(*pip, f"{wheel}[cli]")
     env = {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -191,14 +188,15 @@ def main() -> None:
             folder.mkdir()
         wheel = options.wheel
         if wheel is None:
-            print_line("building with Zig, which can take more than half an hour")
+            if shutil.which(COMPILERS["CXX"]) is None:
+                print_line(f"NOT RUN, no {COMPILERS['CXX']} (Debian: package g++-aarch64-linux-gnu)")
+                return
+            print_line("building, which takes minutes")
             wheel = repair(build(sdist, folders["built"]), folders["repaired"])
             wheel = Path(shutil.copy(wheel, options.out))
         wheel = wheel.resolve()
         print_line(f"{wheel}: {wheel.stat().st_size / 2**20:.1f} MiB")
-        print_line(
-            f"{check_modules(wheel, folders['unpacked'])} modules for {MACHINE}, which need nothing but glibc {GLIBC}"
-        )
+        print_line(f"{check_modules(wheel, folders['unpacked'])} modules for {MACHINE}, which need nothing but glibc")
         try:
             for line in emulate(wheel, wheel_here and wheel_here.resolve(), folders["emulated"]):
                 print_line(line)
