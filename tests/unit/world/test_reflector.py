@@ -400,3 +400,24 @@ def test_for_ever() -> None:
             assert (reflector.last_error, reflector.synced) == (OTHER, False)
     assert [type(each) for each in asked] == [ListPage, Wait, ListPage, Settle, OpenWatch, ReadMore, Close, Wait]
     assert reflector.synced
+
+
+@pytest.mark.parametrize(("error", "last_error"), [(INTERNAL, INTERNAL), (EXPIRED, None)])
+def test_the_error_that_ends_a_watch_is_there_during_the_pause(error: ApiError, last_error: ApiError | None) -> None:
+    """An informer logs it then. An expired version is nothing to report."""
+    reflector = Reflector(streaming=False, rng=random.Random(1))
+    steps = reflector.run(0)
+    next(steps)
+    for answer in (
+        Listed(at=SECOND, version="1"),
+        Waited(at=SECOND),
+        Opened(at=SECOND),
+        Batch(at=4 * SECOND, events=0, error=error),
+    ):
+        steps.send(answer)
+    assert isinstance(steps.send(Waited(at=4 * SECOND)), Wait)
+    assert reflector.last_error == last_error
+    steps.send(Waited(at=5 * SECOND))
+    steps.send(Listed(at=6 * SECOND, version="2"))
+    steps.send(Waited(at=6 * SECOND))
+    assert reflector.last_error is None

@@ -215,7 +215,9 @@ class Reflector:
         """Run forever: list, watch, pause, and repeat. Yields the requested steps."""
         self._now = now
         while True:
-            self.last_error = yield from self.list_and_watch(self._now)
+            failed = yield from self.list_and_watch(self._now)
+            if failed is not None:  # the error of a watch is set already
+                self.last_error = failed
             yield from self._pause()
 
     def list_and_watch(self, now: int) -> _Steps:
@@ -391,7 +393,7 @@ class Reflector:
                 yield from self._pause()
             else:
                 # Also for an expired version: the next list must not be older than what was seen.
-                self.last_error = failed[0]
+                self.last_error = None if _is_expired(failed[0]) else failed[0]
                 return None
 
 
