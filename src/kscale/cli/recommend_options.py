@@ -125,7 +125,7 @@ class UsageHistory(OptionGroup):
     metric
         Resource of Prometheus series whose names do not say it.
     now : TIME
-        The moment asked about (RFC 3339); default: the last sample.
+        Time of the recommendation (RFC 3339); default: the last sample.
     """
 
     title = "History"

@@ -551,7 +551,7 @@ class ClusterAutoscaler:
         """Refresh the cloud provider and store its groups. An error is logged, and there are no groups then."""
         cloud = yield from progress.act(Refresh())
         if cloud.error is not None:
-            _log.error("the cloud cannot be looked at: %s", cloud.error.message)
+            _log.error("the state of the cloud cannot be read: %s", cloud.error.message)
         self._groups = cloud.value or ()
 
     def _pretend(self, sight: _LoopView, progress: Progress, inputs: LoopInputs) -> Steps[LoopReport]:
@@ -576,7 +576,7 @@ class ClusterAutoscaler:
             prices=self.process.prices,
         )
         if cloud.error is not None:
-            _log.error("the cloud cannot be looked at: %s", cloud.error.message)
+            _log.error("the state of the cloud cannot be read: %s", cloud.error.message)
         for action in report.actions:
             if not isinstance(action, Refresh | HasInstances | GetPrices | List):
                 _log.info("dry run: %s", format_action(action))

@@ -76,7 +76,7 @@ class Request:
             data = self._pod(run)
             if data is None:
                 pods = []
-                self._problems[f"node group {option.group}: the expander server is told of no pods"] = None
+                self._problems[f"node group {option.group}: no pods are sent to the expander server"] = None
                 break
             pods += [data] * run.count
         optional = {"nodeCount": option.node_count, "debug": option.debug}  # proto3 does not encode zero values
@@ -99,7 +99,7 @@ class Request:
             group: self._encode("Node", node.name, to_dict(node)) for group, node in self._question.nodes.items()
         }
         if None in encoded.values():
-            self._problems["the expander server is told of no nodes"] = None
+            self._problems["no nodes are sent to the expander server"] = None
             return
         for group, data in encoded.items():
             yield {ENTRY_KEY: group, ENTRY_VALUE: data}

@@ -108,7 +108,9 @@ class SlowHpas:
         """Mark HPAs as slow."""
         for key in keys:
             self._slow.add(key)
-            text = "HorizontalPodAutoscaler %s is decided apart: the API server took over a sync period to answer"
+            text = (
+                "HorizontalPodAutoscaler %s is reconciled separately: the API server took over a sync period to answer"
+            )
             _log.warning(text, key)
 
     def without_slow(
@@ -610,7 +612,7 @@ class HorizontalAutoscaler:
         if tick != self._mapper_tick:
             outcome = yield from discover_steps(progress, _KINDS_WITHIN)
             if outcome.error is not None:
-                _log.error("what is served cannot be told: %s", outcome.error.message)
+                _log.error("the APIs that the server offers cannot be read: %s", outcome.error.message)
             else:
                 self._mapper, self._mapper_tick = outcome.value, tick
         return self._mapper

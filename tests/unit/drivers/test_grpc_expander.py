@@ -132,7 +132,7 @@ def test_pods_that_cannot_be_encoded_are_left_out_with_all_of_their_option(serve
     assert [len(option.podBytes) for option in server.requests[0].options] == [0, 1]
     assert found.warnings == [
         "Pod shop/odd: spec.containers[0].stdin: true or false is expected, not a text",
-        "node group a: the expander server is told of no pods",
+        "node group a: no pods are sent to the expander server",
     ]
 
 
@@ -145,7 +145,7 @@ def test_one_bad_node_leaves_all_nodes_out(server: Server, cert: Path) -> None:
     assert dict(server.requests[0].nodeBytesMap) == {}
     assert found.warnings == [
         "Node bad: status.addresses[0].type: a text is expected, not a number",
-        "the expander server is told of no nodes",
+        "no nodes are sent to the expander server",
     ]
 
 

@@ -81,7 +81,7 @@ def test_a_trigger_whose_target_cannot_be_told_is_left_out_and_said() -> None:
     (hpa,) = dump.hpas.values()
     assert [each.external.metric.name for each in hpa.spec.metrics or () if each.external] == ["s3-rabbitmq"]
     assert dump.unmodelled["ScaledObject ns/jobs"] == [
-        f"triggers[{i}] ({kind}): its target cannot be told, it was left out"
+        f"triggers[{i}] ({kind}): its target is not known, it was left out"
         for i, kind in enumerate(("aws-cloudwatch", "kafka", "cpu"))
     ] + ["triggers[3]: the name of its metric is a guess: s3-rabbitmq"]
     none = read_dump(scaled(triggers=triggers[:1]))

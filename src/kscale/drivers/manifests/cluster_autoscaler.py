@@ -197,7 +197,7 @@ _ALERTS: Final = (
     ("ClusterAutoscalerStuck", f'time() - max({_CA}last_activity{{activity="main"}}) > 600', "5m", "critical",
      "No loop has begun for ten minutes."),
     ("ClusterAutoscalerAbsent", f'absent({_CA}last_activity{{activity="main"}})', "15m", "critical",
-     "Nothing is heard of the Cluster Autoscaler."),
+     "The Cluster Autoscaler reports nothing."),
     ("ClusterAutoscalerNoLeader", 'max(leader_election_master_status{name="LEASE"}) < 1', "5m", "critical",
      "None of the replicas leads."),
     ("ClusterAutoscalerUnsafe", f"max({_CA}cluster_safe_to_autoscale) == 0", "15m", "warning",
@@ -215,7 +215,7 @@ _ALERTS: Final = (
      "Loops take more than a minute."),
     ("ClusterAutoscalerWatchLags",
      "histogram_quantile(0.99, sum by (le, kind) (rate(kscale_watch_lag_seconds_bucket[10m]))) > 5", "15m", "warning",
-     "Events of {{ $labels.kind }} lie for seconds before they are taken up."),
+     "Events of {{ $labels.kind }} wait for seconds before they are processed."),
     ("ClusterAutoscalerObjectsSkipped", "sum by (kind) (increase(kscale_unreadable_objects_total[15m])) > 0", "1m",
      "warning", "A {{ $labels.kind }} cannot be read and is skipped: the log names it."),
 )  # fmt: skip

@@ -236,7 +236,7 @@ def list_unmodelled_features(scaled: Mapping[str, Any]) -> list[str]:
     """List the features of a ScaledObject that the generated HPA lacks, as texts."""
     spec = scaled.get("spec") or {}
     out = [
-        f"triggers[{i}] ({trigger.get('type', '')}): its target cannot be told, it was left out"
+        f"triggers[{i}] ({trigger.get('type', '')}): its target is not known, it was left out"
         for i, (trigger, metric) in enumerate(
             zip(spec.get("triggers") or (), _build_trigger_metrics(scaled), strict=True)
         )

@@ -386,7 +386,7 @@ class UsageFeed:
             if workload is None:
                 self.counts["pods of no known workload"] += 1
             elif workload.identity in self.chosen:
-                self.counts["pods gone, mapped to their workload"] += 1
+                self.counts["deleted pods, mapped to their workload"] += 1
         return self.first_seen[namespace, pod]
 
     def place(self, key: SeriesKey, named: str = "", labels: Mapping[str, str] | None = None) -> _SeriesDestination:
@@ -469,7 +469,7 @@ class UsageFeed:
         self.behind += fed["behind"]
         self.counts["samples"] -= fed["refused"]
         self.counts["samples that are doubled or out of order, discarded"] += fed["refused"]
-        self.counts["samples later than the moment asked about, taken in as they are"] += fed["late"]
+        self.counts["samples later than the time of the recommendation, used as they are"] += fed["late"]
         self.counts["negative samples, taken as 0"] += fed["negative"]
         self.counts["infinite values, left out"] += fed["infinite"]
         self.counts["missing values"] += fed["missing"]

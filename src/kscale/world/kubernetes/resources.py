@@ -222,7 +222,7 @@ def _failed_if_odd() -> Iterator[None]:
     try:
         yield
     except (InputError, RESTMappingError) as error:
-        text = f"what the server says of its API cannot be read: {error}"
+        text = f"the server's list of APIs cannot be read: {error}"
         raise RequestFailedError(ApiError(text, reason="InternalError")) from None
 
 

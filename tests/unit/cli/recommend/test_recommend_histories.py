@@ -146,7 +146,7 @@ def test_answers_of_prometheus_in_any_order(cluster: Path) -> None:
         (rows(150) + rows(3, cpu=-1, pod="web-5d4f8-bcdfg"), "negative samples, taken as 0"),
         (rows(150) + rows(3, container="other"), "containers that their workload does not have"),
         (rows(150) + rows(3, pod="nobody"), "pods of no known workload"),
-        (rows(150) + rows(3, pod="web-7c9d2-qwrtz"), "pods gone, mapped to their workload"),
+        (rows(150) + rows(3, pod="web-7c9d2-qwrtz"), "deleted pods, mapped to their workload"),
     ],
 )
 def test_odd_rows_are_counted(cluster: Path, lines: list[str], said: str) -> None:
@@ -159,7 +159,7 @@ def test_odd_rows_are_counted(cluster: Path, lines: list[str], said: str) -> Non
 def test_samples_from_the_future(cluster: Path) -> None:
     run = recommend(cluster, rows(150), "--now", "2026-01-05T01:00:00Z")
     assert run.code == 0
-    assert "178 samples later than the moment asked about" in run.stderr  # of 300, those of minutes 61 to 149
+    assert "178 samples later than the time of the recommendation" in run.stderr  # of 300, those of minutes 61 to 149
 
 
 def test_gaps_of_days_and_empty_histories(cluster: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_sample_from_the_far_future_is_named(cluster: Path, lines: list[str], 
     assert said in warned.stderr
     asked = recommend(cluster, rows(150) + lines, "--now", "2026-01-05T03:00:00Z")
     assert "after most" not in asked.stderr
-    assert "later than the moment asked about" in asked.stderr or "nobody" in lines[0]
+    assert "later than the time of the recommendation" in asked.stderr or "nobody" in lines[0]
     assert "after most" not in recommend(cluster, rows(150)).stderr
 
 
