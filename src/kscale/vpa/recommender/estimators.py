@@ -1,7 +1,8 @@
 """Recommended amounts from merged histograms: percentile, safety margin, confidence, minimum, rounding (upstream:
 ``pkg/recommender/logic``).
 
-Percentiles are decided in C++: ``_native/src/histogram.cpp``.
+The kernel ``recommend`` in ``_native/src/usage.cpp`` computes the amounts with margin and confidence; percentiles are in
+``_native/include/kscale/histogram.hpp``.
 """
 
 from __future__ import annotations
