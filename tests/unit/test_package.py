@@ -47,6 +47,25 @@ def test_a_program_imports_only_what_it_runs() -> None:
     assert result.stdout.splitlines() == [""] * len(programs)
 
 
+LAZY = ("boto3", "dask", "google", "grpc", "highspy", "matplotlib", "numba", "pandas", "polars", "pyarrow", "scipy")
+"""Optional libraries that commands import when they use them."""
+
+
+def test_commands_start_without_optional_libraries() -> None:
+    code = f"""
+import importlib, pkgutil, sys
+sys.modules.update(dict.fromkeys({LAZY!r}))  # an import of one raises ImportError
+import kscale.cli.commands as commands
+names = [each.name for each in pkgutil.walk_packages(commands.__path__, commands.__name__ + ".")]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) > 30
+
+
 @pytest.mark.parametrize("package", ["kscale.hpa", "kscale.vpa", "kscale.vpa.admission", "kscale.ca", "kscale.effects"])
 def test_a_public_name_is_that_of_the_package_after_a_module_of_the_same_name_is_imported(package: str) -> None:
     module = importlib.import_module(package)

@@ -24,7 +24,7 @@ from kscale.errors import InputError, Problem
 from kscale.series.columns import Series, SeriesKey
 from kscale.series.prometheus import read_prometheus
 from kscale.series.reader import content_of, form_of
-from kscale.series.usage_tables import CPU, MEMORY, CsvFile, Numbered, SeriesTable, check_quotes, column_names
+from kscale.series.usage_csv import CPU, MEMORY, CsvFile, Numbered, SeriesTable, check_quotes, column_names
 
 if TYPE_CHECKING:
     from kscale.series.usage_tables import NamesOfTables

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kscale.errors import InputError
-from kscale.series import usage_tables
+from kscale.series import usage_csv
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageFiles, read_usage
 
@@ -58,7 +58,7 @@ def expected(rows: list[Row]) -> list[Row]:
 @pytest.mark.parametrize("size", [1, 60, 200, 1 << 20])
 def test_slices_of_any_size_are_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     rows = some_rows(50)
-    monkeypatch.setattr(usage_tables, "_SLICE", size)
+    monkeypatch.setattr(usage_csv, "_SLICE", size)
     for name, data in (
         ("a.csv", as_csv(rows).encode()),
         ("b.csv", as_csv(rows).rstrip("\n").encode()),
@@ -73,7 +73,7 @@ def test_slices_of_any_size_are_the_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_line_longer_than_a_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(1, "shop", "p" * 200_000, "app", 1.0, 2.0), (2, "shop", "q", "app", 1.0, 2.0)]
-    monkeypatch.setattr(usage_tables, "_SLICE", 1000)
+    monkeypatch.setattr(usage_csv, "_SLICE", 1000)
     path = tmp_path / "long.csv"
     path.write_text(as_csv(rows))
     assert read(path) == expected(rows)
@@ -83,7 +83,7 @@ def test_quotes_and_other_spellings_are_read_too(tmp_path: Path, monkeypatch: py
     rows = some_rows(40)
     text = as_csv(rows).split("\n")
     text[7] = text[7].replace(",shop,", ',"shop",')
-    monkeypatch.setattr(usage_tables, "_SLICE", 300)
+    monkeypatch.setattr(usage_csv, "_SLICE", 300)
     path = tmp_path / "quoted.csv"
     path.write_text("\n".join(text))
     assert read(path) == expected(rows)
@@ -92,7 +92,7 @@ def test_quotes_and_other_spellings_are_read_too(tmp_path: Path, monkeypatch: py
 def test_the_row_of_a_mistake_is_named_in_any_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = as_csv(some_rows(40)).split("\n")
     text[33] += ",more"
-    monkeypatch.setattr(usage_tables, "_SLICE", 300)
+    monkeypatch.setattr(usage_csv, "_SLICE", 300)
     path = tmp_path / "bad.csv"
     path.write_text("\n".join(text))
     with pytest.raises(InputError, match="row 33"):
@@ -283,7 +283,7 @@ def test_reading_may_stop_anywhere(tmp_path: Path) -> None:
 def test_what_cannot_be_read_does_not_depend_on_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, field: str, said: str
 ) -> None:
-    monkeypatch.setattr(usage_tables, "_SLICE", size)
+    monkeypatch.setattr(usage_csv, "_SLICE", size)
     text = as_csv(some_rows(40)).split("\n")
     text[23] = text[23].replace(",app,", f",{field},")
     for name, data in (("odd.csv", "\n".join(text).encode()), ("odd.csv.gz", gzip.compress("\n".join(text).encode()))):

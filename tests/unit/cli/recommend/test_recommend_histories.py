@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import kscale.vpa
-from kscale.series import usage_tables
+from kscale.series import usage_csv
 from kscale.vpa.advice import workloads as vpa_history
 from unit.cli.recommend.support import (
     HEADER,
@@ -58,7 +58,7 @@ def test_order_of_rows_does_not_matter(cluster: Path) -> None:
 
 @pytest.mark.parametrize("size", [200, 1 << 20])
 def test_layouts_do_not_matter(cluster: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(usage_tables, "_SLICE", size)
+    monkeypatch.setattr(usage_csv, "_SLICE", size)
     pods = [rows(90, pod=f"web-5d4f8-{name}", cpu=0.1 * i, memory=i * 150 * MIB) for i, name in enumerate("abcdefg", 1)]
     by_container = [line for pod in pods for line in pod]
     by_time = [line for lines in zip(*pods, strict=True) for line in lines]
@@ -97,7 +97,7 @@ def test_order_of_files_does_not_matter(cluster: Path) -> None:
 
 def test_order_of_slices_does_not_matter(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = answer(recommend(cluster, LINES, "-o", "json"))
-    monkeypatch.setattr(usage_tables, "_SLICE", 2000)
+    monkeypatch.setattr(usage_csv, "_SLICE", 2000)
     assert answer(recommend(cluster, LINES[::-1], "-o", "json")) == expected
     shuffled = [LINES[i * 119 % 400] for i in range(400)]
     run = recommend(cluster, shuffled, "-o", "json")
@@ -110,7 +110,7 @@ def test_order_of_slices_does_not_matter(cluster: Path, monkeypatch: pytest.Monk
 
 
 def test_a_long_history_that_goes_back_is_counted(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_tables, "_SLICE", 2000)
+    monkeypatch.setattr(usage_csv, "_SLICE", 2000)
     monkeypatch.setattr(vpa_history, "_MAX_SORTED_ROWS", 399)
     run = recommend(cluster, LINES[::-1], "-o", "json")
     assert answer(run)["containers"][0]["samples"] < 400
