@@ -617,7 +617,7 @@ async def drive(
             if await live.scope.limit(until_due()) is not None:
                 return
             await live.run(await next_round(), spent=spent.append, brief=on_loop)
-            brief = max(spent) < _MAX_NANOSECONDS_OF_BRIEF_STEPS
+            brief = max(spent, default=0) < _MAX_NANOSECONDS_OF_BRIEF_STEPS
             observe(Observation(name=_DECISION, value=sum(spent) / _SECOND, labels=labels))
             spent.clear()
     finally:
