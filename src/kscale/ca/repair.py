@@ -44,10 +44,10 @@ RepairAction = DeleteNodes | DecreaseTargetSize | Emit
 
 
 class Repair(msgspec.Struct, kw_only=True, rename="camel"):
-    """Result of the repairs. By group: ``removed`` (instances that had not registered), ``deleted`` (instances that
-    could
-    not be created); ``fixed``: groups with a corrected target size.
+    """Result of the repairs.
 
+    - ``removed``, ``deleted``: deleted instances by group, that had not registered or could not be created.
+    - ``fixed``: groups with a corrected target size.
     - ``warnings``: what upstream only logs.
     - ``healthy``: False ends the loop, and no node is unneeded anymore (:func:`kscale.ca.clear_unneeded_nodes`).
     - ``error`` ends the loop as well, and so does ``fixed``. After ``deleted`` the sizes must be recomputed
@@ -79,9 +79,14 @@ class Repair(msgspec.Struct, kw_only=True, rename="camel"):
 def repair_steps(
     state: ClusterStateRegistry, groups: Groups, *, now: datetime | Moment, options: AutoscalingOptions | None = None
 ) -> StepsOf[RepairAction, Repair]:
-    """Run all repairs of one loop, in upstream's order, up to the one that ends the loop.
+    """Run the repairs of one loop in upstream's order and return what they did.
 
-    ``state`` is that after :func:`kscale.ca.cluster_state.update_nodes`.
+    1. Delete instances that have not registered in time.
+    2. If the cluster is unhealthy, emit an event and stop.
+    3. Delete instances that could not be created.
+    4. Correct the target sizes of groups that lack nodes for too long.
+
+    ``state`` is the result of :func:`kscale.ca.cluster_state.update_nodes`.
     """
     options = options or AutoscalingOptions()
     now = moment(now)
@@ -105,7 +110,10 @@ def remove_old_unregistered_steps(
     now: Moment,
     options: AutoscalingOptions,
 ) -> StepsOf[DeleteNodes | Emit, None]:
-    """Delete instances that have not registered within their group's provision time, oldest first."""
+    """Delete instances that have not registered within their group's provision time, oldest first.
+
+    ``repair`` collects the deleted instances and the warnings. The first error of the provider ends these deletions.
+    """
     now = moment(now)
     try:
         late = _find_old_unregistered(state, groups, now, options)
@@ -137,7 +145,7 @@ def remove_old_unregistered_steps(
 def delete_created_with_errors_steps(
     p: Progress, groups: Groups, repair: Repair, *, options: AutoscalingOptions
 ) -> StepsOf[DeleteNodes, None]:
-    """Delete instances that the cloud failed to create. Minimum sizes are ignored."""
+    """Delete instances that the cloud failed to create, below the minimum size too. ``repair`` collects them."""
     for group in groups:
         failed = [
             name

@@ -162,7 +162,7 @@ def without_environment(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Read:
-    """A pod that is decoded on first access. Raises InputError then if it cannot be decoded."""
+    """A pod that is decoded when ``data`` (API data) or ``pod`` is first read. Raises InputError if that fails."""
 
     def __init__(self, data: bytes) -> None:
         self._bytes = data
@@ -177,7 +177,7 @@ class _Read:
 
 
 class _Pods:
-    """Decoded pods (:class:`~kscale.effects.actions.SamePods`)."""
+    """A run of ``count`` equivalent pods, decoded on first access (:class:`~kscale.effects.actions.SamePods`)."""
 
     __slots__ = ("_read", "count")
 
@@ -186,10 +186,12 @@ class _Pods:
 
     @property
     def data(self) -> dict[str, Any]:
+        """Return the API data of the pod that stands for the run. Raises InputError if it cannot be decoded."""
         return self._read.data
 
     @property
     def pod(self) -> Pod:
+        """Return the pod that stands for the run. Raises InputError if it cannot be decoded."""
         return self._read.pod
 
 
@@ -249,7 +251,7 @@ class Question:
 
 
 def _without_names(pod: bytes) -> bytes:
-    """Return a pod's message without the fields that differ between replicas."""
+    """Return the bytes of a pod's message without status and without the metadata that differs between replicas."""
     message = kubernetes_message("Pod").FromString(pod)
     for field in ("name", "generateName", "uid", "resourceVersion", "creationTimestamp", "generation"):
         message.metadata.ClearField(field)
@@ -260,7 +262,7 @@ def _without_names(pod: bytes) -> bytes:
 
 
 def answer_of(ranking: Ranking) -> bytes:
-    """Encode a ranking as a response."""
+    """Encode a ranking as the bytes of a response: the group IDs in order, None as an empty ID."""
     types = _types()
     options = [types["Option"](nodeGroupId=(group or "").encode()) for group in ranking.groups]
     data: bytes = types["BestOptionsResponse"](options=options).SerializeToString()

@@ -228,23 +228,23 @@ class ProgramContext(msgspec.Struct, frozen=True, kw_only=True):
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of one program.
 
-    - ``metrics``: every metric that its machines observe.
+    - ``metrics``: every metric that the machines of the program observe.
     - ``health``: check of ``/health-check``, by a clock that is never set; None: always healthy. ``monitored`` is
       called when the program begins to lead.
-    - ``ready``: why it cannot work yet while it leads, after the lists are complete; empty if it can.
-    - ``groups``, ``source``, ``prometheus``, ``ranker``: the cloud, the metrics APIs, Prometheus and the ranker, if its
+    - ``ready``: returns why the program cannot work yet although it leads and the lists are complete; empty if it can.
+    - ``groups``, ``source``, ``prometheus``, ``ranker``: the cloud, the metrics APIs, Prometheus and the ranker, if the
       machines use them.
     - ``correlation``: how events are aggregated and limited; None: by client-go's rules.
     - ``csi``, ``dra``: options of the snapshot.
-    - ``clock_set`` is called, before a round, with the nanoseconds by which the clock has been set; None: its rounds
+    - ``clock_set`` is called, before a round, with the nanoseconds by which the clock has been set; None: the rounds
       use the wall clock.
-    - ``others``: drivers beside it that use the same stores, while it leads; not in a dry run.
-    - ``beside`` runs next to the driver while it leads, and never ends by itself.
-    - ``before`` runs before it tries to lead, and ``at_end`` when it is stopped (not when it loses the lease).
-    - ``releases``: it releases the lease at its end.
+    - ``others``: further drivers on the same stores, which run while the program leads; not in a dry run.
+    - ``beside``: coroutine functions that run while the program leads and never end by themselves.
+    - ``before`` runs before the program tries to lead; ``at_end`` when it is stopped, but not when it loses the lease.
+    - ``releases``: whether the program releases the lease when it ends.
     - ``handlers``: further paths that are served; ``desk``: the service behind ``/snapshotz``.
     - ``is_small`` checks whether no step of a round with these inputs can take long (``drive``).
-    - ``close`` releases its resources; it may block.
+    - ``close`` releases the resources of the program; the call may block.
     """
 
     driver: Driver[Any]
@@ -272,7 +272,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def watched_by(drivers: Iterable[Driver[Any]]) -> list[Watch]:
-    """Return the watches of drivers that share stores, without duplicates."""
+    """Return the watches of all ``drivers``, in order and each once: the drivers read the same stores."""
     return list(dict.fromkeys(watch for driver in drivers for watch in driver.watches))
 
 

@@ -227,9 +227,9 @@ def from_json(
 
 
 def from_stored_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
-    """Decode a stored text from which only the fields for decisions have been read so far.
+    """Decode a stored object completely. So far only the fields that decisions need have been decoded.
 
-    Raises UnreadableObjectError if the other fields cannot be read.
+    Raises UnreadableObjectError if a field cannot be read. ``object_path``: the object's place, for errors.
     """
     try:
         return from_json(raw, type_, object_path=object_path)
@@ -428,7 +428,10 @@ _PLAIN = msgspec.json.Decoder(float_hook=NumberText)
 
 
 def decode_plain(raw: msgspec.Raw | bytes | str) -> dict[str, Any]:
-    """Decode an object's JSON text to plain data."""
+    """Decode the JSON text of an object to plain data. Numbers with a fraction or exponent become NumberText.
+
+    The text must have been decoded before: msgspec's errors are not turned into InputError.
+    """
     data: dict[str, Any] = _PLAIN.decode(raw)
     return data
 

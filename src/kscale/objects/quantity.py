@@ -96,9 +96,10 @@ def strip_factor(number: int, factor: int) -> tuple[int, int]:
 
 
 def read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
-    """Return mantissa * 10^(exponent - scale) as upstream's small form rounds it, and whether 64 bits sufficed.
+    """Return mantissa * 10^(exponent - scale), rounded away from zero, and whether it fits in an int64.
 
-    If 64 bits do not suffice, the number is 0, or what upstream's wrapped multiplication gives.
+    If it does not fit, the number is as wrong as that of upstream's int64 form: the low 64 bits of the product for a
+    factor of 10^1, 10^2, 10^3, 10^6 or 10^9, otherwise 0.
     """
     up = exponent - scale
     if mantissa == 0 or up == 0:
@@ -118,7 +119,10 @@ def read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
 
 
 def read_big(mantissa: int, exponent: int, scale: int) -> int:
-    """Return mantissa * 10^(exponent - scale) as upstream's big form reads it."""
+    """Return mantissa * 10^(exponent - scale) as upstream converts its big form (``inf.Dec``) to an int64.
+
+    The fraction of a positive number is rounded up. Only the low 64 bits of a larger number are returned.
+    """
     down = scale - exponent
     if down == 0 or mantissa == 0:
         return wrap(mantissa)
@@ -168,7 +172,10 @@ class QuantityError(InputError):
 
 
 class Scanned(NamedTuple):
-    """mantissa * 10^exponent in the small or the ``big`` form; ``text`` where it is the canonical one already."""
+    """The number mantissa * 10^exponent. ``big``: upstream keeps it as an ``inf.Dec``, otherwise as an int64.
+
+    ``text``: the canonical text if the parsed text is canonical, otherwise empty.
+    """
 
     mantissa: int
     exponent: int
@@ -698,7 +705,11 @@ class Quantity:
 
 
 def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = "") -> Quantity:  # noqa: A002
-    """Build a quantity from its parts. ``text``: the canonical text, or empty to format it on request."""
+    """Build the quantity mantissa * 10^exponent.
+
+    ``big``: upstream keeps it as an ``inf.Dec``, otherwise as an int64. ``text``: the canonical text, or empty to
+    format it on first use.
+    """
     quantity = object.__new__(Quantity)
     store = object.__setattr__
     store(quantity, "_mantissa", mantissa)

@@ -164,7 +164,10 @@ def scale_path_problems(definition: Mapping[str, Any]) -> list[Problem]:
 
 
 def _path_problem(path: str, roots: tuple[str, ...], *, required: bool) -> str:
-    """Return the API server's error for a path that is not below one of ``roots``; empty if the path is valid."""
+    """Return the API server's error for a path that is not below one of ``roots``; empty if the path is valid.
+
+    An empty path is an error only if it is ``required``.
+    """
     if not path:
         return "Required value" if required else ""
     if not path.startswith("."):

@@ -160,6 +160,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return task.result()
 
     def _stop_with(self, _future: asyncio.Future[Any]) -> None:
+        """Stop the loop when a future is done."""
         self.stop()
 
     def stop(self) -> None:
@@ -181,6 +182,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             raise RuntimeError("this loop is closed")
 
     async def shutdown_asyncgens(self) -> None:
+        """Close the asynchronous generators that began in this loop and still exist."""
         for generator in list(self._generators):
             await generator.aclose()
 
@@ -281,22 +283,26 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # -- errors ------------------------------------------------------------------------------------------------------
 
     def get_debug(self) -> bool:
+        """Return False: the loop has no debug mode."""
         return False
 
     def set_debug(self, enabled: bool) -> None:
         """Accept the debug flag without effect."""
 
     def get_exception_handler(self) -> Any:
+        """Return the handler that was set, or None."""
         return self._handler
 
     def set_exception_handler(self, handler: Any) -> None:
+        """Set the function that is called with the loop and the context of each error. None: errors are raised."""
         self._handler = handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> NoReturn:
-        """Raise the exception that asyncio reports, so that no error is lost."""
+        """Raise the exception in ``context``, or RuntimeError with its message, so that no error is lost."""
         raise context.get("exception") or RuntimeError(context.get("message"))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Pass an error to the handler that was set. Without a handler, raise the error."""
         if self._handler is None:
             self.default_exception_handler(context)
         self._handler(self, context)

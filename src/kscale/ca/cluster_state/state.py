@@ -87,10 +87,14 @@ class Backoff(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 def record_failure(
     backoffs: Mapping[str, Backoff], group: str, error: ScaleUpError, now: Moment, *, initial: int, maximum: int
 ) -> dict[str, Backoff]:
-    """Return the back-offs after one more failure of a group.
+    """Return a copy of the back-offs after one more failure of a group, with ``error`` as its reason.
 
-    A failure after the end of the last period doubles the period, up to ``maximum``. A failure within the period
-    restarts it. Success never ends a back-off. ``initial`` and ``maximum`` are in nanoseconds.
+    - First failure: the period is ``initial`` (nanoseconds).
+    - Failure within the last period: a period of the same length starts again.
+    - Failure after the last period: the period is twice as long, at most ``maximum`` (nanoseconds).
+
+    Old back-offs are forgotten by :func:`remove_stale_backoffs`. A successful scale-up does not end a back-off (except
+    in the profile of release 1.3, where the caller removes it).
     """
     last = backoffs.get(group)
     if last is None:

@@ -159,7 +159,7 @@ _PREFERRED_WITHOUT_NODE_COUNT = PreferredNode(4000, 16 * 1024 * _MIB)
 
 
 class HourlyPrices(msgspec.Struct, kw_only=True):
-    """A price list: per hour, nodes and pods by name; what is not listed costs nothing.
+    """A price list: prices per hour of nodes and pods by name. A name that is not listed costs nothing.
 
     This is the content of a price file. Names in ``node_errors`` and ``pod_errors`` have an unknown price.
     """
@@ -220,7 +220,8 @@ def suppress_unfitness(unfitness: float, node_count: int) -> float:
 def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
     """Keep the options with the lowest price score. Options without a node template or a price are skipped.
 
-    Survivors are copies with the calculation in ``debug`` and without similar groups.
+    If all are skipped, no option survives. Survivors are copies with the calculation in ``debug`` and without similar
+    groups.
     """
     assert inputs.prices is not None  # the chain is not built without prices
     start, end = inputs.hour

@@ -73,15 +73,16 @@ LEGACY_METRICS: Final[Mapping[str, Metric]] = {
 
 
 def build_legacy_initial_observations(autoprovisioning: bool) -> list[Observation]:
-    """Return what the process observes when it registers its metrics: those without labels at zero, and whether
-    auto-provisioning is enabled.
+    """Return the observations at the start of the process.
+
+    Metrics without labels are 0; ``nap_enabled`` says whether auto-provisioning is enabled.
     """
     first = [Observation(name=each.name, value=0.0) for each in LEGACY_METRICS.values() if not each.labels]
     return [*first, Observation(name=METRIC_PREFIX + "nap_enabled", value=float(autoprovisioning))]
 
 
 def get_legacy_gpu_name(node: Node, template: NodeTemplate | None) -> str:
-    """Return the label ``gpu_name`` of a node, empty without a GPU (``utils/gpu``: GetGpuTypeForMetrics).
+    """Return the value of the label ``gpu_name`` for a node, empty without a GPU (``utils/gpu``: GetGpuTypeForMetrics).
 
     ``template`` is that of the node's group: a labelled node without GPU is ``missing-gpu`` if the template has one.
     """
@@ -97,7 +98,11 @@ def get_legacy_gpu_name(node: Node, template: NodeTemplate | None) -> str:
 
 
 def rewrite_observations_steps(steps: StepsOf[Any, Any]) -> StepsOf[Any, Any]:
-    """Run a machine with its observations in the terms of release 1.3, including those of machines that it starts."""
+    """Run a machine, but replace its metric observations by those of Cluster Autoscaler 1.3.
+
+    Observations that release 1.3 does not make are dropped. Machines that this machine starts are rewritten too. Other
+    actions, outcomes and the result are unchanged.
+    """
     try:
         action = next(steps)
     except StopIteration as end:
@@ -125,13 +130,13 @@ def _run_rewritten_steps(machine: Machine, now: Moment) -> Steps[Any]:
 
 
 def _rewrite_observations(observations: Sequence[Observation]) -> list[Observation]:
-    """Rewrite the observations in the terms of release 1.3, without those that it did not make."""
+    """Return the observations with the labels of release 1.3, without those that release 1.3 does not make."""
     rewritten = [_rewrite_observation(each) for each in observations]
     return [each for each in rewritten if each is not None]
 
 
 def _rewrite_observation(seen: Observation) -> Observation | None:
-    """Return an observation in the terms of release 1.3; None if that release did not make it."""
+    """Return an observation with the labels of release 1.3; None if release 1.3 does not make it."""
     metric = LEGACY_METRICS.get(seen.name)
     if metric is None:
         return None

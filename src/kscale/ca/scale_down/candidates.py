@@ -51,7 +51,7 @@ __all__ = [
 
 
 class AtomicFilterResult(msgspec.Struct, kw_only=True):
-    """The candidates that stay, ordinary groups first, and why the others do not."""
+    """``kept``: the remaining candidates, atomic groups last; ``unremovable``: the reason by name of the others."""
 
     kept: list[str]
     unremovable: dict[str, str]
@@ -72,7 +72,10 @@ def count_registered_nodes(nodes: Iterable[Node], group: NodeGroup) -> int:
 def filter_atomic_groups(
     candidates: Sequence[str], *, groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]
 ) -> AtomicFilterResult:
-    """Remove candidates of zero-or-max groups of which not all nodes are candidates."""
+    """Remove the candidates of zero-or-max groups of which not all nodes are candidates.
+
+    Candidates without a group, and those whose group or options are unknown, are removed as well.
+    """
     result = AtomicFilterResult(kept=[], unremovable={})
     atomic: dict[str, list[str]] = {}
     for name in candidates:
@@ -99,7 +102,7 @@ def filter_atomic_groups(
 
 
 def _find_refusal_reason(group: NodeGroup, considered: int, nodes: Iterable[Node]) -> str | None:
-    """Return why an atomic group with ``considered`` candidates stays; None if all its nodes are candidates."""
+    """Return why an atomic group with ``considered`` candidates is unremovable; None if these are all its nodes."""
     if group.target_size_error is not None:
         return unremovable_reasons.UNEXPECTED_ERROR
     if considered in (group.size, count_registered_nodes(nodes, group)):
@@ -108,6 +111,7 @@ def _find_refusal_reason(group: NodeGroup, considered: int, nodes: Iterable[Node
 
 
 EMPTY_TIER, ON_COMPLETION_TIER, NOT_EMPTY_TIER = range(3)
+"""Tiers of nodes: no pod to move; only pods whose completion is waited for; pods to move, or a blocking pod."""
 
 
 def _find_group(name: str, groups: Groups) -> NodeGroup | None:
@@ -128,7 +132,7 @@ def prefilter_nodes(names: Sequence[str], groups: Groups) -> list[str]:
 
 
 def compute_emptiness_tiers(pods: MovingPods, codes: NDArray[np.uint8], nodes: int) -> NDArray[np.int64]:
-    """Compute how empty each node is from the drain codes of its pods, int64[nodes].
+    """Return the emptiness tier of each node (``..._TIER``, int64[nodes]) from the drain codes of its pods.
 
     For the codes see :class:`~kscale.ca.scale_down.moving_pods.DrainCodes`. The result is cached while the codes are
     unchanged.
@@ -159,9 +163,10 @@ class _CachedTiers:
 def sort_candidates(
     names: Iterable[str], pods_to_move: Callable[[str], PodsToMove | None], previous: Collection[str]
 ) -> list[str]:
-    """Sort empty nodes first, those without pods to wait for before others; in each tier previously unneeded ones.
+    """Sort the nodes: (1) empty, (2) only pods whose completion is waited for, (3) pods to move or a blocking pod.
 
-    ``pods_to_move`` checks a node with neither listers nor disruption budgets (None: it is not in the snapshot).
+    Within each tier, nodes in ``previous`` come first. ``pods_to_move`` returns the pods of a node by their fate in a
+    drain, computed without listers and disruption budgets; None (tier 3) if the node is not in the snapshot.
     Equal nodes keep their order (upstream's sort is unstable beyond twelve nodes; this is the stable choice).
     """
 
@@ -176,7 +181,7 @@ def sort_candidates(
 
 
 def sort_by_tier(names: Sequence[str], tiers: ArrayLike, previous: Collection[str]) -> list[str]:
-    """Sort the candidates by the emptiness tier of each node (int[names]).
+    """Sort the candidates by ``tiers`` (int[names], ``..._TIER``), the emptiest first.
 
     In each tier, those in ``previous`` come first.
     """
@@ -239,12 +244,14 @@ class NodeInGroup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
-    """Inputs of the budgets for a group with this ``id``.
+    """What :func:`crop_nodes` needs to know about the group with this ``id``.
 
-    ``registered`` is the number of its nodes in the snapshot
-    (:func:`kscale.ca.scale_down.candidates.filter_registered_nodes`); only atomic groups need it and ``target``. An
-    error text in ``options_error`` drops the group's nodes (``not implemented`` makes it an ordinary group), one in
-    ``target_error`` skips an atomic group.
+    - ``atomic``: the group is scaled to zero or to its maximum only.
+    - ``target``: target size; ``registered``: number of its nodes in the snapshot
+      (:func:`kscale.ca.scale_down.candidates.filter_registered_nodes`). Only atomic groups need both.
+    - ``target_error``: why the target size is unknown; an atomic group is then skipped.
+    - ``options_error``: why the options are unknown. The group's nodes are then dropped; with ``not implemented``, the
+      group is an ordinary one.
     """
 
     id: str
@@ -287,7 +294,11 @@ _NodesByGroup = dict[str, list[str]]
 
 
 class _BudgetCropper:
-    """The two remaining budgets and what they let through."""
+    """Selection of nodes within two budgets.
+
+    ``nodes``: how many nodes may still be deleted; ``drains``: how many of these may be drained; ``out``: the selected
+    nodes.
+    """
 
     def __init__(self, groups: Mapping[str, BudgetGroup], nodes: int, drains: int) -> None:
         self.groups = groups
@@ -346,7 +357,7 @@ class _BudgetCropper:
 
 
 def _take_nodes(buckets: _NodesByGroup, budget: int, out: list[GroupNodes]) -> int:
-    """Append at most ``budget`` nodes, group after group, to ``out``. Returns their number."""
+    """Append at most ``budget`` nodes, group after group, to ``out``. Returns the number of appended nodes."""
     left = budget
     for group_id, nodes in buckets.items():
         if left < 1:
@@ -384,7 +395,7 @@ def assign_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
 def build_budget_groups(
     groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]
 ) -> list[BudgetGroup]:
-    """Build the inputs of :func:`crop_nodes` for every group."""
+    """Return the size, atomicity and errors of every group, for the argument ``groups`` of :func:`crop_nodes`."""
     nodes = list(snapshot_nodes)
     budget_groups = []
     for group in groups:

@@ -202,6 +202,8 @@ def get_moving_pods(snapshot: Snapshot) -> MovingPods:
 
 
 CODE_MOVES_UNLESS_PDB, CODE_MOVES, CODE_DAEMON_SET, CODE_WAITS, CODE_SKIPPED, CODE_BLOCKS = range(6)
+"""Drain codes (verdicts on a pod): moved unless a disruption budget forbids it; moved; of a DaemonSet, ends with the
+node; its completion is waited for; ignored; blocks the drain."""
 _SYSTEM_NAMESPACE = "kube-system"
 _TIME_DEPENDENT, _AGE_DEPENDENT = 255, 254
 _MAX_CONTEXTS = 4
@@ -209,10 +211,11 @@ _MAX_CONTEXTS = 4
 
 
 class DrainCodes:
-    """Verdict of the default rules but the last on each pod; disruption budgets change and are checked each time.
+    """Drain code (``CODE_...``) of each pod (``codes``: uint8[pods]), from the rules of :func:`get_drain_status`.
 
-    ``codes``: uint8[pods]. Rules read the same of all pods of a kind, except the creation time, which the rule on
-    kube-system pods reads. Verdicts are those of :func:`get_drain_status`.
+    The last rule, on disruption budgets, is left out: budgets change, so callers check them each time. The code is
+    computed once for the exemplar of each kind of pods. Only the rule on kube-system pods also reads the creation time,
+    so the pods that it decides on are checked one by one.
     """
 
     __slots__ = ("_before_system", "_context", "_pods", "_rules", "codes")
@@ -237,15 +240,19 @@ class DrainCodes:
         )
 
     def _get_timeless_code(self, pod: Pod) -> int:
-        """Return the code of a kind of pods by its exemplar, or ``_TIME_DEPENDENT`` for a terminating pod."""
+        """Return the drain code of an exemplar, computed without budgets so that it can be cached.
+
+        ``_TIME_DEPENDENT`` for a terminating pod, ``_AGE_DEPENDENT`` as in :meth:`_get_code`.
+        """
         if pod.metadata.deletion_timestamp is not None:
             return _TIME_DEPENDENT
         return self._get_code(pod, replace_context(self._context, pdbs=RemainingPdbTracker()))
 
     def _get_code(self, pod: Pod, context: DrainContext) -> int:
-        """Return the code of a kind of pods, or ``_AGE_DEPENDENT`` if the rule on kube-system pods decides.
+        """Return the drain code of an exemplar.
 
-        That rule reads times and budgets, which differ by pod.
+        ``_AGE_DEPENDENT`` for a kube-system pod that reaches the rule on such pods: this rule reads the creation time
+        and the budgets, which differ by pod.
         """
         if pod.metadata.namespace != _SYSTEM_NAMESPACE or self._before_system is None:
             return _compute_code(pod, context, self._rules[:-1])
@@ -253,7 +260,7 @@ class DrainCodes:
         return _AGE_DEPENDENT if code == CODE_MOVES_UNLESS_PDB else code
 
     def status(self, i: int) -> DrainStatus:
-        """Return the full verdict on the pod at position ``i``, including the budgets as they are now."""
+        """Return the verdict of all rules on the pod at position ``i``, with the current budgets."""
         pods = self._pods
         pod = pods.exemplars[pods.kind_of[i]]
         if pod.metadata.namespace == _SYSTEM_NAMESPACE:
@@ -264,7 +271,7 @@ class DrainCodes:
 
 
 def _compute_code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int:
-    """Return the code (``CODE_...``) of what the drain rules decide for a pod."""
+    """Return the drain code (``CODE_...``) of a pod by these ``rules``."""
     outcome = get_drain_status(pod, context, rules).outcome
     if outcome == BLOCK_DRAIN:
         return CODE_BLOCKS
@@ -291,7 +298,7 @@ class _AgeDependentPods:
     def codes_of(
         self, pods: MovingPods, which: NDArray[np.int64], context: DrainContext, rules: Sequence[Rule]
     ) -> list[int]:
-        """Return the codes of the pods at the positions ``which``, by these drain rules."""
+        """Return the drain codes (``CODE_...``) of the pods at the positions ``which`` by these ``rules``."""
         codes = []
         known = self._get_cached_codes(context)
         for i in which.tolist():

@@ -417,7 +417,7 @@ _NO_ROWS: Final = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class UsagePlacement:
-    """Pods of usage that was concatenated from ``parts``.
+    """The pod of each item of a usage list that was joined from ``parts``, kept for the next list.
 
     ``begins``: where the items of each part begin, and where the last part ends. ``rows`` int64[n]: the pod's row of
     each item, without duplicates. ``stamps`` int64[n]: stamps of these pods, issued by ``stamped_by``
@@ -432,16 +432,20 @@ class UsagePlacement:
 
     @classmethod
     def build(cls, usage: PodUsage, pods: BatchPods, rows: NDArray[np.int64]) -> UsagePlacement | None:
-        """Build the placement of items with known pods; None if it could not be reused."""
+        """Build the placement of ``usage`` from the row of each item's pod (``rows``: int64[n]).
+
+        None if :meth:`update` could not reuse it: the pods have no stamps, or the boundaries of the parts are unknown.
+        """
         stamped_by, stamps = pods.stamps()
         if stamped_by is None or usage.seams is None:
             return None
         return cls(usage.parts, usage.seams[0].tolist(), rows, stamps[rows], stamped_by)
 
     def update(self, usage: PodUsage, pods: BatchPods) -> UsagePlacement | None:
-        """Return a new placement for ``usage``, reusing the lookups of unchanged parts and pods.
+        """Return the placement of another usage list; only items of changed parts or pods are looked up.
 
-        None if the items do not match pods one to one by name and labels.
+        None if this is not possible: the stamps have another issuer, the boundaries of the parts are unknown, or the
+        items do not match pods one to one by name and labels.
         """
         stamped_by, stamps = pods.stamps()
         if stamped_by is not self.stamped_by or usage.seams is None:
@@ -468,7 +472,7 @@ class UsagePlacement:
     def _find_reusable_rows(
         self, parts: Sequence[PodUsage], begins: list[int], stamps: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the pod's row of each item of ``parts``, or -1 if the part or the pod changed."""
+        """Return the row of each item's pod, or -1 if the part or the pod changed (int64[items of ``parts``])."""
         pieces, expected = [_NO_ROWS], [_NO_ROWS]
         for run in runs_of(parts, self.parts):
             if run.before < 0:

@@ -114,7 +114,7 @@ class PodColumns:
         return len(self.phase)
 
     def part(self, part: slice) -> PodColumns:
-        """Return a slice of the rows."""
+        """Return the columns for a slice of the rows (views, not copies)."""
         return PodColumns(*(column[part] for column in self.arrays))
 
     arrays = property(
@@ -125,7 +125,7 @@ class PodColumns:
 
 @dataclass(frozen=True, slots=True)
 class SampleColumns:
-    """Samples in the order of their pods: ``present`` uint8; ``value``, ``time``, ``window`` int64."""
+    """Columns with one row per pod: ``present`` uint8; ``value`` (milli-units), ``time``, ``window`` (ns) int64."""
 
     present: NDArray[np.uint8]
     value: NDArray[np.int64]
@@ -148,7 +148,7 @@ class SampleColumns:
         return cls(present, amounts[0], amounts[1], amounts[2])
 
     def part(self, part: slice) -> SampleColumns:
-        """Return a slice of the rows."""
+        """Return the columns for a slice of the rows (views, not copies)."""
         return SampleColumns(*(column[part] for column in self.arrays))
 
     arrays = property(
@@ -449,12 +449,15 @@ class ReplicaCalculator:
     - ``current_replicas``, ``status_replicas``: replicas in the target's spec and status.
     - ``target_utilization``: target in percent of requests.
     - ``target_usage``, ``target_usage_per_pod``, ``target_average_usage``: targets in milli-units.
+    - ``metric``: name of the metric.
     - ``tolerances``: how far from the target a ratio may be, up and down.
     - ``namespace``: the HPA's namespace.
     - ``selector``: selector of the target's pods, as a text.
-    - ``metric_selector``: selector of the series, as a text.
+    - ``metric_selector``: selector of the series, as a text; of an external metric, as an object (None: all series).
     - ``container``: the only container that counts (empty for all).
     - ``described``: the object that the metric is about.
+
+    If a metric or pods cannot be fetched, or a selector is invalid, the result has an ``error``.
     """
 
     metrics: MetricsClient
@@ -475,7 +478,7 @@ class ReplicaCalculator:
         selector: str,
         container: str = "",
     ) -> CalculationSteps:
-        """Calculate replicas from the usage of a resource in percent of the pods' requests."""
+        """Calculate replicas from the usage of a resource in percent of the pods' requests, and a target percentage."""
         request = self.metrics.get_resource_metric(resource, namespace, selector, container)
         failed = f"unable to get metrics for resource {resource}"
         of_pods = (current_replicas, target_utilization, resource, tolerances, namespace, selector)
@@ -496,7 +499,7 @@ class ReplicaCalculator:
         selector: str,
         container: str = "",
     ) -> CalculationSteps:
-        """Calculate replicas from the average usage of a resource per pod, in milli-units."""
+        """Calculate replicas from the average usage of a resource per pod and a target per pod."""
         request = self.metrics.get_resource_metric(resource, namespace, selector, container)
         failed = f"unable to get metrics for resource {resource}"
         of_pods = (current_replicas, target_usage, resource, tolerances, namespace, selector)
@@ -512,7 +515,7 @@ class ReplicaCalculator:
         selector: str,
         metric_selector: str = "",
     ) -> CalculationSteps:
-        """Calculate replicas from the average of a custom metric per pod, in milli-units."""
+        """Calculate replicas from the average of a custom metric per pod and a target per pod."""
         request = self.metrics.get_raw_metric(metric, namespace, selector, metric_selector)
         of_pods = (current_replicas, target_usage, "", tolerances, namespace, selector)
         return self._calculate_from_pods(_USAGE, *of_pods, request, f"unable to get metric {metric}")
@@ -528,7 +531,10 @@ class ReplicaCalculator:
         selector: str,
         metric_selector: str = "",
     ) -> CalculationSteps:
-        """Calculate replicas from a metric of one object, in proportion to the ready pods."""
+        """Calculate replicas from a metric of one object: value / target * ready pods, rounded up.
+
+        Within the tolerance, ``current_replicas``. From 0 current replicas: value / target, rounded up.
+        """
         request = self._request_object_metric(metric, namespace, described, metric_selector)
         return self._calculate_from_value(
             _OBJECT_VALUE, current_replicas, target_usage, tolerances, request, namespace, selector
@@ -544,7 +550,10 @@ class ReplicaCalculator:
         described: CrossVersionObjectReference,
         metric_selector: str = "",
     ) -> CalculationSteps:
-        """Calculate replicas from a metric of one object, divided by the number of pods."""
+        """Calculate replicas from a metric of one object: value / target per pod, rounded up.
+
+        ``status_replicas`` if the value per replica is within the tolerance of the target.
+        """
         request = self._request_object_metric(metric, namespace, described, metric_selector)
         return self._calculate_per_pod(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, request)
 
@@ -558,7 +567,10 @@ class ReplicaCalculator:
         metric_selector: LabelSelector | None,
         selector: str,
     ) -> CalculationSteps:
-        """Calculate replicas from the sum of an external metric, in proportion to the ready pods."""
+        """Calculate replicas from the sum of an external metric: sum / target * ready pods, rounded up.
+
+        Within the tolerance, ``current_replicas``. From 0 current replicas: sum / target, rounded up.
+        """
         request = self._request_external_metric(metric, namespace, metric_selector)
         return self._calculate_from_value(
             _EXTERNAL_VALUE, current_replicas, target_usage, tolerances, request, namespace, selector
@@ -573,7 +585,10 @@ class ReplicaCalculator:
         namespace: str,
         metric_selector: LabelSelector | None,
     ) -> CalculationSteps:
-        """Calculate replicas from the sum of an external metric, divided by the number of pods."""
+        """Calculate replicas from the sum of an external metric: sum / target per pod, rounded up.
+
+        ``status_replicas`` if the sum per replica is within the tolerance of the target.
+        """
         request = self._request_external_metric(metric, namespace, metric_selector)
         return self._calculate_per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, request)
 
@@ -641,7 +656,7 @@ class ReplicaCalculator:
     def _calculate_per_pod(
         self, mode: int, pods: int, target: int, tolerances: Tolerances, request: _ValueRequest
     ) -> CalculationSteps:
-        """Calculate replicas from the values of ``request`` and a target per pod. ``pods``: number of pods."""
+        """Calculate replicas from the values of ``request`` and a target per pod. ``pods``: the status replicas."""
         response = yield from request
         if isinstance(response, CalculatedReplicas):
             return response

@@ -258,7 +258,7 @@ def binding_failed(claim: ResourceClaim, now: int | None, timeout: timedelta) ->
     """Check whether binding the devices of an allocated claim failed.
 
     It failed if a failure condition is true, or if binding conditions are not true within ``timeout`` of the
-    allocation. ``now`` None: there is no time limit.
+    allocation. ``now``: nanoseconds since 1970; None: there is no time limit.
     """
     allocation = claim.status.allocation
     if allocation is None:
@@ -290,7 +290,10 @@ def _is_condition_true(conditions: dict[str, Condition], name: str) -> bool:
 
 
 def _is_binding_overdue(claim: ResourceClaim, now: int | None, timeout: timedelta) -> bool:
-    """Check whether ``timeout`` has passed since the claim's allocation; False if one of the times is unknown."""
+    """Check whether ``timeout`` has passed since the claim's allocation at ``now`` (nanoseconds since 1970).
+
+    False if ``now`` or the time of the allocation is unknown.
+    """
     allocation = claim.status.allocation
     if now is None or allocation is None or not allocation.allocation_timestamp:
         return False

@@ -251,7 +251,7 @@ class ExplainContext(Protocol):
     @property
     def engine(self) -> _engine.Engine: ...
     def facts(self, node: int) -> NodeFacts:
-        """Return the facts that predicates read of a node."""
+        """Return the facts that predicates read about the node with the engine's number ``node``."""
         ...
 
     def part(self, kind: type[P]) -> P:
@@ -352,10 +352,10 @@ class Plugin:
         return ()
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
-        """Return the objects that the part's entries depend on, besides the classes and their dependencies.
+        """Return the objects that results of the part's ``entry`` depend on, besides classes and their dependencies.
 
-        As long as the objects are the same, the entries are the same. ``storage``: classes with volumes that are placed
-        or may be placed.
+        As long as the same objects are returned, cached entries remain valid. ``storage``: the classes with volumes
+        that are placed or may be placed.
         """
         return ()
 

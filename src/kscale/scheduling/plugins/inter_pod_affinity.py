@@ -325,6 +325,7 @@ class InterPodAffinity(Plugin):
         return (ctx.informers.namespaces,)
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+        """Return the namespaces: terms may select them by label."""
         return (ctx.informers.namespaces,)
 
     def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:

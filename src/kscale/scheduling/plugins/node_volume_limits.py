@@ -344,6 +344,7 @@ class NodeVolumeLimits(Plugin):
         return Volumes.of(ctx), ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+        """Return the set of drivers with a limit, and the storage objects of the claims of the classes ``storage``."""
         volumes = Volumes.of(ctx)
         return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.get_dependencies, storage)))
 

@@ -76,7 +76,7 @@ class DiskNumbers(Part):
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
         """Return the class's ``disks`` as (number, whether read-only), and the numbers of its ``claims``.
 
-        If the class may be ``checked``, also those of its exclusive claims (``rwop``).
+        If the class may be ``checked``, also the numbers of its exclusive claims (``rwop``).
         """
         entry: dict[str, Any] = {}
         if not pod.volumes:
@@ -135,12 +135,14 @@ class VolumeRestrictions(Plugin):
         return uses if any(uses) else None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        """Return the pod's claims, their volumes and all storage classes (one object); empty without claims."""
         return Volumes.of(ctx).get_dependencies(pod) if pod.has_claims else ()
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         return (Volumes.of(ctx),)
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+        """Return the claims of the classes ``storage``, their volumes and all storage classes (one object)."""
         volumes = Volumes.of(ctx)
         return chain.from_iterable(map(volumes.get_dependencies, storage))
 

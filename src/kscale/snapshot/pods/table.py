@@ -459,7 +459,7 @@ class PodTable:
 
     @property
     def frozen(self) -> bool:
-        """Check whether nothing was written since :meth:`freeze`."""
+        """Check whether nothing was written since the last :meth:`freeze`; False before the first."""
         return self._frozen is not None
 
     def _view(self) -> PodTable:

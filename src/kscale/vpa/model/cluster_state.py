@@ -518,9 +518,10 @@ class MergedContainers(NamedTuple):
 
 
 class _MergePlan(NamedTuple):
-    """Merge of the aggregates of some VPAs: ``rows[i]`` of the store into the row ``into[i]``.
+    """How to merge the aggregates of ``vpas`` by container name: row ``rows[i]`` of the store into row ``into[i]``.
 
-    It is valid while no container changes its aggregate (``placement_version``).
+    Merged row *i* belongs to ``names[i]``: a VPA and one of its container names. The plan is valid while no container
+    changes its aggregate (``placement_version``).
     """
 
     vpas: list[Vpa]
@@ -533,8 +534,8 @@ class _MergePlan(NamedTuple):
 def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> MergedContainers:
     """Merge the aggregates of VPAs by container name (upstream's ``AggregateStateByContainerName``).
 
-    Aggregates are merged by key, then the checkpoint. As upstream, a merge may shift the reference times of the
-    aggregates that it reads.
+    Aggregates are merged in the order of their keys, then the initial states from checkpoints. As upstream, a merge may
+    shift the reference times of the aggregates in ``state``.
     """
     names, into, rows = _get_merge_plan(state, list(vpas))[2:]
     store = AggregateStore(state.options)
@@ -543,7 +544,7 @@ def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> MergedCont
 
 
 def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
-    """Return the merge of some VPAs' aggregates, cached while it is valid."""
+    """Return the plan to merge the aggregates of ``vpas``, cached while it is valid."""
     known: list[_MergePlan] = [plan for plan in state.merge_plans if plan.placement_version == state.placement_version]
     for plan in known:
         if plan.vpas == vpas:
@@ -556,7 +557,11 @@ def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
 
 
 def _build_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
-    """Build the merge of some VPAs' aggregates: by key, then initial states (checkpoints) by name."""
+    """Build the plan to merge the aggregates of each VPA by container name.
+
+    Merges are ordered: first the aggregates, sorted by key, then the initial states (from checkpoints), sorted by
+    container name.
+    """
     names: list[tuple[Vpa, str]] = []
     into: list[int] = []
     rows: list[int] = []

@@ -42,7 +42,10 @@ class Provider:
     """GPU types of the cloud (upstream's ``GetAvailableGPUTypes``), used as metric labels."""
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
-        """Refresh the state of the cloud and return the current groups. A subclass must implement it."""
+        """Refresh the state of the cloud and return the current groups. Every subclass must implement this method.
+
+        Raises ProviderError if the cloud cannot be read, NotImplementedError if the subclass lacks the method.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not tell its groups")
 
     def has_instance(self, node: Node) -> bool:

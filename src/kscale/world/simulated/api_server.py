@@ -380,7 +380,7 @@ class ApiObjects:
         return pod if isinstance(pod, Pod) and pod.metadata.uid == uid else None
 
     def _next(self, kind: str) -> int:
-        """Return a new resource version for an object of this kind."""
+        """Return the next resource version of this kind; each kind counts separately, from 1."""
         self._versions[kind] += 1
         return self._versions[kind]
 
