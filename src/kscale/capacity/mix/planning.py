@@ -296,9 +296,10 @@ def mix(
     """
     options = options or MixOptions()
     options.check()
-    if not (2 <= len(stop) <= 3 and all(each is None or callable(each) for each in stop)):
+    stops = [*stop]
+    if not (2 <= len(stops) <= 3 and all(each is None or callable(each) for each in stops)):
         raise InputError(f"stop is {show_value(stop)}: give two or three functions, for the bound and for the plans")
-    stop_bound, stop_plan, stop_few_types = (*stop, stop[-1])[:3]
+    stop_bound, stop_plan, stop_few_types = (*stops, stops[-1])[:3]
     chosen = offers_of(_complete(cluster, offers), anew=pods == ALL)
     if not chosen:
         raise InputError("no offer: nothing may be bought")
