@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ import pytest
 from kscale.ca.options import AutoscalingOptions
 from kscale.cli.app import command_of
 from kscale.cli.cluster_autoscaler_flags import IDLE, REFUSED, AutoscalerFlags, LoopFlags
-from kscale.cli.commands.run.cluster_autoscaler import build
+from kscale.cli.commands.run.cluster_autoscaler import _read_from_server, build
 from kscale.cli.options import fields
 from kscale.cli.registry import find
 from kscale.drivers.cluster_autoscaler import ClusterAutoscaler
 from kscale.drivers.process import Program, ProgramContext
+from kscale.effects import ApiError, Outcome
+from kscale.effects.virtual_time import VirtualTime
 from kscale.errors import InputError
 from kscale.objects.kinds import ServedResource
-from kscale.objects.nodegroup import NodeGroup
-from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.client import Client
+from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.world.clock import SystemClock, VirtualLoop
+from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.nodegroups.external_server import ExternalServer
 from kscale.world.nodegroups.provider import Provider
@@ -416,3 +419,33 @@ def test_switches_of_the_other_release_may_be_off() -> None:
 def test_a_flag_that_upstream_ignores_is_taken() -> None:
     found = run(*RUN, "--cluster-snapshot-parallelism=8", "--nothing-like-it")
     assert "No such option: --nothing-like-it" in found.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RequestFailedError(ApiError("the answer cannot be read", reason="InternalError")), ProviderError("odd nodes")],
+    ids=["response", "cloud"],
+)
+def test_no_response_ends_the_start(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """What the program reads before its first loop is read again, with longer and longer pauses."""
+    moments: list[int] = []
+
+    async def read() -> str:
+        moments.append(round(asyncio.get_running_loop().time()))
+        if len(moments) < 8:
+            raise error
+        return "read"
+
+    virtual = VirtualTime(lambda action, now: Outcome(at=now), now=0)
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(virtual)) as runner:
+        assert runner.run(_read_from_server(read)) == "read"
+    assert [after - before for before, after in pairwise(moments)] == [1, 2, 4, 8, 16, 30, 30]
+    assert caplog.messages[0] == f"{error}; the next attempt is in 1 s"
+
+
+def test_a_start_without_a_server_ends() -> None:
+    async def read() -> str:
+        raise RequestFailedError(ApiError("connection refused"), refused=True)
+
+    with pytest.raises(RequestFailedError, match="connection refused"):
+        asyncio.run(_read_from_server(read))

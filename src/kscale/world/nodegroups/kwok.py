@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kscale.effects import Create, Delete, Get, List
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node
@@ -18,6 +20,7 @@ from kscale.objects.api.meta import shorten
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, NodeTemplate, ProviderError
 from kscale.snapshot.text.documents import only_document
+from kscale.world.kubernetes.client import RequestFailedError
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Ask, Provider, kube_proxy, value_of
 from kscale.world.server_data import integer
 
@@ -214,8 +217,8 @@ class KwokGroups(Provider):
     """Groups of kwok nodes.
 
     ``ask`` performs actions on the API server; ``namespace`` and ``config_map`` name the settings. Settings and
-    templates are read when the object is created. Raises InputError for missing or invalid settings, ProviderError if
-    the nodes cannot be listed.
+    templates are read when the object is created. Raises InputError for missing or invalid settings, RequestFailedError
+    if they cannot be read, ProviderError if the nodes cannot be listed.
     """
 
     name = "kwok"
@@ -339,11 +342,16 @@ class KwokGroups(Provider):
         return nodes
 
     def _data(self, name: str, key: str) -> str:
-        """Return the text under a key of a ConfigMap. Raises InputError if it cannot be read or is empty."""
+        """Return the text under a key of a ConfigMap.
+
+        Raises InputError if there is no such ConfigMap or text, RequestFailedError if the request fails.
+        """
         outcome = self._ask(Get(kind="ConfigMap", api_version="v1", namespace=self._namespace, name=name))
         where = f"ConfigMap {self._namespace}/{name}"
-        if outcome.error is not None:
+        if outcome.error is not None and outcome.error.is_not_found:
             raise InputError(f"{where}: {outcome.error.message}")
+        if outcome.error is not None:
+            raise RequestFailedError(replace(outcome.error, message=f"{where}: {outcome.error.message}"))
         text = (getattr(outcome.value, "data", None) or {}).get(key)
         if not text:
             raise InputError(f"{where} has no key {key}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kscale.cli.cluster_autoscaler_flags import IDLE, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
 from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
@@ -43,6 +44,7 @@ _YOUNGER: Final = frozenset(
 """Flags of the process that release 1.3 did not have."""
 CLOUDS = ("aws", "externalgrpc", "kwok", "clusterapi", "static")
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 class COMMAND(GoCommand):
@@ -147,7 +149,7 @@ async def _put_together(
     board = CurrentNodes()
     groups = await _cloud(process, options, around, board, resources)
     gpu_label, gpu_types = await asyncio.to_thread(lambda: (groups.gpu_label, groups.gpu_types))
-    devices = not options.legacy and await around.resources.serves("resource.k8s.io/v1")
+    devices = not options.legacy and await _read_from_server(lambda: around.resources.serves("resource.k8s.io/v1"))
     health = HealthCheck(
         HealthCheckOptions(
             max_inactivity=go_duration(process.max_inactivity, "--max-inactivity"),
@@ -285,13 +287,38 @@ async def _cloud(
         from kscale.world.nodegroups.kwok import CONFIG_MAP, KwokGroups
 
         ask = blocking(Performer(around.client, around.clock, resources=around.resources), loop)
-        return await asyncio.to_thread(
+        build = partial(
             KwokGroups,
             ask,
             namespace=os.environ.get("POD_NAMESPACE") or options.namespace,
             config_map=os.environ.get("KWOK_PROVIDER_CONFIGMAP") or CONFIG_MAP,
         )
+        return await _read_from_server(lambda: asyncio.to_thread(build))
     return await _machines(process, around, board, held)
+
+
+_LONGEST_PAUSE: Final = 30.0
+"""Seconds between attempts to read at the start."""
+
+
+async def _read_from_server(read: Callable[[], Awaitable[_T]]) -> _T:
+    """Return the result of ``read``, which is called again after a failure: no response ends the program.
+
+    Raises RequestFailedError if there is no response.
+    """
+    from kscale.objects.nodegroup import ProviderError
+    from kscale.world.kubernetes.client import RequestFailedError
+
+    pause = 1.0
+    while True:
+        try:
+            return await read()
+        except (RequestFailedError, ProviderError) as error:
+            if isinstance(error, RequestFailedError) and not (error.error.code or error.error.reason):
+                raise
+            _log.error("%s; the next attempt is in %.0f s", error, pause)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 _ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
