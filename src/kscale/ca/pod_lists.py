@@ -550,7 +550,7 @@ _STARTED_TEXT: Final = (
 )
 _STOPPED_TEXT: Final = "Autoscaler exited from GracefulDegradationMode and works normally."
 _SCALE_DOWN_LOOP_PERIOD: Final = 4
-"""Of so many degraded loops one belongs to scale-down."""
+"""Number of degraded loops of which one belongs to scale-down."""
 
 
 def get_max_looks(options: AutoscalingOptions, max_looks: int | None) -> int | None:

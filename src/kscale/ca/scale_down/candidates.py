@@ -244,7 +244,7 @@ class NodeInGroup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
-    """What :func:`crop_nodes` needs to know about the group with this ``id``.
+    """Inputs of :func:`crop_nodes` about the group with this ``id``.
 
     - ``atomic``: the group is scaled to zero or to its maximum only.
     - ``target``: target size; ``registered``: number of its nodes in the snapshot

@@ -1,4 +1,4 @@
-"""What Karpenter would launch for pending pods, as records: new nodes by type, the cheapest type for each node.
+"""Nodes that Karpenter would launch for pending pods, as records: new nodes by type, the cheapest type for each node.
 
 Upstream: ``sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling`` and ``pkg/cloudprovider/types.go``.
 """

@@ -1,4 +1,4 @@
-"""What a pod asks for after some of its preferences were dropped.
+"""Requirements of a pod after some of its preferences were dropped.
 
 Upstream: ``sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling/preferences.go`` and the requirements of pods
 in ``pkg/scheduling/requirements.go``.
@@ -30,7 +30,7 @@ REQUIRED_EFFECTS = ("NoSchedule", "NoExecute")
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What a pod asks for after some of its preferences were dropped.
+    """Requirements of a pod after some of its preferences were dropped.
 
     Attributes
     ----------

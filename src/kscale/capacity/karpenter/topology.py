@@ -33,7 +33,7 @@ def choose_first(_pod: int, _key: str, domains: Sequence[str]) -> str:
 
 
 class TopologyType(StrEnum):
-    """What a topology group counts pods for."""
+    """Kinds of constraints that a topology group counts pods for."""
 
     SPREAD = "topology spread"
     AFFINITY = "pod affinity"
@@ -42,7 +42,7 @@ class TopologyType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodTopology:
-    """What a pod, after some of its preferences were dropped, demands of the topology.
+    """Topology constraints of a pod after some of its preferences were dropped.
 
     Attributes
     ----------
