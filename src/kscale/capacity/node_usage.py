@@ -36,7 +36,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["NodeTotals", "NodeUsage", "NodeUsageReport", "ResourceUse", "fullness", "node_usage"]
 
 _EXPLAINED = 20
-"""Of so many nodes it is explained why a pod fits on no other node: each explanation checks all nodes."""
+"""Maximum number of nodes with an explanation why a pod fits on no other node: each explanation checks all nodes."""
 
 
 class ResourceUse(Part, frozen=True):

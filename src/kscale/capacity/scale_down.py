@@ -259,7 +259,7 @@ def report_scale_down(
 
 
 _REFUSALS = 20
-"""Of so many nodes it is said why a pod fits on no other node: each is a look at all nodes."""
+"""Maximum number of nodes with the reasons of every other node: each one is compared with all nodes."""
 
 
 def _add_refusal_reasons(

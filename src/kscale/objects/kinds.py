@@ -300,7 +300,7 @@ BUILT_IN: Final[tuple[ServedResource, ...]] = (
     _built_in("batch", "Job", "jobs"),
     _built_in("batch", "CronJob", "cronjobs"),
 )
-"""Of the kinds that a target may name on every server."""
+"""Resources of the kinds that a target may name on every server."""
 
 
 def parse_group_version(api_version: str) -> tuple[str, str]:
@@ -405,7 +405,7 @@ def plural_of(kind: str) -> str:
 
 
 BUILT_IN_MAPPER: Final = RESTMapper()
-"""Of :data:`BUILT_IN`: what is found here nobody needs to be asked for."""
+"""Mapper of :data:`BUILT_IN`, whose resources need no discovery."""
 
 
 class _APIResource(ApiStruct):

@@ -113,7 +113,7 @@ class MachinePool(KubeObject):
 
 
 MachineOwner = MachineDeployment | MachineSet | MachinePool
-"""What may be a node group."""
+"""Kinds whose objects may be node groups."""
 
 
 class MachineSpec(ApiStruct):

@@ -287,13 +287,13 @@ async def _cloud(
         from kscale.world.nodegroups.kwok import CONFIG_MAP, KwokGroups
 
         ask = blocking(Performer(around.client, around.clock, resources=around.resources), loop)
-        build = partial(
+        create_groups = partial(
             KwokGroups,
             ask,
             namespace=os.environ.get("POD_NAMESPACE") or options.namespace,
             config_map=os.environ.get("KWOK_PROVIDER_CONFIGMAP") or CONFIG_MAP,
         )
-        return await _read_from_server(lambda: asyncio.to_thread(build))
+        return await _read_from_server(lambda: asyncio.to_thread(create_groups))
     return await _machines(process, around, board, held)
 
 
