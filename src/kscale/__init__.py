@@ -21,12 +21,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kscale.errors import InputError, KscaleError
-from kscale.lazy import import_on_use
+from kscale.imports import import_on_use
 from kscale.version import __version__
 
 if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
-    from kscale.build import build_info
     from kscale.ca.entry_points import scale_down
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from kscale.snapshot.from_columns import from_columns
     from kscale.snapshot.manifests import AppliedManifests, apply_manifests
     from kscale.snapshot.snapshot import Snapshot
+    from kscale.version import build_info
     from kscale.world.load import load
 
 __all__ = [
@@ -117,7 +117,7 @@ __all__ = [
 import_on_use(
     __name__,
     {
-        "build": ("build_info",),
+        "version": ("build_info",),
         "ca": (),
         "ca.entry_points": ("scale_down",),
         "ca.estimator": ("EstimateOptions", "estimate", "estimate_many"),

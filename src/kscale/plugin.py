@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _scoring
 from kscale.errors import InputError
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.argument_types import typed
 from kscale.scheduling.coercion import PodsLike, pods_of
 from kscale.snapshot.columns import FIXED_RESOURCES

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, get_args
 import msgspec
 
 from kscale.errors import ArgumentError, InputError, show_value
-from kscale.libraries import library
+from kscale.imports import library
 
 __all__ = [
     "API_VERSION",

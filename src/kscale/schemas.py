@@ -37,7 +37,7 @@ DOCUMENTS: dict[str, str] = {
     "NodeUsageReport": "kscale.capacity.node_usage",
     "PreemptionReport": "kscale.capacity.preemption",
     "ProfileComparison": "kscale.simulation.comparing",
-    "ProvisionerComparison": "kscale.simulation.provisioners",
+    "ProvisionerComparison": "kscale.simulation.compared_runs",
     "RecommendationReport": "kscale.vpa.advice.records",
     "ReplayReport": "kscale.hpa.replay",
     "ScaleDownReport": "kscale.capacity.scale_down",

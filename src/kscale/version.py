@@ -1,9 +1,31 @@
-"""The version of kscale, for the facade and for the packages below it. ``pyproject.toml`` states the same version."""
+"""The version of kscale and of what it is built with and runs on, for bug reports. kscale's own: not in upstream.
+
+``pyproject.toml`` states the same version.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import os
+import platform
+from typing import Any, Final
 
-__all__ = ["__version__"]
+__all__ = ["__version__", "build_info"]
 
 __version__: Final = "0.1.0"
+
+
+def build_info() -> dict[str, Any]:
+    """Return the versions of kscale and its dependencies, the compiler, and the CPU level of the dispatched loops."""
+    import msgspec
+    import numpy as np
+
+    from kscale._native import _build
+
+    return {
+        "kscale": __version__,
+        **_build.build_info(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "msgspec": msgspec.__version__,
+        "cpus": os.cpu_count(),
+    }

@@ -16,7 +16,7 @@ import pytest
 
 import kscale
 from kscale.errors import MissingExtraError
-from kscale.libraries import EXTRAS, library
+from kscale.imports import EXTRAS, library
 
 
 def test_import_loads_numpy_and_msgspec_only() -> None:
@@ -205,7 +205,7 @@ def test_aiohttp_can_be_imported_without_the_authorities_of_the_system() -> None
     pytest.importorskip("aiohttp")
     code = (
         "import os; os.environ['SSL_CERT_FILE'] = 'kept'\n"
-        "from kscale.libraries import import_aiohttp_without_authorities as load; load()\n"
+        "from kscale.imports import import_aiohttp_without_authorities as load; load()\n"
         "from aiohttp import connector\n"
         "print(connector._SSL_CONTEXT_VERIFIED.cert_store_stats()['x509'], os.environ['SSL_CERT_FILE'])"
     )

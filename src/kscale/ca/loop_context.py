@@ -20,7 +20,6 @@ from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import build_status_events
 from kscale.ca.expander.types import ExpanderInput, Rng
 from kscale.ca.group_inputs import resolve_groups
-from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.loop_state import LoopState, RememberedTemplate, clear_unneeded_nodes
 from kscale.ca.node_group_set import Comparator
 from kscale.ca.node_infos import LoopTemplateCaches, TemplateCache, build_node_templates
@@ -40,6 +39,7 @@ from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.nodegroup import Groups, GroupsLike, NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot

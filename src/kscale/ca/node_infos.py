@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
-from kscale.ca.identity_cache import IdentityCache
 from kscale.ca.loop_state import RememberedTemplate
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, RegisteredNodes, get_readiness, has_taint
 from kscale.ca.options import AutoscalingOptions
@@ -27,6 +26,7 @@ from kscale.objects.api.storage import CSINode
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError, is_not_implemented
 from kscale.objects.pod_owners import READ_ANNOTATIONS
+from kscale.snapshot.caches import IdentityCache
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

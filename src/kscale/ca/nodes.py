@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from kscale.ca.go_math import wrap_int64
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
-from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.templates import TaintConfig
 from kscale.effects import SECOND, ZERO_TIME
 from kscale.effects.moments import ComparedDuration
@@ -24,6 +23,7 @@ from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import changed_at
 from kscale.objects.nodegroup import instance_id_of
 from kscale.objects.times import moment_in, nanoseconds
+from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

@@ -17,7 +17,6 @@ from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.events import build_status_events
 from kscale.ca.go_math import wrap_int64
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, get_target_gpus
-from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.effects import Event, Moment, Patch, to_text
 from kscale.objects.api.cluster_autoscaler import CapacityQuota, CapacityQuotaStatus, CapacityQuotaUsage
@@ -29,6 +28,7 @@ from kscale.objects.names import go_quote
 from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import EVERYTHING, Selector, SelectorError, compile_selector
+from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

@@ -13,11 +13,11 @@ from kscale.capacity.machine_types import arch_of, generation_of
 from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, PluginVerdict, Rejection, Shortage
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.pod_resources import CPU, PODS, demand, to_integers
 from kscale.objects.quantity import Quantity
+from kscale.objects.taints import first_untolerated
 from kscale.scheduling.coercion import priorities_of, stand_in_groups
 from kscale.scheduling.fit import FitResult
 from kscale.scheduling.place import place

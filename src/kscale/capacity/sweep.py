@@ -29,7 +29,7 @@ from typing import Any, Generic, TypeVar
 
 from kscale.errors import ArgumentError, InputError, Problem, show_value
 from kscale.files import removed_on_termination
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.argument_types import typed
 from kscale.processes import worker_processes
 

@@ -23,7 +23,7 @@ from kscale.cli.process_flags import ProcessFlags
 from kscale.cli.terminal import on_one_line
 from kscale.effects import to_text
 from kscale.errors import InputError, KscaleError, Problem
-from kscale.libraries import import_aiohttp_without_authorities
+from kscale.imports import import_aiohttp_without_authorities
 from kscale.records import Record
 
 if TYPE_CHECKING:

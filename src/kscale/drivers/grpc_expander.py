@@ -19,7 +19,7 @@ from kscale.effects import ApiError, Ranking, RankOption, RankOptions
 from kscale.effects.actions import SamePods
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.protobuf.conversion import Encoded, decode, encode

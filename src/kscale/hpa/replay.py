@@ -30,7 +30,7 @@ from kscale.hpa.controller.metric_proposals import (
 )
 from kscale.hpa.controller.replica_calculator import CALCULATION_MODES
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.autoscaling import (
     ContainerResourceMetricSource,
     HorizontalPodAutoscaler,

@@ -36,10 +36,11 @@ from kscale.objects.api.storage import PersistentVolume, PersistentVolumeClaim, 
 from kscale.objects.api.volumes import PersistentVolumeClaimVolumeSource, Volume
 from kscale.objects.conditions import is_true
 from kscale.objects.decode import to_json
-from kscale.objects.node_selectors import compile_node_selector, first_untolerated
+from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import compile_selector
+from kscale.objects.taints import first_untolerated
 
 __all__ = [
     "AVAILABLE",

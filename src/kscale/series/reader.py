@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.argument_types import typed
 from kscale.series.columns import KEY_COLUMNS, FarTimeError, Series, encode_keys, parse_time, scaled_times, time_unit
 from kscale.series.prometheus import read_prometheus

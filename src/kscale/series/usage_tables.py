@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _usage_text
 from kscale.errors import InputError, Problem
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.series.columns import KEY_COLUMNS, TOO_FAR, FarTimeError, parse_time, scaled_times, time_unit
 from kscale.series.usage_csv import Names, Numbered, ReaderSeries, check_columns
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kscale.lazy import import_on_use
+from kscale.imports import import_on_use
 
 if TYPE_CHECKING:
     from kscale.simulation.building import BUNDLED, BUNDLED_VPA, Setup, build, read_scenario
+    from kscale.simulation.compared_runs import ProvisionerComparison, ProvisionerRun, compare_provisioners
     from kscale.simulation.comparing import (
         ComparedDecision,
         ComparedRun,
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
         ReleaseRule,
         compare_profiles,
     )
-    from kscale.simulation.provisioners import ProvisionerComparison, ProvisionerRun, compare_provisioners
     from kscale.simulation.records import Decision, DecisionLog, SimulationReport
     from kscale.simulation.replaying import DecisionReplay, read_decisions, replay_decisions
     from kscale.simulation.running import Simulation, Simulator, Timeline, simulate
@@ -58,7 +58,7 @@ import_on_use(
     {
         "building": ("BUNDLED", "BUNDLED_VPA", "Setup", "build", "read_scenario"),
         "comparing": ("ComparedDecision", "ComparedRun", "ProfileComparison", "ReleaseRule", "compare_profiles"),
-        "provisioners": ("ProvisionerComparison", "ProvisionerRun", "compare_provisioners"),
+        "compared_runs": ("ProvisionerComparison", "ProvisionerRun", "compare_provisioners"),
         "records": ("Decision", "DecisionLog", "SimulationReport"),
         "replaying": ("DecisionReplay", "read_decisions", "replay_decisions"),
         "running": ("Simulation", "Simulator", "Timeline", "simulate"),

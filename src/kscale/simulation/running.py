@@ -24,7 +24,7 @@ from kscale.effects import SECOND, Action, Moment, Outcome, Perform, WriteStatus
 from kscale.errors import InputError, Problem
 from kscale.files import replace_file, replacing
 from kscale.hpa.api.v1_conversion import from_v1
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ResourceList

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kscale.errors import InputError, KscaleError, NativeError, Problem
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import RecommendedContainerResources
 from kscale.objects.argument_types import typed

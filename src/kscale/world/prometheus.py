@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from kscale.effects import ApiError, Moment, QueryPrometheus
 from kscale.errors import InputError, Problem
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.meta import ApiStruct, shorten
 from kscale.series import Series
 from kscale.series.columns import SeriesKey

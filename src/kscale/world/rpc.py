@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
-from kscale.libraries import library
+from kscale.imports import library
 
 __all__ = [
     "MOST_BYTES",
@@ -33,7 +33,7 @@ def create_client_context() -> ssl.SSLContext:
     """Create a TLS context for clients that trusts the system's certificate authorities.
 
     Do not use aiohttp's default context: kscale's programs import aiohttp without them, to start faster
-    (:func:`~kscale.libraries.import_aiohttp_without_authorities`).
+    (:func:`~kscale.imports.import_aiohttp_without_authorities`).
     """
     return ssl.create_default_context()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kscale.objects.api.core import Taint, Toleration
 from kscale.objects.decode import from_dict
-from kscale.objects.node_selectors import first_untolerated
+from kscale.objects.taints import first_untolerated
 
 
 def check(case: dict[str, Any]) -> None:

@@ -44,7 +44,7 @@ from kscale.vpa.updater import (
     resolve_vpa_selectors_steps,
     updater_steps,
 )
-from kscale.vpa.updater.restriction import get_resize_status
+from kscale.vpa.updater.in_place import get_resize_status
 
 NAMES: dict[type, str] = {Evict: "evict", Resize: "resize", Patch: "annotate"}
 BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kscale
-from kscale.ca.identity_cache import IdentityCache, cached_by_identity
+from kscale.snapshot.caches import IdentityCache, cached_by_identity
 
 
 class Thing:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale.objects.api.core import Taint, Toleration
-from kscale.objects.node_selectors import first_untolerated, tolerates, tolerates_all
+from kscale.objects.taints import first_untolerated, tolerates, tolerates_all
 
 NO_SCHEDULE, NO_EXECUTE, PREFER = "NoSchedule", "NoExecute", "PreferNoSchedule"
 

@@ -25,7 +25,7 @@ from kscale.vpa.updater import (
     run_updater,
     updater_steps,
 )
-from kscale.vpa.updater.restriction import is_infeasible
+from kscale.vpa.updater.in_place import is_infeasible
 from unit.vpa.builders import recommended, vpa
 from unit.vpa.updater_builders import BOOSTED, controllers, members, target_vpa
 from unit.vpa.worlds import World, counted, refusing

@@ -9,7 +9,7 @@ import pytest
 from kscale.objects.decode import from_dict
 from kscale.vpa import UpdaterOptions
 from kscale.vpa.updater import PodsRestriction
-from kscale.vpa.updater.restriction import build_in_place_patches, get_resize_status
+from kscale.vpa.updater.in_place import build_in_place_patches, get_resize_status
 from unit.vpa.builders import Pair, container, pod, recommendation, recommended, vpa
 from unit.vpa.updater_builders import BOOSTED, IN_PROGRESS, INFEASIBLE, controllers, members, resizing, target_vpa
 

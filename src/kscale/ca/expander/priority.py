@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kscale.ca.expander.types import ExpanderInput, FilterResult, Option
 from kscale.effects import Event
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.core import ObjectReference
 
 __all__ = [

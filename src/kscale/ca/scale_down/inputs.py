@@ -8,7 +8,6 @@ import msgspec
 
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.group_inputs import resolve_groups
-from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.pod_lists import drop_uncounted_pods
@@ -19,6 +18,7 @@ from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import GroupsLike
 from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ScaleDownContext", "ScaleDownInputs"]

@@ -13,14 +13,13 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.scale_down.drainability import DrainContext, Rule, get_default_rules, get_drain_status, is_old_system_pod
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.unremovable_reasons import BLOCK_DRAIN, SKIP_DRAIN, UNDEFINED_OUTCOME, WAIT_FOR_COMPLETION, DrainStatus
 from kscale.objects.api.core import Pod
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.times import ZERO_TIME
-from kscale.snapshot.caches import TypedCache
+from kscale.snapshot.caches import TypedCache, cached_by_identity
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.classes.pod_shapes import renumber, shape_key
 from kscale.snapshot.pods.classifier import number_similar_pods, shapes_of
@@ -158,7 +157,7 @@ class MovingPods:
     def compute_per_kind(self, what: tuple[Any, ...], make: Callable[[Pod], V]) -> list[V]:
         """Compute a value from the exemplar of each kind, cached between snapshots.
 
-        ``what`` identifies the value in the cache (:func:`kscale.ca.identity_cache.cached_by_identity`).
+        ``what`` identifies the value in the cache (:func:`kscale.snapshot.caches.cached_by_identity`).
         """
         return cached_by_identity(self._snapshot, what, self.exemplars, make)
 

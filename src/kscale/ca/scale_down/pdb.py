@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kscale.ca import unremovable_reasons
-from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.unremovable_reasons import BlockingPod
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import object_key
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.selectors import Selector, SelectorError, SelectorIndex, compile_selector
+from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

@@ -10,7 +10,6 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from kscale.ca.identity_cache import IdentityCache, cached_by_identity
 from kscale.ca.loop_state import LoopState, ScaleDownState
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint, is_upcoming_node
 from kscale.ca.options import AutoscalingOptions
@@ -45,6 +44,7 @@ from kscale.objects.api.meta import OwnerReference
 from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod, is_static_pod
 from kscale.scheduling.place import PlaceState
+from kscale.snapshot.caches import IdentityCache, cached_by_identity
 from kscale.snapshot.pods.record import PodRecord
 
 __all__ = [

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from kscale._native import _engine, _packing, _removals
 from kscale.ca import unremovable_reasons
-from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists import TPU_RESOURCE_PREFIX, clear_tpu_requests
@@ -41,6 +40,7 @@ from kscale.objects.argument_types import typed
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
+from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot

@@ -21,7 +21,6 @@ from kscale.ca.cluster_state import (
 )
 from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.gpu import get_dra_drivers_label, get_gpu_metric_labels
-from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.loop_state import LoopState, NodeLatency
 from kscale.ca.metrics import build_observation
 from kscale.ca.node_group_set import ScaleUpInfo
@@ -41,6 +40,7 @@ from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroup import Groups, NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.records import Result, Rows
+from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kscale.capacity.consolidation.budgets import DisruptionBudget
+from kscale.capacity.consolidation.budgets import DisruptionBudget, PoolDisruption
 from kscale.capacity.consolidation.path import consolidate
-from kscale.capacity.consolidation.pools import PoolDisruption
 from kscale.capacity.consolidation.records import (
     ConsolidationOptions,
     ConsolidationPlan,

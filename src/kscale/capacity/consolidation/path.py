@@ -19,9 +19,8 @@ from kscale.ca import unremovable_reasons
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.consolidation.bound import bound_cost, list_misplaced_pods
-from kscale.capacity.consolidation.budgets import EMPTY, UNDERUTILIZED, DisruptionBudget, allowed_nodes
+from kscale.capacity.consolidation.budgets import EMPTY, UNDERUTILIZED, DisruptionBudget, PoolRules, allowed_nodes
 from kscale.capacity.consolidation.moves import Limits, Moves, Offered, Replacement
-from kscale.capacity.consolidation.pools import PoolRules
 from kscale.capacity.consolidation.records import (
     ConsolidationOptions,
     ConsolidationPlan,

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from kscale.capacity.consolidation.budgets import DisruptionBudget, check_budgets
-from kscale.capacity.consolidation.pools import PoolDisruption
+from kscale.capacity.consolidation.budgets import DisruptionBudget, PoolDisruption, check_budgets
 from kscale.capacity.records import Part
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import check_fields

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kscale.capacity.generate.nodes import ZONES, Node, Pool, SplitMix64
 from kscale.errors import InputError
 from kscale.files import replacing
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.core import Pod
 from kscale.objects.argument_types import typed
 from kscale.scheduling.status import fit_error

@@ -22,10 +22,10 @@ from kscale.effects import Moment
 from kscale.objects.api.core import Node, Pod, Taint, Toleration
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.conditions import is_true, pod_ready
-from kscale.objects.node_selectors import tolerates_all
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.objects.selectors import compile_selector
+from kscale.objects.taints import tolerates_all
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kscale.capacity.consolidation.budgets import DisruptionBudget
-from kscale.capacity.consolidation.pools import PoolDisruption
+from kscale.capacity.consolidation.budgets import DisruptionBudget, PoolDisruption
 from kscale.capacity.karpenter.requirements import Operator, Requirement, Requirements, requirement
 from kscale.errors import InputError, Problem
 from kscale.files import read_file

@@ -19,14 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.capacity.karpenter.node_claim import (
+    REQUIRED_EFFECTS,
+    Alternative,
     Daemon,
     NodeClaim,
     NodeClaimTemplate,
     OfferedPools,
     PlannedClaim,
+    alternatives_of,
     share_ports,
 )
-from kscale.capacity.karpenter.preferences import REQUIRED_EFFECTS, Alternative, alternatives_of
 from kscale.capacity.karpenter.requirements import Operator, Requirements, requirement
 from kscale.capacity.karpenter.topology import (
     ALL_EFFECTS,
@@ -38,9 +40,10 @@ from kscale.capacity.karpenter.topology import (
 )
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Pod, Taint
-from kscale.objects.node_selectors import HOSTNAME, tolerates_all
+from kscale.objects.node_selectors import HOSTNAME
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.pod_resources import CPU, MEMORY, PODS, occupancy, to_integers
+from kscale.objects.taints import tolerates_all
 from kscale.objects.workloads import daemonset_pod
 from kscale.scheduling.coercion import pods_of
 from kscale.scheduling.fork import Fork, fork

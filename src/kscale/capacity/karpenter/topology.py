@@ -15,8 +15,9 @@ from typing import Any
 from kscale.capacity.karpenter.requirements import Operator, Requirement, Requirements, requirement
 from kscale.objects.api.core import PodAffinityTerm, Taint, Toleration, TopologySpreadConstraint
 from kscale.objects.api.meta import LabelSelector, LabelSelectorRequirement
-from kscale.objects.node_selectors import HOSTNAME, tolerates_all
+from kscale.objects.node_selectors import HOSTNAME
 from kscale.objects.selectors import EVERYTHING, NOTHING, Selector, SelectorError, compile_selector
+from kscale.objects.taints import tolerates_all
 
 __all__ = ["ALL_EFFECTS", "DomainChoice", "PlacedPod", "PodTopology", "Topology", "TopologyNode", "choose_first"]
 

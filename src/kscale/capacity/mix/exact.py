@@ -18,7 +18,7 @@ from kscale.capacity.mix.check import PlannedPlacement
 from kscale.capacity.mix.constraints import topology_keys
 from kscale.capacity.mix.instance import Instance, Source
 from kscale.capacity.mix.packing import Packed, assign_pods_to_nodes
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.core import Node
 from kscale.objects.selectors import SelectorError
 from kscale.scheduling.bounds.effort import Effort

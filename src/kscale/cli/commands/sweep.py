@@ -23,7 +23,7 @@ from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import plural, progress
 from kscale.errors import InputError, KscaleError
-from kscale.libraries import library
+from kscale.imports import library
 
 if TYPE_CHECKING:
     from kscale.capacity.sweep import CompletedTask

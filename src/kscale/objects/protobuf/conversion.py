@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from kscale.errors import InputError, Problem
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.meta import dec_hook
 from kscale.objects.decode import NumberText
 from kscale.objects.protobuf.messages import (

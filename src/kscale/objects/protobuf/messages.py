@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kscale.libraries import library
+from kscale.imports import library
 
 __all__ = [
     "CONTAINER_MESSAGES",

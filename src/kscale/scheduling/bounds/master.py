@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import NativeError
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 from kscale.snapshot.columns import median
 

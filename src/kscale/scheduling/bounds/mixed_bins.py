@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds, ceil_div
 from kscale.scheduling.bounds.master import Master, Solved, silent_solver

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.resource import ExactDeviceRequest, ResourceClaim
-from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.pod_resources import is_extended, is_scalar
+from kscale.objects.taints import first_untolerated
 from kscale.scheduling.compile.node_classes import NodeClasses
 from kscale.scheduling.compile.pod_classes import PodClasses
 from kscale.scheduling.devices.allocator import AllocationError, taints_of

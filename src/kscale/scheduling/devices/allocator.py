@@ -22,8 +22,8 @@ from kscale.objects.api.resource import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.quantity import Quantity
+from kscale.objects.taints import first_untolerated
 from kscale.scheduling.devices.inventory import (
     Amounts,
     CapacityError,

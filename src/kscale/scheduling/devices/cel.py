@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.resource import Device, DeviceAttribute
 from kscale.scheduling.devices.cel_evaluator import MACROS, Overloads, Selection, evaluator_class
 from kscale.scheduling.devices.cel_functions import NO_OVERLOAD, NOT_HAD, TypeNames, Version, functions, optional_class

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import cache
 
 from kscale.objects.api.core import NodeSelector, Taint
-from kscale.objects.node_selectors import CompiledNodeSelector, compile_node_selector, first_untolerated, tolerates
+from kscale.objects.node_selectors import CompiledNodeSelector, compile_node_selector
+from kscale.objects.taints import first_untolerated, tolerates
 from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
 from kscale.scheduling.profile import CORDON, FEATURES, NAME, TAINTS, Context, NodeFacts, selector_columns
 from kscale.scheduling.status import Status, unresolvable

@@ -12,8 +12,8 @@ import msgspec
 
 from kscale._native import _engine
 from kscale.objects.api.core import Taint, TopologySpreadConstraint
-from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.selectors import IN, Requirement, Selector, SelectorError, compile_selector
+from kscale.objects.taints import first_untolerated
 from kscale.scheduling.plugins.base import (
     NOTHING,
     Eligibility,

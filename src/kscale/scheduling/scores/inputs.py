@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from kscale._native import _selecting
 from kscale.objects.api.core import Pod, PodAffinityTerm, PreferredSchedulingTerm, Taint, WeightedPodAffinityTerm
 from kscale.objects.api.meta import ResourceList, enc_hook
-from kscale.objects.node_selectors import compile_term, tolerates
+from kscale.objects.node_selectors import compile_term
 from kscale.objects.pod_resources import CPU, MEMORY, NON_ZERO, demand, is_scalar, non_zero_occupancy
 from kscale.objects.selectors import SelectorError
+from kscale.objects.taints import tolerates
 from kscale.scheduling.compile.node_classes import NodeClasses
 from kscale.scheduling.equivalent_pods import number_controllers_and_shapes
 from kscale.scheduling.plugins.base import Eligibility, Row, Rows

@@ -17,7 +17,7 @@ import msgspec
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.decode import syntax_problem
 
 __all__ = ["check_syntax", "documents", "object_lines", "only_document", "placed_documents", "several_documents"]

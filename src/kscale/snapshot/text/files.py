@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, TypeAlias
 import msgspec
 
 from kscale.errors import InputError, Problem
-from kscale.libraries import library
+from kscale.imports import library
 
 __all__ = ["Buffer", "MappedFile", "decompress", "file_of"]
 

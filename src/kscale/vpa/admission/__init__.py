@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kscale.lazy import import_on_use
+from kscale.imports import import_on_use
 
 if TYPE_CHECKING:
     from kscale.vpa.admission.pod_handler import PodAdmission, admit_pod, admit_pod_steps

@@ -61,6 +61,18 @@ from kscale.vpa.updater.context import (
     build_pod_event,
     build_vpa_event,
 )
+from kscale.vpa.updater.in_place import (
+    IN_PLACE_APPROVED,
+    IN_PLACE_DEFERRED,
+    IN_PLACE_EVICT,
+    IN_PLACE_INFEASIBLE,
+    IN_PLACE_INFEASIBLE_CACHED,
+    RESIZE_NONE,
+    InPlaceError,
+    build_in_place_patches,
+    get_resize_status,
+    is_infeasible,
+)
 from kscale.vpa.updater.priority import (
     EvictionAdmission,
     PodPriority,
@@ -70,19 +82,7 @@ from kscale.vpa.updater.priority import (
     explain_not_due,
     order_updates,
 )
-from kscale.vpa.updater.restriction import (
-    IN_PLACE_APPROVED,
-    IN_PLACE_DEFERRED,
-    IN_PLACE_EVICT,
-    IN_PLACE_INFEASIBLE,
-    IN_PLACE_INFEASIBLE_CACHED,
-    RESIZE_NONE,
-    InPlaceError,
-    PodsRestriction,
-    build_in_place_patches,
-    get_resize_status,
-    is_infeasible,
-)
+from kscale.vpa.updater.restriction import PodsRestriction
 
 __all__ = ["VpaUpdate", "run_updater", "updater_steps"]
 

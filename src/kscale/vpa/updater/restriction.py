@@ -1,6 +1,4 @@
-"""Limits the number of pods of a controller that are disrupted at once, and resizes pods in place (upstream:
-``pkg/updater/restriction``, ``pkg/updater/inplace``).
-"""
+"""Limits the number of pods of a controller that are disrupted at once (upstream: ``pkg/updater/restriction``)."""
 
 from __future__ import annotations
 
@@ -8,166 +6,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kscale.effects import ApiError, PatchOperation
 from kscale.errors import KscaleError
-from kscale.objects import conditions
 from kscale.objects.api.apps import DaemonSet, ReplicaSet, StatefulSet
 from kscale.objects.api.core import Pod, ReplicationController
-from kscale.objects.api.meta import Condition
 from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler, update_mode
 from kscale.objects.pod_owners import controller_of
-from kscale.vpa.admission.pod_handler import build_value_patches
-from kscale.vpa.capping import CappingError, LimitRangeLookup
 from kscale.vpa.container_resources import (
-    IN_PLACE_UPDATED_ANNOTATION,
-    STARTUP_BOOST_ANNOTATION,
-    BoostError,
-    ContainerResources,
-    ProviderError,
-    add_annotation,
-    ensure_annotations,
-    find_boosted_containers,
     find_expired_boosts,
     has_boost_in_progress,
-    parse_original_resources,
-    recommend_container_resources,
-    remove_annotation,
 )
 from kscale.vpa.controllers import Controllers
 from kscale.vpa.options import CPU_STARTUP_BOOST_GATE, IN_PLACE_GATE, UpdaterOptions, is_gate_enabled
 from kscale.vpa.resources import float_to_int64, has_lower_resource
+from kscale.vpa.updater.in_place import (
+    IN_PLACE_DEFERRED,
+    IN_PLACE_INFEASIBLE_CACHED,
+    decide_in_place,
+    is_resize_stuck,
+    is_resizing,
+)
 
 __all__ = [
-    "IN_PLACE_APPROVED",
-    "IN_PLACE_DEFERRED",
-    "IN_PLACE_EVICT",
-    "IN_PLACE_INFEASIBLE",
-    "IN_PLACE_INFEASIBLE_CACHED",
-    "InPlaceError",
     "PodGroup",
     "PodGroupKey",
     "PodGroupStats",
     "PodsRestriction",
-    "build_in_place_patches",
-    "get_resize_status",
-    "is_infeasible",
-    "is_resizing",
-    "restarts_containers",
 ]
-
-IN_PLACE_APPROVED: Final = "InPlaceApproved"
-IN_PLACE_DEFERRED: Final = "InPlaceDeferred"
-IN_PLACE_EVICT: Final = "InPlaceEvict"
-IN_PLACE_INFEASIBLE: Final = "InPlaceInfeasible"
-IN_PLACE_INFEASIBLE_CACHED: Final = "InPlaceInfeasibleCached"
-
-RESIZE_NONE: Final = "ResizeNone"
-RESIZE_DEFERRED: Final = "ResizeDeferred"
-RESIZE_INFEASIBLE: Final = "ResizeInfeasible"
-RESIZE_IN_PROGRESS: Final = "ResizeInProgress"
-RESIZE_ERROR: Final = "ResizeError"
-RESIZE_UNKNOWN: Final = "ResizeUnknown"
-
-RESIZE_PENDING_CONDITION: Final = "PodResizePending"
-RESIZE_IN_PROGRESS_CONDITION: Final = "PodResizeInProgress"
-
-
-_NODE_CAPACITY: Final = "NodeCapacity"
-
-
-class InPlaceError(KscaleError, ValueError):
-    """A pod that cannot be patched, with upstream's text."""
-
-
-def is_infeasible(error: ApiError) -> bool:
-    """Check whether the API server reports that the node will never have room for the resize
-    (``isInfeasibleError``).
-    """
-    return error.reason == "Forbidden" and _NODE_CAPACITY in error.causes
-
-
-def is_resizing(pod: Pod) -> bool:
-    """Check whether the status of the first resize condition of a pod is True."""
-    for condition in pod.status.conditions:
-        if condition.type in (RESIZE_PENDING_CONDITION, RESIZE_IN_PROGRESS_CONDITION):
-            return condition.status == "True"
-    return False
-
-
-def get_resize_condition(pod: Pod) -> Condition | None:
-    """Return the condition that shows the progress of a resize; pending takes precedence. None without a resize."""
-    pending = conditions.find(pod.status.conditions, RESIZE_PENDING_CONDITION)
-    return pending if pending is not None else conditions.find(pod.status.conditions, RESIZE_IN_PROGRESS_CONDITION)
-
-
-def get_resize_status(pod: Pod) -> str:
-    """Return the resize status of a pod, one of the ``RESIZE_*`` constants (``GetResizeStatus``)."""
-    condition = get_resize_condition(pod)
-    if not is_resizing(pod) or condition is None:
-        return RESIZE_NONE
-    if condition.type == RESIZE_PENDING_CONDITION:
-        return {"Deferred": RESIZE_DEFERRED, "Infeasible": RESIZE_INFEASIBLE}.get(condition.reason, RESIZE_UNKNOWN)
-    if not condition.reason and not condition.message:
-        return RESIZE_IN_PROGRESS
-    return RESIZE_ERROR if condition.reason == "Error" else RESIZE_UNKNOWN
-
-
-def restarts_containers(pod: Pod) -> bool:
-    """Check whether a resize restarts any container (regular containers only)."""
-    return any(
-        policy.restart_policy == "RestartContainer"
-        for container in pod.spec.containers
-        for policy in container.resize_policy
-    )
-
-
-def build_in_place_patches(
-    pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, now: int
-) -> tuple[list[PatchOperation], list[PatchOperation]]:
-    """Build the patches of the ``resize`` sub-resource and of the pod's annotations.
-
-    Raises :class:`InPlaceError` if the resources cannot be computed, or if nothing would change.
-    """
-    try:
-        resize = _build_resize_patches(pod, vpa, limit_ranges, now)
-    except (BoostError, CappingError, ProviderError) as error:
-        text = f"failed to calculate resource patch for pod {pod.namespace}/{pod.name}: {error}"
-        raise InPlaceError(text) from None
-    if not resize:
-        raise InPlaceError("no resource patches were calculated to apply")
-    annotations = [*ensure_annotations(pod), add_annotation(IN_PLACE_UPDATED_ANNOTATION, "true")]
-    annotations += [
-        remove_annotation(f"{STARTUP_BOOST_ANNOTATION}/{name}") for name in find_expired_boosts(pod, vpa, now)
-    ]
-    return resize, annotations
-
-
-def _build_resize_patches(
-    pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, now: int
-) -> list[PatchOperation]:
-    """Build the patches of resources; containers whose boost has expired get their original resources back."""
-    off = update_mode(vpa) == "Off"
-    recommended = (
-        [ContainerResources()] * len(pod.spec.containers)
-        if off
-        else recommend_container_resources(pod, vpa, limit_ranges).containers
-    )
-    boosted, expired = set(find_boosted_containers(pod)), set(find_expired_boosts(pod, vpa, now))
-    patches: list[PatchOperation] = []
-    for i, (container, wanted) in enumerate(zip(pod.spec.containers, recommended, strict=True)):
-        if container.name in expired:
-            if not wanted.requests and not wanted.limits:
-                wanted = parse_original_resources(pod, container.name)
-        elif off or container.name in boosted:
-            continue
-        path = f"/spec/containers/{i}/resources"
-        requests, limits = container.resources.requests, container.resources.limits
-        if requests is None and limits is None:
-            patches.append(PatchOperation("add", path, {}))
-        patches += build_value_patches(f"{path}/requests", requests, wanted.requests)
-        patches += build_value_patches(f"{path}/limits", limits, wanted.limits)
-    return patches
-
 
 PENDING_PHASE: Final = "Pending"
 _KIND_NAMES: Final = {
@@ -176,8 +40,6 @@ _KIND_NAMES: Final = {
     "StatefulSet": "stateful set",
     "DaemonSet": "daemon set",
 }
-_DEFERRED_TIMEOUT: Final = 5 * 60 * 10**9
-_IN_PROGRESS_TIMEOUT: Final = 3600 * 10**9
 
 
 class ReplicaCountError(KscaleError):
@@ -369,24 +231,14 @@ class PodsRestriction:
 
     def _can_evict_resizing(self, pod: Pod, stats: PodGroupStats, now: int) -> bool:
         """Check whether the resize of a pod is stuck, so that the pod may be evicted."""
-        if not is_resizing(pod) or not stats.disruptable:
-            return False
-        waited = now - self.last_attempts.get(pod.key, now)
-        condition = get_resize_condition(pod)
-        if condition is None:
-            return False
-        if condition.type == RESIZE_PENDING_CONDITION:
-            return waited > _DEFERRED_TIMEOUT if condition.reason == "Deferred" else True
-        if not condition.reason and not condition.message:
-            return waited > _IN_PROGRESS_TIMEOUT
-        return True
+        return stats.disruptable and is_resize_stuck(pod, now - self.last_attempts.get(pod.key, now))
 
     def can_update_in_place(
         self, pod: Pod, now: int, infeasible_attempts: Mapping[str, RecommendedPodResources]
     ) -> str:
         """Decide on an in-place update of the pod (``CanInPlaceUpdate``).
 
-        Returns one of the ``IN_PLACE_*`` constants of :mod:`kscale.vpa.updater.restriction`.
+        Returns one of the ``IN_PLACE_*`` constants of :mod:`kscale.vpa.updater.in_place`.
         """
         stats = self.stats(pod)
         in_place_only = self.mode == "InPlace"
@@ -397,14 +249,13 @@ class PodsRestriction:
         attempt = infeasible_attempts.get(pod.metadata.uid)
         if in_place_only and attempt is not None and not has_lower_resource(attempt, self.vpa.status.recommendation):
             return IN_PLACE_INFEASIBLE_CACHED
-        status = get_resize_status(pod)
-        if status != RESIZE_NONE:
-            if in_place_only:
-                return IN_PLACE_INFEASIBLE if status == RESIZE_INFEASIBLE else IN_PLACE_DEFERRED
-            return IN_PLACE_EVICT if self._can_evict_resizing(pod, stats, now) else IN_PLACE_DEFERRED
-        if self.options.in_place_skip_disruption_budget and not restarts_containers(pod):
-            return IN_PLACE_APPROVED
-        return IN_PLACE_APPROVED if stats.disruptable else IN_PLACE_DEFERRED
+        return decide_in_place(
+            pod,
+            in_place_only=in_place_only,
+            may_disrupt=stats.disruptable,
+            waited=now - self.last_attempts.get(pod.key, now),
+            skip_budget=self.options.in_place_skip_disruption_budget,
+        )
 
     def can_unboost(self, pod: Pod, now: int) -> bool:
         """Check whether a startup boost of the pod has expired and the pod may be resized (``CanUnboost``)."""

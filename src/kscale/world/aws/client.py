@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.objects.api.meta import shorten
 from kscale.objects.nodegroup import ProviderError
 from kscale.world.aws.api import (

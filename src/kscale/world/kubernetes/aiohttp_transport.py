@@ -19,7 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kscale.errors import InputError, Problem
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
 from kscale.world.kubernetes.kubeconfig import Access, Pem, without_password

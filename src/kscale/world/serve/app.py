@@ -19,7 +19,7 @@ import msgspec
 
 from kscale.effects import Moment, to_text
 from kscale.errors import InputError
-from kscale.libraries import library
+from kscale.imports import library
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.tls import ReloadingContext
 

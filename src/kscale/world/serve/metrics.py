@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kscale.effects import Metric, Observation
 from kscale.errors import KscaleError
-from kscale.libraries import library
+from kscale.imports import library
 
 __all__ = ["MetricStore", "UnknownMetricError"]
 

@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from kscale.cli.output import rich_table
 from kscale.cli.terminal import Terminal, on_one_line, printable
 from kscale.errors import InputError
+from kscale.snapshot.cluster import Cluster
 from kscale.views import Table, View
+from kscale.world.kubernetes.client import Client, RequestFailedError
+from kscale.world.kubernetes.listing import NEEDED, READ
+from kscale.world.kubernetes.stores import KubernetesStores
+from kscale.world.protocols import Clock, Watch
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from kscale.cli.live_inputs import Clusters
-    from kscale.snapshot.cluster import Cluster
-    from kscale.world.kubernetes.client import Client
 
-__all__ = ["Keys", "draw_frame", "follow_cluster", "read_keys"]
+__all__ = ["WATCHED", "ClusterWatch", "Keys", "draw_frame", "follow_cluster", "read_keys", "watch_cluster"]
+
 
 _MIN_ROWS: Final = 3
 """Rows of a table that are shown on a screen that is too small."""
@@ -35,7 +39,6 @@ def follow_cluster(source: Clusters, terminal: Terminal, interval: float, view: 
     """
     from rich.live import Live
 
-    from kscale.drivers.cluster_watch import watch_cluster
     from kscale.world.clock import SystemClock
 
     console = terminal.console()
@@ -160,3 +163,57 @@ def read_keys() -> Iterator[Keys]:
     finally:
         loop.remove_reader(number)
         termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+WATCHED: Final = tuple(kind for kind in READ if not kind.endswith(("Autoscaler", "AutoscalerCheckpoint")))
+"""Kinds that are watched."""
+_POLL: Final = 0.05
+"""Seconds between two looks at the informers."""
+
+
+class ClusterWatch:
+    """A cluster that is kept current by watches."""
+
+    def __init__(self, stores: KubernetesStores, task: asyncio.Task[None]) -> None:
+        self._stores, self._task = stores, task
+
+    async def read(self) -> Cluster:
+        """Wait until the cluster is a consistent state, and return it.
+
+        The returned object changes again at the caller's next ``await``.
+
+        Raises
+        ------
+        RequestFailedError
+            If nodes or pods cannot be listed. Other kinds that cannot be listed have no objects.
+        """
+        while True:
+            if self._task.done():
+                self._task.result()
+            for informer in self._stores.informers:
+                error = informer.last_error
+                if informer.watch.kind in NEEDED and not informer.synced and error is not None:
+                    raise RequestFailedError(error)
+            if all(informer.settled or informer.last_error is not None for informer in self._stores.informers):
+                await self._stores.caught_up()
+                return self._stores.cluster
+            await asyncio.sleep(_POLL)
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Return the current error of each kind whose list or watch fails."""
+        informers = ((each.watch.kind, each.last_error) for each in self._stores.informers)
+        return {kind: error.message for kind, error in informers if error is not None}
+
+
+@asynccontextmanager
+async def watch_cluster(client: Client, clock: Clock, kinds: Sequence[str] = WATCHED) -> AsyncIterator[ClusterWatch]:
+    """Watch all objects of ``kinds`` while the context is open."""
+    watches = [Watch(kind=kind, api_version="") for kind in kinds]
+    stores = KubernetesStores(client, watches, clock)
+    task = asyncio.create_task(stores.run(), name="watch the cluster")
+    try:
+        yield ClusterWatch(stores, task)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
