@@ -66,10 +66,6 @@ cdef extern from "kscale/usage.hpp" namespace "kscale::usage" nogil:
         const int64_t* interval
         const double* oom_ratio
         const double* oom_min_bump
-    cdef struct c_Estimation "kscale::usage::Estimation":
-        double percentile[2][3]
-        int64_t interval[2]
-        double margin
     void c_add_cpu "kscale::usage::add_cpu"(
         const c_Bank&, const c_Containers&, const c_Aggregates&, Py_ssize_t, const int32_t*, const int64_t*,
         const int64_t*, uint8_t*, Py_ssize_t) except +
@@ -116,17 +112,23 @@ cdef extern from "kscale/usage.hpp" namespace "kscale::usage" nogil:
         const c_Bank&, const c_Containers&, const c_Aggregates&, const c_Batch&, Py_ssize_t) except +
     c_Fed c_feed_memory "kscale::usage::feed_memory"(
         const c_Bank&, const c_Containers&, const c_Aggregates&, const c_Batch&, Py_ssize_t) except +
-    void c_recommend "kscale::usage::recommend"(
-        const c_Bank&, const c_Bank&, const int64_t*, const int64_t*, const int64_t*, const int64_t*,
-        const c_Estimation&, Py_ssize_t, int64_t*, Py_ssize_t) except +
     Py_ssize_t c_first_stranger "kscale::usage::first_stranger"(
         const c_Containers&, Py_ssize_t, Py_ssize_t, const int32_t*) noexcept
     bint c_all_near "kscale::usage::all_near"(const int64_t*, Py_ssize_t) noexcept
     Py_ssize_t c_look_up "kscale::usage::look_up"(
         const int32_t*, Py_ssize_t, const int32_t*, Py_ssize_t, int32_t*) noexcept
     bint c_in_order "kscale::usage::in_order"(const int32_t*, const int64_t*, Py_ssize_t, int64_t*) noexcept
-    double c_confidence "kscale::usage::confidence"(int64_t, int64_t, int64_t, int64_t) noexcept
-    double c_multiplier "kscale::usage::confidence_multiplier"(double, double, double) noexcept
+
+cdef extern from "kscale/estimators.hpp" namespace "kscale::estimators" nogil:
+    cdef struct c_Estimation "kscale::estimators::Estimation":
+        double percentile[2][3]
+        int64_t interval[2]
+        double margin
+    void c_recommend "kscale::estimators::recommend"(
+        const c_Bank&, const c_Bank&, const int64_t*, const int64_t*, const int64_t*, const int64_t*,
+        const c_Estimation&, Py_ssize_t, int64_t*, Py_ssize_t) except +
+    double c_confidence "kscale::estimators::confidence"(int64_t, int64_t, int64_t, int64_t) noexcept
+    double c_multiplier "kscale::estimators::confidence_multiplier"(double, double, double) noexcept
 
 
 UNSET = kUnset

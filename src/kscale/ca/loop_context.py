@@ -215,7 +215,7 @@ class LoopContext:
         self.lists = build_snapshot_node_lists(self.observed, self.gpu_label, TaintConfig.from_options(options), lacks)
         workloads = self.observed.informers.workloads
         self.daemonsets: list[DaemonSet] = cached_by_identity(
-            self.observed, ("DaemonSets",), [workloads], _filter_daemon_sets
+            self.observed.interner.memo, ("DaemonSets",), [workloads], _filter_daemon_sets
         )[0]
         self.expander_input = replace_input(
             expander,

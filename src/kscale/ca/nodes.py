@@ -301,12 +301,15 @@ def build_snapshot_node_lists(
         return _check_node(node, gpu_label, taints, None, None)
 
     def sorted_out(nodes: list[Node]) -> NodeLists:
-        checks = cached_by_identity(snapshot, ("looks at nodes", gpu_label, taints), nodes, look)
+        checks = cached_by_identity(snapshot.interner.memo, ("looks at nodes", gpu_label, taints), nodes, look)
         return _assemble_node_lists(
-            [*nodes], checks, names, cached_by_identity(snapshot, ("instance ids",), nodes, instance_id_of)
+            [*nodes],
+            checks,
+            names,
+            cached_by_identity(snapshot.interner.memo, ("instance ids",), nodes, instance_id_of),
         )
 
-    return cached_by_identity(snapshot, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
+    return cached_by_identity(snapshot.interner.memo, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
 
 
 _NodeCheck = tuple[bool, bool, str | None]

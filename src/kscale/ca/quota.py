@@ -145,7 +145,7 @@ class CountedNodes(NamedTuple):
     def of(cls, snapshot: Snapshot) -> CountedNodes:
         """Return the counted nodes of a snapshot; the selection is cached between snapshots."""
         nodes, names = snapshot.columns.objects, snapshot.columns.names
-        counts = cached_by_identity(snapshot, ("nodes that count",), nodes, _is_counted_node)
+        counts = cached_by_identity(snapshot.interner.memo, ("nodes that count",), nodes, _is_counted_node)
         return cls(nodes, names) if all(counts) else cls([*compress(nodes, counts)], [*compress(names, counts)])
 
 

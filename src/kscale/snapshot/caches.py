@@ -12,10 +12,7 @@ from contextlib import contextmanager
 from itertools import compress, count
 from operator import is_not
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from kscale.snapshot.snapshot import Snapshot
+from typing import Any, Final, Generic, TypeVar
 
 __all__ = [
     "GarbageCollectionPause",
@@ -195,7 +192,7 @@ class IdentityCache(Generic[K, V]):
 
 
 class _IdentityCaches:
-    """Caches by purpose, stored with the interner that the snapshots of a cluster share."""
+    """The identity caches of a cluster, by purpose."""
 
     def __init__(self) -> None:
         self.found: list[tuple[Any, IdentityCache[Any, Any]]] = []
@@ -220,14 +217,14 @@ _MIN_MATCHED_LENGTH: Final = 64
 
 
 def cached_by_identity(
-    snapshot: Snapshot, what: tuple[Any, ...], objects: Sequence[K], make: Callable[[K], V]
+    cache: TypedCache, what: tuple[Any, ...], objects: Sequence[K], make: Callable[[K], V]
 ) -> list[V]:
-    """Return the values of objects, cached with the snapshot's cluster while the objects are identical.
+    """Return the values of objects, cached while the objects are identical.
 
-    ``what`` names the purpose and contains everything else that the values depend on. Only the most recently used
-    purposes are cached.
+    ``cache`` is that of the snapshots of a cluster (``snapshot.interner.memo``). ``what`` names the purpose and contains
+    everything else that the values depend on. Only the most recently used purposes are cached.
     """
-    caches = snapshot.interner.memo.get(_IdentityCaches, _IdentityCaches)
+    caches = cache.get(_IdentityCaches, _IdentityCaches)
     for known, values in caches.found:
         if known == what:
             return values.get(objects, make, caches.match)

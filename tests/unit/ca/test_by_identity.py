@@ -48,5 +48,7 @@ def test_purposes_share_how_sequences_match_and_nothing_else(size: int) -> None:
                 made.append((purpose, each))
                 return purpose, each
 
-            assert cached_by_identity(snapshot, (purpose,), objects, make) == [(purpose, each) for each in objects]
+            assert cached_by_identity(snapshot.interner.memo, (purpose,), objects, make) == [
+                (purpose, each) for each in objects
+            ]
     assert made[2 * size :] == [("one", later[0]), ("two", later[0])]

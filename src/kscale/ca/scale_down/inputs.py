@@ -72,7 +72,9 @@ class ScaleDownContext:
         self.observed, self.snapshot = observed, drop_uncounted_pods(observed, options)
         self.nodes: list[Node] = observed.columns.objects
         self.groups = resolve_groups(observed, groups)
-        self.listers: Listers = cached_by_identity(observed, ("listers",), [observed.informers.workloads], Listers)[0]
+        self.listers: Listers = cached_by_identity(
+            observed.interner.memo, ("listers",), [observed.informers.workloads], Listers
+        )[0]
         self.pdbs = get_cached_pdb_tracker(observed).fork()
 
     def restart(self) -> ScaleDownContext:

@@ -159,7 +159,7 @@ class MovingPods:
 
         ``what`` identifies the value in the cache (:func:`kscale.snapshot.caches.cached_by_identity`).
         """
-        return cached_by_identity(self._snapshot, what, self.exemplars, make)
+        return cached_by_identity(self._snapshot.interner.memo, what, self.exemplars, make)
 
     def classes(self) -> list[PodClass]:
         """Return the scheduling classes of the pods, each once."""

@@ -153,7 +153,7 @@ def get_cached_pdb_tracker(snapshot: Snapshot) -> RemainingPdbTracker:
 
     Raises InputError for a budget with an invalid selector.
     """
-    return cached_by_identity(snapshot, ("budgets",), [snapshot.informers.budgets], build_pdb_tracker)[0]
+    return cached_by_identity(snapshot.interner.memo, ("budgets",), [snapshot.informers.budgets], build_pdb_tracker)[0]
 
 
 def build_pdb_tracker(budgets: Sequence[PodDisruptionBudget]) -> RemainingPdbTracker:

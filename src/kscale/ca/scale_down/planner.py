@@ -284,7 +284,9 @@ class Planner:
 
     def _list_present_nodes(self) -> list[int]:
         """Return the positions of the nodes that are not upcoming."""
-        on_their_way = cached_by_identity(self.snapshot, ("upcoming nodes",), self.nodes, is_upcoming_node)
+        on_their_way = cached_by_identity(
+            self.snapshot.interner.memo, ("upcoming nodes",), self.nodes, is_upcoming_node
+        )
         positions = np.flatnonzero(~np.array(on_their_way, dtype=np.bool_)).tolist()
         upcoming, names = self.inputs.upcoming, self.snapshot.nodes
         return [i for i in positions if names[i] not in upcoming] if upcoming else positions
@@ -435,7 +437,9 @@ class Planner:
         def by_groups(_: object) -> IdentityCache[Groups, QuotaTracker]:
             return IdentityCache()
 
-        [trackers] = cached_by_identity(self.snapshot, ("what a minimum leaves", quota, label), [self.nodes], by_groups)
+        [trackers] = cached_by_identity(
+            self.snapshot.interner.memo, ("what a minimum leaves", quota, label), [self.nodes], by_groups
+        )
         [tracker] = trackers.get([self.groups], left)
         return tracker.fork()
 
@@ -456,7 +460,8 @@ class Planner:
         Only nodes that are unneeded or carry the taint can change, so the others are skipped.
         """
         marked = np.array(
-            cached_by_identity(self.snapshot, ("soft taints",), self.nodes, _is_deletion_candidate), dtype=np.bool_
+            cached_by_identity(self.snapshot.interner.memo, ("soft taints",), self.nodes, _is_deletion_candidate),
+            dtype=np.bool_,
         )
         marked[[self.snapshot.columns.index[name] for name in unneeded]] = True
         present_mask = np.zeros(len(self.nodes), dtype=np.bool_)

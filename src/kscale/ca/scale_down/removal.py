@@ -237,7 +237,7 @@ def get_compiled_removal(
 def _strip_tpu_classes(snapshot: Snapshot, pods: MovingPods, classes: Sequence[PodClass]) -> dict[int, PodClass]:
     """Return the classes that request TPUs without these requests, by class number."""
     stripped = {}
-    asks = cached_by_identity(snapshot, ("TPU",), classes, _requests_tpu)
+    asks = cached_by_identity(snapshot.interner.memo, ("TPU",), classes, _requests_tpu)
     for of in [each for each, does in zip(classes, asks, strict=True) if does]:
         first = int(np.flatnonzero(pods.class_of == of.index)[0])
         [plain] = clear_tpu_requests([pods.pod(first)])

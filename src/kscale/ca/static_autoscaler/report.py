@@ -200,8 +200,10 @@ def build_node_observations(snapshot: Snapshot, now: Moment, taints: TaintConfig
         return _get_amount(capacity.get("cpu")), _get_amount(capacity.get("memory")), kinds
 
     nodes = snapshot.columns.objects
-    sizes = cached_by_identity(snapshot, ("sizes of nodes", taints), nodes, amounts)
-    cores, memory, kinds = cached_by_identity(snapshot, ("sizes of all nodes", taints), [sizes], _sum_sizes)[0]
+    sizes = cached_by_identity(snapshot.interner.memo, ("sizes of nodes", taints), nodes, amounts)
+    cores, memory, kinds = cached_by_identity(
+        snapshot.interner.memo, ("sizes of all nodes", taints), [sizes], _sum_sizes
+    )[0]
     if TO_BE_DELETED_TAINT in kinds:
         stay = [each for each, node in zip(sizes, nodes, strict=True) if not is_being_deleted(node, now)]
         cores, memory, _ = _sum_sizes(stay)

@@ -1,7 +1,7 @@
 """Recommended amounts from merged histograms: percentile, safety margin, confidence, minimum, rounding (upstream:
 ``pkg/recommender/logic``).
 
-The kernel ``recommend`` in ``_native/src/usage.cpp`` applies margin and confidence; percentiles are in
+The kernel ``recommend`` in ``_native/src/estimators.cpp`` applies margin and confidence; percentiles are in
 ``_native/include/kscale/histogram.hpp``.
 """
 

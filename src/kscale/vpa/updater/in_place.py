@@ -1,5 +1,5 @@
-"""In-place updates of pods: when a pod is resized, when it is evicted instead because its resize failed or is stuck, and
-the patches of a resize (upstream: ``pkg/updater/inplace``, ``pkg/updater/restriction``).
+"""In-place updates: when a pod is resized, when it is evicted instead because its resize failed or is stuck,
+and the patches of a resize (upstream: ``pkg/updater/inplace``, ``pkg/updater/restriction``).
 """
 
 from __future__ import annotations

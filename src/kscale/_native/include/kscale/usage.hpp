@@ -5,8 +5,8 @@
 
 #include "kscale/histogram.hpp"
 
-// From usage samples to histograms, and from histograms to recommendations, for many containers at once.
-// (upstream: vertical-pod-autoscaler/pkg/recommender/{model,logic})
+// From usage samples to histograms, for many containers at once.
+// (upstream: vertical-pod-autoscaler/pkg/recommender/model)
 
 namespace kscale::usage {
 
@@ -124,25 +124,10 @@ void add_cpu_grid(const Bank& bank, const Containers& containers, const Aggregat
                   const std::int64_t* group_start, const std::int32_t* container, std::ptrdiff_t n_times,
                   const Time* time, const std::int32_t* millicores, std::int64_t* discarded, std::ptrdiff_t threads);
 
-// What an estimator chain is made of, per resource (0 = CPU in millicores, 1 = memory in bytes).
-struct Estimation {
-  double percentile[2][3];  // target, lower bound, upper bound
-  std::int64_t interval[2];  // nanoseconds of history that make confidence 1
-  double margin;
-};
-
-// out[row, resource, {target, lower, upper}]; minimum[row, resource].
-void recommend(const Bank& cpu, const Bank& memory, const Time* first, const Time* last, const std::int64_t* samples,
-               const std::int64_t* minimum, const Estimation& how, std::ptrdiff_t n_rows, std::int64_t* out,
-               std::ptrdiff_t threads);
-
 // The first sample whose container is out of range or has no aggregate; -1: there is none.
 std::ptrdiff_t first_stranger(const Containers& containers, std::ptrdiff_t n_containers, std::ptrdiff_t n,
                               const std::int32_t* container) noexcept;
 // Whether all times keep away from the ends of int64 (histogram::kFarthest).
 bool all_near(const Time* time, std::ptrdiff_t n) noexcept;
-
-double confidence(Time first, Time last, std::int64_t samples, std::int64_t interval) noexcept;
-double confidence_multiplier(double confidence, double multiplier, double exponent) noexcept;
 
 }  // namespace kscale::usage
