@@ -221,8 +221,8 @@ def cached_by_identity(
 ) -> list[V]:
     """Return the values of objects, cached while the objects are identical.
 
-    ``cache`` is that of the snapshots of a cluster (``snapshot.interner.memo``). ``what`` names the purpose and contains
-    everything else that the values depend on. Only the most recently used purposes are cached.
+    ``cache`` is that of the snapshots of a cluster (``snapshot.interner.memo``). ``what`` names the purpose and
+    contains everything else that the values depend on. Only the most recently used purposes are cached.
     """
     caches = cache.get(_IdentityCaches, _IdentityCaches)
     for known, values in caches.found:
