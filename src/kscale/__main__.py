@@ -1,6 +1,6 @@
 """``python -m kscale``: runs the command line."""
 
-from kscale.cli import main
+from kscale.cli import run_process
 
 if __name__ == "__main__":
-    main()
+    run_process()

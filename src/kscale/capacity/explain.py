@@ -13,6 +13,7 @@ from kscale.ca.pod_lists import drop_expendable_pods, is_expendable
 from kscale.capacity import estimate
 from kscale.capacity.estimate import EXPENDABLE_CUTOFF
 from kscale.capacity.records import Explanation, GroupAnswer, Nearest, NodeVerdict, Shortage
+from kscale.capacity.rejections import list_rejections, prefilter_failure
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
@@ -71,11 +72,11 @@ def explain(
     # An expendable pod preempts no other pod, and the autoscaler ignores it.
     counted = snapshot if shared_fields["expendable"] else drop_expendable_pods(snapshot, expendable_cutoff)
     fit = fit_pods(snapshot, pods=[pod])
-    failure = estimate.prefilter_failure(fit, name, nodes)
+    failure = prefilter_failure(fit, name, nodes)
     fits_on: list[str] = []
     verdicts: list[NodeVerdict] = []
     for node in () if failure else nodes:
-        rejections = estimate.verdicts(fit, pod, name, node)
+        rejections = list_rejections(fit, pod, name, node)
         if rejections:
             verdicts.append(NodeVerdict(node=node.name, first=rejections[0], also=rejections[1:]))
         else:

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kscale.capacity import estimate
 from kscale.capacity.records import FitReport, Rejection, WorkloadFit
+from kscale.capacity.rejections import find_first_rejection, list_rejections, prefilter_failure
 from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet, Deployment, ReplicaSet, StatefulSet
 from kscale.objects.api.core import Pod, ReplicationController
@@ -277,7 +277,7 @@ def _daemonset(
     fitting: list[int] = []
     rejected_nodes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for node in nodes:
-        verdicts = estimate.verdicts(fit, record.pod, record.key, node)
+        verdicts = list_rejections(fit, record.pod, record.key, node)
         if verdicts:
             rejected_nodes.setdefault((verdicts[0].plugin, tuple(verdicts[0].reasons)), []).append(node.name)
         else:
@@ -317,11 +317,9 @@ def summarize_rejections(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tupl
     for record, pod_class in zip(stays, classes, strict=True):
         if pod_class.index not in by_class:
             exemplar = exemplars[pod_class.index]
-            failure = estimate.prefilter_failure(fit, exemplar.key, nodes)
+            failure = prefilter_failure(fit, exemplar.key, nodes)
             verdicts = (
-                []
-                if failure
-                else [estimate.find_first_rejection(fit, exemplar.pod, exemplar.key, node) for node in nodes]
+                [] if failure else [find_first_rejection(fit, exemplar.pod, exemplar.key, node) for node in nodes]
             )
             counts = Counter(reason for no in verdicts for reason in no.reasons)
             reasons = (failure,) if failure else tuple(reason for reason, _ in counts.most_common())

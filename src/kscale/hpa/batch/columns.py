@@ -6,7 +6,7 @@ names are looked up again only if pods change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -294,6 +294,12 @@ class LazyStates(Mapping[str, HPAState]):
     def __iter__(self) -> Iterator[str]:
         yield from self.rows
         yield from (key for key in self.others if key not in self.rows)
+
+    def items(self) -> ItemsView[str, HPAState]:
+        """Return keys and states; faster than building each state on access."""
+        states = self.histories.states(self.plain_states)
+        others = {key: state for key, state in self.others.items() if key not in self.rows}
+        return ({key: states[row] for key, row in self.rows.items()} | others).items()
 
     def __len__(self) -> int:
         return len(self.rows) + sum(key not in self.rows for key in self.others)

@@ -396,9 +396,9 @@ class Decisions(Result):
         replicas = MetricResultRows(origin.prepared, columns, self.metrics, origin.now)
         is_precomputed = self.decided_by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
         is_precomputed[list(self.problems)] = False
-        normalized, past = self.get_normalized(), self.memory.histories.past
+        normalized, recommendations = self.get_normalized(), self.memory.histories.past.list_recommendations(rows)
         out = []
-        for row in rows:
+        for row, past in zip(rows, recommendations, strict=True):
             scale, calculated = columns.scales[row], replicas.get_results(row) if is_precomputed[row] else None
             if calculated is None or isinstance(scale, ApiError):
                 out.append(self[row])
@@ -409,11 +409,12 @@ class Decisions(Result):
                 PrecomputedDecision(
                     scale,
                     calculated,
-                    msgspec.structs.replace(normalized[row], recommendations=past.get_recommendations(row)),
+                    msgspec.structs.replace(normalized[row], recommendations=past),
                 ),
                 TargetScale(scale, references.resources[row][0]),
                 now=origin.now,
                 options=origin.options,
+                observed=False,
             )
             out.append(run_dry_at_once(decided.remaining_steps(), now=origin.now))
         return out

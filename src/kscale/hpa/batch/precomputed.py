@@ -29,6 +29,7 @@ from kscale.effects import (
 )
 from kscale.errors import InputError
 from kscale.hpa.controller.behavior import NormalizedReplicas
+from kscale.hpa.controller.metric_proposals import build_computation_observations
 from kscale.hpa.controller.reconcile import (
     PrecomputedDecision,
     ReconcileMachine,
@@ -60,8 +61,8 @@ class PrecomputedReconcile:
 
     ``hpa``, ``state``, ``now``, ``options``: as in :func:`~kscale.hpa.reconcile`; ``target``: the scale from which
     ``known`` was decided; other HPAs are checked against its selector. ``cached``: an earlier reconcile with the same
-    conclusion, so that only metric values may differ. ``observations``: its observations so far; ``writes``: whether a
-    scale or a status must be written.
+    conclusion, so that only metric values may differ. ``observations``: its observations so far (without ``observed``
+    they may be incomplete); ``writes``: whether a scale or a status must be written.
     """
 
     __slots__ = ("_cached", "_desired", "_reconcile", "_rescales", "_target", "observations", "writes")
@@ -76,12 +77,14 @@ class PrecomputedReconcile:
         now: Moment,
         options: HPAOptions,
         cached: CachedDecision | None = None,
+        observed: bool = True,
     ) -> None:
         context = ReconcileContext(hpa, state, hpa.status, now, options, Progress(now))
         self._reconcile = reconcile = ReconcileMachine(context, None, known)
         self._target, self._cached = target, cached
         if cached is None:
-            self._desired, self.observations = reconcile.decide_known(target.scale, known)
+            self._desired = reconcile.decide_known(target.scale, known)
+            self.observations = build_computation_observations(context, reconcile.metrics) if observed else []
             self._rescales = self._desired != target.scale.spec.replicas
             if not self._rescales:
                 self.observations.append(reconcile.settle(target.scale.spec.replicas, self._desired))

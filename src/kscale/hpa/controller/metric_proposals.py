@@ -60,6 +60,7 @@ __all__ = [
     "MetricProposal",
     "MetricSource",
     "RESTMetricsClient",
+    "build_computation_observations",
     "build_object_request",
     "build_proposal",
     "build_proposals",
@@ -504,18 +505,26 @@ def compute_replicas_for_metrics(
 
 def combine_calculated_replicas(
     context: ReconcileContext, scale: Scale, calculated: Sequence[CalculatedReplicas]
-) -> tuple[CombinedProposal, list[Observation]]:
-    """Return the result and the observations of :func:`compute_replicas_for_metrics` for known calculator results.
+) -> CombinedProposal:
+    """Return the result of :func:`compute_replicas_for_metrics` for known calculator results without errors.
 
-    The results contain no errors. No request is sent, and no time passes.
+    No request is sent, and no time passes.
     """
-    proposals = build_proposals(context.hpa, calculated, context.options)
+    return _choose_largest_proposal(
+        context, build_proposals(context.hpa, calculated, context.options), scale.spec.replicas
+    )
+
+
+def build_computation_observations(
+    context: ReconcileContext, proposals: Sequence[MetricProposal | MetricError]
+) -> list[Observation]:
+    """Build the count and the duration of each metric's computation, for computations that took no time."""
     observations: list[Observation] = []
     for spec, proposal in zip(context.hpa.spec.metrics or (), proposals, strict=True):
         labels = _computation_labels(context, spec.type, proposal)
         observations.append(Observation(name=METRIC_COMPUTATIONS, labels=labels))
         observations.append(observe_duration(METRIC_COMPUTATION_DURATION, context.now, context.now, labels))
-    return _choose_largest_proposal(context, proposals, scale.spec.replicas), observations
+    return observations
 
 
 def build_proposals(

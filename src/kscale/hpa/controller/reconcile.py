@@ -43,6 +43,7 @@ from kscale.hpa.controller.metric_proposals import (
     CombinedProposal,
     MetricError,
     MetricProposal,
+    build_computation_observations,
     build_proposals,
     combine_calculated_replicas,
     compute_replicas_for_metrics,
@@ -344,16 +345,16 @@ class ReconcileMachine:
         if precomputed is None:
             combined = yield from compute_replicas_for_metrics(context, scale)
         else:
-            combined, observations = combine_calculated_replicas(context, scale, precomputed.replicas)
-            for observation in observations:
+            combined = combine_calculated_replicas(context, scale, precomputed.replicas)
+            for observation in build_computation_observations(context, combined.each):
                 yield from context.progress.observe(observation)
         self.metrics, self.statuses, self.error_class = combined.each, combined.statuses, combined.error_class
         if combined.refused:
             return None, (yield from self._fail(current, combined.error))
         return self._normalize_largest(current, combined), combined.error
 
-    def decide_known(self, scale: Scale, known: PrecomputedDecision) -> tuple[int, list[Observation]]:
-        """Return the desired replicas and the observations for a precomputed decision, without a request."""
+    def decide_known(self, scale: Scale, known: PrecomputedDecision) -> int:
+        """Return the desired replicas for a precomputed decision, without a request."""
         context = self.context
         self._check_version(None)
         if find_condition(context.status.conditions, "AbleToScale") is None:
@@ -364,9 +365,9 @@ class ReconcileMachine:
             )  # _normalize replaces this condition; its transition time does not change
         if not context.options.legacy and context.state.selector != scale.status.selector:
             context.remember(selector=scale.status.selector)
-        combined, observations = combine_calculated_replicas(context, scale, known.replicas)
+        combined = combine_calculated_replicas(context, scale, known.replicas)
         self.metrics, self.statuses = combined.each, combined.statuses
-        return self._normalize_largest(scale.spec.replicas, combined), observations
+        return self._normalize_largest(scale.spec.replicas, combined)
 
     def repeat_known(self, known: PrecomputedDecision, proposal: int | None, reason: str) -> None:
         """Take over the result of an earlier reconcile whose conditions and replicas the status already states.

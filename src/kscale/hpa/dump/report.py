@@ -300,7 +300,7 @@ def hpa_report(
         missing=dump.missing(),
         unmodelled={each: texts for each, texts in dump.unmodelled.items() if each in reported},
         duplicates=dump.duplicates,
-        state=ControllerState(hpas=dict(decisions.state.hpas)),
+        state=ControllerState(hpas=dict(decisions.state.hpas.items())),
         without_state=[key for key in dump.hpas if key not in state.hpas] if state is not None and not fresh else [],
         paused=[_build_paused(key, pause) for key, pause in paused.items()],
         assumed={key: text for key, hpa in zip(keys, chosen, strict=True) if (text := dump.assumed_scale(hpa))},
