@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.objects.api.core import Pod
 from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.classes.pod_shapes import renumber
 from kscale.snapshot.columns import distinct
@@ -86,46 +85,36 @@ _SHAPES = "shapes of pods"
 def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return what ``number_controllers_and_shapes`` returns, for rows of a snapshot.
 
-    Only one pod per controller and exemplar is digested. Numbers of shapes are cached in the table. A controller's only
-    pod or exemplar is not digested. A pod that equals the controller's previous one in labels and spec is not digested
-    either: comparing structs is faster.
+    Only one pod per controller and contents is digested. Numbers of shapes are cached in the table. Pods of a
+    controller that all have the same contents are not digested.
     """
-    controller, exemplars, stamps, memo = pods.controllers, pods.exemplars, pods.stamps, pods.table.memo
+    controller, contents, stamps, memo = pods.controllers, pods.contents, pods.stamps, pods.table.memo
     owned = np.flatnonzero(controller >= 0)
-    # A controller's only pod, or pods of its only exemplar, need no comparison with others.
-    of_exemplar = owned[exemplars[owned] >= 0]
-    pairs = distinct(controller[of_exemplar].astype(np.int64) << 32 | exemplars[of_exemplar])
-    owners = np.concatenate([pairs >> 32, controller[owned[exemplars[owned] < 0]]])
-    several = np.bincount(owners, minlength=1) > 1
+    first = np.arange(len(controller))  # first pod with the same controller and contents
+    known = owned[contents[owned] >= 0]
+    first[known] = known[_find_first_equal(controller[known], contents[known])]
+    several = np.bincount(controller[owned[first[owned] == owned]], minlength=1) > 1
     with memo.lock:
         cached, numbers = memo.get_numbers(_SHAPES), memo.values(_SHAPES)
         missing = owned[(cached[stamps[owned]] == 0) & several[controller[owned]]]
-        number_of_pair: dict[tuple[int, int], int] = {}
-        previous: dict[int, tuple[Pod, int]] = {}
-        assigned: list[int] = []
-        columns = (missing.tolist(), controller[missing].tolist(), exemplars[missing].tolist())
-        for i, owner, exemplar, pod in zip(*columns, pods.structs_at(missing), strict=True):
-            if pod is not None and owner in previous:
-                last, last_number = previous[owner]
-                if pod.metadata.labels == last.metadata.labels and pod.spec == last.spec:
-                    assigned.append(last_number)
-                    continue
-            number = number_of_pair.get((owner, exemplar))
-            if number is None:
-                uid = pods.table.interner.controllers[owner]  # numbers of deleted controllers are reused
-                number = numbers.setdefault((uid, pods.digest(i, digester)), len(numbers) + 1)
-                if exemplar >= 0:
-                    number_of_pair[owner, exemplar] = number
-                if pod is not None:
-                    previous[owner] = pod, number
-            assigned.append(number)
-        cached[stamps[missing]] = assigned
+        number_of = np.zeros(len(controller), dtype=np.int32)
+        for i in distinct(first[missing]).tolist():
+            uid = pods.table.interner.controllers[controller[i]]  # numbers of deleted controllers are reused
+            number_of[i] = numbers.setdefault((uid, pods.digest(i, digester)), len(numbers) + 1)
+        cached[stamps[missing]] = number_of[first[missing]]
         shape = (cached[stamps] - 1).astype(np.int32)
         count = len(numbers)
     shape[controller < 0] = _NO_CONTROLLER
     alone = owned[~several[controller[owned]]]
     shape[alone] = count + controller[alone]
     return _renumber(controller), _renumber(shape)
+
+
+def _find_first_equal(left: NDArray[np.int32], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the index of the first pair (``left[i]``, ``right[i]``) that equals each pair: int64[n]."""
+    left, right = renumber(left)[0].astype(np.int64), renumber(right)[0].astype(np.int64)
+    pair, first = renumber(left * (right.max(initial=0) + 1) + right)
+    return first[pair]
 
 
 def _renumber(numbers: NDArray[np.int32]) -> NDArray[np.int32]:

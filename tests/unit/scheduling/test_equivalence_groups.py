@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale.objects.api.core import Pod
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import from_dict, to_dict
 from kscale.scheduling.equivalent_pods import MAX_SHAPES, _renumber, equivalence_groups, number_controllers_and_shapes
 from kscale.snapshot.cluster import Cluster
 
@@ -71,3 +72,37 @@ def test_structs_in_a_cluster_have_the_shapes_that_they_have_alone() -> None:
         each.tolist() for each in number_controllers_and_shapes(list(rows))
     ]
     assert len(set(shape.tolist())) == 2 * 5
+
+
+def group_sizes(cluster: Cluster) -> list[int]:
+    """Return the sizes of the groups of a cluster's pending pods."""
+    _, starts = equivalence_groups(*number_controllers_and_shapes(cluster.snapshot().pending_records))
+    sizes: list[int] = np.diff(starts).tolist()
+    return sizes
+
+
+def test_fields_that_no_struct_has_count_for_dicts() -> None:
+    pods = [{**to_dict(replica(i, "owner")), "kind": "Pod", "apiVersion": "v1"} for i in range(4)]
+    pods[3]["spec"] = {**pods[3]["spec"], "fieldOfTheFuture": "x"}
+    assert group_sizes(Cluster(pods)) == [3, 1]
+
+
+def test_a_struct_that_is_modified_and_applied_again_is_read_again() -> None:
+    cluster, pod = Cluster(), replica(0, "owner")
+    cluster.apply(pod)
+    other = replica(1, "owner", cpu="3")
+    pod.metadata.name, pod.metadata.uid, pod.spec.containers = "pod-1", "uid-1", other.spec.containers
+    cluster.apply(pod)
+    snapshot = cluster.snapshot()
+    demands = [snapshot.interner.classes[i].demand["cpu"] for i in snapshot.pending_records.classes.tolist()]
+    assert demands == [1000, 3000]
+
+
+def test_numbers_of_contents_stay_apart_after_unpickling() -> None:
+    cluster = Cluster([replica(i, "owner") for i in range(2)])
+    restored = pickle.loads(pickle.dumps(cluster))
+    for i in range(2, 5):
+        restored.apply(replica(i, "owner", cpu="2"))
+    restored.apply(replica(5, "owner"))
+    assert group_sizes(restored) == [3, 3]
+    assert group_sizes(cluster.copy()) == [2]

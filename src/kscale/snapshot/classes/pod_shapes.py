@@ -155,7 +155,7 @@ _SPARSE: Final = 64
 """So many times as many numbers as entries are few of very many."""
 
 
-def renumber(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def renumber(numbers: NDArray[np.int32] | NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Renumber the distinct values from 0, in ascending order.
 
     Returns
@@ -166,7 +166,7 @@ def renumber(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.
         Index of the first entry with each value.
     """
     if not len(numbers):
-        return numbers, np.zeros(0, dtype=np.int64)
+        return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64)
     limit = int(numbers.max()) + 1
     if limit > _SPARSE * len(numbers):  # few distinct values in a large range: sorting is cheaper than counting
         _, where, inverse = np.unique(numbers, return_index=True, return_inverse=True)

@@ -23,7 +23,7 @@ __all__ = ["NumberedNames", "PlacedPods", "PodRows", "copies_of"]
 class PodRows(Sequence[PodRecord]):
     """Pods of a table by position, built on access.
 
-    ``classes``, ``controllers`` and ``exemplars`` (int32[n]) and ``priorities`` (int64[n]) need no pod.
+    ``classes`` and ``controllers`` (int32[n]), ``priorities`` and ``contents`` (int64[n]) need no pod.
     """
 
     __slots__ = ("_rows", "table")
@@ -50,13 +50,6 @@ class PodRows(Sequence[PodRecord]):
     def take(self, order: NDArray[np.int64]) -> PodRows:
         """Return the pods at some positions, in that order."""
         return PodRows(self.table, self._rows[order])
-
-    def structs_at(self, positions: NDArray[Any]) -> Iterator[Pod | None]:
-        """Yield the struct of each of the pods at some positions; None for a pod that is not only a struct."""
-        get = self.table.records.get
-        for row in self._rows[positions].tolist():
-            record = get(row)
-            yield record.struct if record is not None else None
 
     def digest(self, position: int, digester: Digester) -> bytes:
         """Return the digest of one pod by which equivalence grouping compares pods."""
@@ -138,10 +131,11 @@ class PodRows(Sequence[PodRecord]):
         return self.table.columns["controller"][self._rows]
 
     @property
-    def exemplars(self) -> NDArray[np.int32]:
-        """Return the exemplar that each pod equals except for its name, -1 = none."""
-        exemplars: NDArray[np.int32] = np.maximum(-2 - self.table.columns["source"][self._rows], -1)
-        return exemplars
+    def contents(self) -> NDArray[np.int64]:
+        """Return numbers that are equal only for pods with the same digest: int64[n], -1 = not known."""
+        columns, rows = self.table.columns, self._rows
+        exemplars = -2 - columns["source"][rows].astype(np.int64)
+        return np.where(exemplars >= 0, 2 * exemplars, 2 * columns["contents"][rows].astype(np.int64) - 1)
 
 
 class NumberedNames(Sequence[str]):

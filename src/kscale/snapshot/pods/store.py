@@ -16,7 +16,7 @@ from kscale.objects.api.core import Pod, PodSpec
 from kscale.objects.conditions import resize_infeasible
 from kscale.objects.kinds import with_namespace
 from kscale.objects.pod_owners import controller_of
-from kscale.objects.quantity import wrap
+from kscale.objects.quantity import Quantity, wrap
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import (
@@ -37,7 +37,9 @@ from kscale.snapshot.text.text_classes import TextClasses
 __all__ = ["BatchPlan", "NodeNumbers", "PlacedSums", "PodClassCache", "PodStore", "Texts", "plan_batch"]
 
 
-_MAX_CACHED_CLASSES: Final = 1 << 14
+_MAX_CACHED_CLASSES: Final = 1 << 12
+_MAX_CACHED_BYTES: Final = 1 << 22
+_NOT_ENCODED: Final = (msgspec.MsgspecError, NotImplementedError, TypeError, ValueError, OverflowError, RecursionError)
 _SPEC: Final = attrgetter(*(name for name in PodSpec.__struct_fields__ if name != "node_name"))
 _STATUS: Final = attrgetter(
     "container_statuses", "init_container_statuses", "resource_claim_statuses", "allocated_resources", "resources"
@@ -46,37 +48,52 @@ _STATUS: Final = attrgetter(
 
 
 class PodClassCache:
-    """Cache of an interner's classes for pods that are not modified any more. Not safe for concurrent use."""
+    """Cache of an interner's classes, by what they follow from. Not safe for concurrent use.
 
-    def __init__(self, interner: Interner) -> None:
-        self.interner = interner
-        self._known: dict[tuple[Any, ...], tuple[int, Pod]] = {}
-
-    def class_of(self, pod: Pod, *, placed: bool) -> int:
-        """Return the number of a pod's class, see :meth:`Interner.classify`.
-
-        ``placed``: whether the pod has a node or has finished.
-        """
-        key = _get_class_key(pod, placed)
-        cached = self._known.get(key)
-        if cached is not None:
-            return cached[0]
-        pod_class = self.interner.classify(pod, placed=placed, stored=True)
-        if not (pod_class.pod_name or pod_class.pod_uid):
-            if len(self._known) == _MAX_CACHED_CLASSES:
-                self._known.clear()
-            self._known[key] = (
-                pod_class.index,
-                pod,
-            )  # keeps the pod's parts alive, so that no other object gets their id
-        return pod_class.index
-
-
-def _get_class_key(pod: Pod, placed: bool) -> tuple[Any, ...]:
-    """Return a key that is equal only for pods of one class.
-
-    Parts of spec and status count by identity, so the pod must neither be modified nor freed while the key is in use.
+    It also numbers the contents of pods, their labels and specs: from ``first`` on, 0 = not numbered.
     """
+
+    def __init__(self, interner: Interner, first: int) -> None:
+        self.interner = interner
+        self._next = first
+        self._known: dict[tuple[Any, ...], tuple[int, int, Pod | None]] = {}
+        self._size = 0  # bytes of the texts in ``_known``
+
+    def numbers_of(self, pod: Pod, raw: object = None, *, placed: bool, immutable: bool) -> tuple[int, int]:
+        """Return the numbers of a pod's class, see :meth:`Interner.classify`, and of its contents.
+
+        Pods with the same number of contents have the same digest. ``raw`` is the API data that the pod was decoded
+        from, ``placed``: the pod has a node or has finished. ``immutable``: nobody modifies the pod from now on, so its
+        parts are compared by identity.
+        """
+        text = b""
+        if immutable:
+            contents: Any = (*map(id, _SPEC(pod.spec)), *(id(part) if part else None for part in _STATUS(pod.status)))
+        else:
+            contents = text = _encode_contents(pod, raw, placed)
+        key = (*_get_frame_key(pod, placed), contents)
+        cached = self._known.get(key) if contents else None
+        if cached is not None and cached[0] >= 0:
+            return cached[:2]
+        pod_class = self.interner.classify(pod, placed=placed, stored=True)
+        if cached is not None:
+            return pod_class.index, cached[1]
+        number = 0
+        if contents and not pod.spec.node_name and not isinstance(raw, msgspec.Raw):
+            number, self._next = self._next, self._next + 1
+        if contents:
+            self._size += len(text)
+            if len(self._known) == _MAX_CACHED_CLASSES or self._size > _MAX_CACHED_BYTES:
+                self._known.clear()
+                self._size = len(text)
+            class_of = -1 if pod_class.pod_name or pod_class.pod_uid else pod_class.index
+            # An immutable pod is stored to keep its parts alive, so that no other object gets their id.
+            self._known[key] = class_of, number, pod if immutable else None
+        return pod_class.index, number
+
+
+def _get_frame_key(pod: Pod, placed: bool) -> tuple[Any, ...]:
+    """Return what a class follows from besides the spec and :data:`_STATUS`; equal labels in another order differ."""
     metadata = pod.metadata
     owner = controller_of(metadata)
     return (
@@ -86,9 +103,34 @@ def _get_class_key(pod: Pod, placed: bool) -> tuple[Any, ...]:
         None if metadata.labels is None else tuple(metadata.labels.items()),
         None if owner is None else (owner.api_version, owner.kind, owner.name),
         resize_infeasible(pod),
-        *map(id, _SPEC(pod.spec)),
-        *(id(part) if part else None for part in _STATUS(pod.status)),
     )
+
+
+def _encode_quantity(value: object) -> object:
+    """Return what distinguishes a quantity from others. Raises NotImplementedError for any other type."""
+    if isinstance(value, Quantity):
+        return value.__reduce__()[1][:4]
+    raise NotImplementedError(f"{type(value)} cannot be encoded")
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_encode_quantity)
+
+
+def _encode_contents(pod: Pod, raw: object, placed: bool) -> bytes:
+    """Return labels, spec and :data:`_STATUS` as text, without the node's name if ``placed``; empty if impossible."""
+    labels: object = pod.metadata.labels
+    spec: object = pod.spec
+    if isinstance(raw, dict):  # fields that kscale does not model count in digests
+        labels, spec = (raw.get("metadata") or {}).get("labels"), raw.get("spec")
+        if placed and isinstance(spec, dict):
+            spec = {name: value for name, value in spec.items() if name != "nodeName"}
+    elif placed:
+        spec = msgspec.structs.replace(pod.spec, node_name="")
+    status = _STATUS(pod.status)
+    try:
+        return _ENCODER.encode((labels, spec, status if any(status) else None))
+    except _NOT_ENCODED:
+        return b""
 
 
 class NodeNumbers:
@@ -384,6 +426,14 @@ class PodStore:
             self.table.forget_combinations()
         return self._reader
 
+    @property
+    def _classes(self) -> PodClassCache:
+        """Return the cache of the interner's classes."""
+        if self._class_cache is None or self._class_cache.interner is not self.interner:
+            last = int(self.table.columns["contents"].max(initial=0))
+            self._class_cache = PodClassCache(self.interner, last + 1)
+        return self._class_cache
+
     # -- one pod -----------------------------------------------------------------------------------------------------
 
     def put(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> None:
@@ -395,8 +445,9 @@ class PodStore:
         keep_text = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
         pod = with_namespace(pod)
         record = PodRecord(pod, without_managed_fields(raw) if keep_text else None)
-        class_of = self.interner.classify(pod, placed=state in (PLACED, FINISHED), stored=True).index
-        values = self._row_values(record, pod, state, class_of)
+        placed = state in (PLACED, FINISHED)
+        numbers = self._classes.numbers_of(pod, raw, placed=placed, immutable=False)
+        values = self._row_values(record, pod, state, *numbers)
         row = self._row(record.key)
         if row < 0:
             row = self.table.append(record, values)
@@ -413,8 +464,7 @@ class PodStore:
 
         Parts that several pods share are classified once. The last pod of a repeated key counts.
         """
-        if self._class_cache is None or self._class_cache.interner is not self.interner:
-            self._class_cache = PodClassCache(self.interner)
+        classes = self._classes
         records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
         row_of = {key: self._row(key) for key in records}
         existing = [key for key, row in row_of.items() if row >= 0]
@@ -424,14 +474,14 @@ class PodStore:
         for record in latest:
             pod = record.pod
             state = state_of(pod, finished=self.finished)
-            class_of = self._class_cache.class_of(pod, placed=state in (PLACED, FINISHED))
-            values.append(self._row_values(record, pod, state, class_of))
+            numbers = classes.numbers_of(pod, placed=state in (PLACED, FINISHED), immutable=True)
+            values.append(self._row_values(record, pod, state, *numbers))
         columns = np.array(values, dtype=np.int64).reshape(len(latest), len(POD_COLUMNS)).T
         rows = np.array([row_of[key] for key in existing], dtype=np.int64)
         rows = self._write_rows(rows, fresh, np.ascontiguousarray(columns))
         self.table.store_records(rows.tolist(), latest, values)
 
-    def _row_values(self, record: PodRecord, pod: Pod, state: int, class_of: int) -> list[int]:
+    def _row_values(self, record: PodRecord, pod: Pod, state: int, class_of: int, contents: int) -> list[int]:
         """Return the values of a pod's columns, in the order of :data:`POD_COLUMNS`."""
         interner, node = self.interner, pod.spec.node_name
         if state == PLACED and not node:
@@ -447,6 +497,7 @@ class PodStore:
             "seen": int(self._listing),
             "bound": int(bool(pod.spec.node_name)),
             "queueing": interner.queueings.get(pod) if state == PENDING else 0,
+            "contents": contents,
             **read_moments(pod),
         }
         return list(row.values())
@@ -538,6 +589,7 @@ class PodStore:
         values = batch.columns[_OF_BATCH]
         values[COLUMN["at"]] = self.nodes.get_batch_numbers(batch.nodes, batch.column("node_of"))
         values[COLUMN["seen"]] = self._listing
+        values[COLUMN["contents"]] = 0
         texts = self.table.texts
         if self.texts == "all" and refer:
             refer_to_batch(texts, batch, values)

@@ -64,6 +64,7 @@ POD_COLUMNS: Final[dict[str, Any]] = {
     "bound": np.int8,  # whether it is bound to its node, not only nominated
     "queueing": np.int32,  # number of its queueing (:mod:`kscale.snapshot.classes.facets`), 0 if it is not pending
     "combined": np.int32,  # number of the combination of its texts, from 1; 0 = none
+    "contents": np.int32,  # equal only for pods with equal labels and specs, 0 = not numbered
 }
 COLUMN: Final = {name: number for number, name in enumerate(POD_COLUMNS)}
 """Where each column is among them."""
