@@ -7,9 +7,9 @@ from typing import Any
 
 from kscale.capacity.records import PluginVerdict, Shortage
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.pod_resources import CPU
 from kscale.objects.quantity import Quantity
+from kscale.objects.taints import first_untolerated
 from kscale.scheduling.fit import FitResult
 from kscale.scheduling.status import Verdict
 

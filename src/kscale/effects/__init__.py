@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kscale.lazy import import_on_use
+from kscale.imports import import_on_use
 
 if TYPE_CHECKING:
     from kscale.effects.actions import (

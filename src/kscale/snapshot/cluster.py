@@ -30,7 +30,7 @@ from kscale.snapshot.columns import FINISHED, GATED, PENDING, PLACED, TERMINATIN
 from kscale.snapshot.loading import Loaded, LoadReport, load_batches, load_objects
 from kscale.snapshot.object_store import Informers, ObjectStore, kind_name
 from kscale.snapshot.pods.index import PodIndex
-from kscale.snapshot.pods.store import PodStore, Texts
+from kscale.snapshot.pods.store import DescribedPods, PodStore, Texts
 from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot
 from kscale.snapshot.text.pod_reader import PodBatch, PodReader, ScannedList
@@ -257,7 +257,18 @@ class Relist:
 
 @typed_methods(
     constructor=True,
-    late=("apply", "apply_decoded", "apply_batch", "apply_pods", "has_pod", "pod", "remove", "tidy"),
+    late=(
+        "apply",
+        "apply_decoded",
+        "apply_batch",
+        "apply_described",
+        "apply_pods",
+        "describe_pods",
+        "has_pod",
+        "pod",
+        "remove",
+        "tidy",
+    ),
 )
 class Cluster:
     """Objects by kind and key, and the running sums from which snapshots are built.
@@ -396,6 +407,20 @@ class Cluster:
         self._contents.pods.drop(removed)
         self._contents.pods.put_all(pods)
 
+    @reading
+    def describe_pods(self, pods: Iterable[Pod]) -> DescribedPods:
+        """Return the rows that pods have in this cluster and its copies, for :meth:`apply_described`.
+
+        Do not modify these structs afterwards. Raises InputError for an invalid time.
+        """
+        return self._contents.pods.describe(pods)
+
+    @changing
+    def apply_described(self, pods: DescribedPods, *, removed: Iterable[str] = ()) -> None:
+        """Do :meth:`apply_pods` for pods that this cluster has described, or the one that it is a copy of."""
+        self._contents.pods.drop(removed)
+        self._contents.pods.put_described(pods)
+
     @changing
     def apply_batch(self, batch: PodBatch) -> ChangedKeys:
         """Apply pods that were read to columns with this cluster's reader, without :meth:`tidy`; return what changed.
@@ -499,6 +524,11 @@ class Cluster:
         Only these pods are decoded.
         """
         return _unchanged(self._busy, "pods_on", lambda: self._contents.pods.pods_on(nodes))
+
+    @reading
+    def keys_on(self, nodes: Collection[str]) -> list[str]:
+        """Return the keys of the pods that :meth:`pods_on` yields, in the same order, without decoding any."""
+        return self._contents.pods.keys_on(nodes)
 
     def nodes(self) -> Iterator[Node]:
         """Yield all nodes in list order."""

@@ -163,3 +163,45 @@ def test_classes_that_went_are_not_given_again() -> None:
     row = cluster.snapshot().table.keys.index("ns/last")
     found = cluster.interner.classes[int(cluster.snapshot().table.columns["class_of"][row])]
     assert (found.namespace, found.demand) == ("ns", {"cpu": 1000})
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(pods(), max_size=8),
+    st.lists(pods(), max_size=8, unique_by=lambda each: each.key),
+    st.sampled_from(("nothing", "cluster", "copy")),
+)
+def test_described_pods_are_those_that_are_applied(first: list[Pod], more: list[Pod], changed: str) -> None:
+    """Also if the numbers in their rows do not count any more, as the cluster that they are put into has others."""
+    cluster = Cluster(nodes())
+    cluster.apply_pods(first)
+    expected = cluster.copy()
+    expected.apply_pods(more, removed=["ns/a"])
+    before = meaning(cluster.snapshot())
+    described = cluster.describe_pods(more)
+    if changed == "cluster":
+        renumber(cluster)
+    for _ in range(2):  # into two copies, which share what was described
+        copied = cluster.copy()
+        if changed == "copy":
+            renumber(copied)
+        copied.apply_described(described, removed=["ns/a"])
+        assert meaning(copied.snapshot()) == meaning(expected.snapshot())
+        assert copied.keys("Pod") == expected.keys("Pod")
+    assert meaning(cluster.snapshot()) == before
+
+
+def renumber(cluster: Cluster) -> None:
+    """Renumber classes and stamps, as ``tidy`` does after many pods."""
+    store = cluster._contents.pods
+    store._sweep()
+    store.table.renew_stamps()
+
+
+def test_keys_on_nodes_are_those_of_the_pods_there() -> None:
+    placed = [pod(metadata={"name": f"p{i}", "namespace": "ns"}, spec={"nodeName": f"n{i % 3}"}) for i in range(9)]
+    nominated = pod(metadata={"name": "q", "namespace": "ns"}, status={"nominatedNodeName": "n1"})
+    cluster = Cluster([*placed, nominated])
+    for names in (["n1"], ["n2", "n0"], ["n1", "n9"], []):
+        assert cluster.keys_on(names) == [each.key for each in cluster.pods_on(names)]
+    assert cluster.keys_on(["n1"]) == ["ns/p1", "ns/p4", "ns/p7"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -187,14 +188,20 @@ def find_next_difference(
 def collect_state_moments(state: LoopState) -> set[Moment]:
     """Return all moments in a state: the values of fields that are annotated as a :data:`~kscale.effects.Moment`."""
     moments: set[Moment] = set()
-    collect = _build_collector(msgspec.inspect.type_info(LoopState))
-    assert collect is not None
-    collect(state, moments)
+    _get_state_collector()(state, moments)
     return moments
 
 
 _Collector = Callable[[Any, set[Moment]], None]
 _COLLECTORS: dict[type, _Collector | None] = {}
+
+
+@cache
+def _get_state_collector() -> _Collector:
+    """Return the function that collects the moments in a state; reading the annotations takes long."""
+    collect = _build_collector(msgspec.inspect.type_info(LoopState))
+    assert collect is not None
+    return collect
 
 
 def _build_collector(type_: msgspec.inspect.Type) -> _Collector | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -49,6 +49,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.node_selectors import INSTANCE_TYPE, REGION, ZONE
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.pod_owners import controller_of
 from kscale.objects.pod_resources import CPU, MEMORY, demand
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.selectors import Selector, SelectorError, parse_selector
@@ -57,6 +58,7 @@ from kscale.scheduling.configuration import scheduler_profile
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import load_objects
+from kscale.snapshot.pods.store import DescribedPods
 from kscale.snapshot.snapshot import Snapshot
 from kscale.vpa.advice.records import RecommendationReport
 from kscale.vpa.controllers import Controllers, TargetError, read_controllers
@@ -82,6 +84,9 @@ __all__ = [
 ]
 
 
+_MAX_CACHED_PODS: Final = 1 << 15
+
+
 class SharedCluster:
     """A cluster and its snapshot, shared by all scenarios with the same nodes and pods."""
 
@@ -89,11 +94,64 @@ class SharedCluster:
         """Share a cluster. ``lost``: names of the pods whose nodes an edit removed."""
         self.cluster = cluster
         self.lost = lost
+        self._recreated: dict[str, DescribedPods] = {}
+        self._models: dict[str, Pod] = {}  # by controller
+        self._cached_pods = 0
 
     @cached_property
     def snapshot(self) -> Snapshot:
         """Return the cluster's snapshot with dynamic resource allocation, as the autoscaler of 1.37 takes it."""
         return self.cluster.snapshot(dra=True)
+
+    def without_nodes(self, names: Collection[str]) -> SharedCluster:
+        """Return a copy without some nodes. Pods that do not end with their node become pending."""
+        cluster = self.cluster.copy()
+        keys = self.cluster.keys_on(names)
+        order = {key: position for position, key in enumerate(keys)}
+        recreated = DescribedPods.concatenate([self._recreate_pods(name) for name in names], order.__getitem__)
+        cluster.apply_described(recreated, removed=keys)
+        cluster.tidy()
+        for name in names:
+            cluster.remove("Node", name)
+        return SharedCluster(cluster, self.lost.union(record.key for record in recreated.records))
+
+    def _recreate_pods(self, node: str) -> DescribedPods:
+        """Return the pending pods that the loss of a node leaves. Cached by node."""
+        cached = self._recreated.get(node)
+        if cached is None:
+            pods = [waiting(pod) for pod in self.cluster.pods_on({node}) if not is_lost_with_node(pod)]
+            self._cached_pods += len(pods)
+            if self._cached_pods > _MAX_CACHED_PODS:
+                self._recreated.clear()
+                self._models.clear()
+                self._cached_pods = len(pods)
+            cached = self._recreated[node] = self.cluster.describe_pods(map(self._share_parts, pods))
+        return cached
+
+    def _share_parts(self, pod: Pod) -> Pod:
+        """Return the pod with the parts in which it equals an earlier pod of its controller, as the same objects."""
+        controller = controller_of(pod.metadata)
+        if controller is None:
+            return pod
+        model = self._models.setdefault(controller.uid, pod)
+        metadata, other = pod.metadata, model.metadata
+        metadata = _struct_replace(
+            metadata,
+            labels=_share(metadata.labels, other.labels),
+            annotations=_share(metadata.annotations, other.annotations),
+            owner_references=_share(metadata.owner_references, other.owner_references),
+        )
+        spec, status = _share(pod.spec, model.spec), _share(pod.status, model.status)
+        return _struct_replace(pod, metadata=metadata, spec=spec, status=status)
+
+
+_T = TypeVar("_T")
+_struct_replace = msgspec.structs.replace
+
+
+def _share(part: _T, other: _T) -> _T:
+    """Return the other part if both are equal."""
+    return other if part == other else part
 
 
 @dataclass(frozen=True)
@@ -548,19 +606,9 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
         lost_nodes.update(dict.fromkeys(matching))
     if not lost_nodes:
         raise InputError("lose: name a node, a zone or a pool that has nodes")
-    cluster = world.place.cluster.copy()
-    lost = set(world.place.lost)
-    for pod in world.place.cluster.pods_on(lost_nodes):
-        cluster.remove(pod)
-        if not is_lost_with_node(pod):
-            cluster.apply(waiting(pod))
-            lost.add(pod.key)
-    for node in nodes:
-        if node.metadata.name in lost_nodes:
-            cluster.remove(node)
     less = Counter(existing.group_of[name] for name in lost_nodes if name in existing.group_of)
     groups = [smaller(group, less[group.id], lost_nodes) for group in world.groups]
-    changed = replace(world, place=SharedCluster(cluster, frozenset(lost)), groups=tuple(groups))
+    changed = replace(world, place=world.place.without_nodes(lost_nodes), groups=tuple(groups))
     return changed if edit.rebuy else _retire_lost_pools(world, changed, frozenset(edit.zone), pools)
 
 

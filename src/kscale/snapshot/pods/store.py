@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
@@ -30,11 +30,29 @@ from kscale.snapshot.columns import (
     state_of,
 )
 from kscale.snapshot.pods.record import PodRecord, read_moments, without_managed_fields
-from kscale.snapshot.pods.table import COLUMN, POD_COLUMNS, PodTable, copy_batch, have_uids, refer_to_batch, uid_text
+from kscale.snapshot.pods.table import (
+    COLUMN,
+    POD_COLUMNS,
+    PodFactCache,
+    PodTable,
+    copy_batch,
+    have_uids,
+    refer_to_batch,
+    uid_text,
+)
 from kscale.snapshot.text.pod_reader import PodBatch, PodReader
 from kscale.snapshot.text.text_classes import TextClasses
 
-__all__ = ["BatchPlan", "NodeNumbers", "PlacedSums", "PodClassCache", "PodStore", "Texts", "plan_batch"]
+__all__ = [
+    "BatchPlan",
+    "DescribedPods",
+    "NodeNumbers",
+    "PlacedSums",
+    "PodClassCache",
+    "PodStore",
+    "Texts",
+    "plan_batch",
+]
 
 
 _MAX_CACHED_CLASSES: Final = 1 << 12
@@ -380,6 +398,26 @@ _OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COL
 _NEW_ROW: Final = dict.fromkeys(POD_COLUMNS, 0)
 
 
+class DescribedPods(NamedTuple):
+    """Pods and their rows in the order of the table's columns: int64[columns, n].
+
+    ``interner`` and ``memo``: those whose numbers the rows have.
+    """
+
+    records: list[PodRecord]
+    values: NDArray[np.int64]
+    interner: Interner
+    memo: PodFactCache
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[DescribedPods], order: Callable[[str], int]) -> DescribedPods:
+        """Return the pods of several parts in the order of ``order(key)``; all parts are of one store."""
+        records = [record for part in parts for record in part.records]
+        positions = sorted(range(len(records)), key=lambda i: order(records[i].key))
+        values = np.concatenate([part.values for part in parts], axis=1)[:, positions]
+        return cls([records[i] for i in positions], values, parts[0].interner, parts[0].memo)
+
+
 class PodStore:
     """Rows of pods by key, and running sums of what placed pods use. Not safe for concurrent use."""
 
@@ -402,6 +440,7 @@ class PodStore:
         result.table, result.sums = self.table.copy(), self.sums.copy()
         result._index, result.nodes = self._index.copy(), NodeNumbers(result.table.nodes)
         result._max_entries, result._max_nodes = self._max_entries, self._max_nodes
+        result._class_cache = self.class_cache
         return result
 
     def __getstate__(self) -> dict[str, Any]:
@@ -426,14 +465,6 @@ class PodStore:
             self.table.forget_combinations()
         return self._reader
 
-    @property
-    def _classes(self) -> PodClassCache:
-        """Return the cache of the interner's classes."""
-        if self._class_cache is None or self._class_cache.interner is not self.interner:
-            last = int(self.table.columns["contents"].max(initial=0))
-            self._class_cache = PodClassCache(self.interner, last + 1)
-        return self._class_cache
-
     # -- one pod -----------------------------------------------------------------------------------------------------
 
     def put(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> None:
@@ -446,8 +477,10 @@ class PodStore:
         pod = with_namespace(pod)
         record = PodRecord(pod, without_managed_fields(raw) if keep_text else None)
         placed = state in (PLACED, FINISHED)
-        numbers = self._classes.numbers_of(pod, raw, placed=placed, immutable=False)
-        values = self._row_values(record, pod, state, *numbers)
+        class_of, contents = self.class_cache.numbers_of(pod, raw, placed=placed, immutable=False)
+        if state == PENDING:
+            record.pod_class = self.interner.classes[class_of]
+        values = self._row_values(record, pod, state, class_of, contents)
         row = self._row(record.key)
         if row < 0:
             row = self.table.append(record, values)
@@ -464,22 +497,56 @@ class PodStore:
 
         Parts that several pods share are classified once. The last pod of a repeated key counts.
         """
-        classes = self._classes
+        self._put_described(self.describe(pods))
+
+    def describe(self, pods: Iterable[Pod]) -> DescribedPods:
+        """Return the rows of pods that are not modified from now on, for :meth:`put_described`."""
+        classes = self.class_cache
         records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
-        row_of = {key: self._row(key) for key in records}
-        existing = [key for key, row in row_of.items() if row >= 0]
-        fresh = [key for key, row in row_of.items() if row < 0]
-        latest = [records[key] for key in (*existing, *fresh)]
         values = []
-        for record in latest:
+        for record in records.values():
             pod = record.pod
             state = state_of(pod, finished=self.finished)
-            numbers = classes.numbers_of(pod, placed=state in (PLACED, FINISHED), immutable=True)
-            values.append(self._row_values(record, pod, state, *numbers))
-        columns = np.array(values, dtype=np.int64).reshape(len(latest), len(POD_COLUMNS)).T
-        rows = np.array([row_of[key] for key in existing], dtype=np.int64)
-        rows = self._write_rows(rows, fresh, np.ascontiguousarray(columns))
-        self.table.store_records(rows.tolist(), latest, values)
+            placed = state in (PLACED, FINISHED)
+            class_of, contents = classes.numbers_of(pod, placed=placed, immutable=True)
+            if state == PENDING:
+                record.pod_class = self.interner.classes[class_of]
+            values.append(self._row_values(record, pod, state, class_of, contents))
+        self.sums.extend_to(len(self.nodes))  # the pods may name nodes that no pod has named
+        columns = np.array(values, dtype=np.int64).reshape(len(records), len(POD_COLUMNS)).T
+        columns[COLUMN["stamp"]] = self.table.next_stamps(len(records))
+        return DescribedPods(list(records.values()), columns, self.interner, self.table.memo)
+
+    def put_described(self, pods: DescribedPods) -> None:
+        """Put pods that this store has described, or the store that this one is a copy of.
+
+        They are described again if the numbers in their rows do not count here any more.
+        """
+        counts = pods.interner is self.interner and pods.memo is self.table.memo and not self._listing
+        if counts and (pods.values[COLUMN["at"]] < 0).all():
+            self._put_described(pods)
+        else:
+            self.put_all(record.pod for record in pods.records)
+
+    def _put_described(self, pods: DescribedPods) -> None:
+        """Replace the pods of existing rows, then add the others in order."""
+        keys = [record.key for record in pods.records]
+        rows = np.array([self._row(key) for key in keys], dtype=np.int64)
+        order = np.argsort(rows < 0, kind="stable")
+        count = int(np.count_nonzero(rows >= 0))
+        fresh = [keys[i] for i in order[count:].tolist()]
+        values = np.ascontiguousarray(pods.values[:, order])
+        rows = self._write_rows(rows[order[:count]], fresh, values)
+        records = [pods.records[i] for i in order.tolist()]
+        self.table.store_records(rows.tolist(), records, values[COLUMN["version"]].tolist())
+
+    @property
+    def class_cache(self) -> PodClassCache:
+        """Return the cache of classes, which copies of this store share."""
+        if self._class_cache is None or self._class_cache.interner is not self.interner:
+            last = int(self.table.columns["contents"].max(initial=0))
+            self._class_cache = PodClassCache(self.interner, last + 1)
+        return self._class_cache
 
     def _row_values(self, record: PodRecord, pod: Pod, state: int, class_of: int, contents: int) -> list[int]:
         """Return the values of a pod's columns, in the order of :data:`POD_COLUMNS`."""
@@ -587,6 +654,7 @@ class PodStore:
     def _values(self, batch: PodBatch, *, refer: bool) -> NDArray[np.int64]:
         """Return the pod table's columns for a batch, and store its texts."""
         values = batch.columns[_OF_BATCH]
+        values[COLUMN["stamp"]] = self.table.next_stamps(len(batch))
         values[COLUMN["at"]] = self.nodes.get_batch_numbers(batch.nodes, batch.column("node_of"))
         values[COLUMN["seen"]] = self._listing
         values[COLUMN["contents"]] = 0
@@ -720,11 +788,18 @@ class PodStore:
         """Yield the pods that are bound to some nodes, in order of first appearance; no other nodes' pods are
         decoded.
         """
-        at = self.table.columns["at"]
-        numbers = self.nodes.find(list(nodes))
-        rows = np.flatnonzero(np.isin(at, numbers[numbers >= 0]) & (self.table.columns["state"] != REMOVED))
-        pods = (self.table.record(row).pod for row in rows.tolist())
-        return (pod for pod in pods if pod.spec.node_name in nodes)  # others are only nominated
+        return (self.table.record(row).pod for row in self._rows_on(nodes))
+
+    def keys_on(self, nodes: Collection[str]) -> list[str]:
+        """Return the keys of the pods that are bound to some nodes, in order of first appearance."""
+        return [self.table.keys[row] for row in self._rows_on(nodes)]
+
+    def _rows_on(self, nodes: Collection[str]) -> list[int]:
+        """Return the rows of the pods that are bound, not only nominated, to some nodes."""
+        columns, numbers = self.table.columns, self.nodes.find(list(nodes))
+        there = np.isin(columns["at"], numbers[numbers >= 0]) & (columns["state"] != REMOVED) & (columns["bound"] != 0)
+        rows: list[int] = np.flatnonzero(there).tolist()
+        return rows
 
     def pods(self) -> Iterator[Pod]:
         """Yield all pods, in order of first appearance."""

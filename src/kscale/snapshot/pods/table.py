@@ -522,19 +522,19 @@ class PodTable:
 
     def _write(self, row: int, record: PodRecord, values: list[int]) -> None:
         """Fill a row with values in the order of the columns. Sets a new stamp in ``values``."""
-        values[COLUMN["stamp"]] = int(self._next_stamps(1)[0])
+        values[COLUMN["stamp"]] = int(self.next_stamps(1)[0])
         for column, value in zip(self.columns.values(), values, strict=True):
             column[row] = value
-        self.store_records([row], [record], [values])
+        self.store_records([row], [record], [values[COLUMN["version"]]])
 
-    def store_records(self, rows: Sequence[int], records: Sequence[PodRecord], values: Sequence[Sequence[int]]) -> None:
-        """Store the records of rows that were just written with these values."""
-        for row, record, of_row in zip(rows, records, values, strict=True):
+    def store_records(self, rows: Sequence[int], records: Sequence[PodRecord], versions: Sequence[int]) -> None:
+        """Store the records of rows that were just written with these resource versions."""
+        for row, record, version in zip(rows, records, versions, strict=True):
             self.records[row] = record
-            if of_row[COLUMN["version"]] == NO_NUMBER:
+            if version == NO_NUMBER:
                 self.versions[row] = record.pod.metadata.resource_version
 
-    def _next_stamps(self, count: int) -> NDArray[np.int64]:
+    def next_stamps(self, count: int) -> NDArray[np.int64]:
         """Return unused stamps."""
         first = self.memo.stamps
         self.memo.stamps = first + count
@@ -546,7 +546,7 @@ class PodTable:
         for name, column in self.columns.items():
             if (values := columns.get(name, DEFAULTS.get(name))) is not None:
                 column[first:] = values
-        self.columns["stamp"][first:] = self._next_stamps(len(rows))
+        self.columns["stamp"][first:] = self.next_stamps(len(rows))
         return rows
 
     def _grow(self, keys: Sequence[str]) -> NDArray[np.int64]:
@@ -565,8 +565,8 @@ class PodTable:
     def put(self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Replace the pods of existing rows, then add new rows with the given keys; return all these rows.
 
-        ``values`` has the columns of :data:`~kscale.snapshot.pods.table.POD_COLUMNS`, one entry per pod. This method
-        sets the stamps.
+        ``values`` has the columns of :data:`~kscale.snapshot.pods.table.POD_COLUMNS`, one entry per pod, with stamps
+        from :meth:`next_stamps`.
         """
         existing = len(rows)
         if existing:
@@ -576,7 +576,6 @@ class PodTable:
                 self.population = object()
         if len(keys):
             rows = np.concatenate([rows, self._grow(keys)])
-        values[COLUMN["stamp"]] = self._next_stamps(len(rows))
         columns = [*self.columns.values()]
         if existing and self._shared:
             mine = [number for number, name in enumerate(self.columns) if name not in self._shared]
