@@ -24,7 +24,7 @@ DOCUMENTS: dict[str, str] = {
     "ConsolidationPlan": "kscale.capacity.consolidation.records",
     "CostAllocation": "kscale.capacity.cost",
     "CostReport": "kscale.capacity.cost",
-    "DecisionReplay": "kscale.simulation.replaying",
+    "DecisionReplay": "kscale.simulation.running",
     "DrainReport": "kscale.capacity.drain",
     "EstimateReport": "kscale.capacity.records",
     "Explanation": "kscale.capacity.records",

@@ -21,8 +21,15 @@ if TYPE_CHECKING:
         compare_profiles,
     )
     from kscale.simulation.records import Decision, DecisionLog, SimulationReport
-    from kscale.simulation.replaying import DecisionReplay, read_decisions, replay_decisions
-    from kscale.simulation.running import Simulation, Simulator, Timeline, simulate
+    from kscale.simulation.running import (
+        DecisionReplay,
+        Simulation,
+        Simulator,
+        Timeline,
+        read_decisions,
+        replay_decisions,
+        simulate,
+    )
     from kscale.simulation.scenario import Scenario
 
 __all__ = [
@@ -60,8 +67,15 @@ import_on_use(
         "comparing": ("ComparedDecision", "ComparedRun", "ProfileComparison", "ReleaseRule", "compare_profiles"),
         "compared_runs": ("ProvisionerComparison", "ProvisionerRun", "compare_provisioners"),
         "records": ("Decision", "DecisionLog", "SimulationReport"),
-        "replaying": ("DecisionReplay", "read_decisions", "replay_decisions"),
-        "running": ("Simulation", "Simulator", "Timeline", "simulate"),
+        "running": (
+            "DecisionReplay",
+            "Simulation",
+            "Simulator",
+            "Timeline",
+            "read_decisions",
+            "replay_decisions",
+            "simulate",
+        ),
         "scenario": ("Scenario",),
     },
 )

@@ -13,7 +13,7 @@ import trustme
 
 from builders import node, pod
 from kscale import ca
-from kscale.capacity.rankers import best_of, least_cost, least_waste, needed_nodes
+from kscale.ca.expander.rankers import best_of, least_cost, least_waste, needed_nodes
 from kscale.drivers import GrpcExpander
 from kscale.drivers.grpc_expander import ExpanderServer
 from kscale.effects import ApiError, Ranking, RankOption, RankOptions

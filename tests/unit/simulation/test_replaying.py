@@ -14,7 +14,7 @@ from kscale import InputError
 from kscale.cli.commands.replay import _decisions_view as decisions_view
 from kscale.simulation import DecisionReplay, Scenario, build, read_decisions, replay_decisions
 from kscale.simulation.records import Decision
-from kscale.simulation.replaying import AutoscalerReplay
+from kscale.simulation.running import AutoscalerReplay
 from unit.cli.support import kscale
 from unit.simulation.test_simulation import ran, scenario
 from unit.simulation.test_skipping import HPA, STEPS, WEB

@@ -39,7 +39,7 @@ from kscale.series import Series, SeriesKey, bin_events, read
 
 if TYPE_CHECKING:
     from kscale.simulation.records import Decision
-    from kscale.simulation.replaying import DecisionReplay
+    from kscale.simulation.running import DecisionReplay
 
 __all__ = ["replay_decisions", "replay_hpas"]
 
@@ -302,7 +302,7 @@ def replay_decisions(
     fail_on
         Exit with status 1 if a decision differs.
     """
-    from kscale.simulation.replaying import read_decisions, replay_decisions
+    from kscale.simulation.running import read_decisions, replay_decisions
 
     if fail_on not in ("", _DIFFERS):
         raise InputError(Problem(f"{fail_on!r} is not {_DIFFERS}", field="--fail-on"))

@@ -17,7 +17,7 @@ from kscale.cli.go_flags import GoCommand
 from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from kscale.capacity.rankers import RankedOption
+    from kscale.ca.expander.rankers import RankedOption
     from kscale.effects import ApiError, Ranking, RankOptions
 
 __all__ = ["COMMAND", "ranker", "serve_expander"]
@@ -84,7 +84,7 @@ def serve_expander(
 
 def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking | ApiError]:
     """Return the ranking function for a rule's name. Raises InputError if its inputs are missing or superfluous."""
-    from kscale.capacity.rankers import least_cost, least_waste
+    from kscale.ca.expander.rankers import least_cost, least_waste
 
     if groups_file and rule != "least-cost":
         raise InputError(Problem(f"{rule} does not look at prices", field="--groups"))
@@ -104,7 +104,7 @@ def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking 
 
 def _best(ranked: list[RankedOption]) -> Ranking:
     """Return the ids of the best groups, with a warning for each group that was left out."""
-    from kscale.capacity.rankers import best_of
+    from kscale.ca.expander.rankers import best_of
     from kscale.effects import Ranking
 
     for each in ranked:
