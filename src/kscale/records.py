@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 API_VERSION = "kscale.dev/v1alpha1"
+_HEAD_FIELDS = frozenset(("apiVersion", "kind"))
 _MAX_INDENT = 64
 """Spaces of an indented JSON document."""
 
@@ -65,8 +66,12 @@ class Result:
             raise ArgumentError("indent", show_value(indent), "a whole number", type(indent).__name__) from None
         if not 0 <= width <= _MAX_INDENT:
             raise InputError(f"indent is {show_value(width)}, not between 0 and {_MAX_INDENT}")
-        text = msgspec.json.encode(self.to_dict())
+        text = self._encode()
         return msgspec.json.format(text, indent=width) if width else text
+
+    def _encode(self) -> bytes:
+        """Encode :meth:`to_dict` as JSON in one line."""
+        return msgspec.json.encode(self.to_dict())
 
     def to_arrow(self) -> Any:
         """Return the table of the result as a ``pyarrow.Table``.
@@ -146,6 +151,13 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain dicts and lists, with ``apiVersion`` and ``kind`` first."""
         return {"apiVersion": API_VERSION, "kind": self.KIND, **msgspec.to_builtins(self)}
+
+    def _encode(self) -> bytes:
+        if type(self).to_dict is not Record.to_dict or not _HEAD_FIELDS.isdisjoint(self.__struct_encode_fields__):
+            return super()._encode()
+        head = msgspec.json.encode({"apiVersion": API_VERSION, "kind": self.KIND})
+        fields = msgspec.json.encode(self)  # without plain data in between, which takes as long as encoding
+        return head if fields == b"{}" else head[:-1] + b"," + fields[1:]
 
     def table_rows(self) -> Rows:
         """Return the list of the field ``ROWS``, one row per item.

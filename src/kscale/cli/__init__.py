@@ -41,7 +41,7 @@ def run_process() -> None:
     """
     gc.disable()
     statuses: list[object] = []
-    if not atexit._ncallbacks():  # noqa: SLF001 - callbacks run in reverse order, so no other one is left out
+    if not atexit._ncallbacks():  # noqa: SLF001  (callbacks run in reverse order, so no other one is left out)
         atexit.register(_end_process, statuses)
     try:
         main()

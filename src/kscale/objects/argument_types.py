@@ -14,7 +14,7 @@ from functools import lru_cache, wraps
 from inspect import Parameter, isfunction, signature
 from itertools import islice, zip_longest
 from operator import index
-from types import NoneType, UnionType
+from types import GeneratorType, NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -395,7 +395,7 @@ def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
         texts = (str, bytes, bytearray)
         return _Type("a collection", lambda value: isinstance(value, Container) and not isinstance(value, texts))
     if issubclass(kind, Generator):
-        return _Type("a step machine", lambda value: hasattr(value, "send"))
+        return _Type("a step machine", lambda value: hasattr(value, "send"), classes=(GeneratorType,))
     if kind is tuple:
         return _Type("a tuple", lambda value: isinstance(value, (tuple, list)))
     if issubclass(kind, Iterable) and (issubclass(kind, (Collection, Iterator)) or kind is Iterable) and args:

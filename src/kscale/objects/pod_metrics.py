@@ -407,11 +407,11 @@ class PodUsage:
 
     @classmethod
     def from_values(
-        cls, metric: str, items: Sequence[MetricValue], labels: Mapping[tuple[str, str], Mapping[str, str]]
+        cls, metric: str, items: Sequence[MetricValue], labels: Mapping[str, Mapping[str, str]]
     ) -> PodUsage:
         """Build columns from values of a custom metric of pods, with the metric's name as the resource.
 
-        Metric values carry no labels: ``labels`` has those of pods by (namespace, name). Raises
+        Metric values carry no labels: ``labels`` has those of pods by ``namespace/name``. Raises
         :class:`~kscale.errors.InputError` for an invalid time.
         """
         namespaces, numbers = NumberedTexts(), np.full(len(items), -1, np.int32)
@@ -419,9 +419,10 @@ class PodUsage:
         keys, namespace, time = [], [], []
         for row, item in enumerate(items):
             described = item.described_object
-            keys.append(f"{described.namespace}/{described.name}")
+            key = f"{described.namespace}/{described.name}"
+            keys.append(key)
             namespace.append(namespaces.number(described.namespace))
-            pod_labels = labels.get((described.namespace, described.name))
+            pod_labels = labels.get(key)
             if pod_labels is not None:
                 numbers[row] = len(label_sets)
                 label_sets.append(dict(pod_labels))

@@ -249,7 +249,7 @@ def test_values_of_a_custom_metric() -> None:
         "timestamp": "2026-03-01T12:00:00Z",
         "value": "2500m",
     }
-    usage = PodUsage.from_values("qps", [from_dict(value, MetricValue)], {("b", "x"): {"app": "x"}})
+    usage = PodUsage.from_values("qps", [from_dict(value, MetricValue)], {"b/x": {"app": "x"}})
     assert (usage.samples("qps", np.arange(1))[1].tolist(), usage.window.tolist()) == ([2500], [60 * 10**9])
     assert usage.label_sets[int(usage.labels[0])] == {"app": "x"}
     with pytest.raises(InputError, match="soon"):

@@ -93,7 +93,7 @@ class MetricLists:
         self._custom: dict[tuple[str, str], dict[tuple[str, ...], MetricValue]] = {}
         self._external: dict[tuple[str, str], _Series] = {}
         self._answered: dict[tuple[str, str, str], list[ExternalMetricValue]] = {}
-        self._labels: dict[tuple[str, str], Mapping[str, str]] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
         self._index = _LookupIndex()
 
     def __repr__(self) -> str:
@@ -108,9 +108,7 @@ class MetricLists:
 
     def add_pod_labels(self, pods: PodsLike) -> None:
         """Store the labels of pods, for items of the resource and custom metrics APIs that have none."""
-        for key, labels in to_batch_pods(pods).labels():
-            namespace, _, name = key.partition("/")
-            self._labels[namespace, name] = labels
+        self._labels.update(to_batch_pods(pods).labels())
         self._index = _LookupIndex()
 
     def read_pod_metrics(self, data: bytes, source: str = "") -> list[str]:
@@ -295,8 +293,7 @@ class MetricLists:
         usage = self.usage()
         if usage.labels[row] >= 0:
             return usage.label_sets[int(usage.labels[row])]
-        namespace, _, name = usage.keys[row].partition("/")
-        return self._labels.get((namespace, name), {})
+        return self._labels.get(usage.keys[row], {})
 
     def _iterate_external_values(self, query: GetMetric) -> Iterator[ExternalMetricValue]:
         """Yield the values that a server would return, including values without labels for any selector."""
@@ -329,7 +326,7 @@ class MetricLists:
                 items=[
                     each
                     for each in self._list_custom_values(*where)
-                    if selector.matches(self._labels.get((query.namespace, each.described_object.name), {}))
+                    if selector.matches(self._labels.get(f"{query.namespace}/{each.described_object.name}", {}))
                 ]
             )
         named = self._index.named.get(where)

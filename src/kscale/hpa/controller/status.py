@@ -80,7 +80,7 @@ def set_condition(
     The transition time changes only if the status does.
     """
     text = "True" if status else "False"
-    old = find_condition(conditions, type_)
+    index, old = next(((i, each) for i, each in enumerate(conditions) if each.type == type_), (-1, None))
     if old is None:
         since, generation = to_text(now), None
     else:
@@ -97,7 +97,7 @@ def set_condition(
     if old is None:
         conditions.append(new)
     else:
-        conditions[:] = [new if each is old else each for each in conditions]
+        conditions[index] = new
 
 
 def remove_condition(conditions: list[HorizontalPodAutoscalerCondition], type_: str) -> None:

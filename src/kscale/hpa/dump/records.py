@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
@@ -234,7 +235,8 @@ def decode_usage_items(text: bytes | memoryview) -> tuple[PodUsage, set[str]] | 
         return None
     if not all(map(_is_usage_head, {each.head for each in decoded})) or "" in usage.namespaces:
         return None
-    return usage, {each.metadata.creation_timestamp for each in decoded if each.metadata.creation_timestamp}
+    created = set(map(attrgetter("metadata.creation_timestamp"), decoded))
+    return usage, {text for text in created if text}
 
 
 def _is_usage_head(head: _UsageItemHead) -> bool:
