@@ -105,7 +105,7 @@ class SharedCluster:
 
     def without_nodes(self, names: Collection[str]) -> SharedCluster:
         """Return a copy without some nodes. Pods that do not end with their node become pending."""
-        cluster = self.cluster.copy()
+        cluster = self.cluster.copy(share_pending=True)
         keys = self.cluster.keys_on(names)
         order = {key: position for position, key in enumerate(keys)}
         recreated = DescribedPods.concatenate([self._recreate_pods(name) for name in names], order.__getitem__)
