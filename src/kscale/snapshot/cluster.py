@@ -337,10 +337,13 @@ class Cluster:
         return markup.listing(repr(self), ["kind", "objects"], rows)
 
     @reading
-    def copy(self) -> Cluster:
-        """Return an independent copy with the same objects, without reading or classifying them again."""
+    def copy(self, *, share_pending: bool = False) -> Cluster:
+        """Return an independent copy with the same objects, without reading or classifying them again.
+
+        ``share_pending``: texts of pending pods (the first few thousand) are decoded once for all such copies.
+        """
         result = Cluster.__new__(Cluster)
-        contents = StoredObjects(self._contents.pods.copy(), self._contents.objects.copy())
+        contents = StoredObjects(self._contents.pods.copy(share_pending=share_pending), self._contents.objects.copy())
         vars(result).update(vars(self), _contents=contents, _snapshots={}, _busy=Busy())
         return result
 

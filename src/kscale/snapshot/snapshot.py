@@ -355,13 +355,16 @@ class Snapshot:
                 raise InputError(Problem(text, field=f"nodes[{position}]"))
         classes = self.classify(pods)
         used = {name: column.copy() for name, column in self.used.items()}
-        pod_count = self.pod_count.copy()
+        where = np.array(nodes, np.int32)
+        pod_count = self.pod_count + np.bincount(where, minlength=len(self.columns))
+        nodes_of: dict[int, tuple[PodClass, list[int]]] = {}
         for pod_class, node in zip(classes, nodes, strict=True):
-            pod_count[node] += 1
+            nodes_of.setdefault(pod_class.index, (pod_class, []))[1].append(node)
+        for pod_class, of_class in nodes_of.values():
             for name, amount in pod_class.occupancy.items():
                 if name not in used:
                     used[name] = np.zeros(len(self.columns), np.int64)
-                used[name][node : node + 1] += amount  # as an array: sums wrap, as upstream's do
+                np.add.at(used[name], of_class, amount)  # sums wrap, as upstream's do
         placed_keys = {pod.key for pod in pods}
         keys = self.table.keys
         keep = np.fromiter(
@@ -371,7 +374,7 @@ class Snapshot:
             informers=informers or self.informers,
             used=used,
             pod_count=pod_count,
-            placed_node=np.append(self.placed_node, np.array(nodes, np.int32)).astype(np.int32),
+            placed_node=np.append(self.placed_node, where).astype(np.int32),
             pending_rows=self._pending_rows[keep],
             counts={**self.counts, "placed": self.counts["placed"] + len(pods), "pending": int(keep.sum())},
             added=(*self._added, *pods),

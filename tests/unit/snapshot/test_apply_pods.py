@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
-from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.cluster import Cluster, load
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 replace = msgspec.structs.replace
@@ -205,3 +206,25 @@ def test_keys_on_nodes_are_those_of_the_pods_there() -> None:
     for names in (["n1"], ["n2", "n0"], ["n1", "n9"], []):
         assert cluster.keys_on(names) == [each.key for each in cluster.pods_on(names)]
     assert cluster.keys_on(["n1"]) == ["ns/p1", "ns/p4", "ns/p7"]
+
+
+def test_copies_that_share_pending_pods_decode_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = {"kind": "Pod", "apiVersion": "v1", "spec": {"containers": [container("1")]}}
+    data = [{**form, "metadata": {"name": f"p{i}", "namespace": "ns"}} for i in range(4)]
+    cluster = load(msgspec.json.encode({"kind": "List", "apiVersion": "v1", "items": data}))
+    decoded = []
+    decode = PodRecord._decode
+    monkeypatch.setattr(PodRecord, "_decode", lambda record: decoded.append(record.key) or decode(record))
+    plain, copies = cluster.copy(), [cluster.copy(share_pending=True) for _ in range(3)]
+    for copied in copies:
+        assert copied.keys("Pod") == plain.keys("Pod")
+        assert [each.key for each in copied.pods()] == plain.keys("Pod")
+    assert decoded == plain.keys("Pod")
+    assert [*copies[0].pods()] == [*plain.pods()]
+    copies[0].apply(pod(metadata={"name": "p1", "namespace": "ns", "labels": {"app": "x"}}))
+    copies[1].remove("Pod", "ns/p2")
+    assert copies[0].pod("ns/p1").metadata.labels == {"app": "x"}
+    assert copies[1].keys("Pod") == ["ns/p0", "ns/p1", "ns/p3"]
+    assert [*cluster.pods()] == [*copies[2].pods()] == [*plain.pods()]
+    cluster.remove("Pod", "ns/p0")
+    assert cluster.copy(share_pending=True).keys("Pod") == ["ns/p1", "ns/p2", "ns/p3"]

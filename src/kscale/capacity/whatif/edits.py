@@ -105,7 +105,7 @@ class SharedCluster:
 
     def without_nodes(self, names: Collection[str]) -> SharedCluster:
         """Return a copy without some nodes. Pods that do not end with their node become pending."""
-        cluster = self.cluster.copy()
+        cluster = self.cluster.copy(share_pending=True)
         keys = self.cluster.keys_on(names)
         order = {key: position for position, key in enumerate(keys)}
         recreated = DescribedPods.concatenate([self._recreate_pods(name) for name in names], order.__getitem__)
@@ -183,6 +183,11 @@ class World:
     lost_groups: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     offers: PoolOffers | None = None
+
+    @cached_property
+    def existing(self) -> Nodes:
+        """Return the existing nodes by group."""
+        return Nodes.of(self)
 
     @property
     def prices(self) -> dict[str, float | None]:
@@ -585,7 +590,7 @@ def _select_pods(place: SharedCluster, namespace: str | None, selector: str | No
 def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
     """Return the world without the nodes that the edit names. Pods that do not end with their node become pending."""
     nodes = world.place.snapshot.columns.objects
-    existing = Nodes.of(world)
+    existing = world.existing
     lost_nodes: dict[str, None] = {}
     for name in edit.node:
         if name not in world.place.snapshot.columns.index:
@@ -621,7 +626,7 @@ def _retire_lost_pools(world: World, changed: World, zones: frozenset[str], pool
     before, after = world.place.snapshot.columns.objects, changed.place.snapshot.columns.objects
     templates = dict(world.templates)
     closed, moved = set(pools), []
-    for group in changed.groups:
+    for group in changed.groups if lost_zones else ():
         rest = members_of(group, after)
         if group.template is None and rest:
             model = templates.get(group.id)
@@ -632,8 +637,9 @@ def _retire_lost_pools(world: World, changed: World, zones: frozenset[str], pool
         if places and places <= lost_zones:
             closed.add(group.id)
     moved = [group for group in moved if group.id not in closed]
-    with_models = with_templates(changed.place.cluster, changed.place.snapshot, moved, options=world.options)
-    templates |= {group.id: group.template for group in with_models if group.template is not None}
+    if moved:
+        with_models = with_templates(changed.place.cluster, changed.place.snapshot, moved, options=world.options)
+        templates |= {group.id: group.template for group in with_models if group.template is not None}
     retired = [group for group in changed.groups if group.id in closed]
     standing = {group.id: group.price for group in retired} | dict(world.standing)
     return replace(
