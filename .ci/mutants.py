@@ -368,7 +368,7 @@ class Server:
     def pytest_runtestloop(self, session: Any) -> bool:
         for item in session.items:
             case = getattr(item, "callspec", None) and item.callspec.params.get("golden_case")
-            name = f"--golden-kind={case['kind']}" if case else item.nodeid.partition("::")[0]
+            name = f"--golden-kind={case.kind}" if case else item.nodeid.partition("::")[0]
             self._items.setdefault(name, []).append(item)
         for each in gc.get_objects():
             if type(each) is FunctionType and each.__code__.co_filename.startswith(str(self._tree / "src")):

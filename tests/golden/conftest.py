@@ -21,19 +21,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         raise pytest.UsageError(f"no golden cases of kind {sorted(missing)} in {directory}")
     counts = config.stash.setdefault(harness.NOT_RUN, {"left out": Counter(), "without adapter": Counter()})
     params = []
-    for case in harness.cases(directory, kinds):
-        kind = case["kind"]
+    for record in harness.records(directory, kinds):
+        kind = record.kind
         module = harness.adapter(kind)
         if module is None:
             counts["without adapter"][kind] += 1
             continue
-        uses = module.unsupported(case) if hasattr(module, "unsupported") else None
+        uses = module.unsupported(record.case()) if hasattr(module, "unsupported") else None
         if uses:
             counts["left out"][f"{kind}: uses {uses}"] += 1
             continue
-        reason = getattr(module, "EXPECTED_FAILURES", {}).get(case["name"])
+        reason = getattr(module, "EXPECTED_FAILURES", {}).get(record.name)
         marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-        params.append(pytest.param(case, id=case["name"], marks=marks))
+        params.append(pytest.param(record, id=record.name, marks=marks))
     if not params:  # nothing to compare is no success
         raise pytest.UsageError(f"no golden case to run in {directory}: {harness.told(counts) or 'it has none'}")
     metafunc.parametrize("golden_case", params)

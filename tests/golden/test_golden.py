@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from golden_support import adapter
+from golden_support import Recorded, adapter
 
 
-def test_recorded_answer(golden_case: dict[str, Any]) -> None:
-    module = adapter(golden_case["kind"])
+def test_recorded_answer(golden_case: Recorded) -> None:
+    module = adapter(golden_case.kind)
     assert module is not None
-    module.check(golden_case)
+    module.check(golden_case.case())

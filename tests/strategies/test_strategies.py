@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from reference import scheduler
 from reference.cluster import Cluster
 from reference.plugins import PROFILE
@@ -87,7 +88,7 @@ def test_a_feature_switched_off_rejects_nothing(feature: str) -> None:
     # Pods are counted whatever the features are.
     silent = OWNED[feature] - {"NodeResourcesFit"}
 
-    @settings(SEEDED, max_examples=25)
+    @settings(SEEDED, max_examples=examples(2 / 5))
     @given(clusters.fit_problems(tuple(each for each in clusters.FEATURES if each != feature)))
     def explore(problem: Json) -> None:
         assert not rejections(problem) & silent

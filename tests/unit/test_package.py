@@ -139,13 +139,15 @@ def test_circles_are_found() -> None:
 
 def generators(text: str) -> list[str]:
     """The types of generators that are sent something, as they are written."""
+    if "Generator" not in text:
+        return []
     subscripts = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Subscript)]
     return [
         ast.unparse(node)
         for node in subscripts
-        if ast.unparse(node.value).endswith("Generator")
-        and isinstance(node.slice, ast.Tuple)
+        if isinstance(node.slice, ast.Tuple)
         and len(node.slice.elts) == 3
+        and ast.unparse(node.value).endswith("Generator")
         and ast.unparse(node.slice.elts[1]) != "None"
     ]
 

@@ -166,7 +166,7 @@ CHURN = st.lists(
 )
 
 
-@settings(max_examples=settings().max_examples // (5 if settings().max_examples >= 1000 else 30))
+@settings(max_examples=settings().max_examples // 5 if settings().max_examples >= 1000 else 2)
 @given(
     seed=st.integers(0, 2**32),
     refused=st.sampled_from([0, 20_000, 200_000]),
