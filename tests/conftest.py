@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="recorded cases of the reference: one of each combination of tags, all but the largest, or all",
     )
     plans = parser.getgroup("plans")
-    plans.addoption("--plans", metavar="N", type=int, default=100, help="random instances per test of plans")
+    plans.addoption("--plans", metavar="N", type=int, default=30, help="random instances per test of plans")
     plans.addoption("--plans-seed", metavar="N", type=int, default=0, help="seed of the first instance")
     parser.getgroup("hypothesis").addoption(
         "--property-time",

@@ -8,3 +8,8 @@ from hypothesis import settings
 def examples(share: float) -> int:
     """Return a share of the profile's number of examples, at least two."""
     return max(2, round(settings().max_examples * share))
+
+
+def is_nightly() -> bool:
+    """Return whether the profile is that of the nightly run, which runs the long form of a test that has two."""
+    return settings().max_examples >= 1000

@@ -12,7 +12,7 @@ from reference_golden import recorded
 from strategies import devices
 
 Json = dict[str, Any]
-fewer = settings(max_examples=examples(1 / 5))
+fewer = settings(max_examples=examples(1 / 3))
 
 
 @fewer

@@ -18,7 +18,7 @@ from kscale.scheduling.session import Session
 from strategies import clusters
 
 Json = dict[str, Any]
-fewer = settings(max_examples=examples(1 / 5))
+fewer = settings(max_examples=examples(1 / 2))
 
 FEATURES = [("plain", "ports", "affinity", "spread", "volumes"), ("volumes",), ("affinity",), clusters.FEATURES]
 

@@ -30,7 +30,7 @@ FEATURES = [
 ]
 
 # Each example is a whole cluster, and there are many combinations.
-fewer = settings(max_examples=examples(1 / 3))
+fewer = settings(max_examples=examples(1 / 2))
 
 
 def agree(kind: str, problem: Json, answer: Callable[[Json], Json]) -> None:
