@@ -47,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("golden answers")
     group.addoption("--golden-dir", metavar="DIR", help="run the recorded cases of DIR instead of the vendored ones")
     group.addoption("--golden-kind", metavar="KIND", action="append", help="only this kind (repeatable)")
+    group.addoption("--golden-case", metavar="TEXT", help="only cases with this text in their names, one test each")
     group.addoption(
         "--reference",
         choices=["sample", "most", "all"],
