@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import golden_support as golden
-from kscale.snapshot.caches import GarbageCollectionPause
 
 # Shells ignore SIGINT for what they run in the background, and nohup ignores SIGHUP; commands under test inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -24,6 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded, as the command line does
 os.environ["SKBUILD_EDITABLE_VERBOSE"] = "0"  # an editable install that rebuilds says so in the middle of an answer
 
 # The default run is the same everywhere; the others look for what nobody has seen yet, and print how to see it again.
@@ -86,7 +86,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection() -> Iterator[None]:
     """Collect without the cyclic garbage collector, and exclude what is collected from its later passes.
 
-    The modules and 30,000 tests stay until the end. Each full pass over them takes as long as hundreds of tests.
+    The modules and 20,000 tests stay until the end. Each full pass over them takes as long as hundreds of tests.
     """
     gc.disable()
     try:
@@ -94,6 +94,7 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 
@@ -101,6 +102,8 @@ def pytest_collection() -> Iterator[None]:
 def own_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The cyclic garbage collector as Python sets it, and nobody who has it at ease: a round that another test has
     abandoned holds it until it is collected."""
+    from kscale.snapshot.caches import GarbageCollectionPause
+
     before = gc.get_threshold()
     monkeypatch.setattr("kscale.snapshot.caches._PAUSE", GarbageCollectionPause())
     gc.set_threshold(700, 10, 10)
