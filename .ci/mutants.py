@@ -367,8 +367,8 @@ class Server:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         for item in session.items:
-            case = getattr(item, "callspec", None) and item.callspec.params.get("golden_case")
-            name = f"--golden-kind={case['kind']}" if case else item.nodeid.partition("::")[0]
+            cases = getattr(item, "callspec", None) and item.callspec.params.get("golden_cases")
+            name = f"--golden-kind={cases[0].kind}" if cases else item.nodeid.partition("::")[0]
             self._items.setdefault(name, []).append(item)
         for each in gc.get_objects():
             if type(each) is FunctionType and each.__code__.co_filename.startswith(str(self._tree / "src")):

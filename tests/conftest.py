@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import golden_support as golden
-from kscale.snapshot.caches import GarbageCollectionPause
 
 # Shells ignore SIGINT for what they run in the background, and nohup ignores SIGHUP; commands under test inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -24,19 +23,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded, as the command line does
 os.environ["SKBUILD_EDITABLE_VERBOSE"] = "0"  # an editable install that rebuilds says so in the middle of an answer
 
 # The default run is the same everywhere; the others look for what nobody has seen yet, and print how to see it again.
 settings.register_profile(
     "default",
     deadline=None,
-    max_examples=60,
+    max_examples=20,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 _SEARCHING: dict[str, Any] = {"derandomize": False, "print_blob": True}
-settings.register_profile("fresh", settings.get_profile("default"), **_SEARCHING)
+settings.register_profile("fresh", settings.get_profile("default"), max_examples=60, **_SEARCHING)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000, **_SEARCHING)
 settings.load_profile(os.environ.get("KSCALE_HYPOTHESIS", "default"))
 
@@ -47,9 +47,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("golden answers")
     group.addoption("--golden-dir", metavar="DIR", help="run the recorded cases of DIR instead of the vendored ones")
     group.addoption("--golden-kind", metavar="KIND", action="append", help="only this kind (repeatable)")
-    group.addoption("--reference-all", action="store_true", help="run the reference on every large recorded case, too")
+    group.addoption("--golden-case", metavar="TEXT", help="only cases with this text in their names, one test each")
+    group.addoption(
+        "--reference",
+        choices=["sample", "most", "all"],
+        default="sample",
+        help="recorded cases of the reference: one of each combination of tags, all but the largest, or all",
+    )
     plans = parser.getgroup("plans")
-    plans.addoption("--plans", metavar="N", type=int, default=100, help="random instances per test of plans")
+    plans.addoption("--plans", metavar="N", type=int, default=30, help="random instances per test of plans")
     plans.addoption("--plans-seed", metavar="N", type=int, default=0, help="seed of the first instance")
     parser.getgroup("hypothesis").addoption(
         "--property-time",
@@ -76,10 +82,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("the time of --property-time is over")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without the cyclic garbage collector, and exclude what is collected from its later passes.
+
+    The modules and 20,000 tests stay until the end. Each full pass over them takes as long as hundreds of tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
+        gc.enable()
+
+
 @pytest.fixture
 def own_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The cyclic garbage collector as Python sets it, and nobody who has it at ease: a round that another test has
     abandoned holds it until it is collected."""
+    from kscale.snapshot.caches import GarbageCollectionPause
+
     before = gc.get_threshold()
     monkeypatch.setattr("kscale.snapshot.caches._PAUSE", GarbageCollectionPause())
     gc.set_threshold(700, 10, 10)

@@ -7,11 +7,13 @@ import importlib.util
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 
 HERE = Path(__file__).parent / "golden"
@@ -45,15 +47,42 @@ def adapter(kind: str) -> ModuleType | None:
     return module
 
 
-def cases(directory: Path, kinds: list[str]) -> Iterator[Case]:
-    """All cases of the files of a directory, in file and line order; the file's stem is the kind."""
+class _Header(msgspec.Struct):
+    name: str
+    tags: list[str] = []
+
+
+_HEADERS = msgspec.json.Decoder(_Header)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A recorded case as text: collecting decodes its name and its tags, and the test that runs it decodes the rest."""
+
+    kind: str
+    name: str
+    tags: tuple[str, ...]
+    line: bytes
+
+    def case(self) -> Case:
+        case: Case = json.loads(self.line)
+        return case
+
+
+def records(directory: Path, kinds: list[str]) -> Iterator[Recorded]:
+    """Yield the cases of the files of a directory, in file and line order; the file's stem is the kind."""
     for path in sorted(directory.glob("*.jsonl.gz")):
         kind = path.name.removesuffix(".jsonl.gz")
         if kinds and kind not in kinds:
             continue
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)
+        for line in gzip.decompress(path.read_bytes()).splitlines():
+            header = _HEADERS.decode(line)
+            yield Recorded(kind, header.name, tuple(header.tags), line)
+
+
+def cases(directory: Path, kinds: list[str]) -> Iterator[Case]:
+    """Yield the decoded cases of the files of a directory, in file and line order."""
+    return (record.case() for record in records(directory, kinds))
 
 
 def decoded(data: dict[str, Any]) -> Any:

@@ -7,11 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 
 from agreement.test_scheduling import agree
+from examples import examples
 from reference_golden import recorded
 from strategies import devices
 
 Json = dict[str, Any]
-fewer = settings(max_examples=max(10, settings().max_examples // 5))
+fewer = settings(max_examples=examples(1 / 3))
 
 
 @fewer

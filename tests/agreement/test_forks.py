@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from golden_support import decoded, profile_of, world
 from kscale._native import _packing
 from kscale.objects.nodegroup import NodeTemplate
@@ -16,7 +17,7 @@ from kscale.scheduling.fork import Fork
 from strategies import clusters
 
 Json = dict[str, Any]
-fewer = settings(max_examples=max(20, settings().max_examples // 2))
+fewer = settings(max_examples=examples(1 / 2))
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["schedule", "anywhere", "leave", "add", "fork", "revert", "commit"]), st.integers(0, 11)

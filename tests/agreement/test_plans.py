@@ -1,6 +1,6 @@
 """Plans are feasible and bounds are valid: random small instances against an exact model.
 
-`--plans N` draws N instances instead of 100 (the slower tests take every third); `--plans-seed` is the first seed. Each
+`--plans N` draws N instances instead of 30 (the slower tests take every third); `--plans-seed` is the first seed. Each
 test prints how many instances it compared; `-rP` shows it.
 """
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kscale
+from examples import examples
 from golden_support import decoded, profile_of
 from kscale.objects.api.core import Pod
 from kscale.scheduling.compile.pod_classes import PodCompiler
@@ -17,7 +18,7 @@ from kscale.scheduling.session import Session
 from strategies import clusters
 
 Json = dict[str, Any]
-fewer = settings(max_examples=max(12, settings().max_examples // 5))
+fewer = settings(max_examples=examples(1 / 2))
 
 FEATURES = [("plain", "ports", "affinity", "spread", "volumes"), ("volumes",), ("affinity",), clusters.FEATURES]
 
@@ -70,7 +71,7 @@ def test_kept_is_fresh(data: st.DataObject, features: clusters.Features) -> None
             cluster.remove(each)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(2 / 3))
 @given(data=st.data())
 def test_plain_classes_ask_what_each_would_ask_by_itself(data: st.DataObject) -> None:
     features = ("plain", "ports", "affinity", "spread", "volumes", "dra")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from golden_support import adapter
 from reference_golden import recorded
 from strategies import clusters
@@ -29,7 +30,7 @@ FEATURES = [
 ]
 
 # Each example is a whole cluster, and there are many combinations.
-fewer = settings(max_examples=max(20, settings().max_examples // 3))
+fewer = settings(max_examples=examples(1 / 2))
 
 
 def agree(kind: str, problem: Json, answer: Callable[[Json], Json]) -> None:

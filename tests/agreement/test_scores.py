@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kscale
+from examples import examples
 from kscale._native import _selecting
 from reference import scores as reference
 from reference.cluster import Cluster
@@ -16,7 +17,7 @@ from reference.labels import SelectorError
 from strategies import scores as strategies
 
 Json = dict[str, Any]
-fewer = settings(max_examples=max(20, settings().max_examples // 2))
+fewer = settings(max_examples=examples(1 / 2))
 
 OPTIONS: list[Json] = [
     {},

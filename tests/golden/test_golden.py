@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import traceback
+from collections.abc import Sequence
 
-from golden_support import adapter
+import pytest
+
+from golden_support import Recorded, adapter
 
 
-def test_recorded_answer(golden_case: dict[str, Any]) -> None:
-    module = adapter(golden_case["kind"])
-    assert module is not None
-    module.check(golden_case)
+def test_recorded_answers(golden_cases: Sequence[Recorded]) -> None:
+    """Each case is compared, also after one that differs; the report names all that differ."""
+    differences = []
+    for record in golden_cases:
+        module = adapter(record.kind)
+        assert module is not None
+        try:
+            module.check(record.case())
+        except Exception:  # noqa: BLE001 - whatever a wrong answer leads to
+            differences.append(f"{record.name}\n{traceback.format_exc()}")
+    if differences:
+        pytest.fail("\n".join([f"{len(differences)} of {len(golden_cases)} cases:", *differences]), pytrace=False)

@@ -1,26 +1,28 @@
 """The reference against the recorded answers of the kinds `fit`, `estimate` and `filter-schedulable`.
 
-All cases run, except estimates tagged `large` whose pods times new nodes exceed LARGE (they take minutes in plain
-Python); `--reference-all` runs those, too. Left out of the comparison: `debug`, and `message` from `debugInfo=` on.
+One case of each combination of tags runs. `--reference most` runs all cases but the estimates tagged `large` whose pods
+times new nodes exceed LARGE, which take minutes in plain Python; `--reference all` runs those, too. Left out of the
+comparison: `debug`, and `message` from `debugInfo=` on.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import golden_support
+from golden_support import Recorded
 from reference_golden import recorded
 
 KINDS = ["fit", "estimate", "filter-schedulable"]
 LARGE = 50_000
 
 
-def is_large(case: dict[str, Any]) -> bool:
-    if "large" not in case["tags"]:
+def is_large(record: Recorded) -> bool:
+    if "large" not in record.tags:
         return False
+    case = record.case()
     size = 0
     for estimate, want in zip(case["input"]["estimates"], case["want"]["estimates"], strict=True):
         pods = sum(
@@ -33,17 +35,22 @@ def is_large(case: dict[str, Any]) -> bool:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     config = metafunc.config
     directory = Path(config.getoption("golden_dir") or golden_support.VECTORS)
+    how = config.getoption("reference")
     chosen = []
-    for case in golden_support.cases(directory, KINDS):
-        if is_large(case) and not config.getoption("reference_all"):
+    seen = set()
+    for record in golden_support.records(directory, KINDS):
+        tags = (record.kind, *sorted(record.tags))
+        if (how == "sample" and tags in seen) or (how != "all" and is_large(record)):
             continue
-        chosen.append(pytest.param(case, id=case["name"]))
+        seen.add(tags)
+        chosen.append(pytest.param(record, id=record.name))
     metafunc.parametrize("recorded_case", chosen)
 
 
-def test_reference_gives_the_recorded_answer(recorded_case: dict[str, Any]) -> None:
-    raw, want = recorded_case["input"], recorded_case["want"]
-    match recorded_case["kind"]:
+def test_reference_gives_the_recorded_answer(recorded_case: Recorded) -> None:
+    decoded = recorded_case.case()
+    raw, want = decoded["input"], decoded["want"]
+    match recorded_case.kind:
         case "fit":
             assert recorded.fit(raw) == recorded.fit_wanted(want)
         case "estimate":

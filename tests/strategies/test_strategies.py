@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from reference import scheduler
 from reference.cluster import Cluster
 from reference.plugins import PROFILE
@@ -19,8 +21,13 @@ Json = dict[str, Any]
 SEEDED = settings(derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def reaches(problems: st.SearchStrategy[Json], outcomes: Callable[[Json], set[str]], wanted: set[str]) -> None:
-    """Generates until every wanted outcome was seen; fails when a thousand problems do not show them all."""
+def reaches(
+    problems: st.SearchStrategy[Json], outcomes: Callable[[Json], set[str]], wanted: set[str], *, seed: int = 3
+) -> None:
+    """Generates until every wanted outcome was seen; fails when a thousand problems do not show them all.
+
+    Each outcome appears within 500 problems with each seed tried, and within 30 with the seeds here.
+    """
     seen: set[str] = set()
 
     def done(problem: Json) -> bool:
@@ -28,7 +35,7 @@ def reaches(problems: st.SearchStrategy[Json], outcomes: Callable[[Json], set[st
         return wanted <= seen
 
     generating = settings(SEEDED, max_examples=1000, phases=[Phase.generate])
-    find(problems, done, settings=generating)
+    find(problems, done, settings=generating, random=Random(seed))
 
 
 def rejections(problem: Json) -> set[str]:
@@ -68,7 +75,8 @@ OWNED = {
 
 @pytest.mark.parametrize("feature", clusters.FEATURES)
 def test_each_feature_makes_its_plug_ins_reject(feature: str) -> None:
-    reaches(clusters.fit_problems((feature,)), rejections, OWNED[feature] | {"fits"})
+    wanted = OWNED[feature] | {"fits"}
+    reaches(clusters.fit_problems((feature,)), rejections, wanted, seed=0 if feature == "plain" else 3)
 
 
 def test_all_features_together_still_reach_the_last_plug_ins() -> None:
@@ -87,7 +95,7 @@ def test_a_feature_switched_off_rejects_nothing(feature: str) -> None:
     # Pods are counted whatever the features are.
     silent = OWNED[feature] - {"NodeResourcesFit"}
 
-    @settings(SEEDED, max_examples=25)
+    @settings(SEEDED, max_examples=examples(2 / 5))
     @given(clusters.fit_problems(tuple(each for each in clusters.FEATURES if each != feature)))
     def explore(problem: Json) -> None:
         assert not rejections(problem) & silent
@@ -121,7 +129,7 @@ def test_estimates_end_in_every_way() -> None:
 
 
 def test_a_spread_pod_lands_on_a_real_node() -> None:
-    reaches(clusters.estimate_problems(("spread",)), estimate_outcomes, {"real node"})
+    reaches(clusters.estimate_problems(("spread",)), estimate_outcomes, {"real node"}, seed=9)
 
 
 def filter_outcomes(problem: Json) -> set[str]:

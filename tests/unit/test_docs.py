@@ -14,6 +14,7 @@ import runpy
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -152,12 +153,34 @@ def test_every_argument_of_a_public_method_is_described(module: str) -> None:
 OF_UPSTREAM = "upstream's flags of the same names"
 
 
+@cache
+def classes_of(module: str) -> dict[str, tuple[ast.ClassDef, list[str]]]:
+    """The classes of a module by their qualified names, with the lines of the module: parsed once for all tests."""
+    source = inspect.getsource(sys.modules[module])
+    lines = source.split("\n")
+    classes = {}
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                classes[f"{prefix}{child.name}"] = child, lines
+                visit(child, f"{prefix}{child.name}.")
+            elif not isinstance(child, ast.expr):
+                visit(child, prefix)
+
+    visit(ast.parse(source), "")
+    return classes
+
+
+def source_of(base: type) -> str:
+    node, lines = classes_of(base.__module__)[base.__qualname__]
+    first = min(each.lineno for each in (node, *node.decorator_list))
+    return "\n".join(lines[first - 1 : node.end_lineno])
+
+
 def said_of_fields(base: type) -> Iterator[tuple[str, str]]:
     """The fields that a class declares, each with what stands beneath it or behind it."""
-    source = textwrap.dedent(inspect.getsource(base))
-    lines = source.split("\n")
-    (found,) = ast.parse(source).body
-    assert isinstance(found, ast.ClassDef)
+    found, lines = classes_of(base.__module__)[base.__qualname__]
     for each, following in zip_longest(found.body, found.body[1:]):
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
@@ -211,7 +234,7 @@ def numbers(value: Any) -> Iterator[tuple[str, str]]:
     if inspect.isclass(value):
         own = [base for base in value.__mro__ if base.__module__.startswith("kscale")]
         fields = {name: kind for base in own for name, kind in inspect.get_annotations(base).items()}
-        text = "\n".join(inspect.getsource(base) for base in own)
+        text = "\n".join(map(source_of, own))
     else:
         fields = {name: each.annotation for name, each in inspect.signature(value).parameters.items()}
         text = described(value)
@@ -355,8 +378,7 @@ def imported(page: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_what_examples_import_is_in_the_reference(page: Path) -> None:
-    modules = [importlib.import_module(module) for module in REFERENCE]
-    known = {id(getattr(module, name)) for module in modules for name in module.__all__} | {*map(id, modules)}
+    known = public_names() | {id(importlib.import_module(module)) for module in REFERENCE}
     names = {name for name in imported(page) if not name.startswith(BY_THEMSELVES)}
     assert [name for name in sorted(names) if id(pkgutil.resolve_name(name)) not in known] == []
 
@@ -364,17 +386,29 @@ def test_what_examples_import_is_in_the_reference(page: Path) -> None:
 def home_of(name: str, module: str) -> Any:
     """What a name of an annotation is, also where the module imports it for annotations only."""
     found = getattr(sys.modules[module], name, None)
-    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))):
-        if found is None and isinstance(node, ast.ImportFrom) and name in {each.name for each in node.names}:
-            found = getattr(importlib.import_module(str(node.module)), name)
-    return found
+    home = imports_of(module).get(name)
+    return getattr(importlib.import_module(home), name) if found is None and home is not None else found
+
+
+@cache
+def imports_of(module: str) -> dict[str, str]:
+    """The names that a module imports from others, each with the module that it comes from."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {each.name: str(node.module) for node in reversed(nodes) for each in node.names}
+
+
+@cache
+def public_names() -> set[int]:
+    """The identities of all names in the reference."""
+    modules = [importlib.import_module(module) for module in REFERENCE]
+    return {id(getattr(module, name)) for module in modules for name in module.__all__}
 
 
 @pytest.mark.parametrize("module", REFERENCE)
 def test_what_functions_answer_is_in_the_reference(module: str) -> None:
     """Who reads of `kscale.estimate` wants to know next what an EstimateResult has."""
-    public = [importlib.import_module(each) for each in REFERENCE]
-    known = {id(getattr(found, name)) for found in public for name in found.__all__} | {*map(id, SHOWN_ALONE)}
+    known = public_names() | {*map(id, SHOWN_ALONE)}
     missing = {
         f"{name} -> {answer}"
         for name, call in callables(module)

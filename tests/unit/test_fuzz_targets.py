@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kscale
+from examples import examples
 from fuzz.targets import SEEDS, TARGETS
 
 
@@ -38,7 +39,7 @@ def libraries() -> None:
 
 
 @pytest.mark.parametrize("name", list(TARGETS))
-@settings(max_examples=30)
+@settings(max_examples=examples(1 / 2))
 @given(data=st.data())
 def test_damage_has_a_name(name: str, data: st.DataObject) -> None:
     TARGETS[name](data.draw(damaged(SEEDS[name])))

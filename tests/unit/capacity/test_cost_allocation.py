@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kscale
+from examples import examples
 from kscale import InputError
 from kscale.capacity.cost import CostAllocation
 from kscale.capacity.cost_allocation import PodUsage, allocate_cost, apportion, average_usage
@@ -189,7 +190,7 @@ def test_the_average_usage_of_a_window() -> None:
 
 
 @given(st.integers(0, 10**30), st.lists(st.integers(0, 10**18), min_size=1, max_size=20))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=examples(5 / 6), deadline=None, derandomize=True)
 def test_parts_add_up_to_the_amount(total: int, weights: list[int]) -> None:
     if not any(weights):
         total = 0
@@ -210,7 +211,7 @@ AMOUNT = st.integers(1, 5_000)
     idle=st.sampled_from(["proportional", "separate"]),
     size=st.integers(1, 10_000),
 )
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(2 / 3), deadline=None, derandomize=True)
 def test_lines_add_up_to_the_cost_of_the_cluster(
     prices: tuple[float, float],
     requests: list[tuple[int, int, str]],

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import kscale
+from examples import examples
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.estimate import estimate_groups
 from kscale.capacity.group_templates import with_templates
@@ -93,7 +94,7 @@ def compare_with_single_types(cluster: Cluster, groups: list[NodeGroup], plan: M
     assert plan.cost <= cheapest.price + 1e-9, f"{cheapest.nodes} x {cheapest.group} cost {cheapest.price}"
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(1 / 4))
 @given(types, shapes, st.sampled_from([[], ["a"], ["a", "b"]]), st.booleans())
 def test_a_mix_without_effort_costs_no_more_than_simple_rules(
     drawn_types: list[Any], drawn_shapes: list[Any], zones: list[str], is_second_pool: bool
@@ -116,7 +117,7 @@ def test_a_mix_without_effort_costs_no_more_than_simple_rules(
         assert plan.bound.cost is None or plan.bound.cost <= plan.cost + 1e-9
 
 
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=examples(1 / 12))
 @given(st.integers(0, 1_000_000))
 @example(21)
 @example(28)

@@ -20,6 +20,7 @@ import pytest
 import kscale
 from kscale.objects.api.meta import shorten
 from kscale.snapshot.text import files
+from unit.cli.command_server import CommandServer
 from unit.cli.support import Run
 from unit.cli.support import kscale as run
 from unit.cli.test_mix import CATALOGUE
@@ -292,28 +293,11 @@ def test_a_level_without_a_shell_redirect(folder: Path, text: str) -> None:
 # -- streams and files that cannot be written, devices that never end --------------------------------------------------
 
 
-def process(
-    *words: object, stdout: Any = subprocess.PIPE, cwd: Path | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run the command line as a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "kscale", *map(str, words)],
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        check=False,
-        cwd=cwd,
-        env={**os.environ, **environment},
-    )
-
-
 @pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "csv", "markdown", "html"])
-def test_a_full_disk_behind_stdout(folder: Path, form: str) -> None:
+def test_a_full_disk_behind_stdout(folder: Path, commands: CommandServer, form: str) -> None:
+    words = ("estimate", "-q", "-f", folder / "dump.json", "-g", folder / "groups.json", "-o", form)
     with open("/dev/full", "w") as full:
-        got = process(
-            "estimate", "-q", "-f", folder / "dump.json", "-g", folder / "groups.json", "-o", form, stdout=full
-        )
+        got = commands.run(*words, stdout=full.fileno())
     assert (got.returncode, got.stderr) == (2, "error: stdout: No space left on device\n")
 
 
@@ -341,43 +325,32 @@ def inputs(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "words", ["--help", "--version", "schema EstimateReport", "generate -q --nodes 1 --pods 1 --to -", *ANSWERS]
 )
-def test_a_full_disk_behind_what_is_no_answer(inputs: Path, words: str) -> None:
+def test_a_full_disk_behind_what_is_no_answer(inputs: Path, commands: CommandServer, words: str) -> None:
     with open("/dev/full", "w") as full:
-        got = process(*words.split(), stdout=full, cwd=inputs)
+        got = commands.run(*words.split(), stdout=full.fileno(), cwd=inputs)
     assert (got.returncode, got.stderr) == (2, "error: stdout: No space left on device\n")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 @pytest.mark.parametrize("words", ANSWERS)
-def test_a_signal_while_stdout_is_written(inputs: Path, words: str, number: int, status: int) -> None:
+def test_a_signal_while_stdout_is_written(
+    inputs: Path, commands: CommandServer, words: str, number: int, status: int
+) -> None:
     """Nobody reads on, so that the command is in the middle of its answer."""
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
-    child = subprocess.Popen(
-        [sys.executable, "-c", UNIGNORED, *words.split(), "-o", "html"],
-        cwd=inputs,
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with open(inputs / "stderr", "w") as err:
+        command = commands.start(*words.split(), "-o", "html", stdout=writing, stderr=err.fileno(), cwd=inputs)
     os.close(writing)
     try:
         assert os.read(reading, 1) == b"<"
-        child.send_signal(number)
-        _, stderr = child.communicate(timeout=60)
+        command.send_signal(number)
+        assert command.wait() == status
     finally:
-        child.kill()
         os.close(reading)
-    assert child.returncode == status
+    stderr = (inputs / "stderr").read_text()
     assert "Traceback" not in stderr
     assert "bug in kscale" not in stderr
-
-
-UNIGNORED = (
-    "import signal, sys, kscale.__main__; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "sys.exit(kscale.__main__.main())"
-)
-"""Shells ignore SIGINT for what they run in the background."""
 
 
 def gone_reader() -> int:
@@ -407,10 +380,12 @@ def gone_terminal() -> int:
     ("stdout", "status", "said"),
     [(gone_reader, 141, ""), (gone_terminal, 2, "error: stdout: Input/output error\n")],
 )
-def test_stdout_that_nobody_reads(inputs: Path, words: str, stdout: Callable[[], int], status: int, said: str) -> None:
+def test_stdout_that_nobody_reads(
+    inputs: Path, commands: CommandServer, words: str, stdout: Callable[[], int], status: int, said: str
+) -> None:
     descriptor = stdout()
     try:
-        got = process(*words.split(), stdout=descriptor, cwd=inputs)
+        got = commands.run(*words.split(), stdout=descriptor, cwd=inputs)
     finally:
         os.close(descriptor)
     assert (got.returncode, got.stderr) == (status, said)
@@ -423,11 +398,15 @@ def test_a_name_that_an_ascii_locale_lacks(folder: Path, form: str) -> None:
     (folder / "dump.json").write_text(listed(pod, NODE))
     groups = [{**GROUPS[0], "id": "größe"}]
     (folder / "groups.json").write_text(json.dumps(groups))
-    got = process(
-        *("estimate", "-q", "-f", folder / "dump.json", "-g", folder / "groups.json", "-o", form),
-        LC_ALL="C",
-        PYTHONUTF8="0",
-        PYTHONCOERCECLOCALE="0",
+    words = ("estimate", "-q", "-f", "dump.json", "-g", "groups.json", "-o", form)
+    ascii_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    got = subprocess.run(
+        [sys.executable, "-m", "kscale", *words],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        cwd=folder,
+        env={**os.environ, **ascii_locale},
     )
     assert (got.returncode, got.stderr) == (1, "")
     assert "größe" in got.stdout
@@ -470,20 +449,13 @@ WRITING: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("command", WRITING.values(), ids=WRITING)
-def test_a_full_disk_leaves_what_was_there(folder: Path, command: tuple[str, ...]) -> None:
+def test_a_full_disk_leaves_what_was_there(folder: Path, commands: CommandServer, command: tuple[str, ...]) -> None:
     """Files of more than 300 bytes cannot be written, as on a full disk: the command fails, and the old file stays."""
     names = ("out", "out.gz", "out.csv", "out.parquet", "EstimateReport.json")
     for name in names:
         (folder / name).write_bytes(b"old")
     before = sorted(path.name for path in folder.iterdir())
-    limit = "import resource, sys, kscale.__main__; resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300));"
-    got = subprocess.run(
-        [sys.executable, "-c", f"{limit} sys.exit(kscale.__main__.main())", *command],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    got = commands.run(*command, cwd=folder, file_size=300)
     assert (got.returncode, "File too large" in got.stderr) == (2, True)
     assert "bug in kscale" not in got.stderr
     assert sorted(path.name for path in folder.iterdir()) == before

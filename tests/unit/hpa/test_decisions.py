@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from kscale.effects import (
     SECOND,
     Action,
@@ -383,7 +384,7 @@ def store_of(world: World) -> SelectorStore:
     return prepare_batch(observed, world.state, world.options).encode(world.metrics).store()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(4 / 3), deadline=None)
 @given(worlds())
 def test_a_batch_decides_as_the_step_machine_does(world: World) -> None:
     decisions = batch(world)
@@ -420,7 +421,7 @@ COLUMNS = (
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(2 / 3), deadline=None)
 @given(worlds(), st.booleans())
 def test_refused_writes(world: World, conflict: bool) -> None:
     decisions = batch(world)
@@ -435,7 +436,7 @@ def test_refused_writes(world: World, conflict: bool) -> None:
         assert np.array_equal(getattr(decisions, name)[2:], getattr(refused, name)[2:])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(1 / 3), deadline=None)
 @given(worlds())
 def test_decisions_pickle(world: World) -> None:
     decisions = batch(world)
@@ -447,7 +448,7 @@ def test_decisions_pickle(world: World) -> None:
         again[0]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(1 / 2), deadline=None)
 @given(worlds())
 def test_the_state_survives_json(world: World) -> None:
     assert ControllerState.from_json(world.state.to_json()) == world.state

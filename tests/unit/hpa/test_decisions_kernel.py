@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale._native import _reconcile
@@ -54,7 +54,6 @@ memories = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(targets, memories), min_size=1, max_size=4), st.booleans(), st.booleans())
 def test_the_kernel_decides_as_the_reference_does(
     rows: list[tuple[reference.Target, reference.Memory]], to_zero: bool, legacy: bool

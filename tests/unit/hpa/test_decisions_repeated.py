@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from kscale._native import _names
 from kscale.effects import SECOND
 from kscale.errors import NativeError
@@ -202,13 +203,12 @@ def calm_worlds(draw: st.DrawFn) -> World:
 several = st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 11)), max_size=3)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(1 / 4), deadline=None)
 @given(worlds(), worlds(), st.lists(several, min_size=1, max_size=4))
 def test_kept_is_fresh(world: World, other: World, steps: list[list[tuple[Any, int]]]) -> None:
     _run(world, other, steps)
 
 
-@settings(max_examples=60, deadline=None)
 @given(calm_worlds(), calm_worlds(), st.lists(several, min_size=1, max_size=4))
 def test_kept_is_fresh_where_most_is_kept(world: World, other: World, steps: list[list[tuple[Any, int]]]) -> None:
     _run(world, other, steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
+from examples import examples
 from kscale.effects import Action
 from kscale.effects.legal_outcomes import LEGAL_OUTCOMES
 from kscale.errors import InputError
@@ -37,13 +38,13 @@ def _agree(found: Decisions) -> None:
             found.get_reconciles([row])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(1 / 3), deadline=None)
 @given(worlds())
 def test_told_is_what_each_tells(world: World) -> None:
     _agree(_decided(world))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(1 / 3), deadline=None)
 @given(calm_worlds())
 def test_told_is_what_each_tells_where_columns_say_all(world: World) -> None:
     found = _decided(world)

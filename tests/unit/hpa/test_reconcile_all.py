@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kscale.effects import (
@@ -127,7 +127,6 @@ def a_queue_that_is_empty() -> World:
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(worlds(), st.sets(st.sampled_from(["ns/a", "ns/b", "ns/c"])), st.sets(st.sampled_from(["ns/a", "ns/b", "ns/c"])))
 @example(a_queue_that_is_empty(), set(), set())
 def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], refused: set[str]) -> None:
@@ -164,7 +163,6 @@ def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], 
     assert found.problems or counted == 0
 
 
-@settings(max_examples=60, deadline=None)
 @given(worlds(), st.lists(st.booleans(), min_size=3, max_size=3), st.sampled_from(["", "ns/a", "ns/b"]), st.booleans())
 def test_a_batch_that_follows_another_does_what_one_does_that_begins_anew(
     world: World, seen: list[bool], resized: str, lost: bool
@@ -405,7 +403,6 @@ changes = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(changes, max_size=6), st.permutations(KEYS), st.integers(0, 5))
 def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: list[str], count: int) -> None:
     kept, plain = StateStore(), dict[str, HPAState]()

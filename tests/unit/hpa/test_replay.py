@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from kscale.effects import SECOND, Action, GetMetric, GetScale, List, from_text, run_dry, to_text
 from kscale.errors import InputError
 from kscale.hpa.api.validation import apply_defaults
@@ -243,7 +244,7 @@ def chosen(draw: st.DrawFn) -> list[str]:
 amounts = st.one_of(st.floats(0, 9, allow_nan=False), st.sampled_from([0.0, -3.0, 1e9, 4e15, -4e14]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(4 / 3), deadline=None)
 @given(
     metrics=chosen(),
     behavior=behaviors,

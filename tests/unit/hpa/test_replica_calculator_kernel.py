@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from kscale._native import _numeric, _replicas
 from kscale.effects import ZERO_TIME
 from reference import go
@@ -137,7 +138,7 @@ def kernel(rows: list[Query], threads: int) -> list[Answer]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.lists(queries(), min_size=1, max_size=4), st.sampled_from([1, 2, 5]), st.sampled_from(RELEASES))
 def test_the_kernel_computes_what_the_reference_does(rows: list[Query], threads: int, release: str) -> None:
     for query in rows:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from kscale import InputError
 from kscale.scheduling.preemption import Preemption, preempt
 from kscale.scheduling.profile import SchedulerProfile
@@ -143,7 +144,7 @@ PODS = st.lists(
 )
 
 
-@settings(max_examples=max(settings().max_examples // 4, 10))
+@settings(max_examples=examples(1 / 4))
 @given(pods=PODS, cpu=st.integers(1, 4), priority=st.integers(1, 4))
 def test_it_agrees_with_clusters_put_together_anew(
     pods: list[tuple[str, int, int, int, bool]], cpu: int, priority: int

@@ -32,8 +32,14 @@ def spot(*objects: dict[str, Any], work: str = "15m", lifetime: str = "10m", **m
     return ran(**{"objects": list(objects), "controllers": controllers, **settings, **more})
 
 
-def test_a_job_on_machines_that_live_too_short_fails() -> None:
-    run = spot(job())
+@pytest.fixture(scope="module")
+def short_lived() -> Simulation:
+    """A job on machines that live too short for it."""
+    return spot(job())
+
+
+def test_a_job_on_machines_that_live_too_short_fails(short_lived: Simulation) -> None:
+    run = short_lived
     (use,) = run.report.jobs
     assert (use.job, use.outcome, use.completed, use.failed, use.restarts) == ("b/j", "failed", 0, 4, 3)
     assert use.work == 0
@@ -113,8 +119,8 @@ def test_totals_of_jobs() -> None:
     assert line.endswith(f"; {run.report.cost / 3:,.2f} for machines per completed job.")
 
 
-def test_lost_work_of_jobs_without_a_result() -> None:
-    report = spot(job()).report
+def test_lost_work_of_jobs_without_a_result(short_lived: Simulation) -> None:
+    report = short_lived.report
     totals = report.job_totals
     assert totals is not None
     assert (totals.complete, totals.failed, totals.restarts, totals.makespan) == (0, 1, 3, None)
@@ -172,8 +178,8 @@ def test_outages_that_cannot_be(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_of_jobs_and_cores(tmp_path: Path) -> None:
-    run = spot(job())
+def test_rows_of_jobs_and_cores(short_lived: Simulation, tmp_path: Path) -> None:
+    run = short_lived
     workloads = run.workloads.columns()
     assert set(workloads["workload"]) == {"Job/b/j"}
     assert workloads["active"].tolist() == workloads["replicas"].tolist()
@@ -190,8 +196,8 @@ def test_rows_of_jobs_and_cores(tmp_path: Path) -> None:
     assert "Job/b/j" in parquet.read_table(tmp_path / "workloads.parquet")["workload"].to_pylist()
 
 
-def test_the_table_says_so() -> None:
-    view = simulation_view(spot(job()).report)
+def test_the_table_says_so(short_lived: Simulation) -> None:
+    view = simulation_view(short_lived.report)
     assert view.headline.endswith("; 0 of 1 job completed.")
     groups, _, jobs, _ = view.tables
     assert [column.title for column in groups.columns][-3:] == ["ADDED", "REMOVED", "LOST"]

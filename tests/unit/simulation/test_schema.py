@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 
+from examples import examples
 from kscale import InputError
 from kscale.objects.decode import from_dict
 from kscale.simulation import Scenario, build, simulate
@@ -103,7 +104,7 @@ def test_examples_are_taken(file: Path) -> None:
     assert is_taken(json.loads(json.dumps(data, default=str)))  # YAML has times, JSON texts
 
 
-@settings(max_examples=max(settings().max_examples // 10, 10))
+@settings(max_examples=examples(1 / 6))
 @given(data=scenarios())
 def test_scenarios_are_taken(data: Json) -> None:
     assert is_taken(data)

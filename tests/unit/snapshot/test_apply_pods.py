@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
@@ -110,7 +111,7 @@ def nodes() -> list[Node]:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(2 / 3))
 @given(CHANGES)
 def test_many_at_once_are_as_one_by_one(changes: list[tuple[list[Pod], list[str]]]) -> None:
     at_once, one_by_one = Cluster(nodes()), Cluster(nodes())

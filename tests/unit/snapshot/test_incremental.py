@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import kscale
@@ -85,7 +85,6 @@ def meaning(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60)
 @given(STEPS)
 def test_changed_equals_rebuilt(steps: list[tuple[str, Node | Pod]]) -> None:
     cluster = Cluster()

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kscale
+from examples import examples
 from kscale._native import _projection
 from kscale.capacity.generate import generate
 from kscale.errors import InputError, NativeError
@@ -254,7 +255,7 @@ ITEMS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(2 / 3))
 @given(ITEMS, st.sampled_from([None, 1, 3]))
 def test_projection(items: list[dict[str, Any]], indent: int | None) -> None:
     text = json.dumps({"kind": "L", "items": items, "apiVersion": "v"}, indent=indent, ensure_ascii=False).encode()
@@ -297,7 +298,6 @@ DECEPTIVE = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
 @given(st.lists(DECEPTIVE, max_size=12), st.sampled_from([None, 1]), st.integers(0, 30))
 def test_threads_read_what_one_reads(items: list[dict[str, Any]], indent: int | None, cut: int) -> None:
     text = json.dumps({"kind": "L", "items": items}, indent=indent).encode()
@@ -328,7 +328,7 @@ def test_threads_load_what_one_loads(indent: int | None, bare: bool) -> None:
         assert more.report == one.report
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(2 / 3))
 @given(st.binary(max_size=40) | JSON.map(lambda data: json.dumps({"items": [data]}).encode()), st.data())
 def test_what_is_scanned_is_json(text: bytes, data: st.DataObject) -> None:
     if text:

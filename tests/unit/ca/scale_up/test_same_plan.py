@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 import kscale
+from examples import examples
 from kscale.ca import AutoscalingOptions
 from kscale.capacity.groups import groups_from
 
@@ -107,7 +108,7 @@ _OPTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(2 / 3), deadline=None)
 @given(worlds(), _OPTIONS, st.randoms(use_true_random=False))
 def test_the_order_of_keys_and_the_form_of_the_input_do_not_matter(
     world: dict[str, Any], options: AutoscalingOptions, random: Random
@@ -119,7 +120,7 @@ def test_the_order_of_keys_and_the_form_of_the_input_do_not_matter(
     assert _plan(kscale.load(text), world["groups"], options) == want
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(1 / 6), deadline=None)
 @given(worlds(), _OPTIONS)
 def test_many_threads_on_one_cluster(world: dict[str, Any], options: AutoscalingOptions) -> None:
     cluster = kscale.Cluster(world["items"])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from builders import N0, group_options, node, owner, pod
 from ca_world import World, never
+from examples import examples
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint
 from kscale.ca.scale_down.actuation.actuator import Actuator
@@ -31,7 +32,7 @@ FLAGS = st.fixed_dictionaries(
 GROUPS = st.dictionaries(st.sampled_from(LETTERS), st.lists(FLAGS, min_size=1, max_size=3), min_size=1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(5 / 2), deadline=None)
 @given(
     GROUPS,
     st.integers(0, 1),
