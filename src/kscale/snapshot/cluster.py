@@ -257,7 +257,7 @@ class Relist:
 
 @typed_methods(
     constructor=True,
-    late=("apply", "apply_decoded", "apply_batch", "apply_pods", "has_pod", "pod", "remove", "tidy"),
+    late=("apply", "apply_decoded", "apply_batch", "apply_pods", "has_pod", "pod", "remove", "tidy", "watched"),
 )
 class Cluster:
     """Objects by kind and key, and the running sums from which snapshots are built.

@@ -165,6 +165,14 @@ struct JsonReader {
   // The same; `deepest` is raised to the number of brackets that were open at once.
   template <typename Seen>
   bool skip(Seen&& seen, std::size_t& deepest) {
+    space();
+    if (p == end) return false;
+    if (*p != '{' && *p != '[') {
+      const char* begin = p;
+      if (!scalar()) return false;
+      seen(begin, p);
+      return true;
+    }
     OpenBrackets open;
     std::string_view text;
     bool escaped;
