@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -236,7 +235,7 @@ class _Watch:
         self._list_end = -1  # line of the bookmark that ends a list, whose version is that of the list
         self._synced = False
         self._error: Status | None = None
-        self._skipped: Counter[str] = Counter()
+        self._skipped: dict[str, int] = {}
 
     def run(self) -> Watched:
         """Apply all lines."""
@@ -255,7 +254,7 @@ class _Watch:
             version=self._version,
             synced=self._synced,
             error=self._error,
-            skipped=dict(self._skipped),
+            skipped=self._skipped,
             problems=tuple(applying.problems),
         )
 
@@ -288,7 +287,7 @@ class _Watch:
                 self._applying.remove_unreadable(at, object_head(text))
             raise
         if isinstance(obj, str):
-            self._skipped[obj] += 1
+            self._skipped[obj] = self._skipped.get(obj, 0) + 1
         elif type_ == _DELETED:
             self._applying.remove(at, obj)
         else:
