@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_DecodeUTF8, PyUnicode_New
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
@@ -74,6 +75,18 @@ if len(SLOTS) != kPodSlots or len(COLUMNS) != kPodColumns or LOOKS.itemsize != s
     raise NativeError("_pod_columns: names do not fit the header")
 
 
+cdef class _Looks:
+    """The buffer of an array of :data:`LOOKS`, held as long as this is."""
+
+    cdef Py_buffer buffer
+
+    def __cinit__(self, array):
+        PyObject_GetBuffer(array, &self.buffer, PyBUF_SIMPLE)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.buffer)
+
+
 def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const int64_t[::1] begin,
               const int64_t[::1] size, const int32_t[::1] combined, const int64_t[:, :] at,
               const int64_t[:, :] length, looks, tuple states, str namespace not None):
@@ -99,11 +112,10 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     if n and (at.strides[1] != sizeof(int64_t) or length.strides[1] != sizeof(int64_t)
               or at.strides[0] != length.strides[0] or at.strides[0] % sizeof(int64_t)):
         raise NativeError("read_pods: places are not one behind the other")
-    looks_bytes = looks.view(np.uint8) if looks.dtype == LOOKS else None
-    if looks_bytes is None:
+    if looks.dtype != LOOKS:
         raise NativeError("read_pods: looks of another kind")
-    cdef const uint8_t[::1] held = looks_bytes
-    cdef Py_ssize_t kinds = held.shape[0] // <Py_ssize_t>sizeof(c_Looks)
+    cdef _Looks held = _Looks(looks)
+    cdef Py_ssize_t kinds = held.buffer.len // <Py_ssize_t>sizeof(c_Looks)
     for i in range(n):
         if not -2 <= combined[i] < kinds - 1 or kinds < 1:
             raise NativeError("read_pods: no such combination")
@@ -123,7 +135,7 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     pods.listed = listed
     known.placed, known.finished = states
     with nogil:
-        told = c_usual(pods, <const c_Looks*>&held[0], &chosen[0])
+        told = c_usual(pods, <const c_Looks*>held.buffer.buf, &chosen[0])
     if not told:
         return None
     for i in range(n):
@@ -132,7 +144,7 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     cdef int64_t[:, ::1] out = columns
     if count:
         with nogil:
-            c_write(pods, <const c_Looks*>&held[0], &chosen[0], count, first, known, &out[0, 0], odd)
+            c_write(pods, <const c_Looks*>held.buffer.buf, &chosen[0], count, first, known, &out[0, 0], odd)
     cdef list keys = [None] * count
     k = 0
     for i in range(n):

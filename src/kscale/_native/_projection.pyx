@@ -419,10 +419,12 @@ cdef class StringNumbers:
     def number(self, const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
         """int32[n]: the numbers of strings, -1 where ``length`` is negative. Raises UnicodeDecodeError, from then on."""
         _check(data.shape[0], at, length)
-        out = np.full(at.shape[0], -1, dtype=np.int32)
+        out = np.empty(at.shape[0], dtype=np.int32)
         cdef int32_t[::1] view = out
         cdef const string* text
-        if at.shape[0] and data.shape[0]:
+        if not data.shape[0]:
+            out.fill(-1)
+        elif at.shape[0]:
             with nogil:
                 self._own.number(<const char*>&data[0], &at[0], &length[0], at.shape[0], &view[0])
         while <size_t>len(self.strings) < self._own.count():

@@ -268,6 +268,7 @@ class Relist:
         "pod",
         "remove",
         "tidy",
+        "watched",
     ),
 )
 class Cluster:
@@ -377,7 +378,7 @@ class Cluster:
         else:
             for each, raw in decode_any(item):
                 self.apply_decoded(each, raw)
-        self.tidy()
+        self._tidy()
 
     @changing
     def tidy(self) -> None:
@@ -385,6 +386,10 @@ class Cluster:
 
         Methods that change the cluster call this at their end.
         """
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Do the work of :meth:`tidy`, for methods that hold the lock."""
         self._contents.pods.tidy()
         if not self._contents.pods.table.frozen:
             self._snapshots.clear()
@@ -484,7 +489,7 @@ class Cluster:
         """
         view = memoryview(lines).toreadonly()
         result = watch(self._contents, view, self.reader.lines(view))
-        self.tidy()
+        self._tidy()
         return result
 
     def relist(self, kind: str) -> Relist:

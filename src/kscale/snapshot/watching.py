@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -24,7 +23,7 @@ from kscale.snapshot.text.pod_reader import ScannedItems, ScannedLines
 __all__ = ["Applying", "StoredObjects", "decode_object", "watch"]
 
 _TYPES: Final = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
-_DELETED, _BOOKMARK, _ERROR = 2, 3, 4
+_ADDED, _DELETED, _BOOKMARK, _ERROR, _NO_EVENT = 0, 2, 3, 4, 255
 _SYNCED: Final = "k8s.io/initial-events-end"
 
 
@@ -229,39 +228,41 @@ class _Watch:
     def __init__(self, contents: StoredObjects, view: memoryview, lines: ScannedLines) -> None:
         self._view = view
         self._lines = lines
-        deleted = lines.type == _DELETED
-        self._applying = Applying(contents, view, lines, deleted if deleted.any() else None)
+        self._types = lines.type.tobytes()
+        deleted = lines.type == _DELETED if self._types.count(_DELETED) else None
+        self._applying = Applying(contents, view, lines, deleted)
         self._version = ""
         self._list_end = -1  # line of the bookmark that ends a list, whose version is that of the list
         self._synced = False
         self._error: Status | None = None
-        self._skipped: Counter[str] = Counter()
+        self._skipped: dict[str, int] = {}
 
     def run(self) -> Watched:
         """Apply all lines."""
         lines, applying = self._lines, self._applying
         applying.run(self._line, "line {line}")
-        versions = lines.pods.column("version")[applying.fast > self._list_end]
-        newest = int(versions.max(initial=-1))
-        if newest >= 0:
+        versions = lines.pods.column("version")
+        if self._list_end >= 0:
+            versions = versions[applying.fast > self._list_end]
+        if len(versions) and (newest := int(versions.max())) >= 0:
             self._note_version(str(newest))
         return Watched(
             used=lines.used,
-            events=int(np.count_nonzero(lines.type >= 0)),
-            only_added=not lines.type.any(),
+            events=len(self._types) - self._types.count(_NO_EVENT),
+            only_added=self._types.count(_ADDED) == len(self._types),
             changes=applying.changes(),
             version=self._version,
             synced=self._synced,
             error=self._error,
-            skipped=dict(self._skipped),
+            skipped=self._skipped,
             problems=tuple(applying.problems),
         )
 
     def _line(self, at: int, text: memoryview) -> None:
         """Apply one line that is not a pod in columns. Raises InputError if the line is no event or cannot be read."""
-        type_ = int(self._lines.type[at])
-        if not 0 <= type_ < len(_TYPES):
-            raise InputError(_explain_no_event(text if type_ < 0 else self._get_line(at)))
+        type_ = self._types[at]
+        if type_ >= len(_TYPES):
+            raise InputError(_explain_no_event(text if type_ == _NO_EVENT else self._get_line(at)))
         if type_ == _ERROR:
             try:
                 self._error = from_json(text, Status)
@@ -286,7 +287,7 @@ class _Watch:
                 self._applying.remove_unreadable(at, object_head(text))
             raise
         if isinstance(obj, str):
-            self._skipped[obj] += 1
+            self._skipped[obj] = self._skipped.get(obj, 0) + 1
         elif type_ == _DELETED:
             self._applying.remove(at, obj)
         else:

@@ -61,6 +61,7 @@ bool Projector::event(const char* data, const char* p, const char* end, ItemKind
   if (!in.eat('}') || !typed || !held) return false;
   in.space();
   if (in.p != in.end) return false;
+  if (type > kDeleted) out.items.combined.back() = kOdd;  // its type may come behind its object
   out.type.push_back(type);
   return true;
 }

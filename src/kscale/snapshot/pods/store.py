@@ -392,9 +392,17 @@ Texts = Literal["all", "pending"]
 _UNUSED_ROWS_ALLOWED: Final = 64  # number of unused rows that are tolerated
 _ROWS_PER_STEP: Final = 4096  # number of rows moved at a time
 _UNUSED_NUMBERS_ALLOWED: Final = 512  # number of unused numbers that are tolerated
-_OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
+_OF_BATCH: Final = np.array(
+    [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
+)
 """Which column of a batch each of the table's is; some of them follow from several."""
 
+
+_KEEP_ALL: Final = np.ones(1, dtype=np.uint8)
+_KEEP_NONE: Final = np.zeros(1, dtype=np.uint8)
+
+_COUNTED: Final = ("state", "class_of", "at")
+"""Columns that the sums of nodes follow from."""
 
 _NEW_ROW: Final = dict.fromkeys(POD_COLUMNS, 0)
 
@@ -503,16 +511,8 @@ class PodStore:
         if state == PENDING:
             record.pod_class = self.interner.classes[class_of]
         values = self._row_values(record, pod, state, class_of, contents)
-        row = self._row(record.key)
-        if row < 0:
-            row = self.table.append(record, values)
-            rows = np.array([row])
-            self._index.add([record.key], rows)
-        else:
-            rows = np.array([row])
-            self._count(rows, -1)
-            self.table.replace(row, record, values)
-        self._count(rows, 1)
+        row = self._write_row(self._row(record.key), record.key, values)
+        self.table.store_records([row], [record], [values[COLUMN["version"]]])
 
     def put_all(self, pods: Iterable[Pod]) -> None:
         """Add or replace many pods that are not modified from now on.
@@ -591,6 +591,24 @@ class PodStore:
         }
         return list(row.values())
 
+    def _write_row(self, row: int, key: str, values: list[int]) -> int:
+        """Put one pod as :meth:`_write_rows` does, into its row or (-1) a new one; return the row.
+
+        NumPy takes longer for arrays of one element than Python for the element.
+        """
+        table = self.table
+        if row < 0:
+            row = table.append(key, values)
+            self._index.add([key], np.array([row]))
+        elif any(table.columns[name][row] != values[COLUMN[name]] for name in _COUNTED):
+            self._count(np.array([row]), -1)
+            table.replace(row, values)
+        else:
+            table.replace(row, values)
+            return row
+        self._count(np.array([row]), 1)
+        return row
+
     def _write_rows(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Put rows as :meth:`PodTable.put` does, and update the sums."""
         self._count(rows, -1)
@@ -603,10 +621,12 @@ class PodStore:
     def remove(self, key: str, uid: str = "") -> bool:
         """Remove a pod; return False if its key does not exist or both UIDs are set and differ."""
         row = self._row(key)
-        if row < 0:
-            return False
-        current_uid, other_uid = uid_text(self.table, row), uid.encode()
-        if current_uid and other_uid and current_uid != other_uid:
+        return row >= 0 and self._remove_row(row, uid.encode())
+
+    def _remove_row(self, row: int, uid: bytes) -> bool:
+        """Remove the pod of a row; return False if both UIDs are set and differ."""
+        current_uid = uid_text(self.table, row)
+        if current_uid and uid and current_uid != uid:
             return False
         self._remove_rows(np.array([row]))
         return True
@@ -654,6 +674,8 @@ class PodStore:
         Returns the keys that changed in the end, in order. With ``refer``, texts are not copied; with ``anew``, entries
         whose version the row already has count too.
         """
+        if len(batch) == 1 and not refer:
+            return self._put_one(batch, removes=deleted is not None and bool(deleted[0]), anew=anew)
         plan = plan_batch(self._index, self.table, batch, deleted, anew=anew)
         keys, names = batch.keys, self.table.keys
         all_fresh = len(plan.fresh) == len(batch)
@@ -673,9 +695,37 @@ class PodStore:
             self._write_rows(plan.rows, part.keys[len(plan.rows) :], values)
         return change
 
+    def _put_one(self, batch: PodBatch, *, removes: bool, anew: bool) -> ChangedKeys:
+        """Put the pod of a batch of one as :meth:`put_batch` does, or remove it."""
+        key, table = batch.keys[0], self.table
+        row = self._row(key)
+        if removes:
+            removed = row >= 0 and self._remove_row(row, batch.uid(0))
+            return ChangedKeys(removed=[key]) if removed else ChangedKeys()
+        values = batch.columns[_OF_BATCH, 0].tolist()
+        if row >= 0:
+            if self._listing:
+                table.see(row, True)
+            version = values[COLUMN["version"]]
+            if not anew and version >= 0 and table.columns["version"][row] == version:
+                return ChangedKeys()
+        node = int(batch.column("node_of")[0])
+        values[COLUMN["at"]] = self.nodes.number(batch.nodes[node]) if node >= 0 else -1
+        values[COLUMN["seen"]] = int(self._listing)
+        values[COLUMN["contents"]] = 0
+        settled = values[COLUMN["bound"]] or values[COLUMN["state"]] == FINISHED
+        keep = _KEEP_NONE if self.texts == "pending" and settled else _KEEP_ALL
+        source, begin, places = copy_batch(table.texts, batch, keep)
+        offset, size, mark = places[:, 0].tolist()
+        values[COLUMN["source"]], values[COLUMN["offset"]] = source, offset + begin
+        values[COLUMN["size"]], values[COLUMN["uid_offset"]] = size, mark - offset
+        table.buffers = table.texts.buffers
+        self._write_row(row, key, values)
+        return ChangedKeys(modified=[key]) if row >= 0 else ChangedKeys(added=[key])
+
     def _values(self, batch: PodBatch, *, refer: bool) -> NDArray[np.int64]:
         """Return the pod table's columns for a batch, and store its texts."""
-        values = batch.columns[_OF_BATCH]
+        values: NDArray[np.int64] = batch.columns[_OF_BATCH]
         values[COLUMN["stamp"]] = self.table.next_stamps(len(batch))
         values[COLUMN["at"]] = self.nodes.get_batch_numbers(batch.nodes, batch.column("node_of"))
         values[COLUMN["seen"]] = self._listing
@@ -685,7 +735,10 @@ class PodStore:
             refer_to_batch(texts, batch, values)
         else:
             settled = (batch.column("bound") != 0) | (batch.column("state") == FINISHED)
-            copy_batch(texts, batch, ~settled if self.texts == "pending" else np.ones_like(settled), values)
+            keep = ~settled if self.texts == "pending" else np.ones_like(settled)
+            source, begin, (offset, size, mark) = copy_batch(texts, batch, keep.view(np.uint8))
+            values[COLUMN["source"]], values[COLUMN["offset"]] = source, offset + begin
+            values[COLUMN["size"]], values[COLUMN["uid_offset"]] = size, mark - offset
         self.table.buffers = texts.buffers
         return values
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -376,17 +376,14 @@ def refer_to_batch(texts: TextStore, batch: PodBatch, to: NDArray[np.int64]) -> 
     to[COLUMN["uid_offset"]] = batch.column("uid_at") - begin
 
 
-def copy_batch(texts: TextStore, batch: PodBatch, keep: NDArray[np.bool_], to: NDArray[np.int64]) -> None:
-    """Copy the texts of a batch, or only the UID where ``keep`` is False.
+def copy_batch(texts: TextStore, batch: PodBatch, keep: NDArray[np.uint8]) -> tuple[int, int, NDArray[np.int64]]:
+    """Copy the texts of a batch, or only the UID where ``keep`` is 0.
 
-    Sets the text columns in ``to``, an array of the pod table's columns.
+    Returns the number of the buffer, the position of the texts in it, and from there on int64[3, n]: position and size
+    of each text, and position of its UID.
     """
-    block, (offset, size, mark) = _projection.copy_texts(batch.view, batch.texts, keep.view(np.uint8))
-    number, begin = texts.add(block)
-    to[COLUMN["source"]] = number
-    to[COLUMN["offset"]] = offset + begin
-    to[COLUMN["size"]] = size
-    to[COLUMN["uid_offset"]] = mark - offset
+    block, places = _projection.copy_texts(batch.view, batch.texts, keep)
+    return (*texts.add(block), places)
 
 
 class MovedRows(NamedTuple):
@@ -506,26 +503,31 @@ class PodTable:
         columns = ((name, self.columns[name][rows], COLUMN[name]) for name in self._shared)
         self._own(["shape", "stamp", *(name for name, current, number in columns if (current != values[number]).any())])
 
-    def append(self, record: PodRecord, values: list[int]) -> int:
+    def append(self, key: str, values: list[int]) -> int:
         """Add a row with values in the order of the columns, and return its number."""
-        row = int(self._grow([record.key])[0])
-        self._write(row, record, values)
+        row = int(self._grow([key])[0])
+        self._write(row, values, ())  # no frozen table has this row
         return row
 
-    def replace(self, row: int, record: PodRecord, values: list[int]) -> None:
+    def replace(self, row: int, values: list[int]) -> None:
         """Replace a row's pod by another pod with the same key."""
-        self.own()
+        columns, shared = self.columns, self._shared
+        if shared:
+            changes = (name for name in shared if columns[name][row] != values[COLUMN[name]])
+            self._own(["shape", "stamp", *changes])
+        else:
+            self._own(())
         self._release_rows(np.array([row]))
-        if self.columns["class_of"][row] != values[COLUMN["class_of"]]:
+        if columns["class_of"][row] != values[COLUMN["class_of"]]:
             self.population = object()
-        self._write(row, record, values)
+        self._write(row, values, shared)
 
-    def _write(self, row: int, record: PodRecord, values: list[int]) -> None:
-        """Fill a row with values in the order of the columns. Sets a new stamp in ``values``."""
-        values[COLUMN["stamp"]] = int(self.next_stamps(1)[0])
-        for column, value in zip(self.columns.values(), values, strict=True):
-            column[row] = value
-        self.store_records([row], [record], [values[COLUMN["version"]]])
+    def _write(self, row: int, values: list[int], unchanged: Collection[str]) -> None:
+        """Fill a row with values in the order of the columns, and a new stamp, except for ``unchanged`` columns."""
+        values[COLUMN["stamp"]] = self._next_stamp(1)
+        for (name, column), value in zip(self.columns.items(), values, strict=True):
+            if name not in unchanged:
+                column[row] = value
 
     def store_records(self, rows: Sequence[int], records: Sequence[PodRecord], versions: Sequence[int]) -> None:
         """Store the records of rows that were just written with these resource versions."""
@@ -536,9 +538,14 @@ class PodTable:
 
     def next_stamps(self, count: int) -> NDArray[np.int64]:
         """Return unused stamps."""
+        first = self._next_stamp(count)
+        return np.arange(first, first + count)
+
+    def _next_stamp(self, count: int) -> int:
+        """Return the first of ``count`` consecutive unused stamps."""
         first = self.memo.stamps
         self.memo.stamps = first + count
-        return np.arange(first, first + count)
+        return first
 
     def extend(self, keys: Sequence[str], **columns: NDArray[Any] | int) -> NDArray[np.int64]:
         """Add many rows and return their numbers."""
@@ -601,9 +608,14 @@ class PodTable:
             for row in rows.tolist():
                 self.records.pop(row)
                 self.versions.pop(row, None)
-        size, of_uid = (self.columns[name][rows].tolist() for name in ("size", "uid_size"))
+        columns = [self.columns[name] for name in ("source", "size", "uid_size")]
+        if len(rows) == 1:  # reading single entries is faster
+            row = int(rows[0])
+            source, size, of_uid = ([int(column[row])] for column in columns)
+        else:
+            source, size, of_uid = (column[rows].tolist() for column in columns)
         used = [text_size or uid for text_size, uid in zip(size, of_uid, strict=True)]
-        sparse = self.texts.release(self.columns["source"][rows].tolist(), used)
+        sparse = self.texts.release(source, used)
         self.buffers = self.texts.buffers
         for number in sparse:
             self._move_texts(number, rows)

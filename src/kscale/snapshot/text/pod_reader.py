@@ -307,7 +307,6 @@ class PodReader:
         Only keys, UIDs and versions of deleted pods are read.
         """
         used, types, line, begin, size, combined, at, length = self._projector.lines(view, self._threads, kind=_KIND)
-        combined[(types < 0) | (types > _LAST_CHANGE)] = _NONE
         fast, pods = self._pods(_ScannedText(view, "", "", False, 0, begin, size, combined, at, length))
         return ScannedLines(used, types, line, begin, size, fast, pods)
 
@@ -401,5 +400,4 @@ class _ProjectedList(NamedTuple):
 
 _KIND: Final = (b"v1", b"Pod")
 _NONE: Final = -1  # for a combination
-_LAST_CHANGE: Final = 2  # ADDED, MODIFIED, DELETED
 _PART: Final = 1 << 14  # items

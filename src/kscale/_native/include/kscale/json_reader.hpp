@@ -8,6 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace kscale {
 
 // Objects and arrays that are open at some place of a text: only what is deeper than most texts ever are is on the heap.
@@ -36,6 +40,36 @@ class OpenBrackets {
   std::size_t depth_ = 0;
 };
 
+// A place in a text up to which there is no quote, backslash or control character: several characters are compared at
+// once, so that the next such character, or the end, is near.
+inline const char* find_special(const char* p, const char* end) {
+#if defined(__SSE2__)
+  while (end - p >= 16) {
+    const __m128i text = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m128i quote = _mm_cmpeq_epi8(text, _mm_set1_epi8('"')), slash = _mm_cmpeq_epi8(text, _mm_set1_epi8('\\'));
+    const __m128i control = _mm_cmpeq_epi8(_mm_min_epu8(text, _mm_set1_epi8(0x1f)), text);
+    const auto found = static_cast<unsigned>(_mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, slash), control)));
+    if (found) return p + std::countr_zero(found);
+    p += 16;
+  }
+#else
+  while (end - p >= 8) {
+    std::uint64_t word;
+    std::memcpy(&word, p, 8);
+    constexpr std::uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    const std::uint64_t quote = word ^ (ones * '"'), slash = word ^ (ones * '\\');
+    const std::uint64_t found =
+        ((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((word - ones * 0x20u) & ~word);
+    if (found & high) {
+      // The lowest mark is exact; a borrow only disturbs those above it.
+      return std::endian::native == std::endian::little ? p + (std::countr_zero(found & high) >> 3) : p;
+    }
+    p += 8;
+  }
+#endif
+  return p;
+}
+
 // A reader of JSON text. Every function returns false on a syntax error, and then the position means nothing.
 struct JsonReader {
   const char* p;
@@ -61,21 +95,7 @@ struct JsonReader {
     const char* start = p;
     escaped = false;
     for (;;) {
-      // Eight characters at a time while none is a quote, a backslash or a control character.
-      while (end - p >= 8) {
-        std::uint64_t word;
-        std::memcpy(&word, p, 8);
-        constexpr std::uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
-        const std::uint64_t quote = word ^ (ones * '"'), slash = word ^ (ones * '\\');
-        const std::uint64_t found =
-            ((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((word - ones * 0x20u) & ~word);
-        if (found & high) {
-          // The lowest mark is exact; a borrow only disturbs those above it.
-          if constexpr (std::endian::native == std::endian::little) p += std::countr_zero(found & high) >> 3;
-          break;
-        }
-        p += 8;
-      }
+      p = find_special(p, end);
       if (p == end) return false;
       const auto c = static_cast<unsigned char>(*p);
       if (c == '"') {
@@ -165,6 +185,14 @@ struct JsonReader {
   // The same; `deepest` is raised to the number of brackets that were open at once.
   template <typename Seen>
   bool skip(Seen&& seen, std::size_t& deepest) {
+    space();
+    if (p == end) return false;
+    if (*p != '{' && *p != '[') {
+      const char* begin = p;
+      if (!scalar()) return false;
+      seen(begin, p);
+      return true;
+    }
     OpenBrackets open;
     std::string_view text;
     bool escaped;
