@@ -417,7 +417,7 @@ class Cluster:
 
     @reading
     def describe_pods(self, pods: Iterable[Pod]) -> DescribedPods:
-        """Return the rows that pods have in this cluster and its copies, for :meth:`apply_described`.
+        """Return the rows that ``pods`` have in this cluster and its copies, for :meth:`apply_described`.
 
         Do not modify these structs afterwards. Raises InputError for an invalid time.
         """
@@ -425,7 +425,10 @@ class Cluster:
 
     @changing
     def apply_described(self, pods: DescribedPods, *, removed: Iterable[str] = ()) -> None:
-        """Do :meth:`apply_pods` for pods that this cluster has described, or the one that it is a copy of."""
+        """Apply ``pods`` that this cluster has described, or the cluster that it is a copy of.
+
+        ``removed``: keys of pods to remove before, as in :meth:`apply_pods`.
+        """
         self._contents.pods.drop(removed)
         self._contents.pods.put_described(pods)
 
@@ -535,7 +538,7 @@ class Cluster:
 
     @reading
     def keys_on(self, nodes: Collection[str]) -> list[str]:
-        """Return the keys of the pods that :meth:`pods_on` yields, in the same order, without decoding any."""
+        """Return the keys of the pods bound to ``nodes`` in the order of :meth:`pods_on`, without decoding any."""
         return self._contents.pods.keys_on(nodes)
 
     def nodes(self) -> Iterator[Node]:
