@@ -508,3 +508,27 @@ def test_managed_fields_are_not_kept(texts: Texts) -> None:
         data = record.data()
         assert "managedFields" not in data["metadata"]
         assert data["metadata"]["uid"].startswith("u-")
+
+
+@pytest.mark.parametrize("type_", ["BOOKMARK", "ERROR", "OTHER"])
+def test_a_type_behind_its_object_counts(type_: str) -> None:
+    cluster = Cluster()
+    cluster.watched(f'{{"object":{json.dumps(pod())},"type":"{type_}"}}\n'.encode())
+    assert cluster.keys("Pod") == []
+
+
+def test_lines_that_come_alone_after_snapshots() -> None:
+    cluster, together = Cluster(), Cluster()
+    lines = [
+        line("ADDED", pod("a", "1")), line("ADDED", pod("b", "2", nodeName="n1")),
+        line("MODIFIED", pod("a", "3", nodeName="n1")), line("MODIFIED", pod("a", "3", nodeName="n1")),
+        line("DELETED", pod("b", "4")), line("DELETED", pod("c", "5")), line("ADDED", pod("b", "6")),
+    ]  # fmt: skip
+    before = []
+    for each in lines:
+        snapshot = cluster.snapshot()
+        before.append((snapshot, meaning(snapshot)))
+        cluster.watched(each)
+    together.watched(b"".join(lines))
+    assert meaning(cluster.snapshot()) == meaning(together.snapshot())
+    assert all(meaning(snapshot) == then for snapshot, then in before)
