@@ -100,6 +100,13 @@ class _Step:
         """Try to claim the step. Returns True for the first caller only, be it the step's thread or its canceller."""
         return self._claimed.acquire(blocking=False)
 
+    def has_result(self) -> bool:
+        """Check whether the result was set before the waiting task was cancelled. No thread is in the machine then."""
+        if not self.taken.done() or self.taken.cancelled():
+            return False
+        self.taken.exception()  # retrieve it, as nobody reads the result
+        return True
+
     async def wait_until_finished(self) -> None:
         """Wait until no thread is in the machine, after ``taken`` has been cancelled."""
         self._finished = asyncio.get_running_loop().create_future()
@@ -174,7 +181,7 @@ class Stepper:
         try:
             return await step.taken
         except asyncio.CancelledError:
-            if not step.claim():
+            if not step.claim() and not step.has_result():
                 await step.wait_until_finished()
             raise
 

@@ -12,6 +12,7 @@ from weakref import ref
 
 import pytest
 
+import kscale.drivers.live as live_module
 from kscale.drivers.live import Live, Scope
 from kscale.effects import (
     CANCELED,
@@ -631,3 +632,39 @@ class StoppedClock(SystemClock):
 
     def monotonic(self) -> int:
         return 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_machine_whose_step_has_a_result_already_is_cancelled_at_once(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would wait for the end of a step that has ended: a program that is told to end would not."""
+    closed: list[bool] = []
+
+    def machine(now: Moment) -> Steps[None]:
+        try:
+            if fails:
+                raise ValueError("a fault")
+            yield IncreaseSize(group="a", delta=1)
+        finally:
+            closed.append(True)
+
+    async def perform(action: Action) -> Outcome:
+        raise AssertionError(action)
+
+    async def main() -> None:
+        original = live_module._Step.set_result
+
+        def set_and_cancel(step: Any, result: Any) -> None:
+            original(step, result)
+            task.cancel()  # before the task that waits for the result goes on
+
+        monkeypatch.setattr(live_module._Step, "set_result", set_and_cancel)
+        with ThreadPoolExecutor(1) as worker:
+            task = asyncio.create_task(Live(perform, SystemClock(), worker=worker).run(machine))
+            async with asyncio.timeout(10):
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+    asyncio.run(main())
+    assert closed == [True]
