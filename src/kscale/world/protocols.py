@@ -51,6 +51,7 @@ __all__ = [
     "History",
     "InputSources",
     "LiveStores",
+    "LocalGroups",
     "Metrics",
     "MetricsAnswer",
     "NodeGroups",
@@ -59,6 +60,7 @@ __all__ = [
     "Ranker",
     "Stores",
     "Watch",
+    "without_impossible_targets",
 ]
 
 
@@ -280,7 +282,19 @@ MOST_NODES: Final = 100_000
 _log = logging.getLogger(__name__)
 
 
-def _without_impossible_targets(groups: Groups | list[NodeGroup]) -> Groups | list[NodeGroup]:
+@runtime_checkable
+class LocalGroups(NodeGroups, Protocol):
+    """A cloud that answers some questions without a request and at once: then on the event loop, without a thread.
+
+    Its ``has_instance`` is such a question.
+    """
+
+    def refresh_locally(self) -> Sequence[NodeGroup] | None:
+        """Return the current groups; None if that needs a request (``refresh``)."""
+        ...
+
+
+def without_impossible_targets(groups: Groups | list[NodeGroup]) -> Groups | list[NodeGroup]:
     """Leave out groups, largest target size first, until all target sizes together are at most ``MOST_NODES``.
 
     Logs each group that is left out. A loop simulates each node that a group's target size promises; upstream's loop
@@ -324,7 +338,7 @@ def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) ->
     match action:
         case Refresh():
             refreshed = groups.refresh()
-            return _without_impossible_targets(refreshed if isinstance(refreshed, Groups) else list(refreshed))
+            return without_impossible_targets(refreshed if isinstance(refreshed, Groups) else list(refreshed))
         case HasInstances():
             running = {}
             for node in nodes:

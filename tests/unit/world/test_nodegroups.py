@@ -746,3 +746,41 @@ def test_groups_whose_target_sizes_are_impossible_are_left_out(
     assert [group.id for group in refreshed] == [f"g{i}" for i in left]
     for i in {*range(len(targets))} - {*left}:
         assert f"node group g{i} is left out: its target size is {targets[i]}" in caplog.text
+
+
+def test_kwok_counts_the_watched_nodes_once_they_show_its_own_changes(api: Api) -> None:
+    """As upstream's provider, which has a lister of nodes. What the watch does not show yet is requested."""
+    api.configure()
+    watched: list[Node] = []
+    cloud = KwokGroups(api.ask, namespace="ns", rng=random.Random(1), watched=lambda: watched)
+
+    def local() -> int | None:
+        groups = cloud.refresh_locally()
+        return None if groups is None else groups[0].target_size
+
+    assert local() is None  # nothing is watched yet
+    cloud.increase_size("a", 2)
+    assert local() is None
+    assert cloud.refresh()[0].target_size == 2
+    first, second = held(api)
+    watched[:] = [first]
+    assert local() is None
+    watched[:] = [first, second]
+    assert local() == 2
+    watched[:] = [first]  # somebody else has deleted the other one
+    assert local() == 1
+    watched[:] = [first, second]
+    cloud.delete_nodes("a", [first])
+    assert local() is None
+    watched[:] = [second]
+    assert local() == 1
+
+
+def test_kwok_does_not_wait_for_nodes_that_were_refused(api: Api) -> None:
+    cloud = grown(api, 1)
+    (own,) = held(api)
+    cloud._watched = lambda: [own]
+    cloud._changed["refused"] = True
+    assert cloud.refresh_locally() is None
+    cloud.refresh()
+    assert cloud.refresh_locally() is not None

@@ -38,6 +38,7 @@ from kscale.effects import (
     QueryPrometheus,
     RankOptions,
     ReadStores,
+    Refresh,
     Resize,
     WriteStatus,
 )
@@ -54,7 +55,18 @@ from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.informer import UNREADABLE, Unreadable
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Call
-from kscale.world.protocols import Clock, History, LiveStores, Metrics, NodeGroups, Ranker, ask_cloud, nodes_named
+from kscale.world.protocols import (
+    Clock,
+    History,
+    LiveStores,
+    LocalGroups,
+    Metrics,
+    NodeGroups,
+    Ranker,
+    ask_cloud,
+    nodes_named,
+    without_impossible_targets,
+)
 from kscale.world.server_data import UnreadableObjectError, read_object
 
 __all__ = ["ApiAction", "KnownIdentities", "Performer", "call_of", "list_call"]
@@ -335,6 +347,7 @@ class Performer:
         self._resources = resources or Resources(client)
         self._stores = stores
         self._groups = groups
+        self._local_groups = groups if isinstance(groups, LocalGroups) else None
         self._metrics = metrics
         self._prometheus = prometheus
         self._ranker = ranker
@@ -533,6 +546,9 @@ class Performer:
         Raises ProviderError, or TypeError for an action of another kind.
         """
         groups = self._require(self._groups, action)
+        local = self._local_groups
+        if isinstance(action, Refresh) and local is not None and (refreshed := local.refresh_locally()) is not None:
+            return without_impossible_targets(list(refreshed))
         nodes: Sequence[Node] = ()
         if isinstance(action, HasInstances | DeleteNodes):  # look up the nodes here: the stores belong to this thread
             nodes_by_name: dict[str, KubeObject] = {}
@@ -541,6 +557,8 @@ class Performer:
                 async with self._turn:
                     nodes_by_name = {node.name: node for node in self._stores.objects("Node")}
             nodes = nodes_named(action, nodes_by_name)
+            if isinstance(action, HasInstances) and local is not None:
+                return ask_cloud(groups, action, nodes=nodes)
         return await self._block(partial(ask_cloud, groups, nodes=nodes), action)
 
     def _require(self, part: _T | None, action: Action) -> _T:

@@ -21,7 +21,7 @@ from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, NodeTemplate, ProviderError
 from kscale.snapshot.text.documents import only_document
 from kscale.world.kubernetes.client import RequestFailedError
-from kscale.world.nodegroups.provider import CLOUD_ERROR, Ask, Provider, kube_proxy, value_of
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Ask, Nodes, Provider, kube_proxy, value_of
 from kscale.world.server_data import integer
 
 __all__ = [
@@ -219,14 +219,26 @@ class KwokGroups(Provider):
     ``ask`` performs actions on the API server; ``namespace`` and ``config_map`` name the settings. Settings and
     templates are read when the object is created. Raises InputError for missing or invalid settings, RequestFailedError
     if they cannot be read, ProviderError if the nodes cannot be listed.
+
+    ``watched`` returns the watched nodes at the beginning of the loop. As in upstream, groups are refreshed from them
+    without a request, unless they do not show yet what this object has created or deleted.
     """
 
     name = "kwok"
 
     def __init__(
-        self, ask: Ask, *, namespace: str, config_map: str = CONFIG_MAP, rng: random.Random | None = None
+        self,
+        ask: Ask,
+        *,
+        namespace: str,
+        config_map: str = CONFIG_MAP,
+        rng: random.Random | None = None,
+        watched: Nodes = tuple,
     ) -> None:
         self._ask = ask
+        self._watched = watched
+        self._changed: dict[str, bool] = {}
+        """Nodes that were created (True) or deleted since the last list, and that the watch may not show yet."""
         self._namespace = namespace
         self._rng = rng or random.Random()
         self._config = read_kwok_config(self._data(config_map, "config"))
@@ -245,8 +257,30 @@ class KwokGroups(Provider):
 
         The target size is the number of a group's nodes. Raises ProviderError if they cannot be listed.
         """
+        changed = dict(self._changed)
+        nodes = self._nodes()
+        names = {node.name for node in nodes}
+        for name, is_there in changed.items():
+            if is_there != (name in names):  # it was refused, or changed again by somebody else
+                self._changed.pop(name, None)
+        return self._count_nodes(nodes)
+
+    def refresh_locally(self) -> Sequence[NodeGroup] | None:
+        """Return the groups by the watched nodes; None if these are unknown or older than the changes made here."""
+        nodes = self._watched()
+        changed = dict(self._changed)  # other threads add to it
+        if changed:
+            names = {node.name for node in nodes}
+            if any(is_there != (name in names) for name, is_there in changed.items()):
+                return None
+            for name in changed:
+                self._changed.pop(name, None)
+        return self._count_nodes(nodes) if nodes else None
+
+    def _count_nodes(self, nodes: Sequence[Node]) -> Sequence[NodeGroup]:
+        """Set the target sizes by the nodes of the cluster, and return the groups."""
         members: dict[str, list[Node]] = {name: [] for name in self._groups}
-        for node in self._nodes():
+        for node in nodes:
             members.get(group_name(node, self._config), []).append(node)
         groups = []
         for group in self._groups.values():
@@ -285,6 +319,7 @@ class KwokGroups(Provider):
             raise ProviderError(text, CLOUD_ERROR)
         for _ in range(delta):
             node = self._build_node(kwok_group)
+            self._changed[node.name] = True
             value_of(self._ask(Create(node)), f"couldn't create new node '{node.name}'")
             kwok_group.target += 1
 
@@ -303,6 +338,7 @@ class KwokGroups(Provider):
         for node in nodes:
             if (node.metadata.annotations or {}).get(FAKE) != "fake":
                 raise ProviderError(f"can't delete node '{node.name}' because it is not managed by kwok", CLOUD_ERROR)
+            self._changed[node.name] = False
             value_of(self._ask(Delete(kind="Node", api_version="v1", name=node.name)))
             kwok_group.target -= 1
 

@@ -292,6 +292,7 @@ async def _cloud(
             ask,
             namespace=os.environ.get("POD_NAMESPACE") or options.namespace,
             config_map=os.environ.get("KWOK_PROVIDER_CONFIGMAP") or CONFIG_MAP,
+            watched=board,
         )
         return await _read_from_server(lambda: asyncio.to_thread(create_groups))
     return await _machines(process, around, board, held)
