@@ -22,17 +22,25 @@ from kscale.drivers.live import Live
 from kscale.drivers.process import Program, ProgramContext
 from kscale.drivers.vpa_registration import RegistrationOptions, patch_ca_steps, register_steps
 from kscale.drivers.vpa_watches import ControllerFeed, Ticker, controller_watches, limit_range_watch, vpa_watch
-from kscale.effects import SECOND, Moment, Observation, Progress, Steps, duration
+from kscale.effects import SECOND, Moment, Observation, Outcome, Progress, Steps, duration
 from kscale.objects.api.core import LimitRange, LimitRangeItem, Pod, PodSpec
 from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import to_json
 from kscale.processes import worker_processes
-from kscale.vpa.admission import ReviewResult, VpaIndex, review_steps
-from kscale.vpa.admission.review import MAX_BODY_BYTES, PodReview, allow_unpatched, read_review, review_pod
+from kscale.vpa.admission import ReviewResult, VpaIndex
+from kscale.vpa.admission.review import (
+    MAX_BODY_BYTES,
+    PatchCache,
+    PodReview,
+    allow_unpatched,
+    answer_review_steps,
+    read_review,
+    review_pod,
+)
 from kscale.vpa.admission.status_lease import STATUS_LEASE_NAMESPACE, renew_status_steps
 from kscale.vpa.capping import CONTAINER_LIMIT, POD_LIMIT, LimitRanges
 from kscale.vpa.controllers import Controllers, ScaleCache
-from kscale.vpa.metrics import METRICS, build_observation
+from kscale.vpa.metrics import METRICS
 from kscale.vpa.options import AdmissionOptions
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.protocols import Change, Stores, Watch
@@ -256,6 +264,7 @@ class AdmissionController:
         self.registration = registration or RegistrationOptions()
         self.vpas = VpaIndex()
         self.limit_ranges = LimitRanges()
+        self._patches = PatchCache()
         # Scales are requested once, as upstream's admission controller never refreshes them.
         self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
         self.synced = asyncio.Event()
@@ -300,13 +309,8 @@ class AdmissionController:
 
     def review(self, body: bytes, now: Moment) -> Steps[ReviewResult]:
         """Answer a review (the bytes of an AdmissionReview)."""
-        reviewed: ReviewResult = yield from review_steps(
-            body,
-            self.vpas,
-            now=now,
-            controllers=self._feed.controllers,
-            limit_ranges=self.limit_ranges,
-            options=self.options,
+        reviewed: ReviewResult = yield from answer_review_steps(
+            body, self.vpas, now, self._feed.controllers, self.limit_ranges, self.options, self._patches
         )
         return reviewed
 
@@ -439,7 +443,7 @@ def admission_program(
         started = time.perf_counter()
         reviewed: ReviewResult
         if len(body) < LARGE:
-            reviewed = await live.run(partial(driver.review, body))
+            reviewed = await _perform(driver.review(body, context.clock.now()), performer)
         else:
             reviewed = await large.review(body)
         took = time.perf_counter() - started
@@ -477,6 +481,18 @@ def admission_program(
     )
 
 
+async def _perform(steps: Steps[ReviewResult], performer: Performer) -> ReviewResult:
+    """Run the steps of a review on the event loop and return its result. They are brief and seldom request anything."""
+    outcome: Outcome | None = None
+    while True:
+        try:
+            action = next(steps) if outcome is None else steps.send(outcome)
+        except StopIteration as stop:
+            reviewed: ReviewResult = stop.value
+            return reviewed
+        outcome = await performer(action)
+
+
 def _step(name: str, seconds: float) -> Observation:
     """Build the observation of the duration of one step of a review."""
-    return build_observation(_STEPS, {"step": name}, seconds)
+    return Observation(name=_STEPS, value=seconds, labels={"step": name})

@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import operator
+from collections import OrderedDict
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -21,22 +24,25 @@ from kscale.effects import (
     StepsOf,
     moment,
 )
-from kscale.objects.api.core import Pod
+from kscale.objects.api.core import LimitRangeItem, Pod
+from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.argument_types import typed
 from kscale.objects.decode import from_json, to_json
 from kscale.vpa.admission.pod_handler import PodAdmission, VpaIndex, patch_pod, read_review_pod
 from kscale.vpa.admission.vpa_handler import admit_vpa
-from kscale.vpa.capping import LimitRangeLookup
+from kscale.vpa.capping import CONTAINER_LIMIT, POD_LIMIT, LimitRangeError, LimitRangeLookup
 from kscale.vpa.controllers import Controllers, run_without_requests
 from kscale.vpa.metrics import build_observation
 from kscale.vpa.options import AdmissionOptions
 
 __all__ = [
+    "PatchCache",
     "PodReview",
     "ReviewResult",
     "VpaIndex",
     "allow_unpatched",
+    "answer_review_steps",
     "read_review",
     "review",
     "review_pod",
@@ -45,6 +51,8 @@ __all__ = [
 
 MAX_BODY_BYTES: Final = 5 * 1024 * 1024
 """Maximum size of a request in bytes; servers reject larger ones with 413."""
+_CACHED_PATCHES: Final = 512
+_INPUTS: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 class ReviewResult(msgspec.Struct, kw_only=True):
@@ -127,17 +135,81 @@ def review_steps(
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale | Observe, ReviewResult]:
     """Run :func:`review` as a step machine, which requests unknown scales and yields observations."""
+    known = controllers if controllers is not None else Controllers()
+    return (yield from answer_review_steps(body, vpas, moment(now), known, limit_ranges, options))
+
+
+def answer_review_steps(
+    body: bytes,
+    vpas: VpaIndex,
+    now: Moment,
+    controllers: Controllers,
+    limit_ranges: LimitRangeLookup | None,
+    options: AdmissionOptions | None,
+    patches: PatchCache | None = None,
+) -> StepsOf[GetScale | Observe, ReviewResult]:
+    """Run :func:`review_steps` with arguments that need no check. ``patches``: those of pods reviewed before."""
     read = read_review(body, options=options)
     if isinstance(read, ReviewResult):
         return read
-    progress, vpa, unmatched = Progress(moment(now)), None, list[str]()
+    progress, vpa, unmatched = Progress(now), None, list[str]()
     if isinstance(read.pod, Pod):
-        known = controllers if controllers is not None else Controllers()
-        vpa = yield from vpas.match_steps(read.pod, known, progress, unmatched)
-    reviewed = review_pod(read, vpa, limit_ranges=limit_ranges, options=options)
+        vpa = yield from vpas.match_steps(read.pod, controllers, progress, unmatched)
+    reviewed = review_pod(read, vpa, limit_ranges=limit_ranges, options=options, patches=patches)
     reviewed.messages = [*unmatched, *reviewed.messages]
     yield from progress.observe(reviewed.build_observation())
     return reviewed
+
+
+class PatchCache:
+    """Patches of pods that were reviewed before: those of a workload differ in little that the patches depend on.
+
+    Bounded. Single owner; all calls have the same options. Results with messages, which name the pod, are not cached.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[bytes, tuple[VerticalPodAutoscaler, list[LimitRangeItem | None], _Patch]] = (
+            OrderedDict()
+        )
+
+    def get(
+        self,
+        pod: Pod,
+        vpa: VerticalPodAutoscaler,
+        limit_ranges: LimitRangeLookup | None,
+        options: AdmissionOptions | None,
+    ) -> PodAdmission | _Patch:
+        """Return the cached patches of a pod by the VPA that controls it; otherwise compute the admission."""
+        # What patch_pod reads of a pod, but for the names in its messages.
+        inputs = (vpa.key, pod.namespace, pod.metadata.annotations, pod.spec, pod.status)
+        key = hashlib.blake2b(_INPUTS.encode(inputs), digest_size=32).digest()
+        limits: list[LimitRangeItem | None] = []
+        try:
+            if limit_ranges is not None:
+                limits = [limit_ranges.effective(pod.namespace, kind) for kind in (CONTAINER_LIMIT, POD_LIMIT)]
+        except LimitRangeError:
+            return patch_pod(pod, vpa, limit_ranges, options)
+        entry = self._entries.get(key)
+        if entry is not None and entry[0] is vpa and all(map(operator.is_, entry[1], limits)):
+            self._entries.move_to_end(key)
+            return entry[2]
+        admitted = patch_pod(pod, vpa, limit_ranges, options)
+        if admitted.errors or admitted.diagnostics:
+            return admitted
+        patch = _Patch(_encode_patch(admitted.patches))
+        self._entries[key] = vpa, limits, patch
+        self._entries.move_to_end(key)
+        if len(self._entries) > _CACHED_PATCHES:
+            self._entries.popitem(last=False)
+        return patch
+
+
+class _Patch(NamedTuple):
+    """The fields of a response for a JSON patch."""
+
+    fields: dict[str, str]
 
 
 class PodReview(NamedTuple):
@@ -205,23 +277,33 @@ def review_pod(
     *,
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
+    patches: PatchCache | None = None,
 ) -> ReviewResult:
     """Return the response to the review of a pod whose VPA is known.
 
     ``vpa``: None leaves the pod as it is; may be the JSON text that :func:`kscale.objects.decode.to_json` made of the
-    VPA in another process.
+    VPA in another process. ``patches``: those of pods reviewed before.
     """
     if isinstance(vpa, bytes):
         vpa = from_json(vpa, VerticalPodAutoscaler)
+    admitted: PodAdmission | _Patch
     if isinstance(review.pod, PodAdmission):
         admitted = review.pod
+    elif vpa is None:
+        admitted = _Patch({})
+    elif patches is not None:
+        admitted = patches.get(review.pod, vpa, limit_ranges, options)
     else:
-        admitted = PodAdmission() if vpa is None else patch_pod(review.pod, vpa, limit_ranges, options)
+        admitted = patch_pod(review.pod, vpa, limit_ranges, options)
+    messages: list[str] = []
+    if isinstance(admitted, PodAdmission):
+        messages = [*map(str, admitted.errors), *admitted.diagnostics]
+        admitted = _Patch(_encode_patch(admitted.patches))
     return ReviewResult(
-        body=_encode_response({"uid": review.uid, "allowed": True, **_encode_patch(admitted.patches)}),
-        status="applied" if admitted.patches else "skipped",  # errors never block a pod
+        body=_encode_response({"uid": review.uid, "allowed": True, **admitted.fields}),
+        status="applied" if admitted.fields else "skipped",  # errors never block a pod
         resource="Pod",
-        messages=[*map(str, admitted.errors), *admitted.diagnostics],
+        messages=messages,
     )
 
 
