@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.objects import node_selectors, pod_resources, selectors
-from kscale.objects import node_selectors as taints
+from kscale.objects import node_selectors, pod_resources, selectors, taints
 from kscale.objects.api import core, meta
 from kscale.objects.decode import from_dict
 from kscale.objects.pod_equivalence import digest

@@ -298,7 +298,7 @@ def without_impossible_targets(groups: Groups | list[NodeGroup]) -> Groups | lis
     """Leave out groups, largest target size first, until all target sizes together are at most ``MOST_NODES``.
 
     Logs each group that is left out. A loop simulates each node that a group's target size promises; upstream's loop
-    does not end for an impossible size.
+    does not end for an impossible size. Not in upstream.
     """
     targets = {group.id: max(0, group.target_size or 0) for group in groups}
     total = sum(targets.values())

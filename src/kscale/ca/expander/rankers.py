@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,7 @@ from kscale.ca.expander.chain import filter_least_waste as waste_filter
 from kscale.ca.expander.price import build_group_prices
 from kscale.ca.expander.types import ExpanderInput, Option, PodRun
 from kscale.effects import SECOND, RankOption, RankOptions
+from kscale.effects.moments import OtherDuration
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -19,7 +21,7 @@ from kscale.scheduling.bounds import best_bound
 
 __all__ = ["RankedOption", "best_of", "least_cost", "least_waste", "needed_nodes"]
 
-_HOUR = 3600 * SECOND
+_HOUR: Final[OtherDuration] = 3600 * SECOND
 _NOTHING = Quantity.zero()
 
 
