@@ -1,6 +1,6 @@
 """``python -m kscale``: runs the command line."""
 
-from kscale.cli import run_process
+from kscale.cli import run_as_program
 
 if __name__ == "__main__":
-    run_process()
+    run_as_program()

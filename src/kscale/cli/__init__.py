@@ -8,7 +8,7 @@ import os
 import sys
 from importlib.util import find_spec
 
-__all__ = ["main", "run_process"]
+__all__ = ["main", "run_as_program"]
 
 # Missing dependencies of the command line get a message of their own, not a traceback.
 _NEEDED = ("typer", "rich", "yaml")
@@ -34,14 +34,14 @@ def main() -> None:
     run()
 
 
-def run_process() -> None:
-    """Run :func:`main` as the program of this process, which then ends without releasing its objects one by one.
+def run_as_program() -> None:
+    """Run :func:`main` as the program of this process, and end the process without releasing its objects one by one.
 
-    Importing and releasing take most of the time of a small command. The garbage collector does not run meanwhile.
+    Importing and releasing objects take most of the time of a small command. Callbacks of :mod:`atexit` run as usual.
     """
-    gc.disable()
+    gc.disable()  # what is imported is not garbage; the command starts the collector
     statuses: list[object] = []
-    if not atexit._ncallbacks():  # noqa: SLF001  (callbacks run in reverse order, so no other one is left out)
+    if not atexit._ncallbacks():  # noqa: SLF001  (ours would skip callbacks that were registered before)
         atexit.register(_end_process, statuses)
     try:
         main()

@@ -40,7 +40,7 @@ from kscale.vpa.admission.review import (
 from kscale.vpa.admission.status_lease import STATUS_LEASE_NAMESPACE, renew_status_steps
 from kscale.vpa.capping import CONTAINER_LIMIT, POD_LIMIT, LimitRanges
 from kscale.vpa.controllers import Controllers, ScaleCache
-from kscale.vpa.metrics import METRICS
+from kscale.vpa.metrics import METRICS, build_observation
 from kscale.vpa.options import AdmissionOptions
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.protocols import Change, Stores, Watch
@@ -495,4 +495,4 @@ async def _perform(steps: Steps[ReviewResult], performer: Performer) -> ReviewRe
 
 def _step(name: str, seconds: float) -> Observation:
     """Build the observation of the duration of one step of a review."""
-    return Observation(name=_STEPS, value=seconds, labels={"step": name})
+    return build_observation(_STEPS, {"step": name}, seconds)

@@ -517,12 +517,10 @@ def _format_decision(entry: Decision, begin: Moment) -> str:
 
 class AutoscalerReplay(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """The decisions of one autoscaler: how many were ``recorded``, how many are ``replayed``, and how many of those are
-    the
-    ``same`` before the first difference.
+    the ``same`` before the first difference.
 
     At the first difference, the log has ``recorded_first`` and the replay ``replayed_first``. Both are absent if
-    nothing
-    differs, one of them if that side had no more decisions.
+    nothing differs, one of them if that side had no more decisions.
     """
 
     name: str

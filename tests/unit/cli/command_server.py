@@ -125,4 +125,4 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()  # the end of a command then does not look through what was imported
     await_command(socket.socket(fileno=int(sys.argv[1])))
-    kscale.__main__.run_process()
+    kscale.__main__.run_as_program()

@@ -300,3 +300,43 @@ def test_large_buffers_of_a_program_are_returned_to_the_system() -> None:
     """A buffer that is smaller than one that was freed still gets a mapping of its own, which goes when it is freed."""
     run = subprocess.run([sys.executable, "-c", MAPPED_BUFFERS], capture_output=True, text=True, check=True)
     assert run.stdout.strip() in ("1", "no glibc")
+
+
+PROGRAM = """
+import atexit, sys
+import kscale.cli
+
+class Released:
+    def __del__(self):
+        print("released")
+
+def main():
+    print("answer")
+    if "meanwhile" in sys.argv:
+        atexit.register(print, "meanwhile")
+    sys.exit(int(sys.argv[1]))
+
+released = Released()
+if "before" in sys.argv:
+    atexit.register(print, "before")
+kscale.cli.main = main
+kscale.cli.run_as_program()
+"""
+
+
+@pytest.mark.parametrize("status", [0, 2])
+@pytest.mark.parametrize(
+    ("callbacks", "printed"),
+    [
+        ([], []),
+        (["meanwhile"], ["meanwhile"]),
+        (["before"], ["before", "released"]),  # else the callback would be left out
+        (["before", "meanwhile"], ["meanwhile", "before", "released"]),
+    ],
+)
+def test_a_program_ends_without_releasing_objects_but_runs_all_callbacks(
+    callbacks: list[str], printed: list[str], status: int
+) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(status), *callbacks]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.splitlines(), ended.stderr) == (status, ["answer", *printed], "")

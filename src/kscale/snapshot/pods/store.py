@@ -126,7 +126,7 @@ def _get_frame_key(pod: Pod, placed: bool) -> tuple[Any, ...]:
 
 
 def _encode_quantity(value: object) -> object:
-    """Return what distinguishes a quantity from others. Raises NotImplementedError for any other type."""
+    """Return the parts in which a quantity differs from others. Raises NotImplementedError for any other type."""
     if isinstance(value, Quantity):
         return value.__reduce__()[1][:4]
     raise NotImplementedError(f"{type(value)} cannot be encoded")
@@ -542,10 +542,10 @@ class PodStore:
     def put_described(self, pods: DescribedPods) -> None:
         """Put pods that this store has described, or the store that this one is a copy of.
 
-        They are described again if the numbers in their rows do not count here any more.
+        Pods whose rows have numbers of another interner or table are described again.
         """
-        counts = pods.interner is self.interner and pods.memo is self.table.memo and not self._listing
-        if counts and (pods.values[COLUMN["at"]] < 0).all():
+        is_valid = pods.interner is self.interner and pods.memo is self.table.memo and not self._listing
+        if is_valid and (pods.values[COLUMN["at"]] < 0).all():
             self._put_described(pods)
         else:
             self.put_all(record.pod for record in pods.records)

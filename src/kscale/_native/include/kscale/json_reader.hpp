@@ -40,8 +40,8 @@ class OpenBrackets {
   std::size_t depth_ = 0;
 };
 
-// A place in a text up to which there is no quote, backslash or control character: several characters are compared at
-// once, so that the next such character, or the end, is near.
+// Skips characters that are no quote, backslash or control character, 16 (or 8) at once. The next such character, or the
+// end, is fewer than that after the result.
 inline const char* find_special(const char* p, const char* end) {
 #if defined(__SSE2__)
   while (end - p >= 16) {
