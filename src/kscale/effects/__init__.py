@@ -4,9 +4,8 @@ A decision that has to act before it is complete is a *step machine*: a generato
 sent its :class:`Outcome`. It never reads a clock, waits or does I/O; the code that runs it does. All packages, drivers
 and worlds use these types.
 
-Modules: ``moments`` (time), ``actions`` (actions, events and observations), ``outcomes`` and ``legal_outcomes`` (which
-action may have which outcome), ``steps`` (writing a machine), ``dry_run`` (:func:`run_dry`), ``virtual_time``
-(:class:`VirtualTime`).
+Modules: ``moments`` (time), ``actions`` (actions, outcomes, events and observations), ``progress`` (writing a machine,
+and which action may have which outcome), ``dry_run`` (:func:`run_dry`), ``virtual_time`` (:class:`VirtualTime`).
 """
 
 from __future__ import annotations
@@ -67,7 +66,14 @@ if TYPE_CHECKING:
         Within,
         WriteStatus,
     )
-    from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, IllegalOutcomeError, check_outcome
+    from kscale.effects.dry_run import (
+        DryRun,
+        MissingResponseError,
+        Respond,
+        dry_run_steps,
+        run_dry,
+        run_dry_at_once,
+    )
     from kscale.effects.moments import (
         LAST_TIME,
         SECOND,
@@ -81,15 +87,7 @@ if TYPE_CHECKING:
         to_datetime,
         to_text,
     )
-    from kscale.effects.steps import (
-        DryRun,
-        MissingResponseError,
-        Progress,
-        Respond,
-        dry_run_steps,
-        run_dry,
-        run_dry_at_once,
-    )
+    from kscale.effects.progress import LEGAL_OUTCOMES, IllegalOutcomeError, Progress, check_outcome
     from kscale.effects.virtual_time import Perform, Running, VirtualTime, run_virtually
 
 __all__ = [
@@ -223,10 +221,13 @@ import_on_use(
             "Within",
             "WriteStatus",
         ),
-        "legal_outcomes": (
-            "LEGAL_OUTCOMES",
-            "IllegalOutcomeError",
-            "check_outcome",
+        "dry_run": (
+            "DryRun",
+            "MissingResponseError",
+            "Respond",
+            "dry_run_steps",
+            "run_dry",
+            "run_dry_at_once",
         ),
         "moments": (
             "LAST_TIME",
@@ -241,14 +242,11 @@ import_on_use(
             "to_datetime",
             "to_text",
         ),
-        "steps": (
-            "DryRun",
-            "MissingResponseError",
+        "progress": (
+            "LEGAL_OUTCOMES",
+            "IllegalOutcomeError",
             "Progress",
-            "Respond",
-            "dry_run_steps",
-            "run_dry",
-            "run_dry_at_once",
+            "check_outcome",
         ),
         "virtual_time": (
             "Perform",

@@ -24,8 +24,8 @@ from kscale.effects.actions import (
     Wait,
     Within,
 )
-from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, IllegalOutcomeError, check_outcome
 from kscale.effects.moments import LAST_TIME, Moment, to_text
+from kscale.effects.progress import LEGAL_OUTCOMES, IllegalOutcomeError, check_outcome
 from kscale.objects.times import virtual_moment
 
 __all__ = ["Perform", "Running", "VirtualTime", "run_virtually"]

@@ -11,10 +11,10 @@ import typing
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache, wraps
-from inspect import Parameter, isfunction, signature
+from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, isfunction, signature, unwrap
 from itertools import islice, zip_longest
 from operator import index
-from types import GeneratorType, NoneType, UnionType
+from types import FunctionType, GeneratorType, NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -119,15 +119,15 @@ def _checked_elements(name: str | None, values: Iterator[Any], element: _Type) -
 def typed_methods(*, constructor: bool = False, late: Collection[str] | bool = ()) -> Callable[[C], C]:
     """Make the public methods of a class, and its ``constructor``, check their arguments as :func:`typed` does.
 
-    Methods named in ``late`` (True: all) check their arguments only after they have failed: they are called so often
-    that a check before each call would cost too much.
+    Methods without arguments stay as they are. Methods named in ``late`` (True: all) check their arguments only after
+    they have failed: they are called so often that a check before each call would cost too much.
     """
 
     def decorate(class_: C) -> C:
         for name, member in list(vars(class_).items()):
             function = getattr(member, "__func__", member)
             public = not name.startswith("_") or (name == "__init__" and constructor)
-            if not (public and isfunction(function)):
+            if not (public and isfunction(function) and _has_arguments(function, member)):
                 continue
             is_late = late if isinstance(late, bool) else name in late
             checked = typed_late(function) if is_late else typed(function)
@@ -135,6 +135,13 @@ def typed_methods(*, constructor: bool = False, late: Collection[str] | bool = (
         return class_
 
     return decorate
+
+
+def _has_arguments(function: FunctionType, member: object) -> bool:
+    """Return whether a method takes arguments besides the object or class. ``member``: what the class has."""
+    code = unwrap(function).__code__
+    takes_any = code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
+    return bool(takes_any) or code.co_argcount + code.co_kwonlyargcount > (not isinstance(member, staticmethod))
 
 
 def typed_late(function: Callable[P, R]) -> Callable[P, R]:

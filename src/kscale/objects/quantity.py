@@ -482,18 +482,22 @@ class Quantity:
     def value(self) -> int:
         """Return ``Value()``, rounded away from zero to an integer; an int64 with upstream's wrap-around."""
         if self._value is None:
-            object.__setattr__(self, "_value", self.scaled_value(0))
+            object.__setattr__(self, "_value", self._in_units_of(0))
         return self._value  # type: ignore[return-value]  # set just above
 
     def milli_value(self) -> int:
         """Return the value in thousandths, as Go's ``MilliValue``: rounded and wrapped as :meth:`value` does."""
         if self._milli is None:
-            object.__setattr__(self, "_milli", self.scaled_value(-3))
+            object.__setattr__(self, "_milli", self._in_units_of(-3))
         return self._milli  # type: ignore[return-value]  # set just above
 
     @typed_late
     def scaled_value(self, scale: int) -> int:
         """Return ``ScaledValue(scale)``, the quantity in units of 10^``scale``."""
+        return self._in_units_of(scale)
+
+    def _in_units_of(self, scale: int) -> int:
+        """Return :meth:`scaled_value`, whose argument is known to be an integer."""
         if self._big:
             return read_big(self._mantissa, self._exponent, scale)
         return read_small(self._mantissa, self._exponent, scale)[0]
@@ -613,6 +617,10 @@ class Quantity:
     @typed_late
     def cmp(self, other: Quantity) -> int:
         """Compare exact values; return -1, 0 or 1 if this one is less than, equal to or more than ``other``."""
+        return self._compare(other)
+
+    def _compare(self, other: Quantity) -> int:
+        """Return :meth:`cmp`, whose argument is known to be a quantity."""
         if self.sign != other.sign:
             return 1 if self.sign > other.sign else -1
         left, right = self._mantissa, other._mantissa
@@ -634,7 +642,7 @@ class Quantity:
 
         Upstream's ``maxResourceList`` compares a small form with a big one by making it big; the result stays big.
         """
-        if self.cmp(other) >= 0:
+        if self._compare(other) >= 0:
             return self
         if self._big and not other._big:
             return _create(other._mantissa, other._exponent, True, other.format, other._text)
@@ -648,12 +656,12 @@ class Quantity:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Quantity) and self.cmp(other) == 0
+        return isinstance(other, Quantity) and self._compare(other) == 0
 
     def __lt__(self, other: Quantity) -> bool:
         if not isinstance(other, Quantity):
             return NotImplemented
-        return self.cmp(other) < 0
+        return self._compare(other) < 0
 
     def __hash__(self) -> int:
         if self._hash is None:

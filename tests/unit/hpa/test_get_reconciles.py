@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from examples import examples
 from kscale.effects import Action
-from kscale.effects.legal_outcomes import LEGAL_OUTCOMES
+from kscale.effects.progress import LEGAL_OUTCOMES
 from kscale.errors import InputError
 from kscale.hpa.batch.decisions import Decisions, decide
 from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus

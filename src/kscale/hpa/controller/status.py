@@ -28,8 +28,6 @@ __all__ = [
     "STABILIZED_CONDITIONS",
     "ReconcileContext",
     "find_condition",
-    "remove_condition",
-    "set_condition",
 ]
 
 
@@ -67,44 +65,6 @@ def find_condition(conditions: Conditions | None, type_: str) -> HorizontalPodAu
     return None
 
 
-def set_condition(
-    conditions: list[HorizontalPodAutoscalerCondition],
-    type_: str,
-    status: bool,
-    reason: str,
-    message: str,
-    now: Moment,
-) -> None:
-    """Replace the condition of a type, or append one, in ``conditions``.
-
-    The transition time changes only if the status does.
-    """
-    text = "True" if status else "False"
-    index, old = next(((i, each) for i, each in enumerate(conditions) if each.type == type_), (-1, None))
-    if old is None:
-        since, generation = to_text(now), None
-    else:
-        since = old.last_transition_time if old.status == text else to_text(now)
-        generation = old.observed_generation
-    new = HorizontalPodAutoscalerCondition(
-        type=type_,
-        status=text,
-        reason=reason,
-        message=message,
-        last_transition_time=since,
-        observed_generation=generation,
-    )
-    if old is None:
-        conditions.append(new)
-    else:
-        conditions[index] = new
-
-
-def remove_condition(conditions: list[HorizontalPodAutoscalerCondition], type_: str) -> None:
-    """Remove the condition of a type from ``conditions``, if it is there."""
-    conditions[:] = [each for each in conditions if each.type != type_]
-
-
 @dataclass(slots=True)
 class ReconcileContext:
     """Context of one reconcile. ``now`` is the time of the decision; ``progress.now`` advances with every outcome."""
@@ -116,6 +76,7 @@ class ReconcileContext:
     options: HPAOptions
     progress: Progress
     status_written: bool = False
+    _time_text: str | None = None
 
     # -- state and events --------------------------------------------------------------------------------------------
 
@@ -146,7 +107,7 @@ class ReconcileContext:
     # -- the status ------------------------------------------------------------------------------------------------
 
     def set(self, type_: str, status: bool, reason: str, message: str) -> None:
-        """Set a condition of the HPA status that this reconcile builds.
+        """Set a condition of the HPA status that this reconcile builds. Its time changes only if its status does.
 
         Does nothing if the condition already has this status, reason and message.
         """
@@ -154,11 +115,35 @@ class ReconcileContext:
         text = "True" if status else "False"
         if old is not None and (old.status, old.reason, old.message) == (text, reason, message):
             return
-        set_condition(self._conditions(), type_, status, reason, message, self.now)
+        conditions = self._conditions()
+        if old is None:
+            since, generation = self._get_time_text(), None
+        else:
+            since = old.last_transition_time if old.status == text else self._get_time_text()
+            generation = old.observed_generation
+        new = HorizontalPodAutoscalerCondition(
+            type=type_,
+            status=text,
+            reason=reason,
+            message=message,
+            last_transition_time=since,
+            observed_generation=generation,
+        )
+        if old is None:
+            conditions.append(new)
+        else:
+            conditions[conditions.index(old)] = new
 
     def drop(self, type_: str) -> None:
         """Remove a condition from the HPA status that this reconcile builds."""
-        remove_condition(self._conditions(), type_)
+        conditions = self._conditions()
+        conditions[:] = [each for each in conditions if each.type != type_]
+
+    def _get_time_text(self) -> str | None:
+        """Return the time of the decision as the status states it."""
+        if self._time_text is None:
+            self._time_text = to_text(self.now)
+        return self._time_text
 
     def _conditions(self) -> list[HorizontalPodAutoscalerCondition]:
         """Return the list of conditions of the new status, to be changed in place until the status is written."""
@@ -178,7 +163,7 @@ class ReconcileContext:
         generation = self.hpa.metadata.generation or 0
         self.status = HorizontalPodAutoscalerStatus(
             observed_generation=generation if self.options.gates["HPAGeneration"] else None,
-            last_scale_time=to_text(self.now) if rescaled else self.status.last_scale_time,
+            last_scale_time=self._get_time_text() if rescaled else self.status.last_scale_time,
             current_replicas=current,
             desired_replicas=desired,
             current_metrics=list(statuses) or None,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from kscale.effects import ApiError, GetPrices
-from kscale.effects.legal_outcomes import LEGAL_OUTCOMES
+from kscale.effects.progress import LEGAL_OUTCOMES
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError, is_not_implemented

@@ -1,10 +1,11 @@
-"""Table of the legal outcomes of each action. Not in upstream."""
+"""Progress of a step machine: it performs one action after another, and each outcome must be legal. Not in upstream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kscale.effects.actions import (
     Action,
@@ -18,6 +19,7 @@ from kscale.effects.actions import (
     DeleteNodes,
     Discover,
     Emit,
+    Event,
     Evict,
     Get,
     GetMetric,
@@ -28,6 +30,8 @@ from kscale.effects.actions import (
     InBackground,
     IncreaseSize,
     List,
+    Machine,
+    Observation,
     Observe,
     Outcome,
     Patch,
@@ -40,11 +44,13 @@ from kscale.effects.actions import (
     ReadStores,
     Refresh,
     Resize,
+    StepsOf,
     Together,
     Wait,
     Within,
     WriteStatus,
 )
+from kscale.effects.moments import Moment
 from kscale.errors import KscaleError
 from kscale.objects.api.autoscaling import Scale
 from kscale.objects.api.meta import KubeObject
@@ -52,8 +58,11 @@ from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, Met
 from kscale.objects.kinds import KINDS, RESTMapper, find_kind
 from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.times import virtual_moment
 
-__all__ = ["LEGAL_OUTCOMES", "IllegalOutcomeError", "OutcomeRule", "check_outcome"]
+__all__ = ["LEGAL_OUTCOMES", "IllegalOutcomeError", "OutcomeRule", "Progress", "check_outcome"]
+
+_A = TypeVar("_A", bound=Action)
 
 
 class IllegalOutcomeError(KscaleError, TypeError):
@@ -217,3 +226,59 @@ def check_outcome(action: Action, outcome: Outcome) -> Outcome:
     elif not rule.fits(action, outcome.value):
         raise IllegalOutcomeError(action, outcome, f"{rule.description} is due, not {type(outcome.value).__name__}")
     return outcome
+
+
+class Progress:
+    """State of one running machine. ``now`` is the time of its last outcome; every outcome is checked."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, now: datetime | Moment) -> None:
+        """Start at ``now``. Raises InputError if ``now`` is not a time."""
+        self.now: Moment = virtual_moment(now)
+
+    def act(self, action: _A) -> StepsOf[_A, Outcome]:
+        """Perform one action and return its outcome.
+
+        Raises :class:`~kscale.effects.IllegalOutcomeError` for an illegal outcome.
+        """
+        outcome = check_outcome(action, (yield action))
+        self.now = outcome.at
+        return outcome
+
+    def wait(self, duration: int, *, jitter: float = 0.0) -> StepsOf[Wait, Outcome]:
+        """Wait ``duration`` nanoseconds, and with ``jitter`` up to that share of them longer.
+
+        An error in the outcome means that the wait was cut short.
+        """
+        return (yield from self.act(Wait(duration, jitter)))
+
+    def clock(self) -> StepsOf[Wait, Moment]:
+        """Return the current time, including computation since the last outcome. Lets other machines run."""
+        yield from self.act(Wait(0))
+        return self.now
+
+    def together(
+        self, machines: Sequence[Machine], *, at_most: int | None = None, brief: bool = False
+    ) -> StepsOf[Together, list[Any]]:
+        """Run machines concurrently and return their results in order.
+
+        ``at_most`` machines run at a time (None: all). ``brief``: each of their steps takes well under a millisecond.
+        """
+        action = Together(machines=tuple(machines), at_most=at_most, brief=brief)
+        results: list[Any] = (yield from self.act(action)).value
+        return results
+
+    def within(self, duration: int, machine: Machine) -> StepsOf[Within, Any]:
+        """Run a machine with a timeout of ``duration`` nanoseconds and return its result."""
+        return (yield from self.act(Within(duration, machine))).value
+
+    def emit(self, *events: Event) -> StepsOf[Emit, None]:
+        """Record events. Without events nothing is yielded."""
+        if events:
+            yield from self.act(Emit(events))
+
+    def observe(self, *observations: Observation) -> StepsOf[Observe, None]:
+        """Record observations. Without observations nothing is yielded."""
+        if observations:
+            yield from self.act(Observe(observations))

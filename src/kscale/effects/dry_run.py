@@ -1,6 +1,5 @@
-"""Helpers to write and run step machines: perform one action, track the time, and dry runs.
-
-In a dry run actions succeed without being performed, or reads are forwarded to the world. Not in upstream.
+"""Dry runs of step machines: actions succeed without being performed, or reads are forwarded to the world. Not in
+upstream.
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ from kscale.effects.actions import (
     Observe,
     Outcome,
     Steps,
-    StepsOf,
     Together,
     Wait,
     Within,
 )
-from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, check_outcome
 from kscale.effects.moments import Moment
+from kscale.effects.progress import LEGAL_OUTCOMES
 from kscale.effects.virtual_time import VirtualTime
 from kscale.errors import KscaleError
 from kscale.objects.argument_types import typed
@@ -40,74 +38,12 @@ from kscale.objects.times import virtual_moment
 __all__ = [
     "DryRun",
     "MissingResponseError",
-    "Progress",
     "Refuse",
     "Respond",
-    "Steps",
-    "StepsOf",
     "dry_run_steps",
     "run_dry",
     "run_dry_at_once",
 ]
-
-_A = TypeVar("_A", bound=Action)
-
-
-class Progress:
-    """State of one running machine. ``now`` is the time of its last outcome; every outcome is checked."""
-
-    __slots__ = ("now",)
-
-    def __init__(self, now: datetime | Moment) -> None:
-        """Start at ``now``. Raises InputError if ``now`` is not a time."""
-        self.now: Moment = virtual_moment(now)
-
-    def act(self, action: _A) -> StepsOf[_A, Outcome]:
-        """Perform one action and return its outcome.
-
-        Raises :class:`~kscale.effects.IllegalOutcomeError` for an illegal outcome.
-        """
-        outcome = check_outcome(action, (yield action))
-        self.now = outcome.at
-        return outcome
-
-    def wait(self, duration: int, *, jitter: float = 0.0) -> StepsOf[Wait, Outcome]:
-        """Wait ``duration`` nanoseconds, and with ``jitter`` up to that share of them longer.
-
-        An error in the outcome means that the wait was cut short.
-        """
-        return (yield from self.act(Wait(duration, jitter)))
-
-    def clock(self) -> StepsOf[Wait, Moment]:
-        """Return the current time, including computation since the last outcome. Lets other machines run."""
-        yield from self.act(Wait(0))
-        return self.now
-
-    def together(
-        self, machines: Sequence[Machine], *, at_most: int | None = None, brief: bool = False
-    ) -> StepsOf[Together, list[Any]]:
-        """Run machines concurrently and return their results in order.
-
-        ``at_most`` machines run at a time (None: all). ``brief``: each of their steps takes well under a millisecond.
-        """
-        action = Together(machines=tuple(machines), at_most=at_most, brief=brief)
-        results: list[Any] = (yield from self.act(action)).value
-        return results
-
-    def within(self, duration: int, machine: Machine) -> StepsOf[Within, Any]:
-        """Run a machine with a timeout of ``duration`` nanoseconds and return its result."""
-        return (yield from self.act(Within(duration, machine))).value
-
-    def emit(self, *events: Event) -> StepsOf[Emit, None]:
-        """Record events. Without events nothing is yielded."""
-        if events:
-            yield from self.act(Emit(events))
-
-    def observe(self, *observations: Observation) -> StepsOf[Observe, None]:
-        """Record observations. Without observations nothing is yielded."""
-        if observations:
-            yield from self.act(Observe(observations))
-
 
 _T = TypeVar("_T")
 
