@@ -12,10 +12,9 @@ from kscale.ca.estimator import EstimateOptions, estimate
 from kscale.capacity.mix import ALL, MixOptions, mix
 from kscale.objects.api.core import Container, ContainerStatus, Node, Pod
 from kscale.objects.api.meta import ResourceList
-from kscale.objects.conditions import resize_infeasible
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
-from kscale.objects.pod_resources import CPU, MEMORY, demand
+from kscale.objects.pod_resources import CPU, MEMORY, demand, resize_infeasible
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot

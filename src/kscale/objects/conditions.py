@@ -11,7 +11,7 @@ from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import Condition
 from kscale.objects.times import moment_in, moment_of
 
-__all__ = ["changed_at", "find", "is_true", "pod_ready", "resize_infeasible", "with_condition"]
+__all__ = ["changed_at", "find", "is_true", "pod_ready", "with_condition"]
 
 
 def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
@@ -70,12 +70,3 @@ def with_condition(conditions: list[Condition], new: Condition) -> list[Conditio
 def pod_ready(pod: Pod) -> bool:
     """Return whether the pod's Ready condition is True (``IsPodReady``)."""
     return is_true(pod.status.conditions, "Ready")
-
-
-def resize_infeasible(pod: Pod) -> bool:
-    """Return whether the kubelet has refused a resize permanently.
-
-    Reads type and reason of the condition; its status does not count.
-    """
-    condition = find(pod.status.conditions, "PodResizePending")
-    return condition is not None and condition.reason == "Infeasible"

@@ -15,9 +15,8 @@ from typing import Final, NamedTuple
 
 from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, ResourceRequirements
 from kscale.objects.api.meta import ResourceList
-from kscale.objects.conditions import resize_infeasible
 from kscale.objects.names import qualified_name_errors
-from kscale.objects.quantity import Quantity
+from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = [
     "CPU",
@@ -27,6 +26,7 @@ __all__ = [
     "NON_ZERO",
     "PODS",
     "ExtendedRequest",
+    "PodAmounts",
     "clamp_at_zero",
     "container_requests",
     "demand",
@@ -41,7 +41,9 @@ __all__ = [
     "list_extended_requests",
     "non_zero_occupancy",
     "occupancy",
+    "pod_amounts",
     "pod_limits",
+    "resize_infeasible",
     "takes_what_it_asks",
     "to_integers",
 ]
@@ -251,6 +253,17 @@ def takes_what_it_asks(pod: Pod) -> bool:
     return not _has_status_resources(pod) and not resize_infeasible(pod)
 
 
+def resize_infeasible(pod: Pod) -> bool:
+    """Return whether the kubelet has refused a resize permanently.
+
+    Reads type and reason of the condition; its status does not count.
+    """
+    for condition in pod.status.conditions:
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
+
+
 def non_zero_occupancy(pod: Pod) -> tuple[int, int]:
     """Return (CPU in milli-units, memory in bytes) that a scheduler assumes for a placed pod when it scores nodes.
 
@@ -424,3 +437,44 @@ def _get_count(container: Container, resource: str) -> int:
 def _get_request_name(number: int, container: Container, resource: str) -> str:
     """Return upstream's name of the device request of container number ``number``."""
     return f"container-{number}-request-{sorted(container.resources.requests or {}).index(resource)}"
+
+
+# -- all amounts of a pod --------------------------------------------------------------------------------------
+
+
+class PodAmounts(NamedTuple):
+    """The amounts of a pod that predicates and the autoscaler read, in the scheduler's integers.
+
+    - ``demand``: of the pending pod; ``occupancy``: what the placed pod takes from its node.
+    - ``extended``: requests of extended resources.
+    - ``first_request``: the first container's requests of CPU (cores) and memory (bytes) as floats, as upstream reads
+      them; None if the pod has no containers, or the first one no requests.
+    - ``requested``: CPU and memory of the occupancy in billionths of a core and of a byte.
+    """
+
+    demand: dict[str, int]
+    extended: tuple[ExtendedRequest, ...]
+    occupancy: dict[str, int]
+    first_request: tuple[float, float] | None
+    requested: tuple[int, int]
+
+
+def pod_amounts(pod: Pod) -> PodAmounts:
+    """Return all amounts of a pod."""
+    requests = demand(pod)
+    occupied = requests if takes_what_it_asks(pod) else occupancy(pod)
+    integers = to_integers(occupied)
+    try:
+        requested = occupied.get(CPU, _ZERO).billionths(), occupied.get(MEMORY, _ZERO).billionths()
+    except QuantityError:  # too large for billionths
+        requested = integers.get(CPU, 0) * 10**6, integers.get(MEMORY, 0) * 10**9
+    first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
+    return PodAmounts(
+        demand=clamp_at_zero(integers) if occupied is requests else to_integers(requests, floor=True),
+        extended=list_extended_requests(pod, requests),
+        occupancy=integers,
+        first_request=None
+        if first is None
+        else (first.get(CPU, _ZERO).approximate_float(), first.get(MEMORY, _ZERO).approximate_float()),
+        requested=requested,
+    )

@@ -5,7 +5,6 @@ Together these facets make up the pod's class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -15,19 +14,8 @@ from kscale.objects.api.core import Affinity, Container, Pod
 from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.volumes import Volume
 from kscale.objects.conditions import find
-from kscale.objects.pod_owners import DAEMONSET_POD, SCALE_UP_DELAY, pod_annotation
-from kscale.objects.pod_resources import (
-    CPU,
-    MEMORY,
-    clamp_at_zero,
-    is_sidecar,
-    list_extended_requests,
-    takes_what_it_asks,
-    to_integers,
-)
-from kscale.objects.pod_resources import demand as demand_of
-from kscale.objects.pod_resources import occupancy as occupancy_of
-from kscale.objects.quantity import Quantity, QuantityError
+from kscale.objects.pod_owners import DAEMONSET_POD, SCALE_UP_DELAY, controller_of, pod_annotation
+from kscale.objects.pod_resources import is_sidecar, pod_amounts
 
 __all__ = [
     "NO_AFFINITY",
@@ -37,6 +25,7 @@ __all__ = [
     "FrameKey",
     "HostPort",
     "LabelsFacet",
+    "PodFacets",
     "Queueing",
     "QueueingNumbers",
     "VolumesFacet",
@@ -54,7 +43,6 @@ __all__ = [
 HostPort = tuple[str, str, int]
 """(ip, protocol, port), upstream's defaults filled in."""
 
-_ZERO = Quantity("0")
 _NAMELESS = "", ""
 _NO_FEATURES: frozenset[str] = frozenset()
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
@@ -183,38 +171,10 @@ def inferred_features(pod: Pod) -> frozenset[str]:
     return frozenset(features) if features else _NO_FEATURES
 
 
-def _first_request(pod: Pod) -> tuple[float, float] | None:
-    """Return the first container's requests of CPU (cores) and memory (bytes) as floats, as upstream does.
-
-    None if the pod has no containers, or the first one no requests.
-    """
-    if not pod.spec.containers:
-        return None
-    requests = pod.spec.containers[0].resources.requests
-    if requests is None:
-        return None
-    return requests.get(CPU, _ZERO).approximate_float(), requests.get(MEMORY, _ZERO).approximate_float()
-
-
-def _get_exact_requests(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tuple[int, int]:
-    """Return CPU and memory in billionths of a core and of a byte.
-
-    ``exact``: the amounts; ``rounded`` (milli-units of CPU, bytes) is used if they are too large for billionths.
-    """
-    try:
-        return exact.get(CPU, _ZERO).billionths(), exact.get(MEMORY, _ZERO).billionths()
-    except QuantityError:
-        return rounded.get(CPU, 0) * 10**6, rounded.get(MEMORY, 0) * 10**9
-
-
 def amounts_facet(pod: Pod) -> AmountsFacet:
     """Return the facet (key, class fields) of the pod's requests and of what it occupies on its node."""
-    requests = demand_of(pod)
-    occupied = requests if takes_what_it_asks(pod) else occupancy_of(pod)
-    occupancy = to_integers(occupied)
-    demand = clamp_at_zero(occupancy) if occupied is requests else to_integers(requests, floor=True)
-    first, requested = _first_request(pod), _get_exact_requests(occupied, occupancy)
-    extended = list_extended_requests(pod, requests)
+    amounts = pod_amounts(pod)
+    demand, extended, occupancy, first, requested = amounts
     key = (
         tuple(sorted(demand.items())),
         tuple(sorted(occupancy.items())) if occupancy is not demand and occupancy != demand else None,
@@ -222,13 +182,33 @@ def amounts_facet(pod: Pod) -> AmountsFacet:
         requested,
         extended,
     )
-    return key, {
-        "demand": demand,
-        "extended": extended,
-        "occupancy": occupancy,
-        "first_request": first,
-        "requested": requested,
-    }
+    return key, amounts._asdict()
+
+
+class PodFacets(NamedTuple):
+    """The facets that make up a pod's class. ``owner``: apiVersion, kind and name of its controller."""
+
+    frame: FrameKey
+    amounts: AmountsFacet
+    labels: LabelsFacet
+    affinity: AffinityFacet
+    volumes: VolumesFacet
+    owner: tuple[str, str, str] | None
+
+    @classmethod
+    def of(cls, pod: Pod, *, placed: bool, moves: bool, named: bool) -> PodFacets:
+        """Read the facets of a pod. The arguments are those of ``Interner.classify``."""
+        controller = controller_of(pod.metadata)
+        owner = (controller.api_version, controller.kind, controller.name) if controller else None
+        affinity = affinity_facet(pod.spec.affinity)
+        return cls(
+            frame_key(pod, placed, named),
+            amounts_facet(pod),
+            labels_facet(pod.metadata.labels),
+            drop_node_affinity(affinity) if placed and not moves and stays(owner) else affinity,
+            volumes_facet(pod.spec.volumes),
+            owner,
+        )
 
 
 def frame_key(pod: Pod, placed: bool, named: bool) -> FrameKey:

@@ -24,7 +24,6 @@ from kscale.objects.api.core import (
     WeightedPodAffinityTerm,
 )
 from kscale.objects.api.volumes import Volume
-from kscale.objects.pod_owners import controller_of
 from kscale.objects.pod_resources import ExtendedRequest
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.facets import (
@@ -34,16 +33,12 @@ from kscale.snapshot.classes.facets import (
     FrameKey,
     HostPort,
     LabelsFacet,
+    PodFacets,
     QueueingNumbers,
     VolumesFacet,
-    affinity_facet,
     amounts_facet,
-    drop_node_affinity,
     frame_fields,
     frame_key,
-    labels_facet,
-    stays,
-    volumes_facet,
 )
 from kscale.snapshot.classes.pod_shapes import Shape, shape_key
 from kscale.snapshot.columns import GrowingColumns
@@ -384,32 +379,26 @@ class Interner:
         named : bool
             The pod's name and UID distinguish it from others.
         """
-        controller = controller_of(pod.metadata)
-        owner = (controller.api_version, controller.kind, controller.name) if controller else None
-        affinity = affinity_facet(pod.spec.affinity)
-        pod_class = self.variant(
-            self.prototype(pod, placed=placed, named=named),
-            labels_facet(pod.metadata.labels),
-            drop_node_affinity(affinity) if placed and not moves and stays(owner) else affinity,
-            volumes_facet(pod.spec.volumes),
-            owner,
-        )
+        frame, amounts, labels, affinity, volumes, owner = PodFacets.of(pod, placed=placed, moves=moves, named=named)
+        pod_class = self.variant(self._prototype(pod, frame, amounts), labels, affinity, volumes, owner)
         if not stored:
             self._requested.add(pod_class.index)
         return pod_class
 
-    def prototype(self, pod: Pod, *, placed: bool, named: bool = False) -> Prototype:
-        """Return the parts of a pod's class that :meth:`variant` does not add."""
-        key = frame_key(pod, placed, named)
-        number = self._frames.get(key)
+    def prototype(self, pod: Pod) -> Prototype:
+        """Return the parts of a placed pod's class that :meth:`variant` does not add."""
+        return self._prototype(pod, frame_key(pod, placed=True, named=False), amounts_facet(pod))
+
+    def _prototype(self, pod: Pod, frame: FrameKey, amounts: AmountsFacet) -> Prototype:
+        number = self._frames.get(frame)
         cached = None if number is None else self._base_of_frame.get(number)
         if cached is None:
             cached = PodClass(
                 index=-1, labels=None, demand={}, extended=(), occupancy={}, volumes=(), owner=None, first_request=None,
                 requested=(0, 0), identity_id=-1, selection_id=-1, tolerations_id=-1,
-                **NO_AFFINITY[1], **frame_fields(pod, key),
+                **NO_AFFINITY[1], **frame_fields(pod, frame),
             )  # fmt: skip
-        return Prototype(key, cached, amounts_facet(pod))
+        return Prototype(frame, cached, amounts)
 
     def variant(
         self,

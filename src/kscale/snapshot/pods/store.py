@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from kscale._native import _names, _pod_columns, _rows
 from kscale.objects.api.core import Pod, PodSpec
-from kscale.objects.conditions import resize_infeasible
 from kscale.objects.kinds import with_namespace
 from kscale.objects.pod_owners import controller_of
+from kscale.objects.pod_resources import resize_infeasible
 from kscale.objects.quantity import Quantity, wrap
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.classes.interner import Interner, PodClass

@@ -374,7 +374,7 @@ class TextClasses:
             return None  # the class of a pod with claims includes its name
         waits = GATED if pod.spec.scheduling_gates else PENDING
         return _Rest(
-            prototype=self._interner.prototype(pod, placed=True),
+            prototype=self._interner.prototype(pod),
             unplaced=waits if pod.metadata.deletion_timestamp is None else TERMINATING,
             done=not self._finished and pod.status.phase in ("Succeeded", "Failed"),
             priority=pod.spec.priority or 0,
