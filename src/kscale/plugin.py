@@ -247,7 +247,7 @@ def scores(
     classes = snapshot.classify(pods_of(snapshot, pods))
     unique = {pod.index: pod for pod in classes}
     request = np.array([[pod.demand.get(name, 0) for name in columns] for pod in unique.values()], dtype=np.int64)
-    free = np.ascontiguousarray(np.stack([snapshot.free(name) for name in columns], axis=1))
+    free = np.ascontiguousarray(snapshot.free_of(columns).T)
     rows = _scoring.score_all(request.reshape(len(unique), len(columns)), free, plugin, threads=threads)
     number = {index: i for i, index in enumerate(unique)}
     return rows[[number[pod.index] for pod in classes]]

@@ -14,8 +14,8 @@ from kscale.ca.quota import build_quota_status, build_quota_status_patch
 from kscale.effects import SECOND, Moment, Progress, Steps
 from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityQuota
 from kscale.objects.api.core import Node
-from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.policy import ResourceQuota
+from kscale.objects.decode import enc_hook
 from kscale.world.protocols import Change, Stores, Watch
 
 __all__ = ["BufferController", "NamespaceView", "QuotaController"]

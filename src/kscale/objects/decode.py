@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,15 +12,18 @@ import msgspec
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem, UnreadableObjectError
-from kscale.objects.api.meta import dec_hook, enc_hook
+from kscale.objects.api.meta import shorten
+from kscale.objects.quantity import Quantity, QuantityError, parse
 
 __all__ = [
     "NumberText",
     "ObjectHead",
+    "dec_hook",
     "decode_plain",
     "decoder",
     "deep_field",
     "describe",
+    "enc_hook",
     "encoding_error",
     "escape",
     "from_dict",
@@ -38,6 +42,47 @@ __all__ = [
 _STEPS: Final = 8
 _DEEPEST: Final = 500
 _TEXT: Final = msgspec.json.Decoder(str)
+
+
+def dec_hook(type_: type, value: Any) -> Any:
+    """Decode a quantity for msgspec, from text or a number (as its shortest decimal text); null is zero.
+
+    Raises ValueError if the value is not a quantity, and NotImplementedError for any other type.
+    """
+    if type_ is not Quantity:
+        raise NotImplementedError(f"{type_} cannot be decoded")
+    if isinstance(value, str):
+        try:
+            return parse(value)
+        except QuantityError:
+            return _parse_between_spaces(value)
+    if isinstance(value, Quantity):
+        return value
+    if value is None:
+        return Quantity.zero()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return Quantity(repr(value))
+        except QuantityError:
+            pass
+    # JSON has no text for these values: the message would show a null that the caller did not write.
+    odd = isinstance(value, float) and not math.isfinite(value)
+    raise ValueError(f"{value if odd else msgspec.json.encode(value).decode()} is not a quantity")
+
+
+def _parse_between_spaces(text: str) -> Quantity:
+    """Parse a quantity between blanks. Raises ValueError if the text is none."""
+    try:
+        return parse(text.strip(" \t\n\v\f\r"))
+    except QuantityError:
+        raise ValueError(f'"{shorten(text)}" is not a quantity') from None
+
+
+def enc_hook(value: Any) -> Any:
+    """Encode a quantity as its canonical text. Raises NotImplementedError for any other type."""
+    if isinstance(value, Quantity):
+        return str(value)
+    raise NotImplementedError(f"{type(value)} cannot be encoded")
 
 
 class ObjectHead(NamedTuple):

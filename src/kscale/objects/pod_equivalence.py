@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from kscale.objects.api.core import Pod
-from kscale.objects.api.meta import enc_hook
+from kscale.objects.decode import enc_hook
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.times import nanoseconds
 

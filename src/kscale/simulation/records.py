@@ -9,7 +9,7 @@ import msgspec
 
 from kscale.drivers.driver import changes_something
 from kscale.effects import Action, DeleteNodes, Moment, Outcome, Perform, PutScale, to_text
-from kscale.objects.api.meta import enc_hook
+from kscale.objects.decode import enc_hook
 from kscale.records import Record
 
 __all__ = [

@@ -289,12 +289,16 @@ class Snapshot:
 
     def free(self, resource: str) -> NDArray[np.int64]:
         """Return allocatable minus used of one resource: int64[N]."""
-        column = self.columns.allocatable.get(resource)
-        have = np.zeros(len(self.columns), np.int64) if column is None else column.copy()
-        used = self.used.get(resource)
-        if used is not None:
-            have -= used
-        return have
+        free: NDArray[np.int64] = self.free_of((resource,))[0]
+        return free
+
+    def free_of(self, resources: Sequence[str]) -> NDArray[np.int64]:
+        """Return allocatable minus used of resources: int64[resources, N]."""
+        free = np.zeros((len(resources), len(self.columns)), np.int64)
+        for row, name in zip(free, resources, strict=True):
+            row += self.columns.allocatable.get(name, 0)
+            row -= self.used.get(name, 0)
+        return free
 
     @cached_property
     def _classifier(self) -> Classifier:

@@ -256,9 +256,7 @@ def estimate(
     InputError
         If an argument cannot be read.
     """
-    return estimate_many(
-        snapshot, pods, templates=[template], options=[options], cursor=cursor, profile=profile, groups=groups
-    )[0]
+    return _estimate_many(snapshot, pods, [template], [options], cursor, profile, groups)[0]
 
 
 @typed
@@ -303,6 +301,21 @@ def estimate_many(
     """
     if isinstance(templates, dict) or not isinstance(templates, Sequence):
         raise InputError(f"templates is {short(templates)}, not a list")
+    return _estimate_many(snapshot, pods, templates, options, cursor, profile, groups, fresh_cursor, threads)
+
+
+def _estimate_many(
+    snapshot: SnapshotLike,
+    pods: PodsLike,
+    templates: Sequence[TemplateLike],
+    options: Sequence[EstimateOptions | None] | None,
+    cursor: int,
+    profile: SchedulerProfile | None,
+    groups: Sequence[Sequence[Any]] | None,
+    fresh_cursor: bool = False,
+    threads: int = 1,
+) -> list[EstimateResult]:
+    """Return :func:`estimate_many`, whose arguments have the types of their annotations."""
     snapshot, pods = inputs_of(snapshot, pods)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
     cursor = position_of(cursor, "cursor")

@@ -17,8 +17,8 @@ from kscale.capacity.machine_types import arch_of
 from kscale.capacity.mix.offers import Offer, offers_of
 from kscale.capacity.records import KarpenterChoice
 from kscale.errors import InputError
-from kscale.objects.api.meta import enc_hook
 from kscale.objects.argument_types import typed, typed_methods
+from kscale.objects.decode import enc_hook
 from kscale.objects.node_selectors import ARCH, HOSTNAME, INSTANCE_TYPE, ZONE
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY

@@ -44,8 +44,9 @@ from kscale.objects.api.autoscaling import (
     ResourceMetricSource,
     ResourceMetricStatus,
 )
-from kscale.objects.api.meta import ApiStruct, LabelSelector, dec_hook
+from kscale.objects.api.meta import ApiStruct, LabelSelector
 from kscale.objects.argument_types import typed
+from kscale.objects.decode import dec_hook
 from kscale.objects.quantity import Quantity
 
 __all__ = [

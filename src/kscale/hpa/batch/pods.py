@@ -21,8 +21,8 @@ from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns, 
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.core import ObjectReference, Pod
 from kscale.objects.api.meta import ApiStruct, ObjectMeta
-from kscale.objects.api.meta import dec_hook as quantity_hook
 from kscale.objects.api.metrics import ContainerMetrics, MetricValue, MetricValueList, PodMetricsList
+from kscale.objects.decode import dec_hook as quantity_hook
 from kscale.objects.pod_metrics import PodUsage, runs_of
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import parse_selector

@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 import msgspec
 
-from kscale.objects.quantity import Quantity, QuantityError, parse
+from kscale.objects.quantity import Quantity
 
 __all__ = [
     "ApiStruct",
@@ -26,8 +25,6 @@ __all__ = [
     "Status",
     "StatusCause",
     "StatusDetails",
-    "dec_hook",
-    "enc_hook",
     "is_older_version",
     "object_key",
     "shorten",
@@ -52,50 +49,9 @@ ResourceList = dict[str, Quantity]
 """Resource name -> quantity."""
 
 
-def dec_hook(type_: type, value: Any) -> Any:
-    """Decode a quantity for msgspec, from text or a number (as its shortest decimal text); null is zero.
-
-    Raises ValueError if the value is not a quantity, and NotImplementedError for any other type.
-    """
-    if type_ is not Quantity:
-        raise NotImplementedError(f"{type_} cannot be decoded")
-    if isinstance(value, str):
-        try:
-            return parse(value)
-        except QuantityError:
-            return _parse_between_spaces(value)
-    if isinstance(value, Quantity):
-        return value
-    if value is None:
-        return Quantity.zero()
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            return Quantity(repr(value))
-        except QuantityError:
-            pass
-    # JSON has no text for these values: the message would show a null that the caller did not write.
-    odd = isinstance(value, float) and not math.isfinite(value)
-    raise ValueError(f"{value if odd else msgspec.json.encode(value).decode()} is not a quantity")
-
-
-def _parse_between_spaces(text: str) -> Quantity:
-    """Parse a quantity between blanks. Raises ValueError if the text is none."""
-    try:
-        return parse(text.strip(" \t\n\v\f\r"))
-    except QuantityError:
-        raise ValueError(f'"{shorten(text)}" is not a quantity') from None
-
-
 def shorten(text: str, max_length: int = 80) -> str:
     """Return the text for a message, cut after ``max_length`` characters with its length appended."""
     return text if len(text) <= max_length else f"{text[:max_length]}... ({len(text):,} characters)"
-
-
-def enc_hook(value: Any) -> Any:
-    """Encode a quantity as its canonical text. Raises NotImplementedError for any other type."""
-    if isinstance(value, Quantity):
-        return str(value)
-    raise NotImplementedError(f"{type(value)} cannot be encoded")
 
 
 # No future annotations: msgspec builds decoders from annotations, and would have to compile texts first.

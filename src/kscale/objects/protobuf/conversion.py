@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from kscale.errors import InputError, Problem
 from kscale.imports import library
-from kscale.objects.api.meta import dec_hook
-from kscale.objects.decode import NumberText
+from kscale.objects.decode import NumberText, dec_hook
 from kscale.objects.protobuf.messages import (
     ENTRY_KEY,
     ENTRY_VALUE,

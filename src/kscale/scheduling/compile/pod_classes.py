@@ -344,7 +344,7 @@ class StaticRows:
         """
         parts: dict[JudgeKey, NDArray[np.uint16]] = {}
         for key, judge in self._judges.items():
-            fails = classes.evaluate(judge.columns, partial(_fails, judge))
+            fails = classes.evaluate(judge.columns, judge.check)
             parts[key] = fails.astype(np.uint16) << np.uint16(key[0])
         table = np.zeros((len(self._rows), len(classes)), dtype=np.uint16)
         for (nodes, keys), row in zip(self._rows, table, strict=True):
@@ -353,11 +353,6 @@ class StaticRows:
             for key in keys:
                 row |= parts[key]
         return table
-
-
-def _fails(judge: Judge, node: NodeFacts) -> bool:
-    """Return whether the judge rejects the node."""
-    return judge.check(node) is not None
 
 
 def _outside(names: frozenset[str], node: NodeFacts) -> bool:

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.resource import ExactDeviceRequest, ResourceClaim
+from kscale.objects.decode import enc_hook
 from kscale.objects.pod_resources import is_extended, is_scalar
 from kscale.objects.taints import first_untolerated
 from kscale.scheduling.compile.node_classes import NodeClasses
@@ -251,21 +251,17 @@ class Resources:
         return _matrix(self._demands, self.names), _matrix(self._taken, self.names)
 
     def free(self, existing: int) -> NDArray[np.int64]:
-        """Return the free amounts of existing nodes: int64[resources, nodes]. CPU is in milli-units."""
-        return np.stack([self._free(name, existing) for name in self.names])
-
-    def _free(self, name: str, existing: int) -> NDArray[np.int64]:
-        """Return the free amounts of a column on existing nodes: int64[existing].
+        """Return the free amounts of existing nodes: int64[resources, nodes]. CPU is in milli-units.
 
         ``PLENTY`` is added where DynamicResources, not NodeResourcesFit, decides.
         """
-        if self._is_device(name) and self._devices is not None:
-            return self._devices.free(name)[:existing]
-        snapshot = self._ctx.snapshot
-        free = snapshot.free(name)
-        if self._is_delegated(name):
-            have = snapshot.columns.allocatable.get(name)
-            free[(np.zeros_like(free) if have is None else have) <= 0] += PLENTY
+        snapshot, devices = self._ctx.snapshot, self._devices
+        free = snapshot.free_of(self.names)
+        for name, row in zip(self.names, free, strict=True):
+            if devices is not None and self._is_device(name):
+                row[:] = devices.free(name)[:existing]
+            elif self._is_delegated(name):
+                row[snapshot.columns.allocatable.get(name, np.zeros_like(row)) <= 0] += PLENTY
         return free
 
     def free_of_copy(self, extra: int, allocatable: Mapping[str, int], taken: Mapping[str, int]) -> list[int]:

@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 
 from kscale.objects.api.core import NodeSelector
-from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.resource import (
     AllocationResult,
     Device,
@@ -23,6 +22,7 @@ from kscale.objects.api.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from kscale.objects.decode import enc_hook
 from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.quantity import Quantity
 from kscale.scheduling.profile import NodeFacts

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from kscale.objects.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.resource import (
     AllocationResult,
     DeviceAllocationResult,
@@ -25,6 +24,7 @@ from kscale.objects.api.resource import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
+from kscale.objects.decode import enc_hook
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import ExtendedRequest
 from kscale.scheduling.devices.allocator import AllocatedDevice, AllocationError

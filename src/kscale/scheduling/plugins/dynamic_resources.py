@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kscale.objects.api.meta import enc_hook
+from kscale.objects.decode import enc_hook
 from kscale.scheduling.devices.allocator import AllocationError
 from kscale.scheduling.devices.claims import (
     EXTENDED_CLAIM,

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from kscale.objects.api.core import NodeSelector
-from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.storage import PersistentVolume, PersistentVolumeClaim
+from kscale.objects.decode import enc_hook
 from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Judge, Numbers, Plugin, PreFilter
 from kscale.scheduling.profile import CSI, Context, NodeFacts, selector_columns
 from kscale.scheduling.status import Status, error, unresolvable

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from kscale._native import _selecting
 from kscale.objects.api.core import Pod, PodAffinityTerm, PreferredSchedulingTerm, Taint, WeightedPodAffinityTerm
-from kscale.objects.api.meta import ResourceList, enc_hook
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.decode import enc_hook
 from kscale.objects.node_selectors import compile_term
 from kscale.objects.pod_resources import CPU, MEMORY, NON_ZERO, demand, is_scalar, non_zero_occupancy
 from kscale.objects.selectors import SelectorError

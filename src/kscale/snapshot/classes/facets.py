@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kscale.objects.api.core import Affinity, Container, Pod
-from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.volumes import Volume
 from kscale.objects.conditions import find
+from kscale.objects.decode import enc_hook
 from kscale.objects.pod_owners import DAEMONSET_POD, SCALE_UP_DELAY, controller_of, pod_annotation
 from kscale.objects.pod_resources import is_sidecar, pod_amounts
 

@@ -25,10 +25,9 @@ from kscale.effects import (
     moment,
 )
 from kscale.objects.api.core import LimitRangeItem, Pod
-from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.argument_types import typed
-from kscale.objects.decode import from_json, to_json
+from kscale.objects.decode import enc_hook, from_json, to_json
 from kscale.vpa.admission.pod_handler import PodAdmission, VpaIndex, patch_pod, read_review_pod
 from kscale.vpa.admission.vpa_handler import admit_vpa
 from kscale.vpa.capping import CONTAINER_LIMIT, POD_LIMIT, LimitRangeError, LimitRangeLookup

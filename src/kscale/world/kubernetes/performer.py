@@ -45,8 +45,8 @@ from kscale.effects import (
 from kscale.errors import InputError
 from kscale.objects.api.autoscaling import STATUS_ANNOTATIONS_V1, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Node, ObjectReference
-from kscale.objects.api.meta import ApiStruct, KubeObject, enc_hook
-from kscale.objects.decode import to_dict
+from kscale.objects.api.meta import ApiStruct, KubeObject
+from kscale.objects.decode import enc_hook, to_dict
 from kscale.objects.kinds import AUTOSCALING_V1, ServedResource, find_kind, kind_of
 from kscale.objects.nodegroup import ProviderError
 from kscale.objects.scale import ScaleError, read_scale, written_scale
