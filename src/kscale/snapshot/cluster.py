@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from kscale.errors import ConcurrentUseError, InputError, Problem, show_value
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import Int64, KubeObject
-from kscale.objects.argument_types import typed, typed_methods
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.kinds import item_kind, with_namespace
 from kscale.objects.times import moment
 from kscale.snapshot.caches import collector_paused
@@ -675,7 +675,6 @@ def decode_any(item: Any) -> Iterator[tuple[KubeObject, Any]]:
     yield from load_objects(item, validate=False)
 
 
-@typed
 def load(
     *sources: Any,
     strict: bool = True,
@@ -683,7 +682,7 @@ def load(
     threads: int | None = None,
     texts: Texts = "all",
 ) -> Cluster:
-    """Read a cluster from files and data: :func:`kscale.load` without a live cluster.
+    """Read a cluster from files and data: :func:`kscale.load`, which checks its arguments, without a live cluster.
 
     Raises InputError with all problems.
     """

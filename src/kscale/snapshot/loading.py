@@ -354,6 +354,8 @@ def _set_generated_name(loaded: Loaded, name_counts: Counter[str]) -> Loaded:
 
     ``name_counts``: number of names so far by prefix; it is updated.
     """
+    if loaded.obj.metadata.name:
+        return loaded
     obj, raw = with_name(loaded.obj, name_counts), loaded.raw
     if obj is loaded.obj:
         return loaded

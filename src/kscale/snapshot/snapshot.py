@@ -22,10 +22,9 @@ from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import EXCLUSION_REASONS, GATED, NodeColumns, read_only
 from kscale.snapshot.object_store import Informers
-from kscale.snapshot.pods.classifier import Classifier
 from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.pods.record import PodRecord
-from kscale.snapshot.pods.rows import PlacedPods, PodRows
+from kscale.snapshot.pods.rows import Classifier, PlacedPods, PodRows
 from kscale.snapshot.pods.table import PodTable, uid_text
 
 __all__ = ["Snapshot"]

@@ -22,8 +22,8 @@ from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.caches import TypedCache, cached_by_identity
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.classes.pod_shapes import renumber, shape_key
-from kscale.snapshot.pods.classifier import number_similar_pods, shapes_of
 from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.pods.rows import number_similar_pods, shapes_of
 from kscale.snapshot.pods.table import uids_of
 from kscale.snapshot.snapshot import Snapshot
 

@@ -255,33 +255,8 @@ class Decisions(Result):
     origin: DecisionInputs | None = None
     carried: ControllerState | None = None
 
-    @classmethod
-    def from_kernel(
-        cls, columns: tuple[NDArray[Any], ...], inputs: BatchColumns, metrics: CalculatorResults, memory: KernelState
-    ) -> Decisions:
-        """Build decisions from the kernel's result.
-
-        ``columns``: the kernel's arrays in its order, with one entry per HPA. ``inputs``: columns of the inputs.
-        ``memory``: histories of all HPAs.
-        """
-        results: dict[str, Any] = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
-        branch = results["branch"]
-        unknown = branch == _NO_SCALE_BRANCH
-        undecided = unknown | (branch == _FAILED_BRANCH) | (results["events"] & FAILED_RESCALE_EVENT != 0)
-        by_metrics = branch == _METRICS_BRANCH
-        unread = unknown.copy()
-        for row in inputs.problems:
-            unread[row] = isinstance(inputs.scales[row], ApiError)
-        masked = {
-            "current": _mask(inputs.targets.current, unread),
-            "desired": _mask(results["desired"], undecided),
-            "proposal": _mask(results["proposal"], ~by_metrics),
-            "stabilized": _mask(results["stabilized"], ~by_metrics),
-        }
-        return cls(keys=(), **{**results, **masked}, metrics=metrics, memory=memory, problems=inputs.problems)
-
     def is_result_of(self, columns: tuple[NDArray[Any], ...]) -> bool:
-        """Return True if :meth:`from_kernel` would build these decisions from the result for unchanged HPAs."""
+        """Return True if :func:`_build_decisions` would build these decisions from the result for unchanged HPAs."""
         results = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
         for name in _KERNEL_RESULT_FIELDS:
             mine, theirs = getattr(self, name), results[name]
@@ -512,7 +487,32 @@ def _decide_columns(
         now=now,
         threads=threads,
     )
-    return Decisions.from_kernel(*_run_decision_kernel(inputs, results, memory, now, options, threads))
+    return _build_decisions(*_run_decision_kernel(inputs, results, memory, now, options, threads))
+
+
+def _build_decisions(
+    columns: tuple[NDArray[Any], ...], inputs: BatchColumns, metrics: CalculatorResults, memory: KernelState
+) -> Decisions:
+    """Build decisions from the kernel's result.
+
+    ``columns``: the kernel's arrays in its order, with one entry per HPA. ``inputs``: columns of the inputs.
+    ``memory``: histories of all HPAs.
+    """
+    results: dict[str, Any] = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
+    branch = results["branch"]
+    unknown = branch == _NO_SCALE_BRANCH
+    undecided = unknown | (branch == _FAILED_BRANCH) | (results["events"] & FAILED_RESCALE_EVENT != 0)
+    by_metrics = branch == _METRICS_BRANCH
+    unread = unknown.copy()
+    for row in inputs.problems:
+        unread[row] = isinstance(inputs.scales[row], ApiError)
+    masked = {
+        "current": _mask(inputs.targets.current, unread),
+        "desired": _mask(results["desired"], undecided),
+        "proposal": _mask(results["proposal"], ~by_metrics),
+        "stabilized": _mask(results["stabilized"], ~by_metrics),
+    }
+    return Decisions(keys=(), **{**results, **masked}, metrics=metrics, memory=memory, problems=inputs.problems)
 
 
 def repeat_decisions(
@@ -554,7 +554,7 @@ def _run_decision_kernel(
     options: HPAOptions,
     threads: int,
 ) -> tuple[tuple[NDArray[Any], ...], BatchColumns, CalculatorResults, KernelState]:
-    """Run the decision kernel and return the arguments of :meth:`Decisions.from_kernel`."""
+    """Run the decision kernel and return the arguments of :func:`_build_decisions`."""
     error = (results.error != 0).astype(np.uint8)
     np.copyto(error, 2, where=inputs.rows.invalid != 0)
     before, histories, conditions = memory.histories, memory.histories.with_room(), memory.conditions.copy()

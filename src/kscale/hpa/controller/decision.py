@@ -300,6 +300,12 @@ def _build_metric_detail(spec: MetricSpec, metric: object, tolerances: Tolerance
     wanted = _format_target(target)
     if replicas is None:
         return MetricDetail(name=name, type=spec.type, target=wanted, error=error)
+    source = None if error else get_metric_source(spec)
+    per_pod = total = False
+    if isinstance(source, (ObjectMetricSource, ExternalMetricSource)):
+        per_pod = get_value_target(source)[0].endswith("per_pod")
+        total = not per_pod
+    tolerated = not error and _is_tolerated(replicas, tolerances, per_pod=per_pod)
     current = (
         f"{replicas.utilization}%"
         if replicas.utilization is not None
@@ -313,59 +319,54 @@ def _build_metric_detail(spec: MetricSpec, metric: object, tolerances: Tolerance
         proposal=None if error else replicas.replicas,
         ratio=_finite_or_none(replicas.ratio),
         second_ratio=_finite_or_none(replicas.second_ratio),
-        tolerated=not error and _is_tolerated(spec, replicas, tolerances),
+        tolerated=tolerated,
         direction_held=not error and _is_direction_held(replicas, tolerances),
         path=replicas.path,
         groups={group: names[:1000] for group, names in replicas.groups.items()},
         group_counts={group: len(names) for group, names in replicas.groups.items()},
         error=error,
-        note="" if error else _explain_metric(spec, replicas, tolerances, scale),
+        note=""
+        if error
+        else _explain_metric(replicas, tolerances, scale, per_pod=per_pod, total=total, tolerated=tolerated),
     )
 
 
-def _explain_metric(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: Tolerances, scale: Scale) -> str:
-    """Return a note on a value that overflows or a proposal that value and target do not explain; else empty."""
-    source = get_metric_source(spec)
-    value_of_api = isinstance(source, (ObjectMetricSource, ExternalMetricSource))
-    per_pod = isinstance(source, (ObjectMetricSource, ExternalMetricSource)) and _is_per_pod(source)
+def _explain_metric(
+    replicas: CalculatedReplicas, tolerances: Tolerances, scale: Scale, *, per_pod: bool, total: bool, tolerated: bool
+) -> str:
+    """Return a note on a value that overflows or a proposal that value and target do not explain; else empty.
+
+    ``per_pod``, ``total``: the metric is a value of an object or an external one, compared per pod or as a total.
+    """
     current, status = scale.spec.replicas, scale.status.replicas
     if per_pod and status == 0:
         return f"{_NO_PODS_NOTE}; the status shows {to_status_quantity(replicas.usage)}"
     if replicas.usage in (_INT64_MIN, _INT64_MAX):
         return f"{_OVERFLOW_NOTE}; the status shows {to_status_quantity(replicas.usage)}"
-    is_tolerated = _is_tolerated(spec, replicas, tolerances)
-    if per_pod and is_tolerated and status != current:
+    if per_pod and tolerated and status != current:
         return f"a value a pod keeps the {status} replicas of the target's status, its spec has {current}"
-    if is_tolerated or replicas.replicas != current or _is_direction_held(replicas, tolerances):
+    if tolerated or replicas.replicas != current or _is_direction_held(replicas, tolerances):
         return ""
     ratio = replicas.second_ratio if "second_pass" in replicas.path else replicas.ratio
     if ratio == 1 or _finite_or_none(ratio) is None:
         return ""
     groups = {group: len(names) for group, names in replicas.groups.items()}
     pods = status if per_pod else groups.get("ready", 0)
-    if value_of_api and not per_pod:
+    if total:
         return f"ratio {ratio:.4g}, rounded up to {current}"
     if "second_pass" in replicas.path:
         return f"ratio {ratio:.4g} with pods not ready or not measured, rounded up to {current}"
     return f"{pods} pods x {ratio:.4g} = {pods * ratio:.4g}, rounded up to {current}"
 
 
-def _is_per_pod(source: ObjectMetricSource | ExternalMetricSource) -> bool:
-    """Check whether the target of a metric is a value per pod."""
-    return get_value_target(source)[0].endswith("per_pod")
-
-
-def _is_tolerated(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: Tolerances) -> bool:
+def _is_tolerated(replicas: CalculatedReplicas, tolerances: Tolerances, *, per_pod: bool) -> bool:
     """Check whether the metric proposes to keep the replicas because the ratio is within the tolerance."""
     if "hold_first_pass" in replicas.path:
         return True
     if "hold_second_pass" in replicas.path:
         return tolerances.contains(replicas.second_ratio)
-    source = get_metric_source(spec)
-    if not isinstance(source, (ObjectMetricSource, ExternalMetricSource)):
-        return False
     # A value per pod has no passes: the ratio alone tells.
-    return _is_per_pod(source) and tolerances.contains(replicas.ratio)
+    return per_pod and tolerances.contains(replicas.ratio)
 
 
 def _is_direction_held(replicas: CalculatedReplicas, tolerances: Tolerances) -> bool:

@@ -276,14 +276,11 @@ class ReconcileMachine:
 
     def finish_steps(self, error: str = "") -> StepsOf[Observe, ReconcileResult]:
         """Observe the metrics of the reconcile and return the result. ``error``: what upstream's sync returns."""
-        labels = {"action": self.action, "error": self.error_class}
-        progress = self.context.progress
-        yield from progress.observe(Observation(name=RECONCILIATIONS, labels=labels))
-        yield from progress.observe(observe_duration(RECONCILIATION_DURATION, self.context.now, progress.now, labels))
+        yield from self.context.progress.observe(*self.build_observations())
         return self.build_result(error)
 
     def build_observations(self) -> tuple[Observation, Observation]:
-        """Return the observations of :meth:`finish_steps` for the case that observing takes no time."""
+        """Return the observations at the end of the reconcile."""
         return build_reconcile_observations(self.action, self.error_class, self.context.now, self.context.progress.now)
 
     def _check_version(self, seen_version: str | None) -> str:

@@ -31,8 +31,8 @@ from kscale.scheduling.profile import HOSTNAME, NAME, Context, NodeFacts, Schedu
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.volumes import PodVolumes, Volumes, WaitingClaims, room_of, size_of
 from kscale.snapshot.classes.interner import PodClass
-from kscale.snapshot.pods.classifier import shapes_of
 from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.pods.rows import shapes_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["CompiledScores", "Counters", "PulledImages", "ScoredPod", "capacity_score", "non_zero_used", "scored_pod"]

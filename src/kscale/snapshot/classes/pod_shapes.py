@@ -117,10 +117,15 @@ def _list_requests(pod: Pod) -> tuple[Any, ...]:
     """Return the requests of each regular container and sidecar, and of the pod as a whole if it has any."""
     spec = pod.spec
     containers = [*spec.containers, *(each for each in spec.init_containers if is_sidecar(each))]
-    requests = [(each.name, tuple((each.resources.requests or {}).items())) for each in containers]
+    requests = [(each.name, _list_texts(each.resources.requests)) for each in containers]
     if spec.resources is not None and spec.resources.requests is not None:
-        return (*requests, tuple(spec.resources.requests.items()))
+        return (*requests, _list_texts(spec.resources.requests))
     return tuple(requests)
+
+
+def _list_texts(amounts: ResourceList | None) -> tuple[tuple[str, str], ...]:
+    """Return (resource, canonical text) of each amount."""
+    return tuple([(name, str(amount)) for name, amount in (amounts or {}).items()])
 
 
 def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:

@@ -19,8 +19,8 @@ from kscale.objects.api.meta import LabelSelector
 from kscale.objects.selectors import Selector, compile_selector, parse_selector
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import REMOVED, distinct
-from kscale.snapshot.pods.classifier import shapes_of
 from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.pods.rows import shapes_of
 from kscale.snapshot.pods.table import PodTable
 
 __all__ = ["PodIndex", "PodSelection", "PodSelections", "SelectorLike"]
