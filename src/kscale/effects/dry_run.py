@@ -24,12 +24,13 @@ from kscale.effects.actions import (
     Observe,
     Outcome,
     Steps,
+    StepsOf,
     Together,
     Wait,
     Within,
 )
 from kscale.effects.moments import Moment
-from kscale.effects.progress import LEGAL_OUTCOMES
+from kscale.effects.progress import LEGAL_OUTCOMES, Progress
 from kscale.effects.virtual_time import VirtualTime
 from kscale.errors import KscaleError
 from kscale.objects.argument_types import typed
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_A = TypeVar("_A", bound=Action)
 
 Respond = Callable[[Action], Any]
 """Returns the value of an action that reads, or an :class:`ApiError`. Not called for writes and reports."""
@@ -127,35 +129,43 @@ def run_dry(
     return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(events)), observations)
 
 
+class _ImmediateProgress(Progress):
+    """Progress of a machine that neither reads, waits nor starts machines: every action succeeds without a yield."""
+
+    __slots__ = ("actions", "events", "observations")
+
+    def __init__(self, now: datetime | Moment) -> None:
+        super().__init__(now)
+        self.actions: list[Action] = []
+        self.events: list[Event] = []
+        self.observations: list[Observation] = []
+
+    def act(self, action: _A) -> StepsOf[_A, Outcome]:
+        if isinstance(action, Observe):
+            self.observations += action.observations
+        elif isinstance(action, Emit):
+            self.events += action.events
+        elif isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads:
+            raise MissingResponseError(f"{type(action).__name__} is not done at once")
+        else:
+            self.actions.append(action)
+        return Outcome(at=self.now)
+        yield action  # never reached: makes this a generator
+
+
 @typed
-def run_dry_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
+def run_dry_at_once(machine: Callable[[Progress], Steps[_T]], *, now: datetime | Moment) -> DryRun[_T]:
     """Run a machine that neither reads, waits nor starts other machines; faster than :func:`run_dry`.
 
-    All its actions succeed at ``now``. Raises :class:`MissingResponseError` for any other action.
+    ``machine`` starts with the progress through which it acts. All its actions succeed at ``now``. Raises
+    :class:`MissingResponseError` for any other action.
     """
-    actions: list[Action] = []
-    events: list[Event] = []
-    observations: list[Observation] = []
-    done = Outcome(at=virtual_moment(now))
+    progress = _ImmediateProgress(now)
     try:
-        action = next(steps)
-        while True:
-            if isinstance(action, Observe):
-                observations.extend(action.observations)
-            elif isinstance(action, Emit):
-                events.extend(action.events)
-            elif _reads_or_waits(action):
-                raise MissingResponseError(f"{type(action).__name__} is not done at once")
-            else:
-                actions.append(action)
-            action = steps.send(done)
+        action = next(machine(progress))
     except StopIteration as stop:
-        return DryRun(stop.value, actions, events, observations)
-
-
-def _reads_or_waits(action: Action) -> bool:
-    """Return whether an action reads, waits or starts machines, so that :func:`run_dry_at_once` refuses it."""
-    return isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads
+        return DryRun(stop.value, progress.actions, progress.events, progress.observations)
+    raise MissingResponseError(f"{type(action).__name__} is not done through the progress of the machine")
 
 
 @typed

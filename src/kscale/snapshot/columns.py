@@ -120,18 +120,18 @@ def group_equal_rows(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray
 
 
 class GrowingColumns:
-    """Named one-dimensional arrays of one length, with spare room.
+    """Named one-dimensional arrays of one length, at first ``size`` zeros, with spare room.
 
     ``arrays[name]`` is a view of the entries, valid until the next growth.
     """
 
     __slots__ = ("_buffers", "_room", "arrays", "size")
 
-    def __init__(self, dtypes: Mapping[str, Any]) -> None:
-        self._room = 16  # entries that every buffer has room for
+    def __init__(self, dtypes: Mapping[str, Any], size: int = 0) -> None:
+        self._room = max(size, 16)  # entries that every buffer has room for
         self._buffers = {name: np.zeros(self._room, dtype=dtype) for name, dtype in dtypes.items()}
         self.arrays: dict[str, NDArray[Any]] = {}
-        self._resize(0)
+        self._resize(size)
 
     def __reduce__(self) -> tuple[Any, tuple[dict[str, NDArray[Any]]]]:
         """Return the pickled form, without the spare room."""

@@ -1,5 +1,7 @@
 """The plain call: everything succeeds at once."""
 
+from functools import partial
+
 import pytest
 
 from kscale.effects import (
@@ -118,21 +120,20 @@ def test_the_clock_is_what_the_world_says_after_a_while() -> None:
 
 
 def test_done_at_once_is_the_same_for_less() -> None:
-    def machine() -> Steps[int]:
-        p = Progress(100)
+    def machine(p: Progress) -> Steps[int]:
         yield from p.act(IncreaseSize(group="a", delta=2))
         yield from p.emit(_said("one"), _said("two"))
         yield from p.observe(Observation(name="done_total"))
         return p.now
 
-    assert run_dry_at_once(machine(), now=100) == run_dry(machine(), now=100)
+    assert run_dry_at_once(machine, now=100) == run_dry(machine(Progress(100)), now=100)
 
 
 def test_done_at_once_is_not_for_what_takes_time_or_has_an_answer() -> None:
-    def machine(action: Action) -> Steps[None]:
-        yield from Progress(0).act(action)
+    def machine(action: Action, p: Progress) -> Steps[None]:
+        yield from p.act(action)
 
     asked = Get(kind="Node", name="n")
-    for action in (asked, Wait(1), Together(machines=()), InBackground(lambda _: machine(asked))):
+    for action in (asked, Wait(1), Together(machines=()), InBackground(lambda _: machine(asked, Progress(0)))):
         with pytest.raises(MissingResponseError, match=f"{type(action).__name__} is not done at once"):
-            run_dry_at_once(machine(action), now=0)
+            run_dry_at_once(partial(machine, action), now=0)

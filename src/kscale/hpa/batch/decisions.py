@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +26,9 @@ from kscale.effects import (
     GetScale,
     List,
     Moment,
+    Progress,
     PutScale,
+    Steps,
     moment,
     run_dry,
     run_dry_at_once,
@@ -378,21 +381,27 @@ class Decisions(Result):
             if calculated is None or isinstance(scale, ApiError):
                 out.append(self[row])
                 continue
-            decided = PrecomputedReconcile(
-                origin.objects.hpas[row],
-                origin.state.get(self.keys[row]),
-                PrecomputedDecision(
-                    scale,
-                    calculated,
-                    msgspec.structs.replace(normalized[row], recommendations=past),
-                ),
-                TargetScale(scale, references.resources[row][0]),
-                now=origin.now,
-                options=origin.options,
-                observed=False,
+            decision = PrecomputedDecision(
+                scale, calculated, msgspec.structs.replace(normalized[row], recommendations=past)
             )
-            out.append(run_dry_at_once(decided.remaining_steps(), now=origin.now))
+            machine = partial(self._finish_reconcile, row, decision, TargetScale(scale, references.resources[row][0]))
+            out.append(run_dry_at_once(machine, now=origin.now))
         return out
+
+    def _finish_reconcile(
+        self, row: int, decision: PrecomputedDecision, target: TargetScale, progress: Progress
+    ) -> Steps[ReconcileResult]:
+        """Return the steps after the decision of one HPA."""
+        origin = self._require_inputs()
+        return PrecomputedReconcile(
+            origin.objects.hpas[row],
+            origin.state.get(self.keys[row]),
+            decision,
+            target,
+            progress=progress,
+            options=origin.options,
+            observed=False,
+        ).remaining_steps()
 
     def decided_by_metrics(self) -> NDArray[np.bool_]:
         """Return a mask of the HPAs that were decided by metrics and whose normalized proposals are in the columns.

@@ -59,10 +59,11 @@ UNCHANGED_OBSERVATIONS: Final = build_reconcile_observations("none", "none", 0, 
 class PrecomputedReconcile:
     """The reconcile of one HPA with a known decision.
 
-    ``hpa``, ``state``, ``now``, ``options``: as in :func:`~kscale.hpa.reconcile`; ``target``: the scale from which
-    ``known`` was decided; other HPAs are checked against its selector. ``cached``: an earlier reconcile with the same
-    conclusion, so that only metric values may differ. ``observations``: its observations so far (without ``observed``
-    they may be incomplete); ``writes``: whether a scale or a status must be written.
+    ``hpa``, ``state``, ``options``: as in :func:`~kscale.hpa.reconcile`; ``progress``: at the time of the decision;
+    ``target``: the scale from which ``known`` was decided; other HPAs are checked against its selector. ``cached``: an
+    earlier reconcile with the same conclusion, so that only metric values may differ. ``observations``: its
+    observations so far (without ``observed`` they may be incomplete); ``writes``: whether a scale or a status must be
+    written.
     """
 
     __slots__ = ("_cached", "_desired", "_reconcile", "_rescales", "_target", "observations", "writes")
@@ -74,12 +75,12 @@ class PrecomputedReconcile:
         known: PrecomputedDecision,
         target: TargetScale,
         *,
-        now: Moment,
+        progress: Progress,
         options: HPAOptions,
         cached: CachedDecision | None = None,
         observed: bool = True,
     ) -> None:
-        context = ReconcileContext(hpa, state, hpa.status, now, options, Progress(now))
+        context = ReconcileContext(hpa, state, hpa.status, progress.now, options, progress)
         self._reconcile = reconcile = ReconcileMachine(context, None, known)
         self._target, self._cached = target, cached
         if cached is None:

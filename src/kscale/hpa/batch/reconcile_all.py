@@ -366,7 +366,7 @@ class _BatchReconcile:
                 _mark_registered(self.prepared.plain_states[row]),
                 known,
                 self._get_target(row, known.scale) if cached is None else cached.target,
-                now=self.at,
+                progress=Progress(self.at),
                 options=self.options,
                 cached=cached,
             )

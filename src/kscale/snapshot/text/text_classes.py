@@ -60,10 +60,9 @@ class TextCache(Generic[T]):
     ) -> None:
         self._read = read
         self._entries = entries
-        self.values: list[T | None] = []
-        self._columns = GrowingColumns({"known": np.bool_, "usable": np.bool_, **columns})
+        self.values: list[T | None] = [None]
+        self._columns = GrowingColumns({"known": np.bool_, "usable": np.bool_, **columns}, size=1)
         self.columns = self._columns.arrays  # by number + 1
-        self._grow(1)
         self._set(0, absent)
 
     def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
