@@ -40,14 +40,13 @@ from kscale.hpa.dump.records import (
     ExternalMetricLists,
     MetricsScope,
     check_object_shape,
+    classify_record,
     decode_hpa_record,
     decode_pod_record,
     decode_usage_items,
     decode_usage_records,
     describe_unlabelled_metrics,
     get_data_key,
-    is_pod_document,
-    is_usage_record,
     iterate_records,
     join_documents,
     parse_cached_time,
@@ -292,7 +291,7 @@ class Dump:
         return decide(
             list(self.hpas.values()),
             self.scales(),
-            self.pods.cluster,
+            self.pods.index,
             self.metrics,
             options=options,
             state=state,
@@ -494,8 +493,8 @@ class Dump:
         problems += self.external_lists.resolve(self.hpas, owners, self.metrics)
         for usage in self.usage:
             self.duplicates += self.metrics.add_pod_metrics(usage)
-        self.pods.cluster.tidy()
-        self.metrics.add_pod_labels(self.pods.cluster)
+        self.pods.close()
+        self.metrics.add_pod_labels(self.pods.index)
         self.known_scales = self.scales()
         for key, hpa in self.hpas.items():
             if texts := describe_unlabelled_metrics(hpa, self.metrics):
@@ -617,14 +616,14 @@ class _DumpReader:
             self._collect(record, "Pod", len(record))
             return
         dump.total += not record.empty
-        if is_usage_record(record):
+        is_usage, is_pod, group = classify_record(record)
+        if is_usage:
             self._collect(record, record.kind, 1)
             return
         place, _, index = record.where.rpartition("[")
         at = int(index[:-1]) if index[:-1].isdigit() else -1
         self._start_list(record.source, place, at, again=at <= self._last[2])
-        group = group_of(record.api_version)
-        if is_pod_document(record):
+        if is_pod:
             self._collect(record, record.kind, 1)
         elif group == "external.metrics.k8s.io":
             self.external.append((self._number, record, scope))
@@ -798,11 +797,11 @@ def request_missing_steps(dump: Dump, state: ControllerState | None, options: HP
     listed = {key: scale for key, scale in known_scales.items() if isinstance(scale, Scale)}
     requested = yield from request_scales_steps(progress, hpas, keys, listed, mapper, options.workers)
     scales = {**known_scales, **requested}  # kinds that are not served have an error
-    pods = to_batch_pods(dump.pods.cluster)
+    pods = to_batch_pods(dump.pods.index)
     objects = BatchObjects.read(hpas, scales, pods, dump.metrics, None, mapper)
     prepared = prepare_batch(objects, dump.build_stable_state() if state is None else state, options)
     metrics = yield from request_metrics_steps(progress, prepared.list_requests(), options.workers)
-    metrics.add_pod_labels(dump.pods.cluster)
+    metrics.add_pod_labels(dump.pods.index)
     dump.known_scales, dump.metrics = scales, metrics
     dump.unanswered = [*unanswered, *metrics.describe_failures()]
     dump.newest = progress.now

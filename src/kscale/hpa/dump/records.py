@@ -33,6 +33,7 @@ from kscale.objects.kinds import DEFAULT_NAMESPACE, group_of
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.selectors import SelectorError, parse_selector
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.text.pod_reader import PodBatch, ScannedList
 from kscale.snapshot.text.sources import RawObject
 
@@ -41,14 +42,13 @@ __all__ = [
     "ExternalMetricLists",
     "MetricsScope",
     "check_object_shape",
+    "classify_record",
     "decode_hpa_record",
     "decode_pod_record",
     "decode_usage_items",
     "decode_usage_records",
     "describe_unlabelled_metrics",
     "get_data_key",
-    "is_pod_document",
-    "is_usage_record",
     "iterate_records",
     "join_documents",
     "parse_cached_time",
@@ -191,23 +191,12 @@ def decode_hpa_record(record: RawObject) -> HorizontalPodAutoscaler | None:
     return decode_hpa_fast(bytes(memoryview(record.data)))
 
 
-def is_usage_record(record: RawObject) -> bool:
-    """Check whether a record is pod usage in JSON."""
-    return (
-        record.kind == "PodMetrics"
-        and group_of(record.api_version) == "metrics.k8s.io"
-        and isinstance(record.data, msgspec.Raw)
-    )
-
-
-def is_pod_document(record: RawObject) -> bool:
-    """Check whether a record is a pod in JSON that is not an item of a list."""
-    return (
-        record.kind == "Pod"
-        and record.api_version == "v1"
-        and isinstance(record.data, msgspec.Raw)
-        and not record.where.endswith("]")
-    )
+def classify_record(record: RawObject) -> tuple[bool, bool, str]:
+    """Return whether a record is pod usage in JSON, or a pod in JSON that is no item of a list, and its API group."""
+    group, is_json = group_of(record.api_version), isinstance(record.data, msgspec.Raw)
+    is_usage = is_json and record.kind == "PodMetrics" and group == "metrics.k8s.io"
+    is_pod = is_json and record.kind == "Pod" and record.api_version == "v1" and not record.where.endswith("]")
+    return is_usage, is_pod, group
 
 
 def join_documents(records: Sequence[RawObject]) -> memoryview:
@@ -262,7 +251,12 @@ _TIME_PATTERN: Final = re.compile(
 
 
 class DumpPods:
-    """Pods by ``namespace/name``, in order of first appearance. The last of equal names counts."""
+    """Pods by ``namespace/name``, in order of first appearance. The last of equal names counts.
+
+    ``index``: the pods after the last one was added (:meth:`close`).
+    """
+
+    index: PodIndex
 
     def __init__(self) -> None:
         self.cluster = Cluster()
@@ -288,6 +282,11 @@ class DumpPods:
         """
         self.cluster.apply_decoded(pod, None)
         return self._is_duplicate(pod.key)
+
+    def close(self) -> None:
+        """Index the pods, of which all were added."""
+        self.cluster.tidy()
+        self.index = self.cluster.pod_index()
 
     def add_batch(self, batch: PodBatch) -> list[int]:
         """Add pods. Returns the positions in the batch of pods that existed already."""

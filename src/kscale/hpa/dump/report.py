@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from kscale.effects import ZERO_TIME, Moment, moment, to_text
+from kscale.effects import ZERO_TIME, ApiError, Moment, moment, to_text
 from kscale.errors import InputError
 from kscale.hpa.api.keda import PausedTarget
 from kscale.hpa.controller.decision import HPADecision, build_decision, describe_target, explain_decision
@@ -272,7 +272,7 @@ def hpa_report(
     # A malformed HPA raises an error even if it is not shown.
     wanted = sorted({row for _, row in shown}.union(decisions.problems))
     rows = dict(zip(wanted, decisions.get_reconciles(wanted), strict=True))
-    owners = PodOwners(dump.pods.cluster.pod_index(), dump.targets)
+    owners = PodOwners(dump.pods.index, dump.targets)
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
     scales = dump.scales()
     reported = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
@@ -295,7 +295,7 @@ def hpa_report(
                 warnings=[*dump.keda_refusals.get(key, ()), *_describe_overlap(hpa, counts)],
                 pod_owners=counts,
             )
-            for key, (hpa, row), counts in zip(keys, shown, _count_shared_pods(dump, owners, chosen), strict=True)
+            for key, (hpa, row), counts in zip(keys, shown, _count_shared_pods(scales, owners, chosen), strict=True)
         ],
         missing=dump.missing(),
         unmodelled={each: texts for each, texts in dump.unmodelled.items() if each in reported},
@@ -313,13 +313,14 @@ def _build_paused(key: str, pause: PausedTarget) -> PausedScaledObject:
     return PausedScaledObject(namespace=namespace, name=name, **pause._asdict())
 
 
-def _count_shared_pods(dump: Dump, owners: PodOwners, hpas: Sequence[HorizontalPodAutoscaler]) -> list[dict[str, int]]:
+def _count_shared_pods(
+    scales: Mapping[str, Scale | ApiError], owners: PodOwners, hpas: Sequence[HorizontalPodAutoscaler]
+) -> list[dict[str, int]]:
     """Count the pods of each HPA by owner.
 
     Empty for an HPA none of whose pods is known to belong to another owner than its target.
     """
     shared: list[dict[str, int]] = [{} for _ in hpas]
-    scales = dump.scales()
     selected = []
     for row, hpa in enumerate(hpas):
         scale = scales.get(f"{hpa.metadata.namespace}/{hpa.metadata.name}")
