@@ -66,6 +66,19 @@ def test_parts_of_a_text(value: Any) -> None:
     if elements is not None:
         assert [text[at : at + size] for at, size in elements.tolist()] == [written(item).encode() for item in value]
     assert _projection.json_extent(text) == (len(text) - 1, nesting(value))
+    assert [_projection.exceeds_depth(text, levels) for levels in range(8)] == [
+        nesting(value) > levels for levels in range(8)
+    ]
+
+
+@given(st.lists(st.text(" \t\r\n", max_size=40), min_size=6, max_size=6))
+def test_white_space_of_any_length_is_skipped(spaces: list[str]) -> None:
+    text = "".join(map("".join, zip(spaces, ("{", '"a"', ":", "[1", "]", "}"), strict=True))).encode()
+    (member,) = _projection.json_members(text).tolist()
+    assert [text[member[0] :][:3], text[member[2] : member[2] + 2]] == [b'"a"', b"[1"]
+    assert _projection.json_extent(text) == (len(text), 2)
+    for wrong in (b"\x0b", b"\xa0", b"\0"):
+        assert _projection.json_extent(text[:-1] + wrong + b"}") == (-1, 0)
 
 
 def nesting(value: Any) -> int:
@@ -79,6 +92,9 @@ def test_parts_of_a_deep_text() -> None:
     for levels in (999, 1000, 1001, 100_000):
         text = b'{"a":' * levels + b"[]" + b"}" * levels
         assert _projection.json_extent(text) == (len(text), levels + 1)
+        assert _projection.exceeds_depth(text, levels)
+        assert not _projection.exceeds_depth(text, levels + 1)
+        assert not _projection.exceeds_depth(text[:-1], levels)  # damaged
         (member,) = _projection.json_members(text).tolist()
         assert member == [1, 3, 5, len(text) - 6]
         assert _projection.json_members(text[:-1]) is None

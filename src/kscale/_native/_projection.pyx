@@ -106,6 +106,7 @@ cdef extern from "kscale/json_parts.hpp" namespace "kscale" nogil:
     cbool c_members "kscale::json_members"(const char* data, size_t size, vector[int64_t]& out) except +
     cbool c_elements "kscale::json_elements"(const char* data, size_t size, vector[int64_t]& out) except +
     c_Extent c_extent "kscale::json_extent"(const char* data, size_t size) except +
+    cbool c_exceeds_depth "kscale::exceeds_depth"(const char* data, size_t size, int64_t levels) except +
 
 
 cdef object _int64(const vector[int64_t]& values):
@@ -533,3 +534,14 @@ def json_extent(const unsigned char[::1] data):
     with nogil:
         found = c_extent(<const char*>&data[0], data.shape[0])
     return found.end, found.depth
+
+
+def exceeds_depth(const unsigned char[::1] data, int64_t levels):
+    """Whether more than ``levels`` objects and arrays are open at once in the first JSON value of a text. Damaged text
+    does not exceed."""
+    cdef cbool found
+    if not data.shape[0]:
+        return False
+    with nogil:
+        found = c_exceeds_depth(<const char*>&data[0], data.shape[0], levels)
+    return found

@@ -22,7 +22,7 @@ from kscale.ca.expander.types import PriceResponder, RankResponder
 from kscale.ca.group_inputs import get_described_targets, restore_targets, save_targets
 from kscale.ca.loop_context import LoopContext, LoopInputs, check_actionable, check_csi_nodes, coerce_loop_snapshot
 from kscale.ca.loop_state import LoopState
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.pod_lists import can_scale_down
 from kscale.ca.scale_down.actuation.actuator import sync_deletions
 from kscale.ca.scale_down.inputs import ScaleDownContext, ScaleDownInputs
@@ -159,7 +159,7 @@ def scale_up_steps(
         If a chain of expanders cannot be built, if the size of a group cannot be read, or if a node has no CSINode and
         the options request CSI-node-aware simulation.
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     check_scale_up_options(options)
     context = LoopContext(cluster, groups, moment(now), options, state, inputs)
     if options.legacy:
@@ -278,7 +278,7 @@ def scale_down(
     AutoscalerError
         For a node without CSINode if the options enable CSI-node-aware simulation (:class:`kscale.ca.AutoscalerError`).
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     before, inputs = state or LoopState(), inputs or ScaleDownInputs()
     at = moment(now)
     snapshot = coerce_loop_snapshot(cluster, options, at)
@@ -379,7 +379,7 @@ def run_once(
         Decisions, actions, events and the state for the next loop.
     """
     now = moment(now)
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     check_scale_up_options(options)
     snapshot = coerce_loop_snapshot(cluster, options, now)
     groups, described = get_described_targets(groups)
@@ -425,7 +425,7 @@ def run_once_steps(
     AutoscalerError
         For an invalid chain of expanders (:class:`kscale.ca.AutoscalerError`).
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     check_scale_up_options(options)
     return (yield from _run_once_in(LoopContext(cluster, groups, moment(now), options, state, inputs)))
 

@@ -19,6 +19,7 @@ from kscale.ca.cluster_state import get_upcoming_nodes, is_cluster_healthy
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import build_status_events
 from kscale.ca.expander.types import ExpanderInput, Rng
+from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.group_inputs import resolve_groups
 from kscale.ca.loop_state import LoopState, RememberedTemplate, clear_unneeded_nodes
 from kscale.ca.node_group_set import Comparator
@@ -201,8 +202,9 @@ class LoopContext:
         self.now, self.options = now, options
         self.state = state = state or LoopState()
         self.inputs = inputs = inputs or LoopInputs()
-        self.profile, expander = inputs.profile, inputs.expander_input or ExpanderInput()
-        self.gpu_label = expander.gpu_label if inputs.gpu_label is None else inputs.gpu_label
+        self.profile, expander = inputs.profile, inputs.expander_input
+        own_label = DEFAULT_GPU_LABEL if expander is None else expander.gpu_label
+        self.gpu_label = own_label if inputs.gpu_label is None else inputs.gpu_label
         self.observed = coerce_loop_snapshot(cluster, options, now)
         # Release 1.3 builds templates from all pods on a node; its loop drops uncounted pods later.
         self.snapshot = self.observed if options.legacy else drop_uncounted_pods(self.observed, options)
@@ -217,12 +219,16 @@ class LoopContext:
         self.daemonsets: list[DaemonSet] = cached_by_identity(
             self.observed.interner.memo, ("DaemonSets",), [workloads], _filter_daemon_sets
         )[0]
-        self.expander_input = replace_input(
-            expander,
-            gpu_label=self.gpu_label,
-            now=expander.now or now,
-            cluster_node_count=expander.cluster_node_count or len(self.lists.all),
-        )
+        node_count = len(self.lists.all)
+        if expander is None:
+            self.expander_input = ExpanderInput(gpu_label=self.gpu_label, now=now, cluster_node_count=node_count)
+        else:
+            self.expander_input = replace_input(
+                expander,
+                gpu_label=self.gpu_label,
+                now=expander.now or now,
+                cluster_node_count=expander.cluster_node_count or node_count,
+            )
         self.comparator = inputs.comparator or Comparator.from_options(options)
         self.warnings: list[str] = []
 

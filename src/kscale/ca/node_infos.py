@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.loop_state import RememberedTemplate
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, RegisteredNodes, get_readiness, has_taint
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.templates import TaintConfig, build_template_from_group, build_template_from_node
 from kscale.effects import SECOND, Moment, duration
 from kscale.effects.moments import ComparedDuration
@@ -269,7 +269,7 @@ def build_node_templates(
 
     Raises :class:`AutoscalerError` if a node is missing from the snapshot.
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     taints = TaintConfig.from_options(options)
     ttl = duration(options.node_info_cache_expire_time) if cache_ttl is None else cache_ttl
     result = TemplatesResult(cache=dict(cache or {}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +33,7 @@ __all__ = [
     "ResourceRange",
     "ScaleDownOptions",
     "ScaleUpOptions",
+    "default_options",
     "fits_int64",
     "parse_drain_priority_config",
     "parse_gpu_limits",
@@ -581,6 +582,12 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
                 parse_gpu_limits(text)
             except InputError as error:
                 yield Problem(str(error), field="gpu_total")
+
+
+@cache
+def default_options() -> AutoscalingOptions:
+    """Return the options with all defaults: one object, which is validated only once."""
+    return AutoscalingOptions()
 
 
 ScaleUpOptions = AutoscalingOptions

@@ -15,7 +15,7 @@ import msgspec
 from kscale.ca.cluster_state import ClusterStateRegistry, is_cluster_healthy
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.events import build_status_events
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.effects import (
     ApiError,
     DecreaseTargetSize,
@@ -88,7 +88,7 @@ def repair_steps(
 
     ``state`` is the result of :func:`kscale.ca.cluster_state.update_nodes`.
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     now = moment(now)
     p, repair = Progress(now), Repair()
     yield from remove_old_unregistered_steps(p, state, groups, repair, now=now, options=options)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.scale_down.moving_pods import CODE_DAEMON_SET
 from kscale.capacity.evictions import Evictions, relocate
 from kscale.capacity.records import Part
@@ -120,7 +120,7 @@ def drain(
         raise InputError("no node is named")
     scores = scores or ScoreOptions()
     before = place(snapshot, scores=scores, unacceptable_nodes=names).snapshot_after
-    evictions = Evictions(snapshot, at, options or AutoscalingOptions())
+    evictions = Evictions(snapshot, at, options or default_options())
     indices = np.array([snapshot.columns.index[name] for name in names], dtype=np.int64)
     leaving = np.flatnonzero(np.isin(snapshot.placed_node, indices)).tolist()
     holds = {i: hold for i in leaving if (hold := evictions.holds(i)) is not None}

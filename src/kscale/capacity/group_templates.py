@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.pod_lists import drop_uncounted_pods
 from kscale.ca.templates import TaintConfig
 from kscale.capacity.groups import group_template, members_of, recognise_groups
@@ -60,7 +60,7 @@ def with_templates(
     time = None if now is None else moment(now)
     nodes = snapshot.columns.objects
     daemonsets = list(cluster.all("DaemonSet"))
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     snapshot = drop_uncounted_pods(snapshot, options)
     taints = TaintConfig.from_options(options)
 

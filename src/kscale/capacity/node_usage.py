@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.ca import unremovable_reasons
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.scale_down.drainability import Listers
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.scale_down.plan import explain_no_place
@@ -181,7 +181,7 @@ def node_usage(
     InputError
         For a disruption budget with an invalid selector, and for a ``now`` that is no time.
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     at = moment(now)
     snapshot = cluster.snapshot(dra=True, now=at)
     groups = list(groups)

@@ -13,7 +13,7 @@ from kscale.ca.entry_points import scale_up
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.loop_context import LoopInputs
 from kscale.ca.loop_state import LoopState
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.group_templates import loop_groups, with_members
 from kscale.capacity.records import Part
@@ -142,7 +142,7 @@ def report_overview(
     InputError
         If a group has no node to model new ones on.
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     time = moment(now)
     sized, templates = loop_groups(cluster, snapshot, groups, options=options, now=time)
     members = with_members(sized, snapshot.columns.objects)

@@ -18,7 +18,7 @@ from kscale.ca.entry_points import scale_down
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.group_inputs import restore_targets
 from kscale.ca.loop_state import LoopState
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.scale_down import drainability
 from kscale.ca.scale_down.candidates import NodeInGroup, assign_groups
 from kscale.ca.scale_down.drainability import DrainContext, Listers
@@ -214,7 +214,7 @@ def report_scale_down(
     and errors are those of :func:`kscale.scale_down`; also raises InputError for a name that is not a node, or that is
     in both.
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     observed = snapshot
     if options.capacity_buffer_pod_injection_enabled and not options.legacy:
         snapshot = place_buffer_pods(snapshot, now=moment(now), options=options)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import builtins
 import re
 import typing
-from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, isfunction, signature, unwrap
 from itertools import islice, zip_longest
 from operator import index
@@ -30,6 +30,8 @@ C = TypeVar("C", bound=type)
 
 _LOOKED_AT: Final = 10_000
 """Elements of a list or values of a dict that are looked at."""
+_MAX_PLANS: Final = 64
+"""Combinations of types for which a function or struct remembers what remains to be checked."""
 _OWN_ERRORS: Final = ("SnapshotLike", "PodsLike", "PodLike", "TemplateLike", "ArrayLike", "Source")
 """Annotations of arguments that their functions check themselves, by value."""
 
@@ -60,6 +62,33 @@ _Within = Callable[[Any], "tuple[str, Any, _Type] | None"]
 """Finds an element that is of a wrong type: (where it is, what it is, what it may be)."""
 
 
+class _Plan:
+    """What remains to be checked of values of known types; most types decide alone that a value is allowed.
+
+    ``by_value``: position and check of each other value. A check returns None if the value is allowed.
+    ``has_iterators``: whether elements of an iterator have a check.
+    """
+
+    __slots__ = ("by_value", "has_iterators")
+
+    def __init__(self, checks: Iterable[_Type | None], values: Sequence[Any]) -> None:
+        self.by_value: list[tuple[int, Callable[[Any], Any]]] = []
+        self.has_iterators = False
+        for i, (check, value) in enumerate(zip(checks, values, strict=True)):
+            if check is None or issubclass(type(value), check.classes):
+                continue
+            if type(value) in (list, tuple, dict) and check.accepts(value):
+                if check.within is not None:
+                    self.by_value.append((i, check.within))
+                continue
+            self.by_value.append((i, partial(_problem, "", check=check)))
+            self.has_iterators |= check.element is not None and isinstance(value, Iterator)
+
+    def fails(self, values: Sequence[Any]) -> bool:
+        """Return whether one of the values is not allowed."""
+        return any(check(values[i]) is not None for i, check in self.by_value)
+
+
 class _Late:
     """A class that is imported for type checkers only, identified by its name."""
 
@@ -72,22 +101,28 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
     """
     checks: dict[str, _Type] | None = None
     names: list[str] = []
-    has_elements = False
+    plans: dict[tuple[Any, ...], _Plan] = {}
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        nonlocal checks, has_elements
-        if checks is None:
-            names[:], compiled = _positional(function), _checks_of(function)
-            has_elements = any(check.element is not None for check in compiled.values())
-            checks = compiled  # last, as another thread may call meanwhile
-        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            check = checks.get(name)
-            if check is None or isinstance(value, check.classes):
-                continue
-            if (problem := _problem(name, value, check)) is not None:
-                raise _error(function, args, kwargs, problem)
-        if has_elements and any(isinstance(value, Iterator) for value in (*args, *kwargs.values())):
+        nonlocal checks
+        types = (*map(type, args), *kwargs, *map(type, kwargs.values()))
+        plan = plans.get(types)
+        if plan is None:
+            if checks is None:
+                names[:], checks = _positional(function), _checks_of(function)
+            own_checks = [*map(checks.get, names[: len(args)]), *[None] * (len(args) - len(names))]
+            plan = _Plan([*own_checks, *map(checks.get, kwargs)], (*args, *kwargs.values()))
+            if len(plans) < _MAX_PLANS:
+                plans[types] = plan
+        if plan.by_value and plan.fails((*args, *kwargs.values())):
+            assert checks is not None
+            for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+                check = checks.get(name)
+                if check is not None and (problem := _problem(name, value, check)) is not None:
+                    raise _error(function, args, kwargs, problem)
+        if plan.has_iterators:
+            assert checks is not None
             args = tuple(_check_lazily(name, value, checks) for name, value in zip_longest(names[: len(args)], args))  # type: ignore[assignment]
             kwargs = {name: _check_lazily(name, value, checks) for name, value in kwargs.items()}  # type: ignore[assignment]
         try:
@@ -211,8 +246,18 @@ def _unusable(value: Any, error: Exception) -> str | None:
 
 def check_fields(item: msgspec.Struct) -> None:
     """Raise ArgumentError for a field of a struct whose type does not match its annotation."""
-    for name, check in _field_checks(type(item)).items():
-        if (problem := _problem(name, getattr(item, name), check)) is not None:
+    checks, plans = _field_checks(type(item))
+    values = msgspec.structs.astuple(item)
+    types = tuple(map(type, values))
+    plan = plans.get(types)
+    if plan is None:
+        plan = _Plan(checks.values(), values)
+        if len(plans) < _MAX_PLANS:
+            plans[types] = plan
+    if not (plan.by_value and plan.fails(values)):
+        return
+    for (name, check), field in zip(checks.items(), values, strict=True):
+        if check is not None and (problem := _problem(name, field, check)) is not None:
             path, value, expected = problem
             raise ArgumentError(f"{type(item).__name__}.{path}", show_value(value), expected, type(value).__name__)
 
@@ -288,11 +333,10 @@ def _checks_of(function: Callable[..., Any], *, own_errors: bool = False) -> dic
 
 
 @lru_cache(maxsize=256)
-def _field_checks(type_: type[msgspec.Struct]) -> dict[str, _Type]:
-    """Return the check of each field of a struct, without fields that allow any value."""
+def _field_checks(type_: type[msgspec.Struct]) -> tuple[dict[str, _Type | None], dict[tuple[type, ...], _Plan]]:
+    """Return the check of each field of a struct (None: any value), and the plans by types of values so far."""
     hints = typing.get_type_hints(type_)
-    checks = {name: _type_of(hints[name]) for name in type_.__struct_fields__}
-    return {name: check for name, check in checks.items() if check is not None}
+    return {name: _type_of(hints[name]) for name in type_.__struct_fields__}, {}
 
 
 class _Names(dict[str, Any]):
@@ -343,6 +387,10 @@ def _parameters(types: list[Any]) -> _Within:
 
 
 def _takes(function: Any, count: int) -> bool:
+    if isfunction(function) and not vars(function):  # whose signature no decorator has changed
+        code, defaults = function.__code__, function.__defaults__ or ()
+        if not code.co_kwonlyargcount and code.co_argcount - len(defaults) <= count <= code.co_argcount:
+            return True
     try:
         parameters = signature(function)
     except (TypeError, ValueError):  # of many built-in functions nothing is known
@@ -365,7 +413,7 @@ def _union(args: tuple[Any, ...]) -> _Type | None:
     texts = [each.text for each in checks if each.text != "None"]
     text = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}" if texts else "None"
 
-    def within(value: Any) -> tuple[str, Any, _Type] | None:
+    def find_inner(value: Any) -> tuple[str, Any, _Type] | None:
         inner = None
         for each in checks:
             if each.accepts(value):
@@ -377,6 +425,7 @@ def _union(args: tuple[Any, ...]) -> _Type | None:
     elements = [each.element for each in checks if each.element is not None]
     element = elements[0] if len(elements) == 1 else None
     classes = tuple(class_ for each in checks for class_ in each.classes)
+    within = find_inner if any(each.within is not None for each in checks) else None
     return _Type(text, lambda value: any(each.accepts(value) for each in checks), within, element, classes)
 
 
@@ -450,6 +499,8 @@ def _check_elements(element: Any) -> _Type:
     any_literal = get_origin(element) is Literal or any(get_origin(arg) is Literal for arg in get_args(element))
 
     def accepts(value: Any) -> bool:
+        if type(value) in (list, tuple):
+            return True
         if isinstance(value, (str, bytes, bytearray)) or (isinstance(value, Mapping) and not of_texts):
             return False
         return hasattr(value, "__iter__") or (hasattr(value, "__len__") and hasattr(value, "__getitem__"))

@@ -181,7 +181,7 @@ def refuse_depth(text: bytes | memoryview) -> None:
 
     Such a text may be decodable now, but not by a caller with a deeper call stack.
     """
-    if _projection.json_extent(memoryview(text))[1] > _DEEPEST:
+    if _projection.exceeds_depth(memoryview(text), _DEEPEST):
         raise InputError(Problem("nested too deeply", field=deep_field(text)))
 
 

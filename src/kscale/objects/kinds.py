@@ -199,10 +199,8 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
     if isinstance(value, KubeObject):
         _, own = kind_of(type(value)) or ("", type(value).__name__)
         kind, version = value.kind or own, value.api_version
-        key = value.key
     else:
         kind, version = value.get("kind") or expected, value.get("apiVersion") or ""
-        key = _key_of(value.get("metadata"))
         spec = value.get("spec")
         if (
             not value.get("kind")
@@ -210,12 +208,14 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
             and isinstance(spec, Mapping)
             and not _TEMPLATES.isdisjoint(spec)
         ):
+            key = _key_of(value.get("metadata"))
             text = f"an object without kind, {key} with a pod template, is not a Pod{_advice('Deployment', expected)}"
             raise InputError(Problem(text, field=field))
     if not (isinstance(kind, str) and isinstance(version, str)):
         return  # decoding reports it
     if kind == expected and (not version or find_kind(version, kind) is type_):
         return
+    key = value.key if isinstance(value, KubeObject) else _key_of(value.get("metadata"))
     label = kind if kind != expected else f"{version} {kind}"
     message = f"{label} {key}".rstrip() + f" is not a {expected}{_advice(kind, expected)}"
     raise InputError(Problem(message, field=field))

@@ -182,10 +182,12 @@ def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool
     pod_level : bool
         Whether pod-level requests replace those of the containers.
     """
-    total = container_requests(pod.spec, _fill_missing(_get_spec_requests, missing))
-    if pod_level and pod.spec.resources is not None:
-        total.update(_pod_level(pod.spec.resources.requests))
-    _add(total, pod.spec.overhead)
+    spec = pod.spec
+    total = container_requests(spec, _fill_missing(_get_spec_requests, missing) if missing else _get_spec_requests)
+    if pod_level and spec.resources is not None:
+        total.update(_pod_level(spec.resources.requests))
+    if spec.overhead:
+        _add(total, spec.overhead)
     return total
 
 
@@ -250,7 +252,7 @@ def takes_what_it_asks(pod: Pod) -> bool:
 
     :func:`occupancy` is then :func:`demand`.
     """
-    return not _has_status_resources(pod) and not resize_infeasible(pod)
+    return not _has_status_resources(pod) and not (pod.status.conditions and resize_infeasible(pod))
 
 
 def resize_infeasible(pod: Pod) -> bool:

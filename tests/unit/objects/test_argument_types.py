@@ -169,6 +169,20 @@ def test_values_of_a_right_type_pass() -> None:
         sample([], how="c")  # type: ignore[arg-type]
 
 
+def test_values_are_checked_again_if_their_types_were_allowed_before() -> None:
+    for _ in range(2):
+        assert sample(["a"], {"a": 1}, how="b") == "['a'] {'a': 1} b 1.0"
+        with pytest.raises(ArgumentError, match="how is 'c', not 'a' or 'b'"):
+            sample(["a"], {"a": 1}, how="c")  # type: ignore[arg-type]
+        with pytest.raises(ArgumentError, match=r"names\[1\] is 3, not a string"):
+            sample(["a", 3], {"a": 1}, how="b")  # type: ignore[list-item]
+        with pytest.raises(ArgumentError, match=r"sizes\['b'\] is 'x', not a whole number"):
+            sample(["a"], {"a": 1, "b": "x"}, how="b")  # type: ignore[dict-item]
+        ca.AutoscalingOptions(startup_taint=["a"])
+        with pytest.raises(ArgumentError, match=r"AutoscalingOptions\.startup_taint\[1\] is 3, not a string"):
+            ca.AutoscalingOptions(startup_taint=["a", 3])  # type: ignore[list-item]
+
+
 @typed
 def many(*names: str, strict: bool = True) -> int:
     return len(names) + strict

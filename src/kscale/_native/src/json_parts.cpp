@@ -1,5 +1,6 @@
 #include "kscale/json_parts.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 #include "kscale/json_reader.hpp"
@@ -57,6 +58,17 @@ JsonExtent json_extent(const char* data, std::size_t size) {
   std::size_t deepest = 0;
   if (!in.skip([](const char*, const char*) {}, deepest)) return {-1, 0};
   return {in.p - data, static_cast<std::int64_t>(deepest)};
+}
+
+bool exceeds_depth(const char* data, std::size_t size, std::int64_t levels) {
+  constexpr std::size_t kBlock = 240;  // a byte counts so many, which compilers vectorise
+  std::int64_t brackets = 0;           // few texts have more than `levels`, and only those are parsed
+  for (std::size_t begin = 0; begin < size; begin += kBlock) {
+    std::uint8_t here = 0;
+    for (std::size_t i = begin; i < std::min(begin + kBlock, size); ++i) here += (data[i] | 0x20) == '{';
+    brackets += here;
+  }
+  return brackets > levels && json_extent(data, size).depth > levels;
 }
 
 }  // namespace kscale

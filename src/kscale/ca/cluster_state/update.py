@@ -33,7 +33,7 @@ from kscale.ca.cluster_state.state import (
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.events import build_status_events
 from kscale.ca.nodes import RegisteredNodes
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.effects import (
     SECOND,
     DecreaseTargetSize,
@@ -252,7 +252,7 @@ def update_nodes_steps(
     AutoscalerError
         If a group's target size cannot be read.
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     targets = get_target_sizes(groups)
     update = _ClusterStateUpdate(state, groups, targets, moment(now), options, templates)
     update.observe_nodes(RegisteredNodes.of(nodes), has_instance or {})

@@ -14,7 +14,7 @@ import msgspec
 
 from kscale.ca import unremovable_reasons
 from kscale.ca.nodes import is_long_terminating
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.unremovable_reasons import (
     BLOCK_DRAIN,
@@ -515,6 +515,6 @@ def check_drainability(
     PodsToMove
         What happens to each pod, and the blocking pod if there is one.
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     context = DrainContext(moment(now), options, listers, pdbs or RemainingPdbTracker())
     return get_pods_to_move(pods, context)

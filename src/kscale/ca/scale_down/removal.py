@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kscale._native import _engine, _packing, _removals
 from kscale.ca import unremovable_reasons
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.pod_lists import TPU_RESOURCE_PREFIX, clear_tpu_requests
 from kscale.ca.scale_down.drainability import DrainContext, Listers, build_over_budget_status
 from kscale.ca.scale_down.moving_pods import (
@@ -274,7 +274,7 @@ class RemovalSimulator:
     ) -> None:
         time, state = moment(now), state or PlaceState()
         self.snapshot = snapshot
-        self.options = options or AutoscalingOptions()
+        self.options = options or default_options()
         self.pdbs = RemainingPdbTracker() if pdbs is None else pdbs
         self._profile, self._more = profile, more
         self._listers = listers

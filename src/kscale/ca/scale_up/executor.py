@@ -20,7 +20,7 @@ from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerErr
 from kscale.ca.events import build_status_events
 from kscale.ca.loop_state import AsyncInitializer
 from kscale.ca.node_group_set import ScaleUpInfo
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.scale_up_status import (
     SCALE_UP_ERROR,
     SCALE_UP_SUCCESSFUL,
@@ -236,7 +236,7 @@ def initialize_node_groups_steps(
     Steps of InitializationResult
         The step machine. Requested sizes count as processed even if the resize fails.
     """
-    options = options or AutoscalingOptions()
+    options = options or default_options()
     return initialize_node_groups_substeps(Progress(moment(now)), initializer, outcome, upcoming_of, state, options)
 
 

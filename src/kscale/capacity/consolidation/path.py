@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.ca import unremovable_reasons
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.consolidation.bound import bound_cost, list_misplaced_pods
 from kscale.capacity.consolidation.budgets import EMPTY, UNDERUTILIZED, DisruptionBudget, PoolRules, allowed_nodes
@@ -110,7 +110,7 @@ def consolidate(
     """
     options = options or ConsolidationOptions()
     options.check()
-    path = _Path(cluster, list(groups), catalogue, moment(now), options, rules or AutoscalingOptions(), scores)
+    path = _Path(cluster, list(groups), catalogue, moment(now), options, rules or default_options(), scores)
     stopped = path.run()
     return path.build_plan(cluster, stopped)
 

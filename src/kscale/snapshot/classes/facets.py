@@ -163,9 +163,11 @@ def inferred_features(pod: Pod) -> frozenset[str]:
         rules = each.restart_policy_rules
         if rules and any(rule.action == "RestartAllContainers" for rule in rules):
             features.add("RestartAllContainersOnContainerExits")
+        if each.volume_mounts and any(mount.bind_mount_options for mount in each.volume_mounts):
+            features.add("VolumeBindMountOptions")
     if spec.host_network and spec.host_users is False:
         features.add("UserNamespacesHostNetworkSupport")
-    for each in lasting if not spec.ephemeral_containers else [*lasting, *spec.ephemeral_containers]:
+    for each in spec.ephemeral_containers:
         if each.volume_mounts and any(mount.bind_mount_options for mount in each.volume_mounts):
             features.add("VolumeBindMountOptions")
     return frozenset(features) if features else _NO_FEATURES

@@ -258,6 +258,8 @@ def pod_record(source: PodSource | PodRecord) -> PodRecord:
     """
     if isinstance(source, PodRecord):
         return source
+    if type(source) is Pod and source.kind == "Pod" and source.api_version == "v1":  # so are most
+        return PodRecord(with_namespace(source))
     if isinstance(source, msgspec.Raw):
         pod = from_json(source, Pod)
         check_kind(pod, Pod)

@@ -21,4 +21,7 @@ struct JsonExtent {
 };
 JsonExtent json_extent(const char* data, std::size_t size);
 
+// Whether more than `levels` objects and arrays are open at once in the first value; false for damaged text.
+bool exceeds_depth(const char* data, std::size_t size, std::int64_t levels);
+
 }  // namespace kscale

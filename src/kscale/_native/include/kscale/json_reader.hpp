@@ -70,14 +70,30 @@ inline const char* find_special(const char* p, const char* end) {
   return p;
 }
 
+// Skips white space, 16 characters at once: the indentation of pretty-printed text.
+inline const char* skip_space(const char* p, const char* end) {
+#if defined(__SSE2__)
+  while (end - p >= 16) {
+    const __m128i text = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const auto is = [&](char c) { return _mm_cmpeq_epi8(text, _mm_set1_epi8(c)); };
+    const __m128i space = _mm_or_si128(_mm_or_si128(is(' '), is('\n')), _mm_or_si128(is('\r'), is('\t')));
+    const unsigned other = static_cast<unsigned>(_mm_movemask_epi8(space)) ^ 0xffffu;
+    if (other) return p + std::countr_zero(other);
+    p += 16;
+  }
+#endif
+  while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) ++p;
+  return p;
+}
+
 // A reader of JSON text. Every function returns false on a syntax error, and then the position means nothing.
 struct JsonReader {
   const char* p;
   const char* end;
 
   void space() {
-    if (p < end && static_cast<unsigned char>(*p) > ' ') return;
-    while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) ++p;
+    if (p == end || static_cast<unsigned char>(*p) > ' ') return;
+    p = skip_space(p, end);
   }
   bool eat(char c) {
     space();

@@ -18,7 +18,7 @@ from kscale.ca.events import build_status_events
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig, get_gpu_config
 from kscale.ca.loop_state import Deletions, LoopState, register_group_change
 from kscale.ca.metrics import build_observation
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.pod_lists import drop_expendable_pods
 from kscale.ca.scale_down.actuation.batch_deletion import (
     DeletionRecorder,
@@ -192,7 +192,7 @@ class Actuator:
         known: Deletions | None = None,
     ) -> None:
         """Create an actuator; ``known`` are deletions in progress that another process continues."""
-        self._options = options = options or AutoscalingOptions()
+        self._options = options = options or default_options()
         self._gpu_label = gpu_label
         self.tracker = NodeDeletionTracker(known=known)
         self._past_latencies = TaintLatencyHistory()
