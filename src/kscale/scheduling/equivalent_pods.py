@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,12 +71,14 @@ def number_controllers_and_shapes(pods: Sequence[PodRecord]) -> tuple[NDArray[np
     digester = Digester()
     if isinstance(pods, PodRows):
         return _shapes_of_rows(pods, digester)
-    for i, pod in enumerate(pods):
-        uid = pod.controller
+    owners = [pod.controller for pod in pods]
+    pods_of = Counter(owners)
+    for i, (pod, uid) in enumerate(zip(pods, owners, strict=True)):
         if uid is None:
             continue
         controller[i] = number = controllers.setdefault(uid, len(controllers))
-        shape[i] = shapes.setdefault((number, pod.digest(digester)), len(shapes))
+        contents = pod.digest(digester) if pods_of[uid] > 1 else b""  # a pod alone is equivalent to no other
+        shape[i] = shapes.setdefault((number, contents), len(shapes))
     return controller, shape
 
 

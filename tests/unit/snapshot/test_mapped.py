@@ -15,6 +15,7 @@ import kscale
 from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.text import pod_reader
 
 COUNT = 400
 
@@ -107,3 +108,15 @@ def test_the_descriptor_goes_with_the_cluster(tmp_path: Path) -> None:
     for _ in range(5):
         kscale.load(path)
     assert not before or len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells what is in memory")
+def test_pages_of_a_file_that_was_read_leave_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_reader, "_PART", 20)
+    path = tmp_path / "dump.json"
+    path.write_bytes(dump().replace(b'"image"', b" " * 20_000 + b'"image"'))
+    cluster = kscale.load(path)
+    mapped = Path("/proc/self/smaps").read_text().partition(str(path))[2]
+    resident = int(mapped.partition("Rss:")[2].split()[0])  # KiB
+    assert resident < path.stat().st_size // 1024 // 4
+    assert cluster.pod("d/p0").spec.containers[0].image == "i0"

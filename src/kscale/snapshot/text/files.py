@@ -48,6 +48,11 @@ class MappedFile(mmap.mmap):
         if self._get_signature() != self._stamp:
             raise InputError(Problem("the file was changed after it was read: load it again", self.source))
 
+    def release(self) -> None:
+        """Give the memory of pages that were read back to the system. Pages that are read later are mapped again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.madvise(mmap.MADV_DONTNEED)
+
 
 def file_of(view: memoryview) -> MappedFile | None:
     """Return the mapped file that a view belongs to, or None."""

@@ -26,7 +26,7 @@ from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import ObjectHead, encoding_error, json_members, object_head
 from kscale.objects.kinds import KINDS, item_kind
 from kscale.snapshot.text.documents import check_syntax, object_lines, several_documents
-from kscale.snapshot.text.files import Buffer, MappedFile, decompress
+from kscale.snapshot.text.files import Buffer, MappedFile, decompress, file_of
 
 if TYPE_CHECKING:
     from kscale.snapshot.text.pod_reader import PodRun, ScannedList
@@ -477,7 +477,10 @@ def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_direct
 
     own = item_kind(scanned.kind)
     version = scanned.api_version if own else ""
+    file = file_of(view)
     for part in scanned.parts():
+        if file is not None:  # the scan, or the reader of the part before, has touched more of it than is needed again
+            file.release()
         pods, pods_done = part.pods, 0
         others = np.flatnonzero(~part.fast)
         ends = (np.flatnonzero(np.diff(others, append=-1) != 1) + 1).tolist()
