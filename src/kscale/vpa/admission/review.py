@@ -52,6 +52,11 @@ __all__ = [
 MAX_BODY_BYTES: Final = 5 * 1024 * 1024
 """Maximum size of a request in bytes; servers reject larger ones with 413."""
 _CACHED_PATCHES: Final = 512
+_LATENCY: Final = "vpa_admission_controller_admission_latency_seconds"
+_APPLIED, _NOT_APPLIED = (
+    build_observation("vpa_admission_controller_admission_pods_total", {"applied": applied})
+    for applied in (True, False)
+)
 _INPUTS: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
@@ -62,7 +67,7 @@ class ReviewResult(msgspec.Struct, kw_only=True):
     - ``status`` (``applied``, ``skipped``, ``error``) and ``resource`` (``Pod``, ``VPA``, ``unknown``): the labels of
       the latency metric.
     - ``messages``: what upstream logs.
-    - ``observations``: what the plain call (:func:`review`) counts; a step machine has observed it.
+    - ``observations``: what the review counts, but for its duration; :func:`review_steps` has observed it.
     """
 
     body: bytes
@@ -73,13 +78,11 @@ class ReviewResult(msgspec.Struct, kw_only=True):
 
     def latency(self, seconds: float) -> Observation:
         """Build the latency observation of a review that took so many ``seconds``."""
-        labels = {"status": self.status, "resource": self.resource}
-        return build_observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
+        return Observation(name=_LATENCY, value=seconds, labels={"status": self.status, "resource": self.resource})
 
     def build_observation(self) -> Observation:
         """Return what the review of a pod adds to the metrics."""
-        labels = {"applied": self.status == "applied"}
-        return build_observation("vpa_admission_controller_admission_pods_total", labels)
+        return _APPLIED if self.status == "applied" else _NOT_APPLIED
 
     def __repr__(self) -> str:
         return f"<Reviewed {self.resource}: {self.status}, {len(self.body)} bytes>"
@@ -135,29 +138,35 @@ def review_steps(
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale | Observe, ReviewResult]:
     """Run :func:`review` as a step machine, which requests unknown scales and yields observations."""
-    known = controllers if controllers is not None else Controllers()
-    return (yield from answer_review_steps(body, vpas, moment(now), known, limit_ranges, options))
+    known, progress = controllers if controllers is not None else Controllers(), Progress(moment(now))
+    reviewed = yield from answer_review_steps(body, vpas, progress, known, limit_ranges, options)
+    if reviewed.observations:
+        yield from progress.observe(*reviewed.observations)
+    return msgspec.structs.replace(reviewed, observations=[])
 
 
 def answer_review_steps(
     body: bytes,
     vpas: VpaIndex,
-    now: Moment,
+    progress: Progress,
     controllers: Controllers,
     limit_ranges: LimitRangeLookup | None,
     options: AdmissionOptions | None,
     patches: PatchCache | None = None,
-) -> StepsOf[GetScale | Observe, ReviewResult]:
-    """Run :func:`review_steps` with arguments that need no check. ``patches``: those of pods reviewed before."""
+) -> StepsOf[GetScale, ReviewResult]:
+    """Run :func:`review_steps` with arguments that need no check; its observations are in the result.
+
+    ``patches``: those of pods reviewed before.
+    """
     read = read_review(body, options=options)
     if isinstance(read, ReviewResult):
         return read
-    progress, vpa, unmatched = Progress(now), None, list[str]()
+    vpa, unmatched = None, list[str]()
     if isinstance(read.pod, Pod):
         vpa = yield from vpas.match_steps(read.pod, controllers, progress, unmatched)
     reviewed = review_pod(read, vpa, limit_ranges=limit_ranges, options=options, patches=patches)
     reviewed.messages = [*unmatched, *reviewed.messages]
-    yield from progress.observe(reviewed.build_observation())
+    reviewed.observations = [reviewed.build_observation()]
     return reviewed
 
 
