@@ -5,6 +5,9 @@
 fake one of the tests, over TLS, with 10 nodes, 100 pods, 5 HPAs and 15 VPAs. Every five seconds a pod is replaced and
 a node sends a heartbeat. Flags are the defaults, so the programs use the periods that they have in a cluster.
 ``--short`` has loops every second or two instead, as in the tests beside upstream's programs.
+
+``--upstream FOLDER``: on a real control plane (built with Go), the programs of FOLDER and of this tree, one side after
+the other, with their memory.
 """
 
 from __future__ import annotations
@@ -18,18 +21,25 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import aiohttp
 import trustme
 
+from e2e.control_plane import ControlPlane
+from e2e.duel.programs import Player
+from e2e.metrics_server import FakeMetrics
 from hostile.http_server import Api, HostileServer
 from hostile.programs import HPAS, METRICS, VPAS, free_port
+from kscale.drivers.manifests.autoscalers import vpa_definitions
 from kscale.effects import to_text
 from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.resources import EVERYWHERE
+from kscale.world.protocols import Clock
 from unit.drivers.vpa_world import SERVED, autoscaler, running_pod, workload
 
 HERE: Final = Path(__file__).parent
@@ -63,18 +73,65 @@ _TARGET: Final = {"target": {"cpu": "100m"}, "lowerBound": {"cpu": "50m"}, "uppe
 _RECOMMENDATION: Final = {"recommendation": {"containerRecommendations": [{"containerName": "c", **_TARGET}]}}
 
 
+class Objects(Protocol):
+    """The objects of an API server, by plural and group of their kind."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def put(self, plural: str, obj: Any, /) -> Any: ...
+    def drop(self, plural: str, name: str, namespace: str = "", /) -> Any: ...
+    def get(self, plural: str, name: str, namespace: str = "", /) -> Any: ...
+    def all(self, plural: str, /) -> Any: ...
+
+
+class PlaneObjects:
+    """The objects of a control plane, which :meth:`put` writes into etcd, since nobody needs to check them."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.clock, self._plane = SystemClock(), plane
+        self._kinds = {each.group_resource: each for each in EVERYWHERE}
+
+    def put(self, plural: str, obj: Any) -> None:
+        if plural == METRICS:
+            return  # FakeMetrics tells the usage of every pod
+        kind, metadata = self._kinds[plural], obj["metadata"]
+        place = {"nodes": "minions"}.get(plural, f"{kind.group}/{kind.name}" if "." in kind.group else kind.name)
+        created = {"uid": str(uuid.uuid4()), "creationTimestamp": to_text(self.clock.now()), **metadata}
+        created.pop("resourceVersion", None)
+        whole = {"apiVersion": kind.api_version, "kind": kind.kind, **obj, "metadata": created}
+        name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+        self._plane.store([(f"{place}/{name}", whole)])
+
+    def drop(self, plural: str, name: str, namespace: str = "") -> None:
+        if plural != METRICS:
+            self._plane.ask("DELETE", f"{self._path(plural, namespace)}/{name}?gracePeriodSeconds=0")
+
+    def get(self, plural: str, name: str, namespace: str = "") -> Any:
+        return self._plane.ask("GET", f"{self._path(plural, namespace)}/{name}")
+
+    def all(self, plural: str) -> Any:
+        return self._plane.ask("GET", self._path(plural))["items"]
+
+    def _path(self, plural: str, namespace: str = "") -> str:
+        kind = self._kinds[plural]
+        space = f"/namespaces/{namespace}" if namespace else ""
+        return f"/{'apis' if kind.group else 'api'}/{kind.api_version}{space}/{kind.name}"
+
+
 class Cluster:
     """The objects of the small cluster, and its changes."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Objects) -> None:
         self.api, self._numbers = api, itertools.count()
         for space in ("kube-system", "default", "hpa", "recommended", "updated", "admitted"):
             api.put("namespaces", {"metadata": {"name": space}})
         self._began = to_text(api.clock.now() - 3600 * 10**9)
         template = {"kind": "Node", "apiVersion": "v1", **self._node("template")}
+        template["metadata"]["annotations"] = {"made": "by hand"}  # upstream's provider fails without any
         texts = {
             "kwok-provider-config": {"config": _KWOK},
-            "kwok-templates": {"templates": json.dumps({"items": [template]})},
+            "kwok-templates": {"templates": json.dumps({"apiVersion": "v1", "kind": "List", "items": [template]})},
         }
         for name, data in texts.items():
             api.put("configmaps", {"metadata": {"name": name, "namespace": "kube-system"}, "data": data})
@@ -135,8 +192,7 @@ class Cluster:
 
     def holders(self) -> set[str]:
         """Return the names of leases that somebody holds."""
-        leases = self.api.kinds.get(LEASES, {}).values()
-        return {each["metadata"]["name"] for each in leases if each["spec"].get("holderIdentity")}
+        return {each["metadata"]["name"] for each in self.api.all(LEASES) if each["spec"].get("holderIdentity")}
 
     def check(self) -> None:
         """Check that the programs did their work."""
@@ -182,17 +238,18 @@ class Process:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    async def serves_reviews(self) -> bool:
-        """Whether the webhook listens."""
-        with suppress(aiohttp.ClientError, OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            writer.close()
-            return True
-        return False
-
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+async def listens(port: int) -> bool:
+    """Return whether the webhook listens."""
+    with suppress(aiohttp.ClientError, OSError):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+        return True
+    return False
 
 
 async def measure(
@@ -221,7 +278,7 @@ async def measure(
                     process = Process(name, source, url, directory, SHORT[name] if short else ())
                     try:
                         while not (
-                            await process.serves_reviews() if name == "vpa-admission" else cluster.holders() - before
+                            await listens(process.port) if name == "vpa-admission" else cluster.holders() - before
                         ):
                             process.cpu_seconds()
                             await asyncio.sleep(0.005)
@@ -247,6 +304,81 @@ async def measure(
     return {name: (min(first[name]), spent[name] / minutes) for name in programs}
 
 
+def measure_beside(binaries: Path, programs: Sequence[str], *, starts: int, seconds: float, short: bool) -> None:
+    """Print CPU and memory of upstream's programs and of this tree's on a control plane, one side after the other."""
+    for side in (binaries, None):
+        with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as plane:
+            # What the kwok provider reads.
+            os.environ |= {"POD_NAMESPACE": "kube-system", "KWOK_PROVIDER_MODE": "local"}
+            os.environ["KUBECONFIG"] = str(plane.kubeconfig)
+            plane.define(*vpa_definitions())
+            cluster = Cluster(PlaneObjects(plane))
+            figures = asyncio.run(
+                _measure_side(plane, cluster, side, programs, starts=starts, seconds=seconds, short=short)
+            )
+        print(f"{'upstream' if side else 'kscale'}, load average {os.getloadavg()[0]:.1f}")
+        for name, text in figures.items():
+            print(f"  {name:20} {text}", flush=True)
+
+
+async def _measure_side(
+    plane: ControlPlane,
+    cluster: Cluster,
+    side: Path | None,
+    programs: Sequence[str],
+    *,
+    starts: int,
+    seconds: float,
+    short: bool,
+) -> dict[str, str]:
+    players: dict[str, Player] = {}
+    first: dict[str, float] = {}
+    usage = {"cpu": "100m", "memory": "50Mi"}
+    async with FakeMetrics(plane, lambda *_: usage) as metrics:
+        metrics.now = lambda: to_text(SystemClock().now())
+        try:
+            for name in programs:
+                flags = [*PROGRAMS[name], *(SHORT[name] if short else ()), *(("--v=0",) if side else ())]
+                players[name] = player = await asyncio.to_thread(Player, name, plane, side, flags, plain=True)
+                before = await asyncio.to_thread(cluster.holders)
+                for start in range(starts):
+                    player.start()
+                    while not (
+                        await listens(player.webhook_port)
+                        if name == "vpa-admission"
+                        else await asyncio.to_thread(cluster.holders) - before
+                    ):
+                        player.check()
+                        await asyncio.sleep(0.005)
+                    first[name] = min(first.get(name, float("inf")), player.cpu_seconds())
+                    if start + 1 < starts:
+                        player.kill()
+                        for lease in await asyncio.to_thread(cluster.holders) - before:
+                            await asyncio.to_thread(cluster.api.drop, LEASES, lease, "kube-system")
+            await asyncio.sleep(25)  # first loops, and what a program does once
+            spent = {name: player.cpu_seconds() for name, player in players.items()}
+            for _ in range(round(seconds / TURN)):
+                await asyncio.to_thread(cluster.change)
+                await asyncio.sleep(TURN)
+            for player in players.values():
+                player.check()
+            minutes = round(seconds / TURN) * TURN / 60
+            figures = {}
+            for name, player in players.items():
+                steady = (player.cpu_seconds() - spent[name]) / minutes
+                resident, anonymous, peak = map(player.memory, ("VmRSS", "RssAnon", "VmHWM"))
+                figures[name] = (
+                    f"leads after {first[name]:.2f} s of CPU, {spent[name]:.2f} s after 25 s, then {steady:.2f} s of CPU "
+                    f"per minute; {resident:.0f} MiB ({anonymous:.0f} anonymous), peak {peak:.0f}"
+                )
+            if set(programs) == set(PROGRAMS):
+                await asyncio.to_thread(cluster.check)
+        finally:
+            for player in players.values():
+                player.kill()
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, action="append", help="the src folder of a checkout; default: this one")
@@ -254,7 +386,12 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=3, help="starts of each program; the minimum is printed")
     parser.add_argument("--short", action="store_true", help="loops every second or two")
     parser.add_argument("--seconds", type=float, default=120.0, help="that the steady state is measured")
+    parser.add_argument("--upstream", type=Path, help="folder of upstream's programs, measured beside this tree's")
     options = parser.parse_args()
+    if options.upstream:
+        programs = options.program or [*PROGRAMS]
+        measure_beside(options.upstream, programs, starts=options.starts, seconds=options.seconds, short=options.short)
+        return
     for source in options.source or [HERE.parent / "src"]:
         programs = options.program or [*PROGRAMS]
         figures = asyncio.run(

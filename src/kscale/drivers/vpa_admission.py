@@ -40,7 +40,7 @@ from kscale.vpa.admission.review import (
 from kscale.vpa.admission.status_lease import STATUS_LEASE_NAMESPACE, renew_status_steps
 from kscale.vpa.capping import CONTAINER_LIMIT, POD_LIMIT, LimitRanges
 from kscale.vpa.controllers import Controllers, ScaleCache
-from kscale.vpa.metrics import METRICS, build_observation
+from kscale.vpa.metrics import METRICS
 from kscale.vpa.options import AdmissionOptions
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.protocols import Change, Stores, Watch
@@ -239,6 +239,7 @@ _CA_CHECK_INTERVAL: Final = SECOND
 _FIRST_LOOK: Final = 5 * SECOND
 """Time limit of the first discovery. Reviews wait for it, although pods of well-known controllers do not need it."""
 _STEPS: Final = "vpa_admission_controller_execution_latency_seconds"
+_STEP_LABELS: Final = [{"step": name} for name in ("read_request", "admit", "total")]
 
 
 class AdmissionController:
@@ -310,7 +311,7 @@ class AdmissionController:
     def review(self, body: bytes, now: Moment) -> Steps[ReviewResult]:
         """Answer a review (the bytes of an AdmissionReview)."""
         reviewed: ReviewResult = yield from answer_review_steps(
-            body, self.vpas, now, self._feed.controllers, self.limit_ranges, self.options, self._patches
+            body, self.vpas, Progress(now), self._feed.controllers, self.limit_ranges, self.options, self._patches
         )
         return reviewed
 
@@ -449,10 +450,10 @@ def admission_program(
         took = time.perf_counter() - started
         for text in reviewed.messages:
             _log.error("%s", text)
-        context.metrics.observe(
-            [_step("read_request", reading), _step("admit", took), _step("total", reading + took),
-             reviewed.latency(reading + took)]
-        )  # fmt: skip
+        total = reading + took
+        steps = zip(_STEP_LABELS, (reading, took, total), strict=True)
+        observations = [Observation(name=_STEPS, value=seconds, labels=labels) for labels, seconds in steps]
+        context.metrics.observe([*observations, reviewed.latency(total), *reviewed.observations])
         return reviewed.body
 
     def refused(why: str, took: float) -> None:
@@ -491,8 +492,3 @@ async def _perform(steps: Steps[ReviewResult], performer: Performer) -> ReviewRe
             reviewed: ReviewResult = stop.value
             return reviewed
         outcome = await performer(action)
-
-
-def _step(name: str, seconds: float) -> Observation:
-    """Build the observation of the duration of one step of a review."""
-    return build_observation(_STEPS, {"step": name}, seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -71,7 +72,8 @@ PROGRAMS: Final[Mapping[str, Known]] = {
 class Player:
     """One program of a side; it can be started again. ``binaries``: upstream's (None: kscale plays).
 
-    ``port``: of another way to the API server; ``clock``: see ``program.py``, of kscale's.
+    ``port``: of another way to the API server; ``clock``: see ``program.py``, of kscale's; ``plain``: without the
+    flags and the limited account that every case has.
     """
 
     def __init__(
@@ -83,15 +85,16 @@ class Player:
         *,
         port: int = 0,
         clock: Path | None = None,
+        plain: bool = False,
     ) -> None:
-        self.known = PROGRAMS[name]
+        self.known = dataclasses.replace(PROGRAMS[name], flags=()) if plain else PROGRAMS[name]
         self.log = plane.directory / "log" / f"{name}.log"
         self._name, self._plane, self._binaries, self._clock = name, plane, binaries, clock
         self._process: subprocess.Popen[bytes] | None = None
         config = plane.directory / f"{name}.kubeconfig"
         user = f"{USER}-{self.side}-{name}"
         # No more than the manifests give.
-        access = plane.account(user, _ANYTHING) if binaries else installed(plane, name, *flags, name=user)
+        access = plane.account(user, _ANYTHING) if binaries or plain else installed(plane, name, *flags, name=user)
         server = {"server": f"https://127.0.0.1:{port}"} if port else None
         config.write_text(json.dumps(plane.config(server, user={"token": access.token.reveal()})))
         self._words = [*self._program(config), f"--kubeconfig={config}", *self.known.flags, *flags]

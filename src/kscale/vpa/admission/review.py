@@ -27,7 +27,7 @@ from kscale.effects import (
 from kscale.objects.api.core import LimitRangeItem, Pod
 from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.argument_types import typed
-from kscale.objects.decode import enc_hook, from_json, to_json
+from kscale.objects.decode import decoder, enc_hook, from_json, to_json
 from kscale.vpa.admission.pod_handler import PodAdmission, VpaIndex, patch_pod, read_review_pod
 from kscale.vpa.admission.vpa_handler import admit_vpa
 from kscale.vpa.capping import CONTAINER_LIMIT, POD_LIMIT, LimitRangeError, LimitRangeLookup
@@ -51,6 +51,11 @@ __all__ = [
 MAX_BODY_BYTES: Final = 5 * 1024 * 1024
 """Maximum size of a request in bytes; servers reject larger ones with 413."""
 _CACHED_PATCHES: Final = 512
+_LATENCY: Final = "vpa_admission_controller_admission_latency_seconds"
+_APPLIED, _NOT_APPLIED = (
+    build_observation("vpa_admission_controller_admission_pods_total", {"applied": applied})
+    for applied in (True, False)
+)
 _INPUTS: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
@@ -61,7 +66,7 @@ class ReviewResult(msgspec.Struct, kw_only=True):
     - ``status`` (``applied``, ``skipped``, ``error``) and ``resource`` (``Pod``, ``VPA``, ``unknown``): the labels of
       the latency metric.
     - ``messages``: what upstream logs.
-    - ``observations``: what the plain call (:func:`review`) counts; a step machine has observed it.
+    - ``observations``: what the review counts, but for its duration; :func:`review_steps` has observed it.
     """
 
     body: bytes
@@ -72,13 +77,11 @@ class ReviewResult(msgspec.Struct, kw_only=True):
 
     def latency(self, seconds: float) -> Observation:
         """Build the latency observation of a review that took so many ``seconds``."""
-        labels = {"status": self.status, "resource": self.resource}
-        return build_observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
+        return Observation(name=_LATENCY, value=seconds, labels={"status": self.status, "resource": self.resource})
 
     def build_observation(self) -> Observation:
         """Return what the review of a pod adds to the metrics."""
-        labels = {"applied": self.status == "applied"}
-        return build_observation("vpa_admission_controller_admission_pods_total", labels)
+        return _APPLIED if self.status == "applied" else _NOT_APPLIED
 
     def __repr__(self) -> str:
         return f"<Reviewed {self.resource}: {self.status}, {len(self.body)} bytes>"
@@ -134,29 +137,35 @@ def review_steps(
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale | Observe, ReviewResult]:
     """Run :func:`review` as a step machine, which requests unknown scales and yields observations."""
-    known = controllers if controllers is not None else Controllers()
-    return (yield from answer_review_steps(body, vpas, moment(now), known, limit_ranges, options))
+    known, progress = controllers if controllers is not None else Controllers(), Progress(moment(now))
+    reviewed = yield from answer_review_steps(body, vpas, progress, known, limit_ranges, options)
+    if reviewed.observations:
+        yield from progress.observe(*reviewed.observations)
+    return msgspec.structs.replace(reviewed, observations=[])
 
 
 def answer_review_steps(
     body: bytes,
     vpas: VpaIndex,
-    now: Moment,
+    progress: Progress,
     controllers: Controllers,
     limit_ranges: LimitRangeLookup | None,
     options: AdmissionOptions | None,
     patches: PatchCache | None = None,
-) -> StepsOf[GetScale | Observe, ReviewResult]:
-    """Run :func:`review_steps` with arguments that need no check. ``patches``: those of pods reviewed before."""
+) -> StepsOf[GetScale, ReviewResult]:
+    """Run :func:`review_steps` with arguments that need no check; its observations are in the result.
+
+    ``patches``: those of pods reviewed before.
+    """
     read = read_review(body, options=options)
     if isinstance(read, ReviewResult):
         return read
-    progress, vpa, unmatched = Progress(now), None, list[str]()
+    vpa, unmatched = None, list[str]()
     if isinstance(read.pod, Pod):
         vpa = yield from vpas.match_steps(read.pod, controllers, progress, unmatched)
     reviewed = review_pod(read, vpa, limit_ranges=limit_ranges, options=options, patches=patches)
     reviewed.messages = [*unmatched, *reviewed.messages]
-    yield from progress.observe(reviewed.build_observation())
+    reviewed.observations = [reviewed.build_observation()]
     return reviewed
 
 
@@ -181,8 +190,10 @@ class PatchCache:
         options: AdmissionOptions | None,
     ) -> PodAdmission | _Patch:
         """Return the cached patches of a pod by the VPA that controls it; otherwise compute the admission."""
-        # What patch_pod reads of a pod, but for the names in its messages.
-        inputs = (vpa.key, pod.namespace, pod.metadata.annotations, pod.spec, pod.status)
+        # What patch_pod reads of a pod, but for the names in its messages. Not the volumes: the names of those of
+        # service accounts are random.
+        containers = [(each.name, each.resources) for each in pod.spec.containers]
+        inputs = (vpa.key, pod.namespace, pod.metadata.annotations, containers, pod.spec.resources, pod.status)
         key = hashlib.blake2b(_INPUTS.encode(inputs), digest_size=32).digest()
         limits: list[LimitRangeItem | None] = []
         try:
@@ -227,6 +238,9 @@ def read_review(
     invalid object. A pod with more than ``max_containers`` containers is allowed as it is, and the result's
     ``messages`` say so.
     """
+    usual = _read_usual(body) if max_containers is None else None
+    if usual is not None:
+        return usual
     try:
         try:
             request = _parse_request(body)
@@ -241,6 +255,40 @@ def allow_unpatched(why: str, *, uid: Any = "", resource: str = "unknown") -> Re
     """Build the response that allows an object as it is, counted as an error. ``why``: the message."""
     body = _encode_response({"uid": uid, "allowed": True})
     return ReviewResult(body=body, status="error", resource=resource, messages=[why])
+
+
+class _Resource(msgspec.Struct):
+    group: str
+    version: str
+    resource: str
+
+
+class _Request(msgspec.Struct):
+    uid: str
+    resource: _Resource
+    object: Pod
+    namespace: str = ""
+
+
+class _Review(msgspec.Struct):
+    request: _Request
+
+
+_PODS: Final = _Resource("", "v1", "pods")
+
+
+def _read_usual(body: bytes) -> PodReview | None:
+    """Read the review of a pod in one pass, without plain data. None if the body is anything else, or may be faulty."""
+    if not body.isascii():  # text that is skipped is not checked
+        return None
+    try:
+        request = decoder(_Review).decode(body).request
+    except (ValueError, RecursionError):
+        return None
+    pod = request.object
+    if request.resource != _PODS or (pod.kind, pod.api_version) != ("Pod", "v1"):
+        return None
+    return PodReview(request.uid, read_review_pod(pod, request.namespace))
 
 
 def _read_request(
