@@ -205,7 +205,8 @@ def _unusable(value: Any, error: Exception) -> str | None:
 def check_fields(item: msgspec.Struct) -> None:
     """Raise ArgumentError for a field of a struct whose type does not match its annotation."""
     for name, check in _field_checks(type(item)).items():
-        if (problem := _problem(name, getattr(item, name), check)) is not None:
+        field = getattr(item, name)
+        if not isinstance(field, check.classes) and (problem := _problem(name, field, check)) is not None:
             path, value, expected = problem
             raise ArgumentError(f"{type(item).__name__}.{path}", show_value(value), expected, type(value).__name__)
 
