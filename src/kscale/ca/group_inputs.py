@@ -52,8 +52,12 @@ def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
 
 def _copy_group(group: NodeGroup) -> NodeGroup:
     """Copy the group with its lists and mappings, as the caller may modify the original."""
-    own = {name: getattr(group, name) for name in group.__struct_fields__}
-    return replace(group, **{name: copy(value) for name, value in own.items() if isinstance(value, list | dict)})
+    own = copy(group)
+    for name in group.__struct_fields__:
+        value = getattr(group, name)
+        if isinstance(value, (list, dict)):
+            setattr(own, name, copy(value))
+    return own
 
 
 def get_described_targets(groups: GroupsLike) -> tuple[GroupsLike, dict[str, int | None]]:

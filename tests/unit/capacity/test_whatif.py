@@ -25,7 +25,7 @@ from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from, recognise_groups
 from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
 from kscale.capacity.whatif.edits import World, apply_edit
-from kscale.capacity.whatif.questions import DecisionCache
+from kscale.capacity.whatif.questions import DecisionCache, Facts
 from kscale.capacity.whatif.scenarios import READ, Question, combine_variations, scenarios_schema_text
 from kscale.cli.commands.whatif import whatif_view
 from kscale.objects.nodegroup import NodeGroup
@@ -691,3 +691,36 @@ def test_a_condition_of_what_is_not_known_is_no_pass() -> None:
 def test_bad_conditions(text: str) -> None:
     with pytest.raises(InputError, match="is no condition"):
         parse_condition(text)
+
+
+def test_facts_that_take_long_are_computed_only_when_they_are_read() -> None:
+    computed: list[str] = []
+
+    def rest() -> dict[str, tuple[str, str]]:
+        computed.append("rest")
+        return {"pods like shop/a": ("2", "2 pods stay")}
+
+    facts = Facts({"fit": ("1", "1 pod fits")}, rest)
+    assert facts["fit"] == ("1", "1 pod fits")
+    assert not computed
+    assert dict(facts) == {"fit": ("1", "1 pod fits"), "pods like shop/a": ("2", "2 pods stay")}
+    assert (len(facts), facts.get("none"), computed) == (2, None, ["rest"])
+
+
+def test_the_reasons_of_pending_pods_are_not_computed_if_a_decision_before_them_differs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = kscale.load({"kind": "List", "items": list(generate(8, 200).objects())})
+    groups = [replace(item.group, target_size=None) for item in recognise_groups(cluster.nodes()).groups]
+    base = Base(cluster, groups, datetime(2030, 1, 1, tzinfo=UTC))
+    edits = [{"lose": {"node": [cluster.snapshot().nodes[0]]}}]
+    expected = whatif(base, scenarios_from([{"name": "loss", "edits": edits}]))
+    assert expected.scenarios[0].homeless
+    assert expected.scenarios[0].differs
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("reasons were computed")
+
+    monkeypatch.setattr("kscale.ca.scale_up.plan.build_unschedulable_pods", refuse)
+    found = whatif(base, scenarios_from([{"name": "loss", "edits": edits}]))
+    assert found.scenarios == expected.scenarios

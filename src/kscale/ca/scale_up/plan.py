@@ -418,14 +418,27 @@ class ScaleUpPlan(Result):
         return [name for name in names if name not in self._before.fake_pods]
 
     @cached_property
-    def remain_unschedulable(self) -> list[UnschedulablePods]:
-        """List the pods that stay pending with the reasons; pods with the same reasons share a record."""
+    def _left(self) -> list[str]:
+        """List the pods that stay pending, without those that wait for their turn."""
         names = self._before.names
         if not self.rounds:
-            return [UnschedulablePods(pods=names, why=_NOT_TRIED_TEXTS.get(self.result, self.result))] if names else []
+            return names
+        waiting_turn = self.rounds[-1].waiting_turn
+        helped = {*self.triggered, *waiting_turn, *(name for done in self.rounds for name in done.existing)}
+        return [name for name in names if name not in helped]
+
+    @property
+    def without_node(self) -> set[str]:
+        """Return the pods that stay pending, without the reasons of ``remain_unschedulable``, which take longer."""
+        return {*self._left, *(self.rounds[-1].waiting_turn if self.rounds else ())}
+
+    @cached_property
+    def remain_unschedulable(self) -> list[UnschedulablePods]:
+        """List the pods that stay pending with the reasons; pods with the same reasons share a record."""
+        left = self._left
+        if not self.rounds:
+            return [UnschedulablePods(pods=left, why=_NOT_TRIED_TEXTS.get(self.result, self.result))] if left else []
         last = self.rounds[-1]
-        helped = {*self.triggered, *last.waiting_turn, *(name for done in self.rounds for name in done.existing)}
-        left = [name for name in names if name not in helped]
         other_pods = [name for name in left if name not in self._requests]
         pending = build_unschedulable_pods(last, other_pods, self.result)
         pending += self._unschedulable_of_requests(last, [name for name in left if name in self._requests])

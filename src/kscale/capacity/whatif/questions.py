@@ -5,9 +5,9 @@ cluster.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -66,6 +66,31 @@ Simulate = Callable[[Cluster, Sequence[NodeGroup], AutoscalingOptions, Moment], 
 _BOUND = MixOptions(bound_effort=200_000)
 
 
+class Facts(Mapping[str, tuple[str, str]]):
+    """Facts by subject, in order. ``compute_rest`` returns the last of them; it is called only if they are needed."""
+
+    def __init__(
+        self, first: Mapping[str, tuple[str, str]], compute_rest: Callable[[], Mapping[str, tuple[str, str]]]
+    ) -> None:
+        self._first = first
+        self._compute_rest = compute_rest
+
+    @cached_property
+    def _rest(self) -> Mapping[str, tuple[str, str]]:
+        """Return the last facts, computed once."""
+        return self._compute_rest()
+
+    def __getitem__(self, subject: str) -> tuple[str, str]:
+        return self._first[subject] if subject in self._first else self._rest[subject]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._first
+        yield from self._rest
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._rest)
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A decision in numbers.
@@ -84,7 +109,7 @@ class Decision:
     removed: tuple[str, ...]
     pending: int
     homeless: int
-    facts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    facts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     bound: float | None = None
     placed: Callable[[], Collection[str]] = tuple
     upcoming: Mapping[str, int] = field(default_factory=dict)
@@ -439,18 +464,23 @@ def _build_plan_decision(world: World, plan: ScaleUpPlan) -> Decision:
     facts["pending"] = _build_fact(f"{_pods(stay)} stay pending" + (f", {later:,} for a later loop" if later else ""))
     unplaced: set[str] = set()
     if world.place.lost:
-        unplaced.update(plan.young, plan.not_tried, *(item.pods for item in plan.remain_unschedulable))
-        facts |= {
-            f"pods like {item.pods[0]}": _build_fact(f"{_pods(len(item.pods))} stay: {item.why}")
-            for item in plan.remain_unschedulable
-        }
-    decided = _build_decision(world, node_count + sum(change.values()), change, stay, unplaced, facts=facts)
+        unplaced = {*plan.young, *plan.not_tried, *plan.without_node}
+    decided = _build_decision(world, node_count + sum(change.values()), change, stay, unplaced)
     return replace(
         decided,
+        facts=Facts(facts, partial(_build_facts_of_pending_pods, plan)) if world.place.lost else facts,
         placed=partial(_list_placed_pods, plan),
         upcoming=plan.upcoming,
         remaining=partial(_explain_pending, plan),
     )
+
+
+def _build_facts_of_pending_pods(plan: ScaleUpPlan) -> dict[str, tuple[str, str]]:
+    """Return a fact for each reason for which pods stay pending."""
+    return {
+        f"pods like {item.pods[0]}": _build_fact(f"{_pods(len(item.pods))} stay: {item.why}")
+        for item in plan.remain_unschedulable
+    }
 
 
 def _explain_pending(plan: ScaleUpPlan) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -437,7 +438,7 @@ def _add_model_templates(made: World, world: World, models: list[dict[str, NodeT
 
 def _first_difference(baseline: Decision, now: Decision) -> str:
     """Describe the first decision in ``now`` that differs from the baseline's; empty if none differs."""
-    for subject in dict.fromkeys((*now.facts, *baseline.facts)):
+    for subject in chain(now.facts, baseline.facts):
         (value, text), (old, before_text) = now.facts.get(subject, _NOTHING), baseline.facts.get(subject, _NOTHING)
         if value != old:
             return f"{text or f'nothing of {subject}'} (baseline: {before_text or 'nothing'})"
