@@ -219,7 +219,22 @@ class Applying:
 
 def watch(contents: StoredObjects, view: memoryview, lines: ScannedLines) -> Watched:
     """Apply the events of some lines, in order."""
+    if len(lines.pods) == len(lines.type) == 1:
+        return _apply_one_pod(contents, lines)
     return _Watch(contents, view, lines).run()
+
+
+def _apply_one_pod(contents: StoredObjects, lines: ScannedLines) -> Watched:
+    """Apply a single event of a pod in columns as :class:`_Watch` does: most events of a quiet cluster come alone."""
+    type_, version = int(lines.type[0]), int(lines.pods.column("version")[0])
+    change = contents.pods.put_one(lines.pods, removes=type_ == _DELETED)
+    return Watched(
+        used=lines.used,
+        events=1,
+        only_added=type_ == _ADDED,
+        changes={"Pod": change} if change else {},
+        version=str(version) if version >= 0 else "",
+    )
 
 
 class _Watch:

@@ -3,46 +3,33 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace kscale {
 namespace {
 
-constexpr std::size_t kLongRun = 256;
-
-std::uint64_t other_bits(const char* a, const char* b) {
-  std::uint64_t left, right;
-  std::memcpy(&left, a, 8);
-  std::memcpy(&right, b, 8);
-  return left ^ right;
-}
-
 // How many bytes are the same, at most `most`.
 std::size_t common(const char* a, const char* b, std::size_t most) {
   std::size_t at = 0;
-  for (;;) {
-    if (most - at >= kLongRun && at >= kLongRun && std::memcmp(a + at, b + at, kLongRun) == 0) {  // long runs get longer
-      at += kLongRun;
-      continue;
-    }
-    const std::size_t stop = std::min(most, at + kLongRun);
-    while (stop - at >= 32 && (other_bits(a + at, b + at) | other_bits(a + at + 8, b + at + 8) |
-                               other_bits(a + at + 16, b + at + 16) | other_bits(a + at + 24, b + at + 24)) == 0) {
-      at += 32;
-    }
-    while (stop - at >= 8) {
-      const std::uint64_t other = other_bits(a + at, b + at);
-      if (other != 0) {
-        if constexpr (std::endian::native == std::endian::little) {
-          return at + (static_cast<std::size_t>(std::countr_zero(other)) >> 3);
-        }
-        while (a[at] == b[at]) ++at;
-        return at;
-      }
-      at += 8;
-    }
-    while (at < stop && a[at] == b[at]) ++at;
-    if (at < stop || at == most) return at;
+#if defined(__SSE2__)
+  const auto same = [&](std::size_t from) {
+    return _mm_cmpeq_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + from)),
+                          _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + from)));
+  };
+  while (most - at >= 64) {
+    const __m128i first = _mm_and_si128(same(at), same(at + 16)), second = _mm_and_si128(same(at + 32), same(at + 48));
+    if (_mm_movemask_epi8(_mm_and_si128(first, second)) != 0xffff) break;
+    at += 64;
   }
+  for (; most - at >= 16; at += 16) {
+    const auto others = ~static_cast<unsigned>(_mm_movemask_epi8(same(at))) & 0xffffu;
+    if (others) return at + static_cast<std::size_t>(std::countr_zero(others));
+  }
+#else
+  while (most - at >= 8 && std::memcmp(a + at, b + at, 8) == 0) at += 8;
+#endif
+  while (at < most && a[at] == b[at]) ++at;
+  return at;
 }
 
 bool is_plain(JsonReader& in) {
@@ -63,7 +50,7 @@ bool is_another(const FreePart& part, JsonReader& in) {
 std::size_t room_of(const Pattern& pattern) {
   std::size_t room = sizeof pattern + pattern.text.size() + pattern.kept.size() +
                      pattern.free.size() * sizeof(FreePart) + pattern.notes.size() * sizeof(PatternNote);
-  for (const auto& each : pattern.apart) room += sizeof each + each.second.size();
+  for (const PatternFacet& each : pattern.facets) room += sizeof each + each.text.size();
   return room;
 }
 
@@ -86,40 +73,44 @@ const PatternTree::Branch* PatternTree::branch(const Trace& trace, char next) co
 }
 
 const Pattern* PatternTree::follow(JsonReader& in, Trace& trace) const {
+  trace.tree = this;
   trace.pattern = -1;
   trace.at = trace.value_at = 0;
   trace.next = 0;
-  trace.ends.clear();
-  trace.others.clear();
+  trace.stretches.clear();
   if (patterns_.empty()) return nullptr;
   trace.pattern = 0;
+  trace.stretches.push_back({0, 0, 0});
   const char* const start = in.p;
   const char* p = start;
   const Pattern* pattern = &patterns_[0];
   std::size_t t = 0;
+  // Where the text at `t` is from now on, seen from the next free part on.
+  const auto shift = [&] {
+    const auto by = static_cast<std::int32_t>(p - start) - static_cast<std::int32_t>(t);
+    const Stretch& last = trace.stretches.back();
+    if (last.shift != by || last.pattern != trace.pattern) {
+      trace.stretches.push_back({static_cast<std::int32_t>(trace.next), trace.pattern, by});
+    }
+  };
   for (;;) {
     const std::size_t left = std::min(pattern->text.size() - t, static_cast<std::size_t>(in.end - p));
     const std::size_t same = common(pattern->text.data() + t, p, left);
     t += same;
     p += same;
-    const bool whole = t == pattern->text.size();
-    const auto here = static_cast<std::int32_t>(t);
-    const auto shift = static_cast<std::int32_t>(p - start) - here;
-    const std::vector<FreePart>& free = pattern->free;
-    while (trace.next < free.size() && (whole || free[trace.next].end < here)) {
-      trace.ends.push_back(free[trace.next++].end + shift);
-    }
-    if (whole) break;
+    if (t == pattern->text.size()) break;
     if (p == in.end) return nullptr;
+    const auto here = static_cast<std::int32_t>(t);
+    const std::vector<FreePart>& free = pattern->free;
+    while (trace.next < free.size() && free[trace.next].end < here) ++trace.next;
     if (trace.next < free.size() && free[trace.next].begin <= here) {
       const FreePart& part = free[trace.next];
       p -= here - part.begin;
       JsonReader own{p, in.end};
       if (is_another(part, own)) {
-        if (part.rule >= 0) trace.others.emplace_back(part.rule, static_cast<std::int32_t>(p - start));
         p = own.p;
         t = static_cast<std::size_t>(part.end);
-        trace.ends.push_back(static_cast<std::int32_t>(p - start));
+        shift();
         ++trace.next;
         continue;
       }
@@ -132,27 +123,29 @@ const Pattern* PatternTree::follow(JsonReader& in, Trace& trace) const {
     trace.pattern = other->pattern;
     pattern = &patterns_[static_cast<std::size_t>(other->pattern)];
     t = static_cast<std::size_t>(other->begin);
+    shift();
   }
   in.p = p;
   return pattern;
 }
 
 std::size_t PatternTree::add(Pattern pattern, const Trace& trace) {
-  if (trace.pattern >= 0) {
+  if (!patterns_.empty()) {
+    if (trace.pattern < 0) return 0;
     // Up to the branch the two must have the same free parts: what others were found to have there holds for both.
     const Pattern& before = patterns_[static_cast<std::size_t>(trace.pattern)];
     if (static_cast<std::size_t>(trace.value_at) >= pattern.text.size() || pattern.free.size() < trace.next) return 0;
     if (pattern.free.size() > trace.next && pattern.free[trace.next].begin < trace.value_at) return 0;
+    Places places(trace);
     for (std::size_t i = 0; i < trace.next; ++i) {
-      if (pattern.free[i].end != trace.ends[i] || !pattern.free[i].takes(before.free[i])) return 0;
+      if (pattern.free[i].end != places.end_of(static_cast<std::int32_t>(i))) return 0;
+      if (!pattern.free[i].takes(before.free[i])) return 0;
     }
     const std::int64_t to = where(trace.at, pattern.text[static_cast<std::size_t>(trace.value_at)]);
     std::vector<Branch>& all = branches_[static_cast<std::size_t>(trace.pattern)];
     const auto found = std::ranges::lower_bound(all, to, {}, &Branch::where);
     if (found != all.end() && found->where == to) return 0;
     all.insert(found, {to, static_cast<std::int32_t>(patterns_.size()), trace.value_at});
-  } else if (!patterns_.empty()) {
-    return 0;
   }
   patterns_.push_back(std::move(pattern));
   branches_.emplace_back();

@@ -151,20 +151,25 @@ struct ProjectedValue {
     const Pattern* found = patterns.follow(rule.place, ahead);
     const auto is_fresh = [this](const PatternNote& each) { return length[each.slot] < 0; };
     if (found != nullptr && std::ranges::all_of(found->notes, is_fresh)) {
-      const PatternTree::Trace& trace = patterns.trace();
+      PatternTree::Places of_notes(patterns.trace()), of_facets(patterns.trace());
       for (const PatternNote& each : found->notes) {
-        at[each.slot] = (start - base) + trace.place(each.begin);
-        length[each.slot] = trace.place(each.end) - trace.place(each.begin);
+        const std::int32_t begin = of_notes.place(each.begin);
+        at[each.slot] = (start - base) + begin;
+        length[each.slot] = of_notes.place(each.end) - begin;
       }
       text += found->kept;
       present = found->present;
-      for (const auto& [number, own] : found->apart) {
-        const auto is_own = [key = number](const auto& each) { return each.first == key; };
-        if (!numbered || std::ranges::any_of(trace.others, is_own)) continue;
-        const std::int32_t facet = rules[static_cast<std::size_t>(number)].slot;
-        facets[facet] = table(facet).number(own);
+      std::vector<std::pair<std::int32_t, std::int32_t>> others;  // what they are made of may follow patterns, too
+      for (const PatternFacet& each : found->facets) {
+        const std::int32_t begin = of_facets.place(each.begin), end = of_facets.end_of(each.part);
+        const std::string_view here(start + begin, static_cast<std::size_t>(end - begin));
+        if (here != found->text_of(each.part)) {
+          others.emplace_back(each.rule, begin);
+        } else if (numbered && each.counts) {
+          const std::int32_t facet = rules[static_cast<std::size_t>(each.rule)].slot;
+          facets[facet] = table(facet).number(each.text);
+        }
       }
-      const auto others = trace.others;  // what they are made of may follow patterns, too
       for (const auto& [number, where] : others) {
         in.p = start + where;
         bool counts;
@@ -201,6 +206,14 @@ struct ProjectedValue {
       --each.end.behind;
       made.notes.push_back(each);
     }
+    for (PatternFacet& each : made.facets) {
+      const auto part = std::ranges::find(made.free, each.rule, &FreePart::rule);
+      if (part == made.free.end()) return;  // it stands in what decides about others
+      each.part = static_cast<std::int32_t>(part - made.free.begin());
+      each.begin = made.place(part->begin);
+    }
+    std::ranges::sort(made.notes, {}, [](const PatternNote& each) { return each.begin.parts; });
+    std::ranges::sort(made.facets, {}, &PatternFacet::part);
     made.free.shrink_to_fit();
     patterns.learn(rule.place, std::move(made), trace);
   }
@@ -288,8 +301,8 @@ struct ProjectedValue {
         if (!read) return false;
         if (learnt != nullptr) free_part(rule, start, notes);
         if (counts && numbered) facets[rule.slot] = table(rule.slot).number(apart);
-        if (counts && learnt != nullptr) {
-          learnt->apart.emplace_back(static_cast<std::int32_t>(&rule - rules.data()), apart);
+        if (learnt != nullptr) {
+          learnt->facets.push_back({static_cast<std::int32_t>(&rule - rules.data()), -1, {}, apart, counts});
         }
         present = false;
         return true;

@@ -392,14 +392,11 @@ Texts = Literal["all", "pending"]
 _UNUSED_ROWS_ALLOWED: Final = 64  # number of unused rows that are tolerated
 _ROWS_PER_STEP: Final = 4096  # number of rows moved at a time
 _UNUSED_NUMBERS_ALLOWED: Final = 512  # number of unused numbers that are tolerated
-_OF_BATCH: Final = np.array(
-    [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
-)
+_OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
 """Which column of a batch each of the table's is; some of them follow from several."""
 
-
-_KEEP_ALL: Final = np.ones(1, dtype=np.uint8)
-_KEEP_NONE: Final = np.zeros(1, dtype=np.uint8)
+_NODE_OF: Final = _pod_columns.COLUMNS.index("node_of")
+_KEEP: Final = np.ones(1, dtype=np.uint8)
 
 _COUNTED: Final = ("state", "class_of", "at")
 """Columns that the sums of nodes follow from."""
@@ -675,7 +672,7 @@ class PodStore:
         whose version the row already has count too.
         """
         if len(batch) == 1 and not refer:
-            return self._put_one(batch, removes=deleted is not None and bool(deleted[0]), anew=anew)
+            return self.put_one(batch, removes=deleted is not None and bool(deleted[0]), anew=anew)
         plan = plan_batch(self._index, self.table, batch, deleted, anew=anew)
         keys, names = batch.keys, self.table.keys
         all_fresh = len(plan.fresh) == len(batch)
@@ -695,28 +692,31 @@ class PodStore:
             self._write_rows(plan.rows, part.keys[len(plan.rows) :], values)
         return change
 
-    def _put_one(self, batch: PodBatch, *, removes: bool, anew: bool) -> ChangedKeys:
+    def put_one(self, batch: PodBatch, *, removes: bool, anew: bool = False) -> ChangedKeys:
         """Put the pod of a batch of one as :meth:`put_batch` does, or remove it."""
         key, table = batch.keys[0], self.table
         row = self._row(key)
         if removes:
             removed = row >= 0 and self._remove_row(row, batch.uid(0))
             return ChangedKeys(removed=[key]) if removed else ChangedKeys()
-        values = batch.columns[_OF_BATCH, 0].tolist()
+        of_batch = batch.columns[:, 0].tolist()
+        values = [of_batch[number] for number in _OF_BATCH]
         if row >= 0:
             if self._listing:
                 table.see(row, True)
             version = values[COLUMN["version"]]
             if not anew and version >= 0 and table.columns["version"][row] == version:
                 return ChangedKeys()
-        node = int(batch.column("node_of")[0])
+        node = of_batch[_NODE_OF]
         values[COLUMN["at"]] = self.nodes.number(batch.nodes[node]) if node >= 0 else -1
         values[COLUMN["seen"]] = int(self._listing)
         values[COLUMN["contents"]] = 0
-        settled = values[COLUMN["bound"]] or values[COLUMN["state"]] == FINISHED
-        keep = _KEEP_NONE if self.texts == "pending" and settled else _KEEP_ALL
-        source, begin, places = copy_batch(table.texts, batch, keep)
-        offset, size, mark = places[:, 0].tolist()
+        if self.texts == "pending" and (values[COLUMN["bound"]] or values[COLUMN["state"]] == FINISHED):
+            source, begin = table.texts.add(bytearray(batch.uid(0)))
+            offset = size = mark = 0
+        else:
+            source, begin, places = copy_batch(table.texts, batch, _KEEP)
+            offset, size, mark = places[:, 0].tolist()
         values[COLUMN["source"]], values[COLUMN["offset"]] = source, offset + begin
         values[COLUMN["size"]], values[COLUMN["uid_offset"]] = size, mark - offset
         table.buffers = table.texts.buffers

@@ -515,9 +515,7 @@ class PodTable:
         if shared:
             changes = (name for name in shared if columns[name][row] != values[COLUMN[name]])
             self._own(["shape", "stamp", *changes])
-        else:
-            self._own(())
-        self._release_rows(np.array([row]))
+        self._release_row(row)
         if columns["class_of"][row] != values[COLUMN["class_of"]]:
             self.population = object()
         self._write(row, values, shared)
@@ -604,23 +602,34 @@ class PodTable:
 
     def _release_rows(self, rows: NDArray[np.int64]) -> None:
         """Release the records and texts of rows whose pods are replaced or deleted."""
+        if len(rows) == 1:
+            self._release_row(int(rows[0]))
+            return
         if self.records or self.versions:
             for row in rows.tolist():
                 self.records.pop(row)
                 self.versions.pop(row, None)
         columns = [self.columns[name] for name in ("source", "size", "uid_size")]
-        if len(rows) == 1:  # reading single entries is faster
-            row = int(rows[0])
-            source, size, of_uid = ([int(column[row])] for column in columns)
-        else:
-            source, size, of_uid = (column[rows].tolist() for column in columns)
-        used = [text_size or uid for text_size, uid in zip(size, of_uid, strict=True)]
+        source, size, of_uid = (column[rows].tolist() for column in columns)
+        self._release_texts(source, [of_text or of_uid for of_text, of_uid in zip(size, of_uid, strict=True)], rows)
+
+    def _release_row(self, row: int) -> None:
+        """Do the same as :meth:`_release_rows` for one row: reading single entries is faster."""
+        if self.records or self.versions:
+            self.records.pop(row)
+            self.versions.pop(row, None)
+        columns = self.columns
+        used = int(columns["size"][row]) or int(columns["uid_size"][row])
+        self._release_texts([int(columns["source"][row])], [used], row)
+
+    def _release_texts(self, source: list[int], used: list[int], going: int | NDArray[np.int64]) -> None:
+        """Subtract bytes that the rows ``going`` no longer use from their buffers."""
         sparse = self.texts.release(source, used)
         self.buffers = self.texts.buffers
         for number in sparse:
-            self._move_texts(number, rows)
+            self._move_texts(number, going)
 
-    def _move_texts(self, number: int, going: NDArray[np.int64]) -> None:
+    def _move_texts(self, number: int, going: int | NDArray[np.int64]) -> None:
         """Copy the texts of a little-used buffer elsewhere, except those of rows in ``going``."""
         self._own(("source", "offset", "uid_offset"))
         using = self.columns["source"] == number

@@ -94,7 +94,7 @@ _CONDITIONS: Final = {
 
 READ_OF_PODS: Final = _read(
     Pod, "api_version", "kind",
-    metadata=_read(
+    metadata=("alike", _read(
         ObjectMeta,
         also={"managedFields": ("span", SLOTS["managed"])},  # its position, to leave it out
         name=_capture("name"),
@@ -106,7 +106,7 @@ READ_OF_PODS: Final = _read(
         deletion_timestamp=("mark", SLOTS["deleted"], DELETION_PLACEHOLDER),
         namespace=("note", SLOTS["namespace"]),
         annotations=("object", dict.fromkeys(READ_ANNOTATIONS, "keep"), ()),
-    ),
+    )),
     spec=("alike", _read(
         PodSpec, "restart_policy", "node_selector", "host_network", "host_users", "tolerations", "priority",
         "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims",
@@ -320,8 +320,7 @@ class PodReader:
             assert read is not None  # all of their texts are known by now
         fast, keys, columns, odd = read
         batch = PodBatch(scanned.view, scanned.source, scanned.place, keys, self._nodes.strings, columns)
-        damaged = {i for i, slot in odd if not self._read_unusual_time(scanned, batch, i, slot)}
-        if damaged:
+        if odd and (damaged := {i for i, slot in odd if not self._read_unusual_time(scanned, batch, i, slot)}):
             fast[np.flatnonzero(fast)[sorted(damaged)]] = False
             batch = batch.pick(np.array([i for i in range(len(batch)) if i not in damaged], dtype=np.int64))
         batch.column("node_of")[:] = self._nodes.number(

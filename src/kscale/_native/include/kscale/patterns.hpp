@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "kscale/json_reader.hpp"
@@ -32,32 +32,63 @@ struct PatternNote {
   PatternPlace begin, end;
 };
 
+// A free part with a rule of its own.
+struct PatternFacet {
+  std::int32_t rule = -1, part = -1;
+  PatternPlace begin;
+  std::string text;     // what it is reduced to
+  bool counts = false;  // otherwise it is absent
+};
+
 struct Pattern {
   std::string text;                                        // of the value, an object or an array
   std::vector<FreePart> free;                              // ascending
-  std::vector<PatternNote> notes;                          // what is noted of the value
+  std::vector<PatternNote> notes;                          // what is noted of the value, ascending
   std::string kept;                                        // what it is reduced to
-  std::vector<std::pair<std::int32_t, std::string>> apart;  // texts of what is read by rules of its own, by rule
+  std::vector<PatternFacet> facets;                        // what is read by rules of its own, ascending
   bool present = false;
 
   PatternPlace place(std::int32_t at) const;
+  std::string_view text_of(std::int32_t part) const {
+    const FreePart& of = free[static_cast<std::size_t>(part)];
+    return std::string_view(text).substr(static_cast<std::size_t>(of.begin), static_cast<std::size_t>(of.end - of.begin));
+  }
 };
 
 // The patterns of values that stand at one place: a tree, in which what begins like a pattern and then differs has a
 // branch there. Any number may follow it at the same time while it does not learn.
 class PatternTree {
  public:
+  // Free parts, from number `first` on, that end in the value `shift` bytes further than in a pattern.
+  struct Stretch {
+    std::int32_t first, pattern, shift;
+  };
+
   // What came of following: how far, in a pattern and in the value.
   struct Trace {
     std::int32_t pattern = -1;          // the last one; -1: there is none
     std::int32_t at = 0, value_at = 0;  // where it ended
     std::size_t next = 0;               // the free part that is next there
-    std::vector<std::int32_t> ends;     // of the free parts before it, in the value
-    std::vector<std::pair<std::int32_t, std::int32_t>> others;  // (rule, where) of parts with one that are others
+    std::vector<Stretch> stretches;     // of the free parts before it
+    const PatternTree* tree = nullptr;
 
-    std::int32_t place(const PatternPlace& of) const {
-      return of.behind + (of.parts ? ends[static_cast<std::size_t>(of.parts) - 1] : 0);
+  };
+
+  // Places of a pattern in the value that followed it, if one asks in ascending order and the tree has not changed since.
+  class Places {
+   public:
+    explicit Places(const Trace& trace) : trace_(trace) {}
+    std::int32_t place(const PatternPlace& of) { return of.behind + (of.parts ? end_of(of.parts - 1) : 0); }
+    std::int32_t end_of(std::int32_t part) {  // a free part
+      const std::vector<Stretch>& all = trace_.stretches;
+      while (stretch_ + 1 < all.size() && all[stretch_ + 1].first <= part) ++stretch_;
+      const Pattern& pattern = trace_.tree->patterns_[static_cast<std::size_t>(all[stretch_].pattern)];
+      return pattern.free[static_cast<std::size_t>(part)].end + all[stretch_].shift;
     }
+
+   private:
+    const Trace& trace_;
+    std::size_t stretch_ = 0;
   };
 
   // The pattern that the value at `in` follows: its text but for free parts. `in` is then behind it. Null: none.
