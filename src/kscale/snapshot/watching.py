@@ -218,12 +218,12 @@ class Applying:
 
 
 def watch(contents: StoredObjects, view: memoryview, lines: ScannedLines) -> Watched:
-    """Apply the events of some lines, in order."""
+    """Apply the events of the lines, in order."""
     return _Watch(contents, view, lines).run()
 
 
 class _Watch:
-    """Reading of some lines of a watch."""
+    """Reads lines of a watch."""
 
     def __init__(self, contents: StoredObjects, view: memoryview, lines: ScannedLines) -> None:
         self._view = view

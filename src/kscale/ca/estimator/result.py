@@ -242,7 +242,7 @@ class GroupedPods:
         return part
 
     def spread(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the positions of the pods of some groups in ``members``, in the given order.
+        """Return the positions of the given groups' pods in ``members``, in the given order.
 
         The second item is where each group starts among the returned positions: int32[groups + 1].
         """
@@ -598,8 +598,9 @@ def _drop_equal_rows(patterns: NDArray[np.int64]) -> NDArray[np.int64]:
 def _select_fullest_patterns(
     patterns: NDArray[np.int64], demand: NDArray[np.int64], capacity: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Select the fullest nodes, as many as there are pod classes.
+    """Return the rows of ``patterns`` with the highest utilization, at most one per pod class (column).
 
+    The utilization is that of the node's fullest resource. ``demand``: int64[classes, resources] of one pod.
     A search starts better from few and good patterns.
     """
     full = (patterns @ demand / np.maximum(capacity, 1)).max(axis=1, initial=0.0)

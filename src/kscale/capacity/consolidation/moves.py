@@ -92,7 +92,10 @@ class _Charge:
         return _Charge(self.allowed, self.pods, self.waves, dict(self.used))
 
     def waves_with(self, pods: int, covered: Mapping[int, int]) -> int:
-        """Return the number of waves if ``pods`` more are evicted. ``covered``: how many of them each budget covers."""
+        """Return how many waves of evictions the step needs if ``pods`` more are evicted.
+
+        ``covered``: how many of these pods each budget covers, by the budget's number.
+        """
         waves = max(self.waves, 1 if pods else 0)
         for budget, count in covered.items():
             waves = max(waves, -(-(self.used.get(budget, 0) + count) // self.allowed[budget]))

@@ -397,7 +397,7 @@ class _Claims:
 
 
 def _pack_claims(kinds: BinKinds, shapes: Iterable[int], fixed: Sequence[int]) -> Packed:
-    """Pack items (``shapes``, in order) into ``fixed`` bins of some kinds, first fit, then into open bins."""
+    """Pack items (``shapes``, in order) into ``fixed`` bins of the given kinds, first fit, then into open bins."""
     packing = Packing(kinds)
     needed = find_undominated(kinds)
     is_fixed = np.isin(needed, np.array(fixed, dtype=np.int64))
