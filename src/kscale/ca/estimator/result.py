@@ -72,7 +72,7 @@ class NodeGroupSize(msgspec.Struct, frozen=True, kw_only=True):
 class EstimateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, and how to pack.
 
-    ``max_nodes``: at most so many new nodes (``--max-nodes-per-scaleup``; 0 = no limit). ``thresholds``: which limits
+    ``max_nodes``: maximum number of new nodes (``--max-nodes-per-scaleup``; 0 = no limit). ``thresholds``: which limits
     hold, in upstream's order of evaluation; ``static`` is ``max_nodes``, ``sng`` the room left in ``node_group`` and
     ``similar_node_groups``, ``cluster`` what ``cluster_max_nodes`` leaves above ``current_node_count``.
     ``no_context``: the estimation context is missing, as in some of upstream's callers. ``fast_path``:
@@ -264,7 +264,7 @@ class GroupedPods:
         return self.counted
 
     def sum_requests(self, counts: NDArray[np.int64]) -> tuple[int, int]:
-        """Return the total requests of so many pods of each class (int64[classes]).
+        """Return the total requests of the pods; ``counts`` is the number of pods of each class (int64[classes]).
 
         The result is (cpu, memory) in billionths.
         """
@@ -524,8 +524,8 @@ class EstimateResult(Result):
     def bound(self, *, effort: int = 0, threads: int = 1) -> Bound:
         """Return a proven lower bound on the number of nodes for the pods on new nodes.
 
-        With ``effort`` the bound also uses column generation (extra ``[solver]``), with at most so much work, in units
-        of about a microsecond. Affinity, spread and volumes do not count in a bound.
+        With ``effort`` the bound also uses column generation (extra ``[solver]``), for which ``effort`` limits the
+        work, in units of about a microsecond. Affinity, spread and volumes do not count in a bound.
         """
         from kscale.scheduling.bounds import Instance, best_bound_of, column_generation_of
         from kscale.scheduling.bounds.effort import Effort, checked_bound

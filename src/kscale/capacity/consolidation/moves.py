@@ -24,11 +24,11 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["Limits", "Moves", "Offered", "Replacement"]
 
 _OFFERS: Final = 3
-"""So many types are tried as the replacement of a node, besides the cheapest one that could hold it alone."""
+"""Number of types that are tried as a node's replacement, besides the cheapest one that could hold it alone."""
 _REFUSED: Final = 8
-"""After so many nodes in a row whose pods do not fit, a new node counts as full."""
+"""Number of nodes in a row whose pods do not fit after which a new node counts as full."""
 _FRUITLESS: Final = 20
-"""After so many nodes of a group in a row without a cheaper replacement, no other node of the group is tried."""
+"""Number of a group's nodes in a row without a cheaper replacement after which its other nodes are not tried."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ class Cells:
 
     - ``keys``: labels that form cells; ``labels`` of each cell
     - ``of_offer`` int64[T], ``of_node`` int64[N] of existing nodes: cell numbers (:data:`FREE` = in no cell)
-    - ``left_out``: keys with so many values that cells by them would not help
+    - ``left_out``: keys with too many values for cells to help
     """
 
     keys: tuple[str, ...]

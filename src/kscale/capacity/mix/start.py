@@ -316,7 +316,7 @@ class _Claim:
     """An open bin: ``options`` bool[T] that hold its ``pattern``, before items of the last ``shape`` were added.
 
     ``added``: items of that shape that ``pattern`` does not count yet; ``more``: how many more of them fit; ``room``:
-    at most so much of each resource is free; ``pods``: number of all items.
+    upper bound of what is free of each resource; ``pods``: number of all items.
     """
 
     options: NDArray[np.bool_]

@@ -72,7 +72,7 @@ class ReviewResult(msgspec.Struct, kw_only=True):
     observations: list[Observation] = []
 
     def latency(self, seconds: float) -> Observation:
-        """Build the latency observation of a review that took so many ``seconds``."""
+        """Build the latency observation of a review that took ``seconds``."""
         labels = {"status": self.status, "resource": self.resource}
         return build_observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
 
