@@ -523,7 +523,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=300, help="how many mutants to draw")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="which of them")
     parser.add_argument("--room", type=Path, help="where to keep the copy and what is recorded: a second run goes on")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no mutant after so many minutes")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="minutes after which no mutant is begun")
     parser.add_argument("--report", type=Path, default=ROOT / "build" / "mutants.txt")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="file or folder below src/kscale (default: all)")
     inputs = parser.parse_args()

@@ -33,7 +33,7 @@ DEMAND: Final = 1.3
 WATCHES: Final = 10
 """Numbers that their scheduler draws between the pods and the nodes: how long each of its watches is to last."""
 POPULAR: Final = 0.95
-"""Typical are the most frequent shapes that make up so much of a workload."""
+"""Share of a workload that the typical (most frequent) shapes make up."""
 
 PUBLISHED: Final = {
     ("default", "Random"): (87.26, 88.03, 87.83, 87.36, 87.48, 87.41, 87.81, 87.07, 87.31, 87.14),
@@ -143,7 +143,7 @@ def draws(of: Workload, seed: int) -> tuple[NDArray[np.int64], gpu_sharing.Nodes
 
 
 def column(of: Workload, order: NDArray[np.int64], allocated: NDArray[np.int64]) -> float:
-    """What stands in their column 130: the mean while so many percent of the GPUs, rounded, had been asked for."""
+    """Return the value of the authors' column 130: the mean while the requested share of the GPUs rounds to 130 %."""
     all_of_them = of.nodes.gpus.sum()
     asked = np.cumsum((of.shapes.gpus * of.shapes.milli)[order])
     rows = np.rint(asked / all_of_them / 10) == round(DEMAND * 100)

@@ -100,7 +100,7 @@ def listed(pods: Sequence[str], **options: Any) -> Cluster:
     ("texts", "together"), [("all", CHUNK), ("pending", CHUNK), ("pending", 1)], ids=["all", "pending", "alone"]
 )
 def test_watch_lines(benchmark: Any, texts: Any, together: int) -> None:
-    """Three of five lines change a pod, one adds one, one removes one; so many lines come ``together``."""
+    """Three of five lines change a pod, one adds one, one removes one; ``together``: lines that arrive at once."""
     count = LINES if together > 1 else LINES // 20
     made = list(pods_of(PODS + LINES // 5))
     held, new = made[:PODS], made[PODS:]

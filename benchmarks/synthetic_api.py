@@ -123,7 +123,7 @@ class SyntheticPlane(SyntheticServer):
         (directory / "waiting").write_text(json.dumps(waiting))
 
     def change_pods(self, count: int, seconds: float) -> None:
-        """So many pods change, evenly over so many seconds."""
+        """Change ``count`` pods, spread evenly over ``seconds``."""
         self._ask(f"{CHANGES}?count={count}&seconds={seconds}", method="POST")
 
 

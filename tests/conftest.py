@@ -61,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--property-time",
         metavar="SECONDS",
         type=float,
-        help="run only tests of properties, in an order drawn from --hypothesis-seed; begin none after so many seconds",
+        help="run only tests of properties, in an order drawn from --hypothesis-seed; begin no test after this time",
     )
 
 

@@ -23,8 +23,10 @@ def main() -> int:
     kinds = find_kinds()
     families = sorted({kind.family for kind in kinds.values()})
     parser = argparse.ArgumentParser(prog="python tests/oracle", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=0.0, help="stop after so many minutes")
-    parser.add_argument("--cases", type=int, default=0, help="stop after so many (without --minutes: 2000)")
+    parser.add_argument("--minutes", type=float, default=0.0, help="minutes after which to stop")
+    parser.add_argument(
+        "--cases", type=int, default=0, help="number of cases after which to stop (without --minutes: 2000)"
+    )
     parser.add_argument("--kind", action="append", choices=sorted(kinds), help="only this kind (repeatable)")
     parser.add_argument("--family", action="append", choices=families, help="only this family (repeatable)")
     parser.add_argument("--seed", type=int, default=None, help="where cases come from (default: another each time)")

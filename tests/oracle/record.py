@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, default=golden_support.VECTORS, help="of recorded answers")
     parser.add_argument("--write", action="store_true", help="renew the recorded answers")
     parser.add_argument("--times", type=int, default=1, metavar="N", help="ask so often: each answer must be the same")
-    parser.add_argument("--draw", type=int, default=0, metavar="N", help="add so many drawn cases of each kind")
+    parser.add_argument("--draw", type=int, default=0, metavar="N", help="number of drawn cases to add for each kind")
     parser.add_argument("--seed", type=int, default=1, help="of drawn cases")
     options = parser.parse_args()
     version = options.kubernetes or default_version()

@@ -134,8 +134,8 @@ class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
       pending pods are ignored. ``all_or_nothing``: all pods at once or none (as provisioning requests demand).
     - ``enforcer`` may force a scale-up that other rules prevent. ``max_looks`` replaces upstream's timeout on pending
       pods (``--pending-pods-batching-timeout``), which a pure function cannot have: with
-      ``enable_graceful_degradation`` so many pods are checked (see :func:`kscale.place`), and the others wait for
-      another loop.
+      ``enable_graceful_degradation`` at most ``max_looks`` pods are checked (see :func:`kscale.place`), and the others
+      wait for another loop.
 
     Scale-down, which :func:`kscale.scale_up` ignores:
 

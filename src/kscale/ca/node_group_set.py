@@ -330,7 +330,10 @@ def _filter_labels(labels: Mapping[str, str], ignored: set[str]) -> dict[str, st
 
 
 def _describe_differences(one: TemplateProfile, other: TemplateProfile, comparator: Comparator) -> list[str]:
-    """Describe the differences of the first comparison that fails."""
+    """Describe the differences in the first respect in which the templates are not similar.
+
+    With compared labels only these are described; otherwise capacity, allocatable, free resources or labels.
+    """
 
     def differing(ones: Mapping[str, Any], others: Mapping[str, Any], what: str, ratio: float | None) -> list[str]:
         """Describe the entries that differ.

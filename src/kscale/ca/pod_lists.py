@@ -162,12 +162,12 @@ class PendingPodList:
         return cls(records, kind, [pod for _, (_, pod) in used_kinds])
 
     def take(self, positions: NDArray[np.int64]) -> PendingPodList:
-        """Return the pods at some positions."""
+        """Return the pods at the given positions."""
         return PendingPodList(take_records(self.records, positions), self.kind[positions], self.examples)
 
     @property
     def in_play(self) -> list[Pod]:
-        """Return one pod of each kind that occurs, in ascending order of the kinds' numbers."""
+        """Return one example pod of each kind in this list, in ascending order of the kinds' numbers."""
         return [self.examples[number] for number in self._present.tolist()]
 
     @property
@@ -223,7 +223,7 @@ def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], 
 
 
 def take_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
-    """Return the pods at some positions."""
+    """Return the pods at the given positions."""
     if isinstance(records, PodRows):
         return records.take(positions)
     return [records[i] for i in positions.tolist()]
@@ -321,7 +321,7 @@ def is_expendable(pod: Pod, cutoff: int) -> bool:
 
 
 def filter_out_expendable_pods(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
-    """Return the pods that are not expendable (priority below ``cutoff``), in order."""
+    """Return the pods that are not expendable, in order. A pod of a priority below ``cutoff`` is expendable."""
     return [pod for pod in pods if not is_expendable(pod, cutoff)]
 
 

@@ -137,7 +137,7 @@ class CountedNodes(NamedTuple):
 
     @classmethod
     def among(cls, nodes: Iterable[Node]) -> CountedNodes:
-        """Select the counted nodes among some nodes."""
+        """Select the nodes that count as usage."""
         counted = [*filter(_is_counted_node, nodes)]
         return cls(counted, [node.metadata.name for node in counted])
 
@@ -165,6 +165,7 @@ class NodeResources:
     def get(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
         """Return the cores and bytes of capacity (rounded up, never negative) of one node, and its GPUs by type.
 
+        For a node of a group, these are the resources of the first node of that group that was passed.
         Raises :class:`AutoscalerError` if the GPUs cannot be counted.
         """
         if group is None:

@@ -71,8 +71,8 @@ class PreemptionNode(Part, frozen=True):
 class PreemptionReport(Record, frozen=True):
     """Decision of kube-scheduler's DefaultPreemption for a pending pod.
 
-    ``priority``: that of the ``pod``. ``result``: ``preempts`` (it evicts ``victims`` of ``node``, with so many
-    ``violations`` of disruption budgets), ``fits`` (no eviction is needed), ``never`` (the pod has
+    ``priority``: that of the ``pod``. ``result``: ``preempts`` (it evicts ``victims`` of ``node``; ``violations`` is
+    how many of them violate a disruption budget), ``fits`` (no eviction is needed), ``never`` (the pod has
     ``preemptionPolicy: Never``) or ``does-not-help``. ``message``: kube-scheduler's, if it evicts nobody.
     ``criterion``: what decides between several candidates. ``nodes``: every node, candidates first.
     """

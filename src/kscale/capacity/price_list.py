@@ -35,7 +35,7 @@ class PriceRule(ApiStruct, forbid_unknown_fields=True):
     the on-demand price) or ``price`` (per hour) is what one of them costs. ``region``: the rule applies to prices there
     only.
 
-    With ``reserved`` the rule is not about every machine of the type: up to so many nodes have this price. Then
+    ``reserved``: the rule applies to this number of machines of the type only, not to all of them. Then
     ``instanceType`` has to be a name, and ``zone`` is where the machines are.
     """
 

@@ -141,7 +141,7 @@ def _resolve_reference(reference: Any) -> Any:
 def _run_batch(
     function: Callable[[Any, list[S]], Iterable[R]], reference: Any, scenarios: list[S]
 ) -> list[tuple[R | None, Exception | None]]:
-    """Run some scenarios in a worker: (result, None) or (None, exception) for each.
+    """Run a batch of scenarios in a worker: (result, None) or (None, exception) for each.
 
     If the call raises, the scenarios are run one by one.
     """

@@ -70,12 +70,12 @@ def read_switch(text: str) -> bool:
 
 
 def idle_switches(why: str, *names: str) -> dict[str, Idle]:
-    """Return switches without effect by name."""
+    """Declare boolean flags that have no effect, for the reason ``why``; return them by name."""
     return {name: Idle(why, read_switch, switch=True) for name in names}
 
 
 def idle_texts(why: str, *names: str) -> dict[str, Idle]:
-    """Return flags of any value without effect by name."""
+    """Declare flags that take any value and have no effect, for the reason ``why``; return them by name."""
     return {name: Idle(why, str) for name in names}
 
 

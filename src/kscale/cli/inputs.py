@@ -241,7 +241,7 @@ class Files(OptionGroup):
         return [self.source_names] if self.has_input else []
 
     def words(self) -> list[str]:
-        """Return the options that name the input as command-line words."""
+        """Return the ``-f`` options that name the input, as command-line words quoted for a shell."""
         return [word for name in self.filename for word in ("-f", shlex.quote(name))]
 
 

@@ -61,6 +61,7 @@ def set_up_logs(verbosity: int, format_: str, *, min_level: int = 0, stream: Tex
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
+        """Format a record as one line (letter of the level, time, logger, message, fields), then its traceback."""
         more = "".join(f" {key}={json.dumps(value, default=str)}" for key, value in _extra(record).items())
         line = f"{_LEVELS.get(record.levelno, 'I')} {_format_time(record)} {record.name}: {record.getMessage()}{more}"
         return on_one_line(line) + _trace(self, record, "\n")

@@ -375,7 +375,7 @@ def _resource(one: ResourceAdvice, shown: Any) -> Cell:
 
 
 def _compare(one: ContainerAdvice) -> str | None:
-    """Format the change that an advice means for CPU and memory; None if there is nothing to compare with."""
+    """Format the CPU and memory targets that the advice is compared with; None if there are none."""
     if one.cpu.compare is None and one.memory.compare is None:
         return None
     return f"{_cpu(one.cpu.compare)}, {_memory(one.memory.compare)}"

@@ -555,9 +555,9 @@ class ClusterAutoscaler:
         self._groups = cloud.value or ()
 
     def _pretend(self, sight: _LoopView, progress: Progress, inputs: LoopInputs) -> Steps[LoopReport]:
-        """Run a loop as if all of its actions succeeded: a dry run.
+        """Run a loop as a dry run: read the cloud provider, decide as if all actions succeeded, and perform none.
 
-        The actions are logged and then forgotten: the next loop finds the cluster as it is.
+        The actions are logged and then discarded: the next loop finds the cluster as it is.
         """
         cloud = yield from progress.act(Refresh())
         if cloud.error is None and cloud.value is not None:

@@ -84,7 +84,7 @@ class Request:
         return {"nodeGroupId": option.group.encode(), "pod": pods, **fields}
 
     def _pod(self, run: SamePods) -> bytes | None:
-        """Encode a pod; None if it cannot be encoded."""
+        """Encode a run's pod as protobuf, once for all options that share it; None if it cannot be encoded."""
         pod_id = id(run.pod)  # options share pods
         if pod_id not in self._pods:
             data, name = run.data, run.pod.key

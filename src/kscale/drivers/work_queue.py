@@ -225,8 +225,8 @@ class WorkQueue:
     def add_after(self, key: str, due: datetime | Moment, *, within: int = 0, period: int = 0) -> None:
         """Make a key ready at ``due``; a key that already waits keeps an earlier time.
 
-        ``within``: the key may become ready so many nanoseconds later, together with others. ``period``: interval after
-        which keys become ready again.
+        ``within``: nanoseconds by which the key may become ready later, together with others. ``period``: interval
+        after which keys become ready again.
         """
         due = moment(due, "due")
         self.metrics.retried()

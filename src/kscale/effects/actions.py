@@ -441,7 +441,9 @@ class SamePods(Protocol):
     """
 
     @property
-    def pod(self) -> Pod: ...
+    def pod(self) -> Pod:
+        """Return one of the equal pods."""
+        ...
 
     @property
     def count(self) -> int: ...

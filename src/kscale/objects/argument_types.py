@@ -374,7 +374,7 @@ def _type_of(hint: Any) -> _Type | None:
     kind = origin if origin is not None else hint
     if kind is Callable or (isinstance(kind, type) and issubclass(kind, Callable)):  # type: ignore[arg-type]
         return _Type("a function", callable, _parameters(args[0]) if args and isinstance(args[0], list) else None)
-    return _class(kind, args) if isinstance(kind, type) else None
+    return _type_of_class(kind, args) if isinstance(kind, type) else None
 
 
 def _parameters(types: list[Any]) -> _Within:
@@ -429,7 +429,7 @@ def _union(args: tuple[Any, ...]) -> _Type | None:
     return _Type(text, lambda value: any(each.accepts(value) for each in checks), within, element, classes)
 
 
-def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
+def _type_of_class(kind: type, args: tuple[Any, ...]) -> _Type:
     """Return the check for instances of a class. ``args``: type arguments of a generic class."""
     if kind.__name__ == "ndarray":
         return _Type("an array", lambda value: hasattr(value, "__array__") or isinstance(value, (list, tuple)))

@@ -78,7 +78,7 @@ class NumberedTexts:
         self._numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """Return the number of a text, adding the text if it is new."""
+        """Return the number assigned to a text, adding the text if it is new."""
         number = self._numbers.get(text)
         if number is None:
             number = self._numbers[text] = len(self.texts)
@@ -535,7 +535,7 @@ class PodUsage:
         ]
 
     def samples(self, resource: str, rows: NDArray[np.int64], container: str = "") -> Samples:
-        """Return the usage of the pods of some rows.
+        """Return the usage of the pods in the given rows.
 
         Parameters
         ----------

@@ -149,9 +149,9 @@ class Explainer:
         """Return the amounts by resource (cpu in milli-units) that NodeResourcesFit counts for a class on a node."""
         return self._resources.demand(number, self.allocatable(node))
 
-    def pods_on(self, node: int, means: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of pods on an existing node that match ``means``, in order of appearance."""
-        return [key for key, pod in self.classes_on(node) if means(pod)]
+    def pods_on(self, node: int, matches: Callable[[PodClass], bool]) -> list[str]:
+        """Return the keys of pods on an existing node that ``matches`` accepts, in order of appearance."""
+        return [key for key, pod in self.classes_on(node) if matches(pod)]
 
     def classes_on(self, node: int) -> Iterator[tuple[str, PodClass]]:
         """Yield the key and class of each pod on an existing node, in order of appearance."""
@@ -160,27 +160,27 @@ class Explainer:
         for row in np.flatnonzero(snapshot.placed_node == node).tolist():
             yield snapshot.placed.key(row), classes[int(snapshot.placed_class[row])]
 
-    def pods_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of pods that match ``means`` in the topology domain of an existing node.
+    def pods_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> list[str]:
+        """Return the keys of pods that ``matches`` accepts in the topology domain of an existing node.
 
         They are in order of appearance.
         """
-        return self._keys(self._rows(means, self._domain_mask(key, node)))
+        return self._keys(self._rows(matches, self._domain_mask(key, node)))
 
-    def first_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
+    def first_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
         """Return the row and class of the first pod that ``pods_in_domain`` would return; None if there is none."""
-        rows = self._rows(means, self._domain_mask(key, node))
+        rows = self._rows(matches, self._domain_mask(key, node))
         if not len(rows):
             return None
         snapshot = self.ctx.snapshot
         return int(rows[0]), snapshot.interner.classes[int(snapshot.placed_class[rows[0]])]
 
-    def pods_anywhere(self, means: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of placed pods that match ``means``, in order of appearance."""
-        return self._keys(self._rows(means, lambda nodes: np.ones(len(nodes), dtype=bool)))
+    def pods_anywhere(self, matches: Callable[[PodClass], bool]) -> list[str]:
+        """Return the keys of placed pods that ``matches`` accepts, in order of appearance."""
+        return self._keys(self._rows(matches, lambda nodes: np.ones(len(nodes), dtype=bool)))
 
     def _domain_mask(self, key: str, node: int) -> _Where:
-        """Return a function that returns which of some nodes are in the topology domain of ``node``: bool[n].
+        """Return a function that selects, of the nodes passed to it, those in the topology domain of ``node``: bool[n].
 
         It excludes all nodes if ``node`` was added, or has no label ``key``.
         """
@@ -189,13 +189,13 @@ class Explainer:
             return lambda nodes: np.zeros(len(nodes), dtype=bool)
         return lambda nodes: ids[nodes] == ids[node]
 
-    def _rows(self, means: Callable[[PodClass], bool], where: _Where) -> NDArray[np.int64]:
-        """Return the sorted rows of placed pods that match ``means`` on nodes that match ``where``: int64[n]."""
+    def _rows(self, matches: Callable[[PodClass], bool], where: _Where) -> NDArray[np.int64]:
+        """Return the sorted rows of placed pods that ``matches`` accepts on nodes that ``where`` selects: int64[n]."""
         snapshot = self.ctx.snapshot
         _, starts, order = snapshot.sort_by_class
         chosen = [np.zeros(0, dtype=np.int64)]
         for i, other in enumerate(snapshot.placed_classes):
-            if means(other):
+            if matches(other):
                 rows = order[starts[i] : starts[i + 1]]
                 chosen.append(rows[where(snapshot.placed_node[rows])])
         return np.sort(np.concatenate(chosen))

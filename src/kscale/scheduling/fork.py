@@ -340,7 +340,7 @@ class Fork:
         return self.session.pods[self.pod(pod)]
 
     def where(self, pod: str) -> int | None:
-        """Return the number of the node that a pod of this fork is on; None if the pod is on no node.
+        """Return the number that identifies the node that a pod of this fork is on; None if the pod is on no node.
 
         Raises InputError if the pod was not passed to this fork.
         """

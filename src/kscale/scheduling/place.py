@@ -326,7 +326,7 @@ def place(
 
 
 def _uids_at(records: Sequence[PodRecord], positions: NDArray[np.int32]) -> list[str]:
-    """Return the UIDs of the pods at some positions, or the keys of pods without UID."""
+    """Return the UIDs of the pods at the given positions, or the keys of pods without UID."""
     if isinstance(records, PodRows):
         return records.take(positions.astype(np.int64)).uids()
     return [records[i].uid for i in positions.tolist()]

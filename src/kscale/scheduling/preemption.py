@@ -93,8 +93,8 @@ def preempt(
     profile : SchedulerProfile, optional
         Scheduler profile. Default: upstream's default profile.
     least_percentage, least_candidates : int
-        Upstream's ``minCandidateNodesPercentage`` and ``minCandidateNodesAbsolute``. The search stops after so many
-        candidate nodes if evicting the victims of one of them violates no budget.
+        Upstream's ``minCandidateNodesPercentage`` and ``minCandidateNodesAbsolute``. The search stops after that number
+        of candidate nodes if evicting the victims of one of them violates no budget.
 
     Returns
     -------

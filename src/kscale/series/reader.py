@@ -88,7 +88,7 @@ class ColumnSelection:
 
     @property
     def required_columns(self) -> list[str]:
-        """Return the required columns. Events are counted if there is no value."""
+        """Return the columns that must exist: time and labels, and the value unless rows are counted as events."""
         return [self.time, *([] if self.is_counted else [self.value]), *self.labels]
 
     @property
@@ -121,7 +121,7 @@ def series_of(table: RowTable, selection: ColumnSelection, source: str) -> Serie
 def parsed_times(texts: Sequence[str], unit: int) -> NDArray[np.int64]:
     """Parse a column of times in text form into nanoseconds since 1970.
 
-    ``unit``: nanoseconds of a numeric time's unit. Raises :class:`CellError` with the row.
+    ``unit``: how many nanoseconds one unit of a numeric time has. Raises :class:`CellError` with the row.
     """
     times = np.empty(len(texts), np.int64)
     for i, text in enumerate(texts):

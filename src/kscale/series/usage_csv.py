@@ -91,7 +91,7 @@ class SeriesTable:
     _numbers: dict[Names, int] = field(default_factory=dict)
 
     def number(self, names: Names) -> int:
-        """Return the number of a series, added if it is new."""
+        """Return the index of a series, which is added if it is new."""
         index = self._numbers.setdefault(names, len(self.keys))
         if index == len(self.keys):
             self.keys.append(SeriesKey(*names[:3]))
@@ -99,7 +99,7 @@ class SeriesTable:
         return index
 
     def take(self, rows: Numbered) -> NDArray[np.int32]:
-        """Return the numbers of the rows' series in this table, to which new series are added."""
+        """Return the index in this table of each row's series; new series are added to the table."""
         reader = rows.reader
         if len(rows.fresh):
             fresh = np.array([self.number(names) for names in rows.fresh], np.int32)

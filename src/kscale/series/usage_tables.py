@@ -184,7 +184,7 @@ class NamesOfTables:
         return Numbered(series, fresh, self._reader_series)
 
     def _number_of(self, text: str) -> int:
-        """Return the number of a text, which is added if it is new."""
+        """Return the index of a text, which is added if it is new."""
         number = self._texts.setdefault(text, len(self._names))
         if number == len(self._names):
             self._names.append(text)

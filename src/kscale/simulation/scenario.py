@@ -143,7 +143,7 @@ class MachineEntry(ApiStruct, forbid_unknown_fields=True):
     boot: Time = "60s"
     """From being asked for to being a node."""
     apart: str = "0s"
-    """The machines of one increase become nodes each so much later than the one before."""
+    """Delay between the machines of one increase: each becomes a node this much later than the one before."""
     ready: Time = "0s"
     """From then to being ready."""
     startup: Time = "0s"

@@ -213,7 +213,7 @@ class _IdentityCaches:
 _MAX_CACHES: Final = 32
 _MAX_MATCHES: Final = 4
 _MIN_MATCHED_LENGTH: Final = 64
-"""From so many objects on it is worth while to remember how sequences match."""
+"""Minimum length of sequences for which it pays to remember how they match."""
 
 
 def cached_by_identity(

@@ -181,7 +181,7 @@ class GrowingColumns:
         return GrowingColumns.of(self.arrays)
 
     def own(self, names: Iterable[str]) -> None:
-        """Replace some columns, which views share, by copies."""
+        """Replace the given columns, which views share, by copies."""
         room = self.size + self.size // 16  # arrays that are copied on each change mostly grow as well
         self._room = min(self._room, room)
         for name in names:
@@ -207,7 +207,7 @@ class LabelColumn:
         self.ids: NDArray[np.int32] = np.fromiter((self.id_of(value) for value in values), dtype=np.int32)
 
     def id_of(self, value: str | None) -> int:
-        """Return the number of a value, adding a new one; -1 for None. Only while the column is built."""
+        """Return the number assigned to a value, adding a new value; -1 for None. Only while the column is built."""
         if value is None:
             return -1
         number = self.index.get(value)
@@ -219,7 +219,7 @@ class LabelColumn:
     def with_changes(
         self, keep: NDArray[np.bool_] | None, rows: Sequence[int], values: Sequence[str | None]
     ) -> LabelColumn:
-        """Return a column with some nodes removed and other values at ``rows``.
+        """Return a column without the removed nodes and with other values at ``rows``.
 
         ``rows`` count after the removal; new rows are at the end.
         """
@@ -306,7 +306,7 @@ class NodeColumns:
         return self
 
     def with_changes(self, removed: Collection[str], replaced: Iterable[Node], appended: Sequence[Node]) -> NodeColumns:
-        """Return columns with some nodes removed, others replaced in place, and more appended.
+        """Return columns with nodes removed, replaced in place and appended.
 
         Untouched parts are copied or shared instead of being computed again.
         """

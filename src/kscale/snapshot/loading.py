@@ -84,7 +84,7 @@ class LoadReport(msgspec.Struct):
             self.warnings.append(Problem(message, record.source, _name(record), field))
 
     def count_batch(self, batch: PodBatch, change: ChangedKeys) -> None:
-        """Count a ``batch`` of pods that were read as columns.
+        """Count a ``batch`` of pods that were read as columns, and warn about pods that were read twice.
 
         ``change`` has the differences that the batch made in the cluster.
         """

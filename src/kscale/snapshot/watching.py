@@ -218,7 +218,7 @@ class Applying:
 
 
 def watch(contents: StoredObjects, view: memoryview, lines: ScannedLines) -> Watched:
-    """Apply the events of some lines, in order."""
+    """Apply the events of the lines, in order."""
     if len(lines.pods) == len(lines.type) == 1:
         return _apply_one_pod(contents, lines)
     return _Watch(contents, view, lines).run()
@@ -238,7 +238,7 @@ def _apply_one_pod(contents: StoredObjects, lines: ScannedLines) -> Watched:
 
 
 class _Watch:
-    """Reading of some lines of a watch."""
+    """Reads lines of a watch."""
 
     def __init__(self, contents: StoredObjects, view: memoryview, lines: ScannedLines) -> None:
         self._view = view

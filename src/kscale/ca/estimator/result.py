@@ -72,7 +72,7 @@ class NodeGroupSize(msgspec.Struct, frozen=True, kw_only=True):
 class EstimateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, and how to pack.
 
-    ``max_nodes``: at most so many new nodes (``--max-nodes-per-scaleup``; 0 = no limit). ``thresholds``: which limits
+    ``max_nodes``: maximum number of new nodes (``--max-nodes-per-scaleup``; 0 = no limit). ``thresholds``: which limits
     hold, in upstream's order of evaluation; ``static`` is ``max_nodes``, ``sng`` the room left in ``node_group`` and
     ``similar_node_groups``, ``cluster`` what ``cluster_max_nodes`` leaves above ``current_node_count``.
     ``no_context``: the estimation context is missing, as in some of upstream's callers. ``fast_path``:
@@ -242,7 +242,7 @@ class GroupedPods:
         return part
 
     def spread(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the positions of the pods of some groups in ``members``, in the given order.
+        """Return the positions of the given groups' pods in ``members``, in the given order.
 
         The second item is where each group starts among the returned positions: int32[groups + 1].
         """
@@ -264,7 +264,7 @@ class GroupedPods:
         return self.counted
 
     def sum_requests(self, counts: NDArray[np.int64]) -> tuple[int, int]:
-        """Return the total requests of so many pods of each class (int64[classes]).
+        """Return the total requests of the pods; ``counts`` is the number of pods of each class (int64[classes]).
 
         The result is (cpu, memory) in billionths.
         """
@@ -524,8 +524,8 @@ class EstimateResult(Result):
     def bound(self, *, effort: int = 0, threads: int = 1) -> Bound:
         """Return a proven lower bound on the number of nodes for the pods on new nodes.
 
-        With ``effort`` the bound also uses column generation (extra ``[solver]``), with at most so much work, in units
-        of about a microsecond. Affinity, spread and volumes do not count in a bound.
+        With ``effort`` the bound also uses column generation (extra ``[solver]``), for which ``effort`` limits the
+        work, in units of about a microsecond. Affinity, spread and volumes do not count in a bound.
         """
         from kscale.scheduling.bounds import Instance, best_bound_of, column_generation_of
         from kscale.scheduling.bounds.effort import Effort, checked_bound
@@ -598,8 +598,9 @@ def _drop_equal_rows(patterns: NDArray[np.int64]) -> NDArray[np.int64]:
 def _select_fullest_patterns(
     patterns: NDArray[np.int64], demand: NDArray[np.int64], capacity: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Select the fullest nodes, as many as there are pod classes.
+    """Return the rows of ``patterns`` with the highest utilization, at most one per pod class (column).
 
+    The utilization is that of the node's fullest resource. ``demand``: int64[classes, resources] of one pod.
     A search starts better from few and good patterns.
     """
     full = (patterns @ demand / np.maximum(capacity, 1)).max(axis=1, initial=0.0)

@@ -290,10 +290,12 @@ class Expansion(msgspec.Struct, kw_only=True):
 
     @property
     def events(self) -> list[Event]:
+        """Return the events of all filters, in the order of the chain."""
         return [event for step in self.steps for event in step.filtered.events]
 
     @property
     def warnings(self) -> list[str]:
+        """Return the warnings of all filters, in the order of the chain."""
         return [text for step in self.steps for text in step.filtered.warnings]
 
 

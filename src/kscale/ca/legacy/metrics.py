@@ -82,9 +82,13 @@ def build_legacy_initial_observations(autoprovisioning: bool) -> list[Observatio
 
 
 def get_legacy_gpu_name(node: Node, template: NodeTemplate | None) -> str:
-    """Return the value of the label ``gpu_name`` for a node, empty without a GPU (``utils/gpu``: GetGpuTypeForMetrics).
+    """Return the value of the metrics' label ``gpu_name`` for a node (``utils/gpu``: GetGpuTypeForMetrics).
 
-    ``template`` is that of the node's group: a labelled node without GPU is ``missing-gpu`` if the template has one.
+    ``template`` is that of the node's group.
+
+    - Node without GPU label: empty, or ``generic`` if it has GPUs.
+    - Labelled node with GPUs: the label's value, or ``not-listed`` if upstream does not know it.
+    - Labelled node without GPUs: ``missing-gpu`` if the template has them, otherwise ``unexpected-label``.
     """
     capacity = (node.status.capacity or {}).get(_NVIDIA_GPU)
     kind = (node.metadata.labels or {}).get(LEGACY_GPU_LABEL)

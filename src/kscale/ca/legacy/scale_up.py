@@ -334,9 +334,10 @@ def build_legacy_candidates(
 ) -> NodeGroupCandidates:
     """Return the groups that could be created from the machine types for these pods.
 
-    ``templates`` maps the id of a machine type to its template. There are no candidates without
-    ``--node-autoprovisioning-enabled``, or if the maximum number of autoprovisioned groups exists already. A machine
-    type is left out if its labels conflict with the labels that the pods request.
+    ``templates`` maps the id of a machine type to its template. A machine type without GPUs also gets one candidate
+    for each GPU type that pods request. There are no candidates without ``--node-autoprovisioning-enabled``, or if the
+    maximum number of autoprovisioned groups exists already. A machine type is left out if its labels conflict with
+    the labels that the pods request.
     """
     candidates = NodeGroupCandidates()
     autoprovisioned_count = sum(group.autoprovisioned for group in existing)

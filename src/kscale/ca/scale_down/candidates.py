@@ -386,7 +386,7 @@ def _split_by_atomicity(
 
 
 def assign_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
-    """Return the nodes with the ids of their groups; empty without group or if the group is unknown."""
+    """Return each node with the id of its group; the id is empty if it has none or the group is unknown."""
     names = [*names]
     group_of = groups.ids_of_nodes(names)
     return [NodeInGroup(node=name, group=group or "") for name, group in zip(names, group_of, strict=True)]

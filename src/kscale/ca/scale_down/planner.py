@@ -394,7 +394,7 @@ class Planner:
     ) -> list[RemovableNode | UnremovableCandidate]:
         """Simulate the removal of nodes, and update the recorded reasons.
 
-        ``limit``: stop after so many removable nodes.
+        ``limit``: number of removable nodes after which to stop.
         """
         until = later(self.now, duration(self.options.unremovable_node_recheck_timeout))
         answers = simulator.judge(names, destinations, limit=limit, atomic=atomic)

@@ -404,7 +404,7 @@ class RemovalSimulator:
         """Check whether nodes can be removed one after the other (upstream: ``SimulateNodeRemoval``).
 
         ``destinations``: uint8[nodes], 1 = may take pods; a removed node is no destination any more. With ``limit`` the
-        check stops after so many removable nodes, not counting those marked in ``atomic``. ``persist``: keep the
+        check stops after ``limit`` removable nodes, not counting those marked in ``atomic``. ``persist``: keep the
         changes of a success. ``charge_pdbs``: a success uses up disruption budgets.
         """
         if not candidates:

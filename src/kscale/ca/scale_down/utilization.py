@@ -290,7 +290,7 @@ def _sum_milli_values(name: str, requests: Iterable[ResourceList]) -> int:
     return Quantity.sum(request[name] for request in requests if name in request).milli_value()
 
 
-# Sums of so many requests below so many thousandths stay within 64 bits.
+# A sum of this many requests, each below this many thousandths, stays within 64 bits.
 _MAX_SUMMED_PODS: Final = 1 << 12
 _MAX_SUMMED_AMOUNT: Final = 1 << 50
 _DAEMON_SET_FLAG, _MIRROR_FLAG, _LONG_TERMINATING_FLAG, _TERMINATING_FLAG = 1, 2, 4, 8

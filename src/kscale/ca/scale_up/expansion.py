@@ -274,9 +274,9 @@ class ScaleUpContext(msgspec.Struct, kw_only=True, frozen=True):
     - ``candidates``: groups that could be created (``exists`` False), whose templates are included. An error: they
       could not be listed. ``daemonsets`` run on templates of created groups. ``initializers``: by group, those
       of groups that are still being created.
-    - ``known_templates`` as in :func:`kscale.ca.node_group_set.filter_valid_scale_up_groups`;
-      ``stop_after_options``: no further estimates once there are so many options (0 = all); ``all_or_nothing``: all
-      pods at once or none.
+    - ``known_templates`` as in :func:`kscale.ca.node_group_set.filter_valid_scale_up_groups`; ``stop_after_options``:
+      number of options after which no more groups are estimated (0 = no limit); ``all_or_nothing``: all pods at once or
+      none.
     - ``fake_pods`` are not reported.
     """
 

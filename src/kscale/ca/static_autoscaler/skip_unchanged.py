@@ -85,7 +85,7 @@ def repeat_state(state: LoopState, now: Moment) -> LoopState | None:
 
 
 def is_repeated_loop(before: LoopState, after: LoopState) -> bool:
-    """Check whether a loop with the input state ``before`` and the new state ``after`` repeated the previous loop."""
+    """Check whether a loop changed only times: ``after`` is what :func:`repeat_state` makes of ``before``."""
     now = after.cluster.last_update
     expected = None if now is None else repeat_state(before, now)
     if expected is None or _strip_probe_times(before.cluster.last_status) != _strip_probe_times(

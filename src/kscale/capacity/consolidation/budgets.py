@@ -56,9 +56,9 @@ _AMOUNT: Final = re.compile(r"\d+%?", re.ASCII)
 class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """At most ``nodes`` (a number, or a percentage, rounded up) may be disrupted at a time.
 
-    ``schedule`` (a cron schedule in UTC) and ``duration`` (of Go) say when the budget holds: for so long after each
-    time of the schedule. Without both it always holds. ``reasons``: the kinds of disruption that it limits, ``Empty``
-    and ``Underutilized`` (null: all).
+    ``schedule`` (a cron schedule in UTC) and ``duration`` (of Go) say when the budget holds: for this duration from
+    each time of the schedule. Without both it always holds. ``reasons``: the kinds of disruption that it limits,
+    ``Empty`` and ``Underutilized`` (null: all).
     """
 
     nodes: str = "10%"

@@ -24,11 +24,11 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["Limits", "Moves", "Offered", "Replacement"]
 
 _OFFERS: Final = 3
-"""So many types are tried as the replacement of a node, besides the cheapest one that could hold it alone."""
+"""Number of types that are tried as a node's replacement, besides the cheapest one that could hold it alone."""
 _REFUSED: Final = 8
-"""After so many nodes in a row whose pods do not fit, a new node counts as full."""
+"""Number of nodes in a row whose pods do not fit after which a new node counts as full."""
 _FRUITLESS: Final = 20
-"""After so many nodes of a group in a row without a cheaper replacement, no other node of the group is tried."""
+"""Number of a group's nodes in a row without a cheaper replacement after which its other nodes are not tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,10 @@ class _Charge:
         return _Charge(self.allowed, self.pods, self.waves, dict(self.used))
 
     def waves_with(self, pods: int, covered: Mapping[int, int]) -> int:
-        """Return the number of waves if ``pods`` more are evicted. ``covered``: how many of them each budget covers."""
+        """Return how many waves of evictions the step needs if ``pods`` more are evicted.
+
+        ``covered``: how many of these pods each budget covers, by the budget's number.
+        """
         waves = max(self.waves, 1 if pods else 0)
         for budget, count in covered.items():
             waves = max(waves, -(-(self.used.get(budget, 0) + count) // self.allowed[budget]))

@@ -54,9 +54,9 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["consolidate"]
 
 _PATIENCE: Final = timedelta(days=7)
-"""If no disruption is allowed for so long, the path ends."""
+"""Time without an allowed disruption after which the path ends."""
 _REFUSALS: Final = 12
-"""After so many proposals in a row that the scheduler's choices refuse, the kind of step is given up."""
+"""Number of proposals in a row that the scheduler's choices refuse after which the kind of step is given up."""
 
 
 @typed

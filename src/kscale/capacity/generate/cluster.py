@@ -432,7 +432,7 @@ class _Builder:
             self._add_workload(workload)
         limit = max(1, pending // 12)  # limit per workload, so that all reasons occur
         while pending:
-            pending -= self._wait(min(pending, limit))
+            pending -= self._add_pending_workload(min(pending, limit))
         return GeneratedCluster(self.pools, self.nodes, self._workloads, self.max_pods, self._seed, lean)
 
     def _add_workload(self, workload: Workload) -> None:
@@ -449,13 +449,13 @@ class _Builder:
             len(self._workloads), min(cpu, cap[0] // 4), min(memory, cap[1] // 4), self._typical, self._rng
         )
 
-    def _wait(self, most: int) -> int:
-        """Draw a workload with at most ``most`` pods, all of them pending; return the number of its pods."""
+    def _add_pending_workload(self, max_pods: int) -> int:
+        """Add a workload whose pods are all pending, at most ``max_pods`` of them; return how many it has."""
         reason = _WHY_PENDING[self._n_waiting % len(_WHY_PENDING)]
         self._n_waiting += 1
-        workload, replicas = self._draw(max(most, len(self.nodes)))
+        workload, replicas = self._draw(max(max_pods, len(self.nodes)))
         while workload.kind != "Deployment" or workload.host_port:
-            workload, replicas = self._draw(max(most, len(self.nodes)))
+            workload, replicas = self._draw(max(max_pods, len(self.nodes)))
         app = workload.containers[0]
         if reason == "taint":
             workload.classes, workload.tolerates, workload.zones, workload.gpu = ("compute",), (), (), 0
@@ -476,7 +476,7 @@ class _Builder:
                 app.cpu = max(10, min(app.cpu, int(largest[0]) // 500 * 500 - 500))
                 memory = app.cpu * self._rng.choice((1024, 2048, 3584)) // 1000
                 app.memory_mib = max(app.memory_mib, min(memory, int(largest[1]) * 3 // 5) // 256 * 256)
-        workload.pending = min(replicas, most)
+        workload.pending = min(replicas, max_pods)
         workload.message = self._placement.explain_no_fit(workload) or "waiting for a scheduling attempt"
         self._add_workload(workload)
         return workload.pending

@@ -542,7 +542,7 @@ def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterat
 
 
 def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:
-    """Yield (field, message) for each invalid key or value of some labels."""
+    """Yield (field, message) for each invalid key or value of the labels."""
     for key, value in (labels or {}).items():
         for error in qualified_name_errors(key):
             yield field, f"{go_quote(key)}: {error}"

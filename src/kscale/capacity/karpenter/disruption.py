@@ -292,11 +292,11 @@ def _cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | None:
 
 
 def is_valid(view: ClusterView, command: Command) -> Command | None:
-    """Return what is still right about a command some time after it was found; None if nothing is.
+    """Check a command again some time after it was found, and return it with the candidates that are still valid.
 
-    Each empty node is checked by itself. A consolidation must still be possible as a whole: the same nodes are
-    candidates, budgets allow all of them, and their pods need a new node exactly if they did before, for which the
-    types of the replacement are still suitable.
+    Returns None if the command is no longer valid. Each empty node is checked by itself. A consolidation must still
+    be possible as a whole: the same nodes are candidates, budgets allow all of them, and their pods still need one
+    new node (of which all types of the replacement are suitable), or still need none.
     """
     current = {each.name: each for each in find_candidates(view, command.method)}
     allowed: Mapping[str, int] = count_allowed(view, command.method.reason)

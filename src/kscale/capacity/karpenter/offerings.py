@@ -221,7 +221,7 @@ def _of_cloud(pool: NodePool, kinds: Sequence[InstanceType]) -> list[InstanceTyp
 
 
 def _named_zones(zone: Requirement) -> list[str]:
-    """Return the zones that a requirement names, sorted; if there are none, an empty text for any zone."""
+    """Return the zones that a requirement names, sorted; ``[""]``, which means any zone, if it names none."""
     return sorted(zone.values) if zone.operator is Operator.IN else [""]
 
 

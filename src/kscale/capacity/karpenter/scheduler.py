@@ -58,7 +58,7 @@ __all__ = ["Placement", "place_pods"]
 _OWN_RULES = frozenset({"TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"})
 """Plug-ins of the scheduler in whose place Karpenter has rules of its own."""
 _REPAIRED = 50
-"""From so many elements on, Go's sort repairs a list in which only few elements are out of place."""
+"""Minimum length from which Go's sort repairs a list in which only few elements are out of place."""
 
 
 @dataclass(frozen=True, slots=True)

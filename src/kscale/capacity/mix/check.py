@@ -114,7 +114,7 @@ def _check_with(
     existing: bool,
     complete: bool,
 ) -> CheckedPlacement | None:
-    """Check a plan with the templates of some offers.
+    """Check a plan with the templates of the given offers.
 
     None if a pod needs a new node and these offers are not all (``complete`` is False).
     """

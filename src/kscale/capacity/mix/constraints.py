@@ -74,7 +74,7 @@ class Cells:
 
     - ``keys``: labels that form cells; ``labels`` of each cell
     - ``of_offer`` int64[T], ``of_node`` int64[N] of existing nodes: cell numbers (:data:`FREE` = in no cell)
-    - ``left_out``: keys with so many values that cells by them would not help
+    - ``left_out``: keys with too many values for cells to help
     """
 
     keys: tuple[str, ...]
@@ -104,7 +104,7 @@ def cells_of(keys: Sequence[str], offers: Sequence[dict[str, str]], nodes: Seque
     number = {values: i for i, values in enumerate(seen)}
 
     def of(labels: dict[str, str]) -> int:
-        """Return the number of the cell with these labels; :data:`FREE` if there is none."""
+        """Return the index of the cell with these labels; :data:`FREE` if there is none."""
         return number.get(tuple(labels.get(key) for key in used), FREE)
 
     return Cells(
@@ -399,11 +399,11 @@ def shapes_of(
     rules: Sequence[Rule],
     conflicts: Sequence[Conflict] = (),
 ) -> Shapes:
-    """Merge classes into shapes.
+    """Merge classes into shapes: classes with equal demand, allowed types, rules and conflicts become one shape.
 
     ``demand`` int64[C, R], ``counts`` int64[C] and ``allowed`` bool[C, T] are those of the classes, to which the rules
-    refer. Rules beyond the maximum number of columns apply to each class alone. Classes with different
-    ``conflicts`` are not merged.
+    refer. A rule that covers several shapes takes a column beside the resources; rules beyond ``_MOST_RESOURCES``
+    columns limit each shape on its own.
     """
     part: list[list[tuple[int, int]]] = [[] for _ in counts]
     for number, rule in enumerate(rules):

@@ -130,7 +130,7 @@ class _Zones:
         numbers: dict[tuple[str | None, ...], int] = {}
 
         def zone_of(node: Node) -> int:
-            """Return the number of a node's zone; a new zone gets the next number."""
+            """Return the index of a node's zone; a new zone gets the next index."""
             labels = node.metadata.labels or {}
             return numbers.setdefault(tuple(labels.get(key) for key in keys), len(numbers))
 
@@ -478,7 +478,7 @@ class _Program:
     def build_plan(self, values: NDArray[np.int64], spread: list[_Spread]) -> PlannedPlacement:
         """Return the plan of a solution, with each pod in a zone that spread admits in the order of placing."""
         instance, kinds = self._instance, self._kinds
-        cell_of = self._zone_of(values, spread)
+        cell_of = self._assign_zones(values, spread)
         packed = []
         for z in range(len(self._zones.labels)):
             shape = instance.shapes.of_class[instance.class_of[cell_of == z]]
@@ -496,8 +496,12 @@ class _Program:
             packed.append(Packed(np.array(kind_of, dtype=np.int64), pattern, np.ones(n, dtype=np.int64), rest))
         return assign_pods_to_nodes(instance, packed, cell_of, self._zones.sources)
 
-    def _zone_of(self, values: NDArray[np.int64], spread: list[_Spread]) -> NDArray[np.int64]:
-        """Return int64[n]: the zone of each pod, -1 = not placed."""
+    def _assign_zones(self, values: NDArray[np.int64], spread: list[_Spread]) -> NDArray[np.int64]:
+        """Assign each pod a zone and return int64[n]: the zone's index, -1 = not placed.
+
+        Each zone gets as many pods of each class as in the solution (``values``), each in turn to the zone where
+        fewest pods count for its spread constraints.
+        """
         instance, labels = self._instance, self._zones.labels
         remaining = {key: int(values[column]) for key, column in self.there.items()}
         rules: dict[int, list[int]] = {}

@@ -179,7 +179,7 @@ class Instance:
         self.cell_of = np.where(self.cell_of == FREE, 0, self.cell_of)
 
     def _shares_of_all(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return float64[C, 3]: the shares of one pod in the cpu, in the memory and in the number of all pods."""
+        """Return float64[C, 3]: the share of one pod in all pods' total cpu, total memory and total number."""
         amounts = np.array(
             [[*(pod.occupancy.get(name, 0) for name in ("cpu", "memory")), 1] for pod in self.classes], dtype=np.float64
         ).reshape(-1, 3)
@@ -394,7 +394,7 @@ class Instance:
 
 
 def select_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
-    """Return the records at some positions, without creating pods if the records are rows of a table."""
+    """Return the records at the given positions, without creating pods if the records are rows of a table."""
     return records.take(positions) if isinstance(records, PodRows) else [records[i] for i in positions.tolist()]
 
 

@@ -316,7 +316,7 @@ class _Claim:
     """An open bin: ``options`` bool[T] that hold its ``pattern``, before items of the last ``shape`` were added.
 
     ``added``: items of that shape that ``pattern`` does not count yet; ``more``: how many more of them fit; ``room``:
-    at most so much of each resource is free; ``pods``: number of all items.
+    upper bound of what is free of each resource; ``pods``: number of all items.
     """
 
     options: NDArray[np.bool_]
@@ -397,7 +397,7 @@ class _Claims:
 
 
 def _pack_claims(kinds: BinKinds, shapes: Iterable[int], fixed: Sequence[int]) -> Packed:
-    """Pack items (``shapes``, in order) into ``fixed`` bins of some kinds, first fit, then into open bins."""
+    """Pack items (``shapes``, in order) into ``fixed`` bins of the given kinds, first fit, then into open bins."""
     packing = Packing(kinds)
     needed = find_undominated(kinds)
     is_fixed = np.isin(needed, np.array(fixed, dtype=np.int64))

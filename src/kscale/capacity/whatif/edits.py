@@ -104,7 +104,7 @@ class SharedCluster:
         return self.cluster.snapshot(dra=True)
 
     def without_nodes(self, names: Collection[str]) -> SharedCluster:
-        """Return a copy without some nodes. Pods that do not end with their node become pending."""
+        """Return a copy without the given nodes. Pods that do not end with their node become pending."""
         cluster = self.cluster.copy(share_pending=True)
         keys = self.cluster.keys_on(names)
         order = {key: position for position, key in enumerate(keys)}

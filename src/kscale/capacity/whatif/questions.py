@@ -421,7 +421,7 @@ _replace = msgspec.structs.replace
 
 
 def _change_group_fields(group: NodeGroup, **changes: Any) -> NodeGroup:
-    """Return the group with some fields changed."""
+    """Return the group with the changed fields."""
     return msgspec.structs.replace(group, **changes)
 
 

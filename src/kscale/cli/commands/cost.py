@@ -51,7 +51,7 @@ class AllocationOptions(OptionGroup):
         Cost that nobody requested: divided in proportion (proportional), a line of its own (separate), or left out
         (none). The default is proportional.
     window : DURATION
-        Cost of so much time, such as 24h or 30d (default 1h). Usage is its average in this time.
+        Length of time whose cost is shown, such as 24h or 30d (default 1h). Usage is its average in this time.
     storage_price : CLASS=PRICE
         Price of a GiB of the storage class for a month of 730 hours: gp3=0.08, '*=0.1'. Repeatable.
     """

@@ -321,6 +321,7 @@ def _format_paused(report: HPAReport) -> list[str]:
 
 
 def _footer(report: HPAReport) -> list[str]:
+    """Return the last lines: whether the time is unknown, the state that the run began with, what is not modelled."""
     unknown_time = [] if report.now is not None else ["Now is not known: the input holds no time (--now)."]
     left_out = [f"Not modelled: {name}: {'; '.join(texts)}." for name, texts in report.unmodelled.items()]
     return [*unknown_time, _MODES[report.state_mode], *left_out]

@@ -185,7 +185,7 @@ def deadlines_within(
     """Return functions that tell the bound and the plan whether their time is over.
 
     Both finish within ``budget`` seconds from now. ``few_types`` leaves time for plans with few instance types,
-    ``pods`` for the exact check of so many pods. ``clock`` returns seconds.
+    ``pods`` (a number) for the exact check of their places. ``clock`` returns seconds.
     """
     began = clock()
     latest = max(0.0, budget - _CHECK * pods)

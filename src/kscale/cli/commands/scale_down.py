@@ -51,7 +51,7 @@ def command(
     exhaustive
         Judge every node, without waiting times, limits per loop and budgets.
     max_simulations
-        Time for so many candidates only: the others are skipped.
+        Maximum number of candidates that are simulated, as if time ran out then; the others are skipped.
     deleting : NODE
         An empty node that is being deleted. Repeatable.
     draining : NODE

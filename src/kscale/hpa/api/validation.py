@@ -187,6 +187,7 @@ def validate_status(hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler) 
 
 
 def _validate_metadata(metadata: ObjectMeta) -> list[FieldError]:
+    """Return the errors of an HPA's metadata."""
     errors = []
     if metadata.generate_name:
         prefix = metadata.generate_name.removesuffix("-")  # the generated name is a prefix

@@ -675,7 +675,11 @@ class BatchSelectors:
     def next_states(
         self, hpas: Sequence[HorizontalPodAutoscaler], plain_states: Sequence[HPAState], undecided: Collection[int]
     ) -> Sequence[HPAState]:
-        """Return the states after the decisions, without their histories. ``undecided`` rows do not change."""
+        """Return ``plain_states`` (states without histories) as they are after the decisions.
+
+        A decided HPA has its current selector, and a write that has been observed is dropped. ``undecided`` rows do
+        not change.
+        """
         if not undecided and len(self._known_states) > 1 and plain_states is self._known_states[1]:
             return plain_states
         out = list(plain_states)

@@ -75,7 +75,7 @@ class SelectedPods:
     def requests_of(
         self, groups: NDArray[np.int64], pods: BatchPods, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the requests and the mask of :meth:`BatchPods.requests` for the pods of some selections.
+        """Return the requests and the mask of :meth:`BatchPods.requests` for the pods of the given selections.
 
         ``groups``: selections, ascending. The requests of all selections are cached.
         """
@@ -491,7 +491,7 @@ class UsagePlacement:
 
 @dataclass(frozen=True, slots=True)
 class SelectionSamples:
-    """Samples of one resource (of one container) for some selections.
+    """Samples of one resource (of one container) for several selections.
 
     ``offset`` int64[g]: index in ``samples`` of the first sample of each selection. ``extra_count``, ``extra_sum``
     int64[g]: number and sum of the samples of pods that are not listed.
@@ -532,7 +532,7 @@ class JoinedUsage:
     def get_samples(
         self, pods: SelectedPods, groups: NDArray[np.int64], resource: str, container: str
     ) -> SelectionSamples:
-        """Return the samples of a resource for some selections.
+        """Return the samples of a resource for the given selections.
 
         ``groups``: selections, ascending and without duplicates. ``container`` empty: all containers.
         """

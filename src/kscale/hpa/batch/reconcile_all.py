@@ -156,10 +156,10 @@ def reconcile_all(
     mapper : RESTMapper
         Mapper of kinds to resources.
     within : int, optional
-        Limit in nanoseconds. An HPA that has not begun to write so long after the first one did is left for another
-        batch, as is one whose scale or metrics do not arrive within the limit.
+        Limit in nanoseconds. An HPA is left for another batch if it has not begun to write within this time after the
+        first HPA did, or if its scale or metrics do not arrive within this time.
     slow_after : int, optional
-        Without ``within``: HPAs whose requests or writes take so many nanoseconds are reported as slow.
+        Without ``within``: nanoseconds from which an HPA's requests or writes are reported as slow.
     before : BatchResult, optional
         Result of the last batch with the same options and mapper. Whatever still holds is reused.
     refresh : RefreshObjects, optional

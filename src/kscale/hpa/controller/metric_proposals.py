@@ -462,8 +462,8 @@ _UNABLE_TO_COMPUTE: Final = "the HPA was unable to compute the replica count: "
 class CombinedProposal(msgspec.Struct, frozen=True, gc=False):
     """Result for all metrics of a spec, in order.
 
-    ``replicas`` is the largest proposal, ``name`` the name of the metric that made it. ``refused``: so many metrics
-    failed that the others must not be used. ``error``: the error, whether refused or not; ``error_class``: the class of
+    ``replicas`` is the largest proposal, ``name`` the name of the metric that made it. ``refused``: too many metrics
+    failed, so the others must not be used. ``error``: the error, whether refused or not; ``error_class``: the class of
     the first failed metric.
     """
 

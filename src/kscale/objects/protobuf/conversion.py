@@ -375,7 +375,7 @@ def _bool(value: Any) -> bool:
 
 
 def _integer(value: Any, bits: int) -> int:
-    """Return the integer, 0 for None. Raises _BadValueError unless it is an integer of so many bits."""
+    """Return the integer, 0 for None. Raises _BadValueError unless it is an integer of ``bits`` bits."""
     if value is None:
         return 0
     limit = 1 << (bits - 1)

@@ -212,7 +212,7 @@ class BinKinds(msgspec.Struct, frozen=True):
         return len(self.cost)
 
     def only(self, kinds: NDArray[np.intp]) -> BinKinds:
-        """Return the instance with only the kinds of bins at some positions: ``kinds`` int[N]."""
+        """Return the instance with only the kinds of bins at the given positions: ``kinds`` int[N]."""
         return msgspec.structs.replace(
             self,
             capacity=np.ascontiguousarray(self.capacity[kinds]),
@@ -224,7 +224,7 @@ class BinKinds(msgspec.Struct, frozen=True):
         )
 
     def select_classes(self, classes: NDArray[np.intp]) -> BinKinds:
-        """Return the instance with only the classes of items at some positions: ``classes`` int[N]."""
+        """Return the instance with only the classes of items at the given positions: ``classes`` int[N]."""
         return msgspec.structs.replace(
             self,
             demand=np.ascontiguousarray(self.demand[classes]),

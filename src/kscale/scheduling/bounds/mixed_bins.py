@@ -327,7 +327,7 @@ class Generation:
         return self._relax_and_add(self._calm, solved)[1]
 
     def _relax_and_add(self, prices: NDArray[np.float64], solved: Solved) -> tuple[Relaxed, int]:
-        """Add fillings from a relaxation at some prices.
+        """Add fillings from a relaxation at the given prices.
 
         Returns the relaxation and the number of new columns.
         """

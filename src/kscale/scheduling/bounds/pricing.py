@@ -166,7 +166,7 @@ class Tier(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kinds: BinKinds, members: NDArray[np.intp], main: int, most_units: int) -> Tier:
-        """Build the tier of some kinds, exact in the resource ``main``.
+        """Build the tier of the given kinds, exact in the resource ``main``.
 
         ``most_units``: maximum number of units in the largest bin.
         """
@@ -263,7 +263,7 @@ def tiers(kinds: BinKinds, weight: NDArray[np.float64], units: int) -> list[Tier
 
 
 class Tables:
-    """Tables of a tier at some prices: proven bounds for its kinds, and a search of single bins."""
+    """Tables of a tier at given prices: proven bounds for its kinds, and a search of single bins."""
 
     def __init__(
         self,
@@ -313,7 +313,7 @@ class Tables:
     def search(
         self, which: Sequence[int], at_least: NDArray[np.int64], nodes: int, *, threads: int = 1
     ) -> list[tuple[int, int, NDArray[np.int64]]]:
-        """Search the most valuable fillings of some kinds. ``which``: their positions in the tier.
+        """Search the most valuable fillings of the given kinds. ``which``: their positions in the tier.
 
         ``nodes``: maximum number of nodes to visit. Returns for each kind a proven upper bound, the number of nodes
         visited, and fillings int64[S, K] worth more than ``at_least``, the best last.

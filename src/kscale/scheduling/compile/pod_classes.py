@@ -328,7 +328,7 @@ class StaticRows:
         return len(self._rows)
 
     def row(self, nodes: frozenset[str] | None, judges: Judges) -> int:
-        """Return the number of a row, which is added if it is new. Row 0 passes everything."""
+        """Return the index of a row, which is added if it is new. Row 0 passes everything."""
         keys = tuple([key for key, _ in judges])
         number = self._rows.get((nodes, keys))
         if number is None:

@@ -237,7 +237,7 @@ def _arguments(text: str) -> list[str]:
 
 
 def _operand(text: str, end: int) -> int:
-    """Return the start of the member expression that ends before ``end``."""
+    """Return the index at which the member expression that ends before index ``end`` starts."""
     i = end
     while i > 0:
         letter = text[i - 1]
@@ -567,7 +567,7 @@ def _format_undeclared(expression: str, name: str, *, called: bool) -> str:
 
 
 def _format_at(expression: str, text: str, tree: Any) -> str:
-    """Return a message with the position of a tree, if the expression was parsed without being rewritten."""
+    """Return the error message ``text``, with the position of ``tree`` unless the expression was rewritten."""
     if rewrite_expression(expression) != expression:
         return f"{_FAILED}{text}"
     return _format_error(expression, text, tree.meta.line, tree.meta.column - 1)

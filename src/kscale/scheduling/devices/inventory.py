@@ -390,7 +390,7 @@ class Inventory:
                 self.selectors.append(selector)
 
     def _kind(self, driver: str, device: Device) -> int:
-        """Return the number of the device's kind; devices of one kind differ only in their names."""
+        """Return the number assigned to the device's kind; devices of one kind differ only in their names."""
         properties = device.attributes, device.taints, device.allow_multiple_allocations
         capacity = {
             name: (entry.value, _encode(entry.request_policy)) for name, entry in (device.capacity or {}).items()

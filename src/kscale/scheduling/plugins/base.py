@@ -49,21 +49,26 @@ class Eligibility(msgspec.Struct, frozen=True, eq=False):
 
 
 class Row(msgspec.Struct, frozen=True, eq=False):
-    """A counter row. ``key``: the topology key; ``meant``: whether a pod counts, None = only pods that refer to the row
-    themselves; ``selector``: a selector that counted pods match in any case; ``group``: affinity group whose total the
-    row contributes to, -1 = none; ``eligibility``: None = every node counts.
+    """A counter row: counts pods per value of a topology key.
+
+    - ``key``: the topology key
+    - ``counts_pod``: returns whether a pod counts; None: only pods that refer to the row themselves count
+    - ``selector``: a selector that all counted pods match
+    - ``group``: affinity group whose total the row contributes to, -1 = none
+    - ``eligibility``: nodes on which pods count; None: on every node
     """
 
     key: str
-    meant: Callable[[PodClass], bool] | None
+    counts_pod: Callable[[PodClass], bool] | None
     selector: Selector | None = None
     group: int = -1
     eligibility: Eligibility | None = None
 
 
 class _Counted(NamedTuple):
-    """Rows that count pods of an identity: those with eligibility, the others; ``upto``: number of rows considered so
-    far.
+    """Rows that count the pods of an identity.
+
+    ``spread``: rows with an eligibility; ``rows``: the other rows; ``upto``: number of rows considered so far.
     """
 
     upto: int
@@ -100,7 +105,7 @@ class Rows:
         self.keys.setdefault(row.key, len(self.keys))
         if row.eligibility is not None:
             self.eligibilities.setdefault(row.eligibility, len(self.eligibilities))
-        if row.meant is not None:
+        if row.counts_pod is not None:
             labels = _get_required_labels(row.selector)
             for label in labels or ():
                 self._by_label.setdefault(label, []).append(number)
@@ -132,7 +137,7 @@ class Rows:
         rows: list[int] = []
         for number in sorted(set(candidates)):
             row = self.rows[number]
-            if row.meant is not None and row.meant(pod):
+            if row.counts_pod is not None and row.counts_pod(pod):
                 (rows if row.eligibility is None else spread).append(number)
         return _Counted(len(self.rows), spread, rows)
 
@@ -278,23 +283,23 @@ class ExplainContext(Protocol):
         """Return the key and class of each pod on an existing node, in order of appearance."""
         ...
 
-    def pods_on(self, node: int, means: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of pods on an existing node that match ``means``, in order of appearance."""
+    def pods_on(self, node: int, matches: Callable[[PodClass], bool]) -> list[str]:
+        """Return the keys of pods on an existing node that ``matches`` accepts, in order of appearance."""
         ...
 
-    def pods_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of pods that match ``means`` in the topology domain of an existing node.
+    def pods_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> list[str]:
+        """Return the keys of pods that ``matches`` accepts in the topology domain of an existing node.
 
         They are in order of appearance.
         """
         ...
 
-    def first_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
+    def first_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
         """Return the row and class of the first pod that ``pods_in_domain`` would return; None if there is none."""
         ...
 
-    def pods_anywhere(self, means: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of placed pods that match ``means``, in order of appearance."""
+    def pods_anywhere(self, matches: Callable[[PodClass], bool]) -> list[str]:
+        """Return the keys of placed pods that ``matches`` accepts, in order of appearance."""
         ...
 
 

@@ -104,7 +104,7 @@ def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context
     return tuple(result)
 
 
-def _means_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
+def _matches_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
     """Return a function that checks whether all terms select a pod, ignoring labels of its namespace."""
     all_terms = tuple(terms)
     return lambda pod: all(term.matches(pod, None) for term in all_terms)
@@ -190,13 +190,13 @@ class TermNumbers(Part):
         affinity, anti_affinity = self.terms[pod.index] = counters
         for term in anti_affinity:
             if term not in self._anti:
-                self._anti[term] = self._rows.add(Row(term.key, _means_all([term]), term.selector))
+                self._anti[term] = self._rows.add(Row(term.key, _matches_all([term]), term.selector))
         if affinity and affinity not in self._groups:
-            group, meant = self._rows.add_group(), _means_all(affinity)
+            group, counts_pod = self._rows.add_group(), _matches_all(affinity)
             self._groups[affinity] = (
                 group,
                 {
-                    key: self._rows.add(Row(key, meant, affinity[0].selector, group))
+                    key: self._rows.add(Row(key, counts_pod, affinity[0].selector, group))
                     for key in dict.fromkeys(term.key for term in affinity)
                 },
             )
@@ -281,8 +281,8 @@ class InterPodAffinity(Plugin):
         for title, terms in (
             ("requiredAffinityTerms", pod.affinity),
             ("requiredAntiAffinityTerms", pod.anti_affinity),
-            ("preferredAffinityTerms", [wish.pod_affinity_term for wish in pod.preferred_affinity]),
-            ("preferredAntiAffinityTerms", [wish.pod_affinity_term for wish in pod.preferred_anti_affinity]),
+            ("preferredAffinityTerms", [preferred.pod_affinity_term for preferred in pod.preferred_affinity]),
+            ("preferredAntiAffinityTerms", [preferred.pod_affinity_term for preferred in pod.preferred_anti_affinity]),
         ):
             try:
                 terms_of(pod, terms)
@@ -337,20 +337,20 @@ class InterPodAffinity(Plugin):
         part = context.part(TermNumbers)
         affinity, anti_affinity = part.terms.get(pod.index, ((), ()))
         index: int | None
-        means: Callable[[PodClass], bool]
+        matches: Callable[[PodClass], bool]
         if detail == _engine.AFFINITY:
             keys = list(dict.fromkeys(term.key for term in affinity))
             rule, key = "affinity", keys[which]
             index = [term.key for term in affinity].index(key)
-            means = _means_all(affinity)  # a pod counts if it matches all terms of the list
+            matches = _matches_all(affinity)  # a pod counts if it matches all terms of the list
         elif detail == _engine.OWN_ANTI_AFFINITY:
             rule, index, key = "anti-affinity", which, anti_affinity[which].key
-            means = _means_all([anti_affinity[which]])
+            matches = _matches_all([anti_affinity[which]])
         else:
             blocker, index = _blocker(part.blockers[pod.index], which, node, context)
             rule, key = "anti-affinity of placed pods", blocker.key
-            means = partial(_carries, blocker)
-        pods = context.pods_in_domain(key, node, means)
+            matches = partial(_carries, blocker)
+        pods = context.pods_in_domain(key, node, matches)
         return (
             {
                 "rule": rule,

@@ -107,7 +107,10 @@ def selection_columns(pod: PodClass) -> frozenset[str]:
 
 
 def _named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
-    """Return the names of the nodes that ``metadata.name In`` fields allow; None if some term allows all."""
+    """Return the names of the nodes that ``metadata.name In`` fields allow.
+
+    None if names do not restrict the nodes: there is no selector, or one of its terms has no such field.
+    """
     if selector is None or not selector.node_selector_terms:
         return None
     names: set[str] = set()

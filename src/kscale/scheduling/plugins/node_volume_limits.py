@@ -213,6 +213,7 @@ class VolumeNumbers(Part):
         return tuple(self._asked)
 
     def add_class(self, pod: PodClass, counters: Any) -> None:
+        """Remember the drivers of the volumes that the pod's class counts."""
         self._asked.update(dict.fromkeys(driver for driver, _, _ in counters))
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
@@ -240,7 +241,7 @@ class VolumeNumbers(Part):
         return {"volumes": entries} if entries else {}
 
     def _handle(self, driver: str, handle: str) -> int:
-        """Return the number of a volume, which is assigned on first use. May be called concurrently."""
+        """Return the number assigned to a volume on first use. May be called concurrently."""
         with self._lock:  # attachments are numbered per engine, and several engines may be created concurrently
             return self._handles.setdefault((driver, handle), len(self._handles))
 

@@ -219,7 +219,7 @@ class SpreadNumbers(Part):
         return pod.index in self.constraints
 
     def number(self, row: SpreadRow, pod: PodClass) -> int:
-        """Return the number of a counter row of a class, which is added if it is new."""
+        """Return the index of a counter row of a class, which is added if it is new."""
         number = self._numbers.get(row)
         if number is None:
             counter = Row(row.key, row.counts, row.selector, eligibility=self._eligible(row.inclusion, pod))
@@ -248,7 +248,7 @@ class SpreadNumbers(Part):
         }
 
     def leaving(self, taint: Taint) -> list[int]:
-        """Return the numbers of the rows that stop counting a node once it carries the taint."""
+        """Return the indices of the rows that stop counting a node once it carries the taint."""
         return [
             number
             for number, pod in self._honouring.items()

@@ -108,7 +108,7 @@ class ScoredPod:
     requested: tuple[int, ...]
     takes_non_zero: tuple[int, ...]
     takes: tuple[int, ...]
-    wishes: bytes
+    preferences: bytes
     images: tuple[str, ...]
 
 
@@ -119,7 +119,9 @@ def scored_pod(
     # Upstream's scorer of NodeResourcesFit ignores pod-level requests of the pod to place.
     requested, filled = demand(pod), demand(pod, NON_ZERO, pod_level=False)
     affinity = pod.spec.affinity
-    wishes = affinity.node_affinity.preferred if affinity is not None and affinity.node_affinity is not None else []
+    preferences = (
+        affinity.node_affinity.preferred if affinity is not None and affinity.node_affinity is not None else []
+    )
     cpu, memory = non_zero_occupancy(pod)
     scored = ScoredPod(
         class_of=of.index,
@@ -129,10 +131,10 @@ def scored_pod(
             cpu if name == CPU else memory if name == MEMORY else of.occupancy.get(name, 0) for name in columns
         ),
         takes=tuple(of.occupancy.get(name, 0) for name in columns),
-        wishes=_encode(wishes) if wishes else b"",
+        preferences=_encode(preferences) if preferences else b"",
         images=pulled.of(pod),
     )
-    return scored, wishes
+    return scored, preferences
 
 
 def _amount(amounts: ResourceList, name: str) -> int:
@@ -229,11 +231,11 @@ class Counters:
         self._ignores = options.ignore_preferred_terms_of_existing_pods
         self._rows = Rows()
         self._spread: dict[SpreadRow, int] = {}
-        self._meant: dict[Term, int] = {}
+        self._term_rows: dict[Term, int] = {}
         self._carried: dict[Term, int] = {}
         self._known = TermIndex()
         self._soft: dict[int, tuple[tuple[Constraint, ...], bool]] = {}
-        self._wishes: dict[int, list[tuple[int, int]]] = {}
+        self._weighted_rows: dict[int, list[tuple[int, int]]] = {}
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -268,34 +270,34 @@ class Counters:
         """Add the counters that InterPodAffinity's score of a class reads."""
         if not self._near:
             return
-        wishes: list[tuple[int, int]] = []
+        weighted_rows: list[tuple[int, int]] = []
         for terms, sign in ((pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)):
             for term, weight in self._compile_preferences(pod, terms):
-                if term not in self._meant:
-                    self._meant[term] = self._rows.add(Row(term.key, _selects_pod(term), term.selector))
-                wishes.append((self._meant[term], sign * weight))
-        if wishes or not self._ignores:
+                if term not in self._term_rows:
+                    self._term_rows[term] = self._rows.add(Row(term.key, _selects_pod(term), term.selector))
+                weighted_rows.append((self._term_rows[term], sign * weight))
+        if weighted_rows or not self._ignores:
             for term in self._known.find_matching_terms(pod, self._ctx):
                 if term not in self._carried:
                     self._carried[term] = self._rows.add(Row(term.key, None))
-                wishes.append((self._carried[term], 1))
-        if wishes:
-            self._wishes[pod.index] = wishes
+                weighted_rows.append((self._carried[term], 1))
+        if weighted_rows:
+            self._weighted_rows[pod.index] = weighted_rows
 
     def _compile_preferences(self, pod: PodClass, terms: tuple[WeightedPodAffinityTerm, ...]) -> list[tuple[Term, int]]:
         """Return a pod's preferred terms with their weights; an empty list if a term is invalid."""
         try:
-            compiled = incoming_terms(pod, [wish.pod_affinity_term for wish in terms], self._ctx)
+            compiled = incoming_terms(pod, [preferred.pod_affinity_term for preferred in terms], self._ctx)
         except SelectorError:  # its PreFilter fails
             return []
-        return [(term, wish.weight) for term, wish in zip(compiled, terms, strict=True)]
+        return [(term, preferred.weight) for term, preferred in zip(compiled, terms, strict=True)]
 
     def _carries(self, pod: PodClass) -> dict[Term, int]:
         """Return the terms that placed pods of the class have for other pods, with weights (anti-affinity < 0)."""
         weight_of: dict[Term, int] = {}
         parts = [(pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)]
         for terms, sign in parts:
-            weights = [sign * wish.weight for wish in terms]
+            weights = [sign * preferred.weight for preferred in terms]
             for term, weight in zip(_parse_terms(pod, (w.pod_affinity_term for w in terms)), weights, strict=False):
                 weight_of[term] = weight_of.get(term, 0) + weight
         if self._hard_weight:
@@ -323,7 +325,7 @@ class Counters:
 
         Each term is (row of its counts, weight).
         """
-        return self._wishes.get(pod.index, [])
+        return self._weighted_rows.get(pod.index, [])
 
     def get_affected_rows(self, pod: PodClass) -> list[tuple[int, int]]:
         """Return the rows that a placed pod of the class counts in, as (row, increment)."""
@@ -434,8 +436,8 @@ class CompiledScores:
         counters.add_classes(unique)
         self.names = (*_selecting.PLUGINS, *(plugin.name for plugin, _ in options.scorers))
         columns = set(counters.columns)
-        for _, wishes in pods.values():
-            columns |= _columns_of(wishes)
+        for _, preferences in pods.values():
+            columns |= _columns_of(preferences)
         self._claims = self._waiting_claims(unique)
         for claims in self._claims.values():
             columns |= claims.columns
@@ -446,9 +448,9 @@ class CompiledScores:
         self._statics: dict[object, int] = {}
         self.broken: list[bool] = []
         self._avoided = snapshot.memo.get(_Avoided, lambda: _Avoided(snapshot))
-        for scored, wishes in pods.values():
+        for scored, preferences in pods.values():
             pod_class = self._by_index[scored.class_of]
-            broken = pod_class.index in counters.broken or any(map(_is_unreadable, wishes))
+            broken = pod_class.index in counters.broken or any(map(_is_unreadable, preferences))
             self.broken.append(broken)
             spread, require_all_keys = counters.spread(pod_class)
             self.scorer.add_class(
@@ -458,7 +460,7 @@ class CompiledScores:
                 takes=scored.takes,
                 taints=self._taints(pod_class),
                 broken=broken,
-                affinity=self._affinity(scored.wishes, wishes),
+                affinity=self._affinity(scored.preferences, preferences),
                 images=self._images(scored.images),
                 volumes=self._volumes(pod_class),
                 whole=require_all_keys,
@@ -484,10 +486,10 @@ class CompiledScores:
         for i, key in enumerate(keys):
             class_number = number_by_key.get(key) if key[2] >= 0 else None
             if class_number is None:
-                scored, wishes = scored_pod(records[i].pod, unique[key[0]], self._columns, self._pulled)
+                scored, preferences = scored_pod(records[i].pod, unique[key[0]], self._columns, self._pulled)
                 if scored not in number:
                     number[scored] = len(number)
-                    scored_pods[scored] = scored, wishes
+                    scored_pods[scored] = scored, preferences
                 class_number = number_by_key[key] = number[scored]
             class_of[i] = class_number
         return scored_pods, class_of
@@ -508,7 +510,7 @@ class CompiledScores:
             )
 
     def _taints(self, pod: PodClass) -> int:
-        """Return the number of the static column that counts each node's untolerated PreferNoSchedule taints."""
+        """Return the index of the static column that counts each node's untolerated PreferNoSchedule taints."""
         key = pod.tolerations_id
         if key not in self._statics:
             tolerations = [each for each in pod.tolerations if not each.effect or each.effect == _PREFER]
@@ -522,25 +524,25 @@ class CompiledScores:
             self._statics[key] = self.scorer.add_static(counts[self._avoided.of])
         return self._statics[key]
 
-    def _affinity(self, key: bytes, wishes: Sequence[PreferredSchedulingTerm]) -> int:
-        """Return the number of the static column of preferred node affinity weights; -1 without preferences.
+    def _affinity(self, key: bytes, preferences: Sequence[PreferredSchedulingTerm]) -> int:
+        """Return the index of the static column of preferred node affinity weights, added if it is new.
 
-        ``key``: equal for equal ``wishes``.
+        Returns -1 if neither the pod nor the options have preferences. ``key``: equal for equal ``preferences``.
         """
-        wishes = [*self._options.added_preferences, *wishes]
-        if not wishes:
+        preferences = [*self._options.added_preferences, *preferences]
+        if not preferences:
             return -1
-        terms = [(compile_term(wish.preference), wish.weight) for wish in wishes]
+        terms = [(compile_term(preferred.preference), preferred.weight) for preferred in preferences]
 
         def weight(node: NodeFacts) -> int:
             return sum(weight for term, weight in terms if term.matches(node.labels, node.name))
 
         if key not in self._statics:
-            self._statics[key] = self.scorer.add_static(self._nodes.values(_columns_of(wishes), weight))
+            self._statics[key] = self.scorer.add_static(self._nodes.values(_columns_of(preferences), weight))
         return self._statics[key]
 
     def _images(self, names: tuple[str, ...]) -> int:
-        """Return the number of the static column of scores for images; -1 without images."""
+        """Return the index of the static column of scores for images; -1 without images."""
         if not names:
             return -1
         if names not in self._statics:
@@ -562,7 +564,7 @@ class CompiledScores:
         return {index: claims for index, claims in waiting.items() if claims}
 
     def _volumes(self, pod: PodClass) -> int:
-        """Return the number of the static column of scores for unbound claims; -1 without such claims."""
+        """Return the index of the static column of scores for unbound claims, added if it is new; -1 without claims."""
         claims = self._claims.get(pod.index)
         if claims is None:
             return -1
@@ -587,12 +589,12 @@ class CompiledScores:
             self.scorer.add_user(plugin, [number[name] for name in names], weight)
 
 
-def _is_unreadable(wish: PreferredSchedulingTerm) -> bool:
+def _is_unreadable(preferred: PreferredSchedulingTerm) -> bool:
     """Return whether a preference with a weight cannot be compiled, so that scoring fails."""
-    return wish.weight != 0 and bool(compile_term(wish.preference).error)
+    return preferred.weight != 0 and bool(compile_term(preferred.preference).error)
 
 
-def _columns_of(wishes: Sequence[PreferredSchedulingTerm]) -> frozenset[str]:
+def _columns_of(preferences: Sequence[PreferredSchedulingTerm]) -> frozenset[str]:
     """Return the node columns that preferences read."""
-    keys = {each.key for wish in wishes for each in wish.preference.match_expressions}
-    return frozenset(keys | ({NAME} if any(wish.preference.match_fields for wish in wishes) else set()))
+    keys = {each.key for preferred in preferences for each in preferred.preference.match_expressions}
+    return frozenset(keys | ({NAME} if any(preferred.preference.match_fields for preferred in preferences) else set()))

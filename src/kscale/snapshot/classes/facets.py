@@ -310,7 +310,7 @@ class QueueingNumbers:
         self._last, self._numbers = state
 
     def get(self, pod: Pod) -> int:
-        """Return the number of a pod's queueing."""
+        """Return the number assigned to the fields of a pod that decide how it is queued."""
         queueing = Queueing.of(pod)
         number = self._numbers.get(queueing)
         if number is not None:

@@ -63,7 +63,7 @@ class Numbering(Generic[K]):
         self._free: list[int] = []
 
     def get(self, key: K) -> int | None:
-        """Return the number of a key; None if the key is not in use."""
+        """Return the number assigned to a key; None if the key is not in use."""
         return self._number.get(key)
 
     @property
@@ -114,7 +114,7 @@ class Facets(Generic[K]):
         self._next = 0
 
     def acquire(self, key: K) -> int:
-        """Return the number of a key and increment its use count."""
+        """Return the number assigned to a key and increment its use count."""
         number = self._number.get(key)
         if number is None:
             number = self._number[key] = self._next
@@ -126,7 +126,7 @@ class Facets(Generic[K]):
         return number
 
     def get(self, key: K) -> int | None:
-        """Return the number of a key; None if nothing uses the key."""
+        """Return the number assigned to a key; None if nothing uses the key."""
         return self._number.get(key)
 
     def release(self, number: int) -> bool:
@@ -334,11 +334,11 @@ class Interner:
         return number
 
     def shape_of(self, pod: Pod, class_of: int) -> int:
-        """Return the number of a pod's shape. ``class_of`` is the number of its class."""
+        """Return the number assigned to a pod's shape. ``class_of`` is the number of its class."""
         return self.shape(shape_key(pod, class_of), lambda: Shape(pod))
 
     def controller(self, uid: str | None) -> int:
-        """Return the number of a controller's UID; -1 for None."""
+        """Return the number assigned to a controller's UID on first use; -1 for None."""
         if uid is None:
             return -1
         number = self._controller_of.get(uid)

@@ -158,7 +158,7 @@ class PodSelection:
         return self.table.interner.identities[number].labels
 
     def select(self, rows: NDArray[np.int64]) -> PodSelection:
-        """Return the pods at some rows of the same table."""
+        """Return the pods in the given rows of the same table."""
         return PodSelection(self.table, rows)
 
     @property

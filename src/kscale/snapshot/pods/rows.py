@@ -50,7 +50,7 @@ class PodRows(Sequence[PodRecord]):
         return map(self.table.record, self._rows.tolist())
 
     def take(self, order: NDArray[np.int64]) -> PodRows:
-        """Return the pods at some positions, in that order."""
+        """Return the pods at the given positions, in that order."""
         return PodRows(self.table, self._rows[order])
 
     def digest(self, position: int, digester: Digester) -> bytes:
@@ -71,7 +71,7 @@ class PodRows(Sequence[PodRecord]):
         return self.keys_at(np.arange(len(self._rows)))
 
     def keys_at(self, positions: NDArray[Any]) -> list[str]:
-        """Return ``namespace/name`` of the pods at some positions."""
+        """Return ``namespace/name`` of the pods at the given positions."""
         keys = self.table.keys
         return [keys[row] for row in self._rows[positions].tolist()]
 

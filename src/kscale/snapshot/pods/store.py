@@ -171,7 +171,7 @@ class NodeNumbers:
         return len(self.names)
 
     def number(self, name: str) -> int:
-        """Return the number of a name, adding the name if it is new."""
+        """Return the number assigned to a name, adding the name if it is new."""
         number = self._number.get(name)
         if number is None:
             number = self._number[name] = len(self.names)
@@ -249,7 +249,7 @@ class PlacedSums:
         known[classes[: len(known)]] = 0
 
     def select_nodes(self, nodes: NDArray[np.bool_]) -> PlacedSums:
-        """Return the sums of some nodes, renumbered, without resources whose sums are all zero."""
+        """Return the sums of the given nodes, renumbered, without resources whose sums are all zero."""
         result = PlacedSums()
         result._amounts = self._amounts
         result._counts = GrowingColumns.of({"pods": self.count[nodes]})
@@ -263,7 +263,7 @@ class PlacedSums:
         self._used.extend_to(size)
 
     def change(self, interner: Interner, table: PodTable, rows: NDArray[np.int64], sign: int) -> None:
-        """Add the placed pods among some rows to the sums of their nodes (``sign`` 1), or subtract them (-1)."""
+        """Add the placed pods in the given rows to the sums of their nodes (``sign`` 1), or subtract them (-1)."""
         more = self._add(table, rows, sign)
         if more is None:
             class_of = table.columns["class_of"][rows[table.columns["state"][rows] == PLACED]]
@@ -621,7 +621,7 @@ class PodStore:
         return row >= 0 and self._remove_row(row, uid.encode())
 
     def _remove_row(self, row: int, uid: bytes) -> bool:
-        """Remove the pod of a row; return False if both UIDs are set and differ."""
+        """Remove the pod of a row and return True; return False and keep it if both UIDs are set and differ."""
         current_uid = uid_text(self.table, row)
         if current_uid and uid and current_uid != uid:
             return False
@@ -656,7 +656,7 @@ class PodStore:
         return [keys[row] for row in rows[self.table.columns["seen"][rows] == 0].tolist()]
 
     def drop(self, keys: Iterable[str]) -> None:
-        """Remove the pods of some keys, ignoring those that do not exist."""
+        """Remove the pods with the given keys; ignore keys that do not exist."""
         rows = [row for row in map(self._row, dict.fromkeys(keys)) if row >= 0]
         if rows:
             self._remove_rows(np.array(rows))
@@ -743,7 +743,7 @@ class PodStore:
         return values
 
     def _remove_rows(self, rows: NDArray[np.int64]) -> None:
-        """Remove the pods of some rows."""
+        """Remove the pods in the given rows."""
         names = self.table.keys
         self._index.remove([names[row] for row in rows.tolist()], rows)
         self._count(rows, -1)
@@ -819,7 +819,7 @@ class PodStore:
     # -- sums --------------------------------------------------------------------------------------------------------
 
     def _count(self, rows: NDArray[np.int64], sign: int) -> None:
-        """Add the pods of some rows to the sums of their nodes (``sign`` 1), or subtract them (-1)."""
+        """Add the pods in the given rows to the sums of their nodes (``sign`` 1), or subtract them (-1)."""
         if len(rows):
             self.sums.extend_to(len(self.nodes))
             self.sums.change(self.interner, self.table, rows, sign)
@@ -860,17 +860,17 @@ class PodStore:
         return np.flatnonzero(self.table.columns["state"] != REMOVED)
 
     def pods_on(self, nodes: Collection[str]) -> Iterator[Pod]:
-        """Yield the pods that are bound to some nodes, in order of first appearance; no other nodes' pods are
+        """Yield the pods that are bound to the given nodes, in order of first appearance; no other nodes' pods are
         decoded.
         """
         return (self.table.record(row).pod for row in self._rows_on(nodes))
 
     def keys_on(self, nodes: Collection[str]) -> list[str]:
-        """Return the keys of the pods that are bound to some nodes, in order of first appearance."""
+        """Return the keys of the pods that are bound to the given nodes, in order of first appearance."""
         return [self.table.keys[row] for row in self._rows_on(nodes)]
 
     def _rows_on(self, nodes: Collection[str]) -> list[int]:
-        """Return the rows of the pods that are bound, not only nominated, to some nodes."""
+        """Return the rows of the pods that are bound, not only nominated, to the given nodes."""
         columns, numbers = self.table.columns, self.nodes.find(list(nodes))
         there = np.isin(columns["at"], numbers[numbers >= 0]) & (columns["state"] != REMOVED) & (columns["bound"] != 0)
         rows: list[int] = np.flatnonzero(there).tolist()

@@ -207,7 +207,7 @@ def have_uids(
 
 
 def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
-    """Return the UIDs of the pods of some rows, or the keys of pods without UID."""
+    """Return the UIDs of the pods in the given rows, or the keys of pods without UID."""
     uid_array = np.empty(len(rows), dtype=np.object_)
     source, size = table.columns["source"][rows], table.columns["uid_size"][rows].astype(np.int64)
     at = table.columns["offset"][rows] + table.columns["uid_offset"][rows]
@@ -546,7 +546,7 @@ class PodTable:
         return first
 
     def extend(self, keys: Sequence[str], **columns: NDArray[Any] | int) -> NDArray[np.int64]:
-        """Add many rows and return their numbers."""
+        """Add one row for each key, with values from ``columns`` or else the default, and return the rows."""
         first, rows = len(self), self._grow(keys)
         for name, column in self.columns.items():
             if (values := columns.get(name, DEFAULTS.get(name))) is not None:

@@ -187,7 +187,7 @@ class PodRun(NamedTuple):
 
     @property
     def last_item(self) -> int:
-        """Return the number of the last pod among the items of the list."""
+        """Return the index of the last pod among the items of the list."""
         return int(self.pods.column("where")[self.end - 1])
 
     @property

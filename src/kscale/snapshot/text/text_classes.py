@@ -245,11 +245,11 @@ class TextClasses:
                 values[f"{name}_shape"][now] = self._shapes(rows, classes)
 
     def _rows(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the numbers of the texts of combinations, one row each."""
+        """Return the numbers assigned to the texts of the combinations, one row each."""
         return self._projector.combination_rows(places - 1)
 
     def _read(self, places: NDArray[np.int32]) -> None:
-        """Read the texts of new combinations."""
+        """Parse the texts of new combinations and fill in their rows of ``values``; their classes are not known yet."""
         rows = self._rows(places)
         usable = self._rests.learn(rows[:, -1])
         for number, facet_texts in enumerate(self._facets):

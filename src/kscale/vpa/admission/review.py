@@ -76,7 +76,7 @@ class ReviewResult(msgspec.Struct, kw_only=True):
     observations: list[Observation] = []
 
     def latency(self, seconds: float) -> Observation:
-        """Build the latency observation of a review that took so many ``seconds``."""
+        """Build the latency observation of a review that took ``seconds``."""
         return Observation(name=_LATENCY, value=seconds, labels={"status": self.status, "resource": self.resource})
 
     def build_observation(self) -> Observation:

@@ -69,7 +69,7 @@ class ContainerSlotCache:
         self.aggregates: list[Aggregate] = []
 
     def look_up(self, names: _Names) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Return the slot of each container and the number of its aggregate (int32), -1 if unknown."""
+        """Return the slot of each container and the index of its aggregate (int32), -1 if unknown."""
         packed = self._look_up_joined(names) if isinstance(names, JoinedLists) else self._look_up(names)
         return (packed >> _NUMBER_BITS).astype(np.int32), packed.astype(np.int32)
 
@@ -97,7 +97,7 @@ class ContainerSlotCache:
         return packed
 
     def insert(self, name: ContainerName, slot: int, aggregate: Aggregate) -> int:
-        """Store a container's slot. Returns the number of its aggregate."""
+        """Store a container's slot. Returns the index of its aggregate in ``aggregates``."""
         number = self._numbers.setdefault(id(aggregate), len(self.aggregates))
         if number == len(self.aggregates):
             self.aggregates.append(aggregate)

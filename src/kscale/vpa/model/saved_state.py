@@ -123,7 +123,7 @@ def _build_document(state: RecommenderState) -> dict[str, Any]:
     numbers: dict[int, int] = {}
 
     def number(aggregate: Aggregate | None) -> int | None:
-        """Return the number of an aggregate, a new one if needed; None for None."""
+        """Return the index of an aggregate, which is added if it is new; None for None."""
         if aggregate is None:
             return None
         aggregates.setdefault(id(aggregate), aggregate)
@@ -177,7 +177,7 @@ def _encode_aggregate(aggregate: Aggregate) -> dict[str, Any]:
 
 
 def _encode_vpa(vpa: Vpa, number: Any) -> dict[str, Any]:
-    """Encode a VPA. ``number`` returns the number of an aggregate."""
+    """Encode a VPA. ``number`` returns the index of an aggregate."""
     return {
         "namespace": vpa.namespace,
         "name": vpa.name,

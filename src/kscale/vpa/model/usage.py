@@ -186,7 +186,10 @@ def _build_oom_kill(pod: Pod, container: str, ended: ContainerStateTerminated | 
 
 
 def _parse_oom_time(text: str | None, source: str, field: str) -> int:
-    """Parse a time to nanoseconds. Raises InputError, which names ``source`` and ``field``, for another text."""
+    """Parse a time to nanoseconds; the zero time for None.
+
+    Raises InputError, which names ``source`` and ``field``, if the text is not a time.
+    """
     try:
         return from_text(text)
     except ValueError as error:

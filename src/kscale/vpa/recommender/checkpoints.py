@@ -95,7 +95,7 @@ def _format_weight(weight: Any) -> str:
 
 
 def _parse_time(text: str | None, field: str) -> int:
-    """Parse a time to nanoseconds since 1970.
+    """Parse a time to nanoseconds since 1970; the zero time for None and for the year 1.
 
     Raises :class:`InputError` for a text that is not a time or is out of range.
     """
@@ -455,7 +455,7 @@ def collect_checkpoints_steps(
 
 
 def _is_deleted_steps(namespace: str, name: str, progress: Progress) -> StepsOf[Get, bool]:
-    """Request a VPA and check whether it does not exist. An empty name never exists; other errors give False."""
+    """Request a VPA and return whether it does not exist: True for an empty name, False if the request fails."""
     if not name:
         return True
     asked = Get(kind="VerticalPodAutoscaler", api_version=API_VERSION, namespace=namespace, name=name)

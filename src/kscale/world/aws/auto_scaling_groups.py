@@ -685,7 +685,7 @@ def _instance_types(
 
 
 def _launched_type(api: AwsApi, group: AutoScalingGroup, templates: _LaunchTemplates) -> str:
-    """Return the instance type of a group with a launch template or a policy; empty if it has neither.
+    """Return the instance type of a group's launch template or mixed instances policy; empty if it has neither.
 
     Raises ProviderError if the type cannot be determined.
     """

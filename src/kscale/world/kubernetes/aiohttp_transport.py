@@ -417,9 +417,9 @@ class _Body:
                 raise self._of.too_large(self._call)
 
     async def _take(self, buffer: Buffer) -> None:
-        """Let the buffer hold another piece.
+        """Wait until the buffer has room for another piece, and reserve it.
 
-        While other responses are waited for, the server's timeout does not run.
+        The timeout of the server's response is paused while the buffer waits for other responses.
         """
         end = self._timeout.when()
         if buffer.fits or end is None:

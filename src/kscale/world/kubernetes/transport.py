@@ -106,7 +106,9 @@ class Stream(Protocol):
     """Response whose body is read in pieces. Raises :class:`ConnectionFailedError` if the connection breaks."""
 
     @property
-    def status(self) -> int: ...
+    def status(self) -> int:
+        """Return the HTTP status of the response."""
+        ...
 
     @property
     def headers(self) -> Mapping[str, str]: ...

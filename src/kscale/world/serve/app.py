@@ -204,6 +204,7 @@ class _Connection(asyncio.Protocol):
         self._stop_timer()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the timer of the request's headers and hand the connection to the inner protocol."""
         self.was_made, self._transport = True, transport
         self._start_timer()
         self._inner = self._make_inner()
@@ -435,6 +436,7 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
     """Logger for aiohttp that reduces a client's invalid request to one log line without a traceback."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **_: Any) -> None:
+        """Log an invalid request as one line, and any other exception as an error with its traceback."""
         http_error = library("aiohttp.http_exceptions", "serving over HTTP").HttpProcessingError
         if isinstance(exc_info, http_error):
             _log.info("a request that cannot be read: %s", _one_line(exc_info))
@@ -497,9 +499,11 @@ def admission_webhook(
 ) -> Handler:
     """Return the handler of a webhook, which responds with ``review(body, seconds of reading the body)``.
 
-    A body that is too long gets status 413, one that does not arrive within ``read_timeout`` seconds 408, and one that
-    is not ``application/json`` an empty response. For these, ``refused`` is called with the reason and the duration in
-    seconds.
+    For these requests, the handler calls ``refused`` with the reason and the duration in seconds:
+
+    - The body is too long: status 413.
+    - The body does not arrive within ``read_timeout`` seconds: status 408.
+    - The content type is not ``application/json``: status 200 without a body.
     """
     web = library("aiohttp.web", "serving a webhook")
 

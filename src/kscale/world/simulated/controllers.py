@@ -72,7 +72,7 @@ _NOBODY: Final[Mapping[str, Pod]] = {}
 
 @dataclass(slots=True)
 class _Workload:
-    """Top-level workload of some owners.
+    """Top-level workload of the pods' owners.
 
     ``changes``: value of the change counter at the last change of one of its pods. ``ready``: number of ready pods.
     """

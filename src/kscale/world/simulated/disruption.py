@@ -176,17 +176,17 @@ class Disruption:
         """Return (expected pods, how many of them must stay healthy)."""
         spec = budget.spec
         if spec.max_unavailable is not None:
-            expected = self._scale(matching)
+            expected = self._get_expected_scale(matching)
             return expected, max(expected - share_of(spec.max_unavailable, expected, up=True), 0)
         if spec.min_available is None:
             return len(matching), 0
         if isinstance(spec.min_available, int):
             return len(matching), spec.min_available
-        expected = self._scale(matching)
+        expected = self._get_expected_scale(matching)
         return expected, share_of(spec.min_available, expected, up=True)
 
-    def _scale(self, pods: list[Pod]) -> int:
-        """Return the number of pods that the controllers of the pods request in total."""
+    def _get_expected_scale(self, pods: list[Pod]) -> int:
+        """Return the sum of ``spec.replicas`` of the pods' controllers, each counted once."""
         owners: dict[str, int] = {}
         for pod in pods:
             owner = controller_of(pod.metadata)

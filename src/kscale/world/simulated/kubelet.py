@@ -102,7 +102,7 @@ class Kubelet:
                 self._before[key] += 1
 
     def _forget(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
-        """Drop the counts of a deleted StatefulSet."""
+        """Handle a change of a StatefulSet: if it was deleted, drop the counts of its deleted pods."""
         if old is not None and new is None:
             for key in [pod_key for pod_key in self._before if pod_key.rpartition("-")[0] == old.key]:
                 del self._before[key]

@@ -241,7 +241,7 @@ class Queue(msgspec.Struct, kw_only=True):
         self.past.append((end, self.done, self.able))
 
     def forget(self, before: Moment) -> None:
-        """Discard history before a moment that is no longer queried."""
+        """Discard the history before a moment, except for the values at that moment."""
         while len(self.past) > 1 and self.past[1][0] <= before:
             self.past.popleft()
 
