@@ -295,7 +295,7 @@ class Classifier:
 
 
 def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the shape numbers of some rows, int32[n].
+    """Return the shape numbers of the given rows: int32[n].
 
     Shapes of pods given as structs are numbered on the first call for a row.
     """
