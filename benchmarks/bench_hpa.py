@@ -44,7 +44,7 @@ from kscale.hpa.controller.behavior import HistoryColumns, ScalingRuleColumns, S
 from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns
 from kscale.hpa.controller.scale_target import SelectorStore
 from kscale.hpa.controller.state import Recommendation, ScaleEvent
-from kscale.hpa.dump.dump import read_dump
+from kscale.hpa.dump.reader import read_dump
 from kscale.hpa.dump.report import hpa_report
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.replay import Load, Plant, replay

@@ -9,7 +9,8 @@ from typing import Any
 from kscale.drivers.live import Live
 from kscale.effects import Machine
 from kscale.hpa.controller.state import ControllerState
-from kscale.hpa.dump.dump import Dump, read_dump, request_missing_steps
+from kscale.hpa.dump.dump import Dump, request_missing_steps
+from kscale.hpa.dump.reader import read_dump
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.vpa.controllers import CustomOwner, CustomOwners, request_custom_owners_steps
 from kscale.world.kubernetes.client import Client
@@ -35,7 +36,7 @@ async def read_live_dump(
     namespaces: Collection[str] | None = None,
     tell: Tell = lambda *_: None,
 ) -> tuple[Dump, Listing]:
-    """Read the HPAs of a live cluster and their inputs, as :func:`~kscale.hpa.dump.dump.read_dump` reads a dump.
+    """Read the HPAs of a live cluster and their inputs, as :func:`~kscale.hpa.dump.reader.read_dump` reads a dump.
 
     HPAs, pods and usual targets are listed. Scales of other targets and metrics are requested as the controller
     requests them, which depends on ``state`` and ``options``.

@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     )
     from kscale.effects.dry_run import (
         DryRun,
-        MissingResponseError,
         Respond,
         dry_run_steps,
         run_dry,
@@ -87,7 +86,13 @@ if TYPE_CHECKING:
         to_datetime,
         to_text,
     )
-    from kscale.effects.progress import LEGAL_OUTCOMES, IllegalOutcomeError, Progress, check_outcome
+    from kscale.effects.progress import (
+        LEGAL_OUTCOMES,
+        IllegalOutcomeError,
+        MissingResponseError,
+        Progress,
+        check_outcome,
+    )
     from kscale.effects.virtual_time import Perform, Running, VirtualTime, run_virtually
 
 __all__ = [
@@ -223,7 +228,6 @@ import_on_use(
         ),
         "dry_run": (
             "DryRun",
-            "MissingResponseError",
             "Respond",
             "dry_run_steps",
             "run_dry",
@@ -245,6 +249,7 @@ import_on_use(
         "progress": (
             "LEGAL_OUTCOMES",
             "IllegalOutcomeError",
+            "MissingResponseError",
             "Progress",
             "check_outcome",
         ),

@@ -24,21 +24,18 @@ from kscale.effects.actions import (
     Observe,
     Outcome,
     Steps,
-    StepsOf,
     Together,
     Wait,
     Within,
 )
 from kscale.effects.moments import Moment
-from kscale.effects.progress import LEGAL_OUTCOMES, Progress
+from kscale.effects.progress import LEGAL_OUTCOMES, ImmediateProgress, MissingResponseError, Progress
 from kscale.effects.virtual_time import VirtualTime
-from kscale.errors import KscaleError
 from kscale.objects.argument_types import typed
 from kscale.objects.times import virtual_moment
 
 __all__ = [
     "DryRun",
-    "MissingResponseError",
     "Refuse",
     "Respond",
     "dry_run_steps",
@@ -47,14 +44,9 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-_A = TypeVar("_A", bound=Action)
 
 Respond = Callable[[Action], Any]
 """Returns the value of an action that reads, or an :class:`ApiError`. Not called for writes and reports."""
-
-
-class MissingResponseError(KscaleError, LookupError):
-    """A machine requested data from the world, and the dry run has no source for it."""
 
 
 class DryRun(msgspec.Struct, Generic[_T], frozen=True):
@@ -129,30 +121,6 @@ def run_dry(
     return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(events)), observations)
 
 
-class _ImmediateProgress(Progress):
-    """Progress of a machine that neither reads, waits nor starts machines: every action succeeds without a yield."""
-
-    __slots__ = ("actions", "events", "observations")
-
-    def __init__(self, now: datetime | Moment) -> None:
-        super().__init__(now)
-        self.actions: list[Action] = []
-        self.events: list[Event] = []
-        self.observations: list[Observation] = []
-
-    def act(self, action: _A) -> StepsOf[_A, Outcome]:
-        if isinstance(action, Observe):
-            self.observations += action.observations
-        elif isinstance(action, Emit):
-            self.events += action.events
-        elif isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads:
-            raise MissingResponseError(f"{type(action).__name__} is not done at once")
-        else:
-            self.actions.append(action)
-        return Outcome(at=self.now)
-        yield action  # never reached: makes this a generator
-
-
 @typed
 def run_dry_at_once(machine: Callable[[Progress], Steps[_T]], *, now: datetime | Moment) -> DryRun[_T]:
     """Run a machine that neither reads, waits nor starts other machines; faster than :func:`run_dry`.
@@ -160,7 +128,7 @@ def run_dry_at_once(machine: Callable[[Progress], Steps[_T]], *, now: datetime |
     ``machine`` starts with the progress through which it acts. All its actions succeed at ``now``. Raises
     :class:`MissingResponseError` for any other action.
     """
-    progress = _ImmediateProgress(now)
+    progress = ImmediateProgress(now)
     try:
         action = next(machine(progress))
     except StopIteration as stop:

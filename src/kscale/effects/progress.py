@@ -60,7 +60,15 @@ from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.times import virtual_moment
 
-__all__ = ["LEGAL_OUTCOMES", "IllegalOutcomeError", "OutcomeRule", "Progress", "check_outcome"]
+__all__ = [
+    "LEGAL_OUTCOMES",
+    "IllegalOutcomeError",
+    "ImmediateProgress",
+    "MissingResponseError",
+    "OutcomeRule",
+    "Progress",
+    "check_outcome",
+]
 
 _A = TypeVar("_A", bound=Action)
 
@@ -72,6 +80,10 @@ class IllegalOutcomeError(KscaleError, TypeError):
         super().__init__(f"{type(action).__name__}: {text}")
         self.action = action
         self.outcome = outcome
+
+
+class MissingResponseError(KscaleError, LookupError):
+    """A machine requested data from the world, and the dry run has no source for it."""
 
 
 class OutcomeRule(NamedTuple):
@@ -282,3 +294,27 @@ class Progress:
         """Record observations. Without observations nothing is yielded."""
         if observations:
             yield from self.act(Observe(observations))
+
+
+class ImmediateProgress(Progress):
+    """Progress of a machine that neither reads, waits nor starts machines: every action succeeds without a yield."""
+
+    __slots__ = ("actions", "events", "observations")
+
+    def __init__(self, now: datetime | Moment) -> None:
+        super().__init__(now)
+        self.actions: list[Action] = []
+        self.events: list[Event] = []
+        self.observations: list[Observation] = []
+
+    def act(self, action: _A) -> StepsOf[_A, Outcome]:
+        if isinstance(action, Observe):
+            self.observations += action.observations
+        elif isinstance(action, Emit):
+            self.events += action.events
+        elif isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads:
+            raise MissingResponseError(f"{type(action).__name__} is not done at once")
+        else:
+            self.actions.append(action)
+        return Outcome(at=self.now)
+        yield action  # never reached: makes this a generator

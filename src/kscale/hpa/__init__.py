@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from kscale.hpa.controller.replica_calculator import CalculatedReplicas, ReplicaCalculator, Tolerances
     from kscale.hpa.controller.scale_target import SelectorStore
     from kscale.hpa.controller.state import ControllerState, HPAState, stable_state
-    from kscale.hpa.dump.dump import Dump, read_dump
+    from kscale.hpa.dump.dump import Dump
+    from kscale.hpa.dump.reader import read_dump
     from kscale.hpa.dump.report import HPAReport, hpa_report
     from kscale.hpa.options import FEATURE_GATES, HPAOptions
     from kscale.hpa.replay import Load, Plant, Replay, ReplayReport, replay, replay_report
@@ -88,7 +89,8 @@ import_on_use(
         "controller.replica_calculator": ("CalculatedReplicas", "ReplicaCalculator", "Tolerances"),
         "controller.scale_target": ("SelectorStore",),
         "controller.state": ("ControllerState", "HPAState", "stable_state"),
-        "dump.dump": ("Dump", "read_dump"),
+        "dump.dump": ("Dump",),
+        "dump.reader": ("read_dump",),
         "dump.report": ("HPAReport", "hpa_report"),
         "options": ("FEATURE_GATES", "HPAOptions"),
         "replay": ("Load", "Plant", "Replay", "ReplayReport", "replay", "replay_report"),

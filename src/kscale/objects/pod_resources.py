@@ -471,12 +471,13 @@ def pod_amounts(pod: Pod) -> PodAmounts:
     except QuantityError:  # too large for billionths
         requested = integers.get(CPU, 0) * 10**6, integers.get(MEMORY, 0) * 10**9
     first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
+    first_request = None
+    if first is not None:
+        first_request = first.get(CPU, _ZERO).approximate_float(), first.get(MEMORY, _ZERO).approximate_float()
     return PodAmounts(
         demand=clamp_at_zero(integers) if occupied is requests else to_integers(requests, floor=True),
         extended=list_extended_requests(pod, requests),
         occupancy=integers,
-        first_request=None
-        if first is None
-        else (first.get(CPU, _ZERO).approximate_float(), first.get(MEMORY, _ZERO).approximate_float()),
+        first_request=first_request,
         requested=requested,
     )

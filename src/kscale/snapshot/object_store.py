@@ -217,12 +217,12 @@ class ObjectStore:
         kind, item = kind_name(item), with_namespace(item)
         if kind == "Node":
             by_key = self._nodes
-            self._node_changes.apply(item.name, self._node_columns)
+            self._node_changes.apply(item.metadata.name, self._node_columns)
         else:
             by_key = self.objects.setdefault(kind, {})
             if kind in INFORMED_KINDS:
                 self._changed_kinds.add(kind)
-        key = item.name if kind == "Node" else item.key
+        key = item.metadata.name if kind == "Node" else item.key
         exists = key in by_key
         by_key[key] = item
         self.see(kind, key)

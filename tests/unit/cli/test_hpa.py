@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kscale.hpa.dump.records import decode_hpa_record, split_scope
+from kscale.hpa.dump.reader import decode_hpa_record
+from kscale.hpa.dump.records import split_scope
 from kscale.hpa.dump.report import HPAReport
 from kscale.snapshot.text.sources import RawObject
 from unit.cli.support import kscale

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from kscale.errors import InputError, UnreadableObjectError
 from kscale.hpa import Dump, admit, hpa_report, read_dump, to_v1
-from kscale.hpa.dump import dump as dump_module
+from kscale.hpa.dump import reader as reader_module
 from kscale.objects.decode import to_dict
 from kscale.snapshot.cluster import Cluster
 from unit.hpa.test_conformance_inputs import SOURCES, document, metric
@@ -185,9 +185,9 @@ def check_both_ways(listed: dict[str, Any]) -> None:
     texts = read_dump(text, strict=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kscale.hpa.dump.records.DumpPods.scan", lambda *_: None)
-        patch.setattr("kscale.hpa.dump.dump.decode_pod_record", lambda _: None)
-        patch.setattr("kscale.hpa.dump.dump.decode_hpa_record", lambda _: None)
-        patch.setattr("kscale.hpa.dump.dump.decode_usage_records", lambda _: None)
+        patch.setattr("kscale.hpa.dump.reader.decode_pod_record", lambda _: None)
+        patch.setattr("kscale.hpa.dump.reader.decode_hpa_record", lambda _: None)
+        patch.setattr("kscale.hpa.dump.reader.decode_usage_records", lambda _: None)
         plain = read_dump(text, strict=False)
     problems = [[(each.object, each.message, each.field) for each in dump.problems] for dump in (texts, plain)]
     if len(texts.pods) > len(plain.pods):
@@ -238,7 +238,7 @@ def test_few_batches_are_read_however_often_the_kind_changes(
 ) -> None:
     """A change of kind must not end a batch of pods or of usage."""
     sizes: dict[str, list[int]] = {"Pod": [], "PodMetrics": []}
-    apply_batch, decode_usage = Cluster.apply_batch, dump_module.decode_usage_records
+    apply_batch, decode_usage = Cluster.apply_batch, reader_module.decode_usage_records
 
     def count_pods(self: Cluster, batch: Any) -> Any:
         sizes["Pod"].append(len(batch))
@@ -249,7 +249,7 @@ def test_few_batches_are_read_however_often_the_kind_changes(
         return decode_usage(records)
 
     monkeypatch.setattr(Cluster, "apply_batch", count_pods)
-    monkeypatch.setattr(dump_module, "decode_usage_records", count_usage)
+    monkeypatch.setattr(reader_module, "decode_usage_records", count_usage)
     mixed = read_dump(write(APPLICATIONS))
     assert sizes == {"Pod": [60], "PodMetrics": [60]}
     by_kind = sorted(APPLICATIONS, key=lambda each: str(each["kind"]))
@@ -265,7 +265,7 @@ def test_waiting_for_others_of_the_kind_changes_nothing(
     text = write([*items, *items[:3]] if repeats else items)
     dump = read_dump(text, strict=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dump_module, "_MAX_WAITING", 1)
+        patch.setattr(reader_module, "_MAX_WAITING", 1)
         singly = read_dump(text, strict=False)
     assert dump.problems == singly.problems
     assert dump.duplicates == singly.duplicates

@@ -9,7 +9,7 @@ import pytest
 from kscale.errors import InputError
 from kscale.hpa.api.admission import admit
 from kscale.hpa.api.keda import generate_hpa, get_pause, list_guessed_metric_names, list_unmodelled_features
-from kscale.hpa.dump.dump import read_dump
+from kscale.hpa.dump.reader import read_dump
 from kscale.hpa.dump.report import hpa_report
 
 

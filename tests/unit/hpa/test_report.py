@@ -14,7 +14,8 @@ from kscale.effects import from_text
 from kscale.errors import InputError
 from kscale.hpa.batch.decisions import Decisions
 from kscale.hpa.controller.state import ControllerState, HPAState
-from kscale.hpa.dump.dump import Dump, read_dump
+from kscale.hpa.dump.dump import Dump
+from kscale.hpa.dump.reader import read_dump
 from kscale.hpa.dump.report import HPAReport, hpa_report
 from kscale.objects.api.autoscaling import Scale
 

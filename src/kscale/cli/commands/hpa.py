@@ -22,7 +22,8 @@ from kscale.errors import InputError, Problem, StateError
 from kscale.files import read_file
 from kscale.hpa.controller.decision import HPADecision, MetricDetail
 from kscale.hpa.controller.state import ControllerState
-from kscale.hpa.dump.dump import Dump, read_dump
+from kscale.hpa.dump.dump import Dump
+from kscale.hpa.dump.reader import read_dump
 from kscale.hpa.dump.records import split_scope
 from kscale.hpa.dump.report import HPAReport, hpa_report
 from kscale.hpa.options import HPAOptions

@@ -23,7 +23,7 @@ from kscale.cli.prometheus_options import PrometheusFlags
 from kscale.cli.terminal import object_name
 from kscale.effects import moment
 from kscale.errors import InputError, Problem
-from kscale.hpa.dump.dump import read_dump
+from kscale.hpa.dump.reader import read_dump
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.replay import (
     SERIES_KINDS,

@@ -1,7 +1,4 @@
-"""Objects of a dump from their JSON: pods and usage as columns, other objects as plain data, and the HPA that an
-external metrics list belongs to.
-
-Records that the fast decoders do not accept are read as plain data, whose errors name the object.
+"""Pods and usage of a dump as columns, and the HPA that an external metrics list belongs to.
 
 A list contains neither its namespace nor the selector that it was requested with, and KEDA's server responds without
 labels: two ScaledObjects of a namespace both have a metric ``s0-prometheus``.
@@ -14,22 +11,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
-from types import NoneType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from kscale.effects import Moment, from_text
 from kscale.errors import InputError, Problem
-from kscale.hpa.api.admission import decode_hpa_fast
 from kscale.hpa.batch.requests import MetricLists
 from kscale.hpa.controller.replica_calculator import format_metric_selector
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.api.core import Pod
-from kscale.objects.api.meta import KubeObject, ObjectMeta
+from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.api.metrics import ExternalMetricValue
-from kscale.objects.decode import decoder, deep_field, object_head, to_dict
-from kscale.objects.kinds import DEFAULT_NAMESPACE, group_of
+from kscale.objects.kinds import group_of
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.selectors import SelectorError, parse_selector
 from kscale.snapshot.cluster import Cluster
@@ -41,106 +35,21 @@ __all__ = [
     "DumpPods",
     "ExternalMetricLists",
     "MetricsScope",
-    "check_object_shape",
-    "classify_record",
-    "decode_hpa_record",
-    "decode_pod_record",
     "decode_usage_items",
     "decode_usage_records",
-    "describe_unlabelled_metrics",
-    "get_data_key",
+    "is_valid_text",
     "iterate_records",
     "join_documents",
     "parse_cached_time",
-    "read_data_for_name",
-    "read_plain_data",
     "read_times",
     "split_scope",
-    "with_default_namespace",
 ]
 
 
-_MAPPING_OR_NONE: Final = (dict, Mapping, NoneType)
-"""``dict`` first, as the check for :class:`~collections.abc.Mapping` is slow."""
-
-
-def read_plain_data(record: RawObject) -> Any:
-    """Decode a record to plain data. Raises :class:`~kscale.errors.InputError` for invalid JSON."""
-    data = record.data
-    if isinstance(data, KubeObject):
-        data = to_dict(data)
-    elif isinstance(data, msgspec.Raw):
-        text = memoryview(data)
-        try:
-            data = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            raise InputError(f"not readable as JSON in UTF-8: {problem}") from None
-        except RecursionError:
-            raise InputError(Problem("nested too deeply", field=deep_field(text))) from None
-    if isinstance(data, dict):
-        data.setdefault("apiVersion", record.api_version)
-        data.setdefault("kind", record.kind)
-    return data
-
-
-def read_data_for_name(record: RawObject) -> Any:
-    """Return as much of a possibly invalid object's data as naming it needs, or None."""
-    try:
-        return read_plain_data(record)
-    except InputError:
-        if not isinstance(record.data, msgspec.Raw):
-            return None
-        head = object_head(memoryview(record.data))
-        return {"kind": record.kind, "metadata": {"namespace": head.namespace, "name": head.name}}
-
-
-def check_object_shape(data: Any) -> None:
-    """Raise :class:`~kscale.errors.InputError` if the data, or a field that every object has, has the wrong type."""
-    if not isinstance(data, (dict, Mapping)):
-        raise InputError("not an object")
-    for field_ in ("metadata", "spec", "status"):
-        if not isinstance(data.get(field_), _MAPPING_OR_NONE):
-            raise InputError(Problem("expected an object", field=field_))
-    metadata = data.get("metadata") or {}
-    for name in ("name", "namespace", "creationTimestamp"):
-        if not isinstance(metadata.get(name), (str, NoneType)):
-            raise InputError(Problem("expected a text", field=f"metadata.{name}"))
-
-
-def with_default_namespace(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return data with the default namespace, as :func:`~kscale.objects.kinds.with_namespace` does.
-
-    Objects of unknown kinds are namespaced too, as HPAs may scale them. Data without a name (a metric value) is
-    unchanged.
-    """
-    metadata = data.get("metadata") or {}
-    if metadata.get("namespace") or not metadata.get("name"):
-        return data
-    return {**data, "metadata": {**metadata, "namespace": DEFAULT_NAMESPACE}}
-
-
-def get_data_key(data: Mapping[str, Any]) -> str:
-    """Return ``namespace/name`` of an object in plain data."""
-    metadata = data.get("metadata") or {}
-    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-
-
-def describe_unlabelled_metrics(hpa: HorizontalPodAutoscaler, metrics: MetricLists) -> list[str]:
-    """Return texts on metrics of an HPA that are selected by labels, while their values have no labels."""
-    out = []
-    for spec in hpa.spec.metrics or ():
-        source = spec.pods or spec.object or spec.external
-        if source is None:
-            continue
-        metric = source.metric
-        try:
-            selector = format_metric_selector(metric.selector)
-        except ValueError:
-            continue  # the HPA reports it
-        lacks_labels = metrics.lacks_external_labels if spec.external else metrics.lacks_selectors
-        if lacks_labels(hpa.metadata.namespace, metric.name, selector):
-            out.append(f"the values of {metric.name} do not say their labels: taken to match {selector}")
-    return out
+@lru_cache(maxsize=1 << 14)
+def parse_cached_time(text: str) -> Moment:
+    """Parse a time with :func:`~kscale.effects.from_text`, cached as texts repeat."""
+    return from_text(text)
 
 
 class _UsageItem(msgspec.Struct, rename="camel"):
@@ -162,43 +71,6 @@ _UsageItemHead = tuple[str | None, str | None, bool]
 _ITEMS_DECODER: Final = msgspec.json.Decoder(list[_UsageItem])
 
 
-@lru_cache(maxsize=1 << 14)
-def parse_cached_time(text: str) -> Moment:
-    """Parse a time with :func:`~kscale.effects.from_text`, cached as texts repeat."""
-    return from_text(text)
-
-
-def decode_pod_record(record: RawObject) -> Pod | None:
-    """Decode the pod of a record, or return None if it must be read as plain data."""
-    raw = record.data
-    if not isinstance(raw, msgspec.Raw) or not _is_valid_text(memoryview(raw)):
-        return None
-    try:
-        pod = decoder(Pod).decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    pod.kind, pod.api_version = pod.kind or record.kind, pod.api_version or record.api_version
-    return pod
-
-
-def decode_hpa_record(record: RawObject) -> HorizontalPodAutoscaler | None:
-    """Decode the v2 HPA of a record as the API server does, or return None if it must be read as plain data.
-
-    Items of a list may lack apiVersion and kind, which the record has.
-    """
-    if record.api_version != "autoscaling/v2" or not isinstance(record.data, msgspec.Raw):
-        return None
-    return decode_hpa_fast(bytes(memoryview(record.data)))
-
-
-def classify_record(record: RawObject) -> tuple[bool, bool, str]:
-    """Return whether a record is pod usage in JSON, or a pod in JSON that is no item of a list, and its API group."""
-    group, is_json = group_of(record.api_version), isinstance(record.data, msgspec.Raw)
-    is_usage = is_json and record.kind == "PodMetrics" and group == "metrics.k8s.io"
-    is_pod = is_json and record.kind == "Pod" and record.api_version == "v1" and not record.where.endswith("]")
-    return is_usage, is_pod, group
-
-
 def join_documents(records: Sequence[RawObject]) -> memoryview:
     """Return the JSON objects of the records as one JSON list."""
     items = b",".join(memoryview(each.data) for each in records if isinstance(each.data, msgspec.Raw))
@@ -215,7 +87,7 @@ def decode_usage_records(records: Sequence[RawObject]) -> tuple[PodUsage, set[st
 def decode_usage_items(text: bytes | memoryview) -> tuple[PodUsage, set[str]] | None:
     """Decode a list's items, separated by commas, as :func:`decode_usage_records` does."""
     items = b"".join((b"[", text, b"]"))
-    if not _is_valid_text(items):
+    if not is_valid_text(items):
         return None
     try:
         decoded = _ITEMS_DECODER.decode(items)
@@ -234,7 +106,7 @@ def _is_usage_head(head: _UsageItemHead) -> bool:
     return bare and kind in (None, "PodMetrics") and (api_version is None or group_of(api_version) == "metrics.k8s.io")
 
 
-def _is_valid_text(data: bytes | memoryview) -> bool:
+def is_valid_text(data: bytes | memoryview) -> bool:
     """Check whether all of the data, including parts that the decoder skips, is UTF-8 without escaped surrogates."""
     text = bytes(data)
     try:
