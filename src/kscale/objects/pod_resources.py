@@ -250,7 +250,7 @@ def takes_what_it_asks(pod: Pod) -> bool:
 
     :func:`occupancy` is then :func:`demand`.
     """
-    return not _has_status_resources(pod) and not (pod.status.conditions and resize_infeasible(pod))
+    return not _has_status_resources(pod) and not resize_infeasible(pod)
 
 
 def non_zero_occupancy(pod: Pod) -> tuple[int, int]:
