@@ -52,7 +52,7 @@ from kscale.effects import (
 )
 from kscale.effects.actions import NOT_FOUND
 from kscale.errors import InputError
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, unchecked
 from kscale.objects.nodegroup import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
@@ -123,7 +123,7 @@ def scale_up(
     """
     groups, described = get_described_targets(groups)
     current = restore_targets(groups, cluster, state, moment(now))
-    steps = scale_up_steps(cluster, current, now=now, options=options, state=state, inputs=inputs)
+    steps = _scale_up_steps(cluster, current, now=now, options=options, state=state, inputs=inputs)
     expander_input = inputs.expander_input if inputs is not None else None
     done = run_dry(steps, now=moment(now), respond=build_dry_run_responder(expander_input, rank))
     return done.value.with_events(done.events).remembering(described)
@@ -196,6 +196,7 @@ def scale_up_steps(
     return loop.plan()
 
 
+_scale_up_steps = unchecked(scale_up_steps)
 _VALID: Final = "scale_up_options_are_valid"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import overload
 
-from kscale.ca.entry_points import scale_up as scale_up_groups
+from kscale.ca import entry_points
 from kscale.ca.expander.types import RankResponder
 from kscale.ca.loop_context import LoopInputs
 from kscale.ca.loop_state import LoopState
@@ -14,12 +14,14 @@ from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.karpenter.plan import KarpenterPlan, PoolOffers, karpenter_plan
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, unchecked
 from kscale.objects.nodegroup import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["scale_up"]
+
+_scale_up_groups = unchecked(entry_points.scale_up)
 
 
 @overload
@@ -94,7 +96,7 @@ def scale_up(
     ``pkg/controllers/provisioning`` (:func:`~kscale.capacity.karpenter.karpenter_plan`).
     """
     if not isinstance(groups, PoolOffers):
-        return scale_up_groups(cluster, groups, now=now, options=options, state=state, inputs=inputs, rank=rank)
+        return _scale_up_groups(cluster, groups, now=now, options=options, state=state, inputs=inputs, rank=rank)
     moment(now)
     for name, value in (("state", state), ("rank", rank)):
         if value is not None:

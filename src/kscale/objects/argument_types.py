@@ -22,11 +22,12 @@ import msgspec
 from kscale.errors import ArgumentError, InputError, KscaleError, Problem, show_value
 from kscale.objects.times import moment
 
-__all__ = ["check_fields", "typed", "typed_late", "typed_methods"]
+__all__ = ["check_fields", "typed", "typed_late", "typed_methods", "unchecked"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 
 _LOOKED_AT: Final = 10_000
 """Elements of a list or values of a dict that are looked at."""
@@ -132,6 +133,12 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+def unchecked(function: F) -> F:
+    """Return a :func:`typed` function without its checks, for callers that have checked the arguments."""
+    original: F = function.__wrapped__  # type: ignore[attr-defined]
+    return original
 
 
 def _check_lazily(name: str | None, value: Any, checks: Mapping[str, _Type]) -> Any:
@@ -387,9 +394,12 @@ def _parameters(types: list[Any]) -> _Within:
 
 
 def _takes(function: Any, count: int) -> bool:
-    if isfunction(function) and not vars(function):  # whose signature no decorator has changed
-        code, defaults = function.__code__, function.__defaults__ or ()
-        if not code.co_kwonlyargcount and code.co_argcount - len(defaults) <= count <= code.co_argcount:
+    called, given = function, count
+    if not isfunction(function):
+        called, given = getattr(type(function), "__call__", None), count + 1  # noqa: B004  (a method, with self)
+    if isfunction(called) and not vars(called):  # whose signature no decorator has changed
+        code, defaults = called.__code__, called.__defaults__ or ()
+        if not code.co_kwonlyargcount and code.co_argcount - len(defaults) <= given <= code.co_argcount:
             return True
     try:
         parameters = signature(function)

@@ -252,7 +252,7 @@ def takes_what_it_asks(pod: Pod) -> bool:
 
     :func:`occupancy` is then :func:`demand`.
     """
-    return not _has_status_resources(pod) and not (pod.status.conditions and resize_infeasible(pod))
+    return not _has_status_resources(pod) and not resize_infeasible(pod)
 
 
 def resize_infeasible(pod: Pod) -> bool:

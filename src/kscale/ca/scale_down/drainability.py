@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,7 +32,7 @@ from kscale.objects.api.apps import DaemonSet, Job, ReplicaSet, StatefulSet
 from kscale.objects.api.core import Pod, ReplicationController
 from kscale.objects.api.meta import KubeObject, OwnerReference
 from kscale.objects.api.volumes import Volume
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, unchecked
 from kscale.objects.pod_owners import (
     READ_ANNOTATIONS,
     SAFE_TO_EVICT,
@@ -63,6 +64,8 @@ __all__ = [
     "check_safe_to_evict",
     "check_system",
     "check_terminal",
+    "default_rules",
+    "evaluate_rules",
     "get_default_rules",
     "get_drain_status",
     "get_pods_to_move",
@@ -367,24 +370,39 @@ class PodsToMove(msgspec.Struct, kw_only=True):
         return None if self.status is None else self.status.error
 
 
-@typed
-def get_default_rules(options: AutoscalingOptions) -> list[Rule]:
-    """Return the rules in registration order; three of them depend on options."""
+@lru_cache(8)
+def _build_rules(replica_count: bool, system: bool, local_storage: bool) -> tuple[Rule, ...]:
+    """Return the rules in registration order. Those of three names are present if the argument is True."""
     every = (
         (True, "Mirror", check_mirror),
         (True, "LongTerminating", check_long_terminating),
-        (options.skip_nodes_with_custom_controller_pods, "ReplicaCount", check_replica_count),
+        (replica_count, "ReplicaCount", check_replica_count),
         (True, "DaemonSet", check_daemon_set),
         (True, "SafeToEvict", check_safe_to_evict),
         (True, "Terminal", check_terminal),
         (True, "OnCompletion", check_on_completion),
         (True, "Replicated", check_replicated),
-        (options.skip_nodes_with_system_pods, "System", check_system),
+        (system, "System", check_system),
         (True, "NotSafeToEvict", check_not_safe_to_evict),
-        (options.skip_nodes_with_local_storage, "LocalStorage", check_local_storage),
+        (local_storage, "LocalStorage", check_local_storage),
         (True, "PDB", check_pdb),
     )
-    return [Rule(name, check) for present, name, check in every if present]
+    return tuple(Rule(name, check) for present, name, check in every if present)
+
+
+def default_rules(options: AutoscalingOptions) -> tuple[Rule, ...]:
+    """Return :func:`get_default_rules` as they are cached."""
+    return _build_rules(
+        options.skip_nodes_with_custom_controller_pods,
+        options.skip_nodes_with_system_pods,
+        options.skip_nodes_with_local_storage,
+    )
+
+
+@typed
+def get_default_rules(options: AutoscalingOptions) -> list[Rule]:
+    """Return the rules in registration order; three of them depend on options."""
+    return [*default_rules(options)]
 
 
 @typed
@@ -408,11 +426,14 @@ def get_drain_status(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> 
     return _UNDEFINED
 
 
+evaluate_rules = unchecked(get_drain_status)
+
+
 def get_pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence[Rule] | None = None) -> PodsToMove:
     """Check the pods of a node in order, up to the first that blocks (``GetPodsToMove``)."""
     if rules is None:
         return DrainabilityChecker(context).pods_to_move(pods)
-    return _collect_pods(pods, lambda pod: get_drain_status(pod, context, rules))
+    return _collect_pods(pods, lambda pod: evaluate_rules(pod, context, rules))
 
 
 def _collect_pods(pods: Iterable[Pod], judge: Callable[[Pod], DrainStatus]) -> PodsToMove:
@@ -444,7 +465,7 @@ class DrainabilityChecker:
 
     def __init__(self, context: DrainContext) -> None:
         self._context = context
-        self._rules = get_default_rules(context.options)
+        self._rules = default_rules(context.options)
         self._without_pdb = self._rules[:-1]
         self._seen: dict[tuple[object, ...], DrainStatus] = {}
 
@@ -452,17 +473,15 @@ class DrainabilityChecker:
         """Return the verdict on one pod."""
         key = _get_pod_shape(pod)
         if key is None:
-            return get_drain_status(pod, self._context, self._rules)
+            return evaluate_rules(pod, self._context, self._rules)
         cached = self._seen.get(key)
         if cached is None:
-            cached = self._seen[key] = get_drain_status(pod, self._context, self._without_pdb)
+            cached = self._seen[key] = evaluate_rules(pod, self._context, self._without_pdb)
         if cached.outcome == BLOCK_DRAIN:
-            return get_drain_status(pod, self._context, self._rules)  # its text names the pod
+            return evaluate_rules(pod, self._context, self._rules)  # its text names the pod
         if cached.outcome != UNDEFINED_OUTCOME:
             return cached
-        return (
-            get_drain_status(pod, self._context, self._rules[-1:]) if is_pdb_exhausted(pod, self._context) else cached
-        )
+        return evaluate_rules(pod, self._context, self._rules[-1:]) if is_pdb_exhausted(pod, self._context) else cached
 
     def pods_to_move(self, pods: Iterable[Pod]) -> PodsToMove:
         """Check the pods of one node in order, up to the first that blocks (``GetPodsToMove``)."""

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kscale.ca.scale_down.drainability import DrainContext, Rule, get_default_rules, get_drain_status, is_old_system_pod
+from kscale.ca.scale_down.drainability import DrainContext, Rule, default_rules, evaluate_rules, is_old_system_pod
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.unremovable_reasons import BLOCK_DRAIN, SKIP_DRAIN, UNDEFINED_OUTCOME, WAIT_FOR_COMPLETION, DrainStatus
 from kscale.objects.api.core import Pod
@@ -222,7 +222,7 @@ class DrainCodes:
     def __init__(self, pods: MovingPods, context: DrainContext) -> None:
         self._pods = pods
         self._context = context
-        self._rules = get_default_rules(context.options)
+        self._rules = default_rules(context.options)
         names = [rule.name for rule in self._rules]
         self._before_system = self._rules[: names.index("System")] if "System" in names else None
         listers, options = context.listers, context.options
@@ -266,12 +266,12 @@ class DrainCodes:
             pod = pods.pod(i)
         else:  # the text needs only the name of other pods
             pod = replace(pod, metadata=replace(pod.metadata, name=pods.names[i].rpartition("/")[2]))
-        return get_drain_status(pod, self._context, self._rules)
+        return evaluate_rules(pod, self._context, self._rules)
 
 
 def _compute_code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int:
     """Return the drain code (``CODE_...``) of a pod by these ``rules``."""
-    outcome = get_drain_status(pod, context, rules).outcome
+    outcome = evaluate_rules(pod, context, rules).outcome
     if outcome == BLOCK_DRAIN:
         return CODE_BLOCKS
     if outcome == SKIP_DRAIN:
