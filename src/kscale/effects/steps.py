@@ -204,9 +204,9 @@ def run_dry_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
     try:
         action = next(steps)
         while True:
-            if isinstance(action, Observe):
+            if type(action) is Observe:
                 observations.extend(action.observations)
-            elif isinstance(action, Emit):
+            elif type(action) is Emit:
                 events.extend(action.events)
             elif _reads_or_waits(action):
                 raise MissingResponseError(f"{type(action).__name__} is not done at once")
@@ -219,7 +219,7 @@ def run_dry_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
 
 def _reads_or_waits(action: Action) -> bool:
     """Return whether an action reads, waits or starts machines, so that :func:`run_dry_at_once` refuses it."""
-    return isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads
+    return isinstance(action, (Wait, Together, Within, InBackground)) or LEGAL_OUTCOMES[type(action)].reads
 
 
 @typed

@@ -79,25 +79,24 @@ def set_condition(
 
     The transition time changes only if the status does.
     """
-    text = "True" if status else "False"
-    index, old = next(((i, each) for i, each in enumerate(conditions) if each.type == type_), (-1, None))
-    if old is None:
-        since, generation = to_text(now), None
+    text, since, generation, index = "True" if status else "False", None, None, len(conditions)
+    for i, old in enumerate(conditions):
+        if old.type == type_:
+            since = old.last_transition_time if old.status == text else to_text(now)
+            generation, index = old.observed_generation, i
+            break
     else:
-        since = old.last_transition_time if old.status == text else to_text(now)
-        generation = old.observed_generation
-    new = HorizontalPodAutoscalerCondition(
-        type=type_,
-        status=text,
-        reason=reason,
-        message=message,
-        last_transition_time=since,
-        observed_generation=generation,
-    )
-    if old is None:
-        conditions.append(new)
-    else:
-        conditions[index] = new
+        since = to_text(now)
+    conditions[index : index + 1] = [
+        HorizontalPodAutoscalerCondition(
+            type=type_,
+            status=text,
+            reason=reason,
+            message=message,
+            last_transition_time=since,
+            observed_generation=generation,
+        )
+    ]
 
 
 def remove_condition(conditions: list[HorizontalPodAutoscalerCondition], type_: str) -> None:
