@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -17,11 +19,13 @@ from kscale.capacity.records import UNLIMITED
 from kscale.cli.aws import GROUPS_PREFIX, read_live_groups
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal, plural
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.text.files import decompress
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from kscale.capacity.karpenter import KarpenterChoice
     from kscale.capacity.mix import StartPlan
 
-__all__ = ["Arch", "GroupSource", "Untyped", "catalogue_of", "warn_of_left_out"]
+__all__ = ["Arch", "GroupSource", "Untyped", "catalogue_of", "has_node_pools", "warn_of_left_out"]
 
 
 def catalogue_of(name: str, terminal: Terminal) -> Catalogue:
@@ -47,6 +51,18 @@ def warn_of_left_out(catalogue: Catalogue, terminal: Terminal) -> None:
     """Log a warning for entries of the catalogue's source that were left out."""
     for reason, count in catalogue.left_out.items():
         terminal.warn(f"{count:,} left out: {reason}")
+
+
+_KARPENTER = re.compile(rb"""apiVersion["']?\s*:\s*["']?karpenter\.""")
+
+
+def has_node_pools(path: str | os.PathLike[str]) -> bool:
+    """Check whether a file holds objects of Karpenter, not a groups file; False if it cannot be read."""
+    try:
+        raw = decompress(read_file(path), str(path))
+    except OSError:
+        return False
+    return not isinstance(raw, Problem) and _KARPENTER.search(raw) is not None
 
 
 _SPOT = {"karpenter.sh/capacity-type": "spot"}
@@ -179,8 +195,6 @@ class GroupSource(OptionGroup):
         """Return whether ``-g`` names a file of Karpenter's objects."""
         if self.groups_file is None or self.groups_file.startswith(GROUPS_PREFIX):
             return False
-        from kscale.capacity.karpenter.node_pools import has_node_pools
-
         return has_node_pools(self.groups_file)
 
     def _offers_types(self, untyped: Untyped) -> bool:

@@ -306,13 +306,13 @@ def _ports(findings: list[Finding], field: str, ports: Sequence[ContainerPort]) 
             _unknown(findings, f"{field}[{index}].protocol", port.protocol, _PROTOCOLS)
 
 
-def _time(findings: list[Finding], field: str, text: str | None) -> None:
-    """Add a finding for a text that is not an RFC 3339 time."""
+def _time(findings: list[Finding], field: str, text: str | None, index: int = 0) -> None:
+    """Add a finding for a text that is not an RFC 3339 time. ``field`` may have a place ``{}`` for the ``index``."""
     if text is not None:
         try:
             nanoseconds(text)
         except ValueError as error:
-            findings.append(Finding(field, str(error), True))
+            findings.append(Finding(field.format(index), str(error), True))
 
 
 def _pod(pod: Any, findings: list[Finding]) -> None:
@@ -376,12 +376,13 @@ def _node_affinity(affinity: Affinity, at: str, findings: list[Finding]) -> None
 def _node(node: Any, findings: list[Finding]) -> None:
     """Add findings about a node."""
     for index, taint in enumerate(node.spec.taints):
-        _unknown(findings, f"spec.taints[{index}].effect", taint.effect, _TAINT_EFFECTS)
-        _time(findings, f"spec.taints[{index}].timeAdded", taint.time_added)
+        if taint.effect not in _TAINT_EFFECTS:
+            _unknown(findings, f"spec.taints[{index}].effect", taint.effect, _TAINT_EFFECTS)
+        _time(findings, "spec.taints[{}].timeAdded", taint.time_added, index)
     _resources(findings, "status.capacity", node.status.capacity)
     _resources(findings, "status.allocatable", node.status.allocatable)
     for index, condition in enumerate(node.status.conditions):
-        _time(findings, f"status.conditions[{index}].lastTransitionTime", condition.last_transition_time)
+        _time(findings, "status.conditions[{}].lastTransitionTime", condition.last_transition_time, index)
 
 
 def _limit_range(obj: Any, findings: list[Finding]) -> None:

@@ -400,6 +400,10 @@ class Cluster:
 
         ``raw`` is the API data that the object was decoded from.
         """
+        self._put(item, raw)
+
+    def _put(self, item: KubeObject, raw: msgspec.Raw | dict[str, Any] | None) -> None:
+        """Do the work of :meth:`apply_decoded`, for callers that hold the lock or own the cluster alone."""
         if isinstance(item, Pod):
             self._contents.pods.put(item, raw)
         else:
@@ -692,7 +696,7 @@ def load(
         scan = partial(_scan, cluster)
         for item in load_batches(*sources, strict=strict, report=report, scan=scan, is_stored=cluster.has_pod):
             if isinstance(item, Loaded):
-                cluster.apply_decoded(item.obj, item.raw)
+                cluster._put(item.obj, item.raw)  # noqa: SLF001  # nobody else has this cluster: no lock is needed
             else:
                 report.count_batch(item, cluster.apply_batch(item))
         cluster.tidy()

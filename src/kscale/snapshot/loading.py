@@ -195,16 +195,18 @@ def load_batches(
         if loaded is None:
             custom.keep(record)
             continue
-        custom.note(loaded.obj)
+        obj = loaded.obj
+        if obj.kind in _SCALING_KINDS:
+            custom.note(obj)
         report.read[record.kind] += 1
         report.current = record
-        if not isinstance(loaded.obj, Pod):
-            metadata = loaded.obj.metadata
+        if not isinstance(obj, Pod):
+            metadata = obj.metadata
             key = (record.kind, metadata.namespace, metadata.name)
             repeated = key in seen
             seen.add(key)
         else:
-            pod_key = loaded.obj.key
+            pod_key = obj.key
             repeated = pod_key in pods if is_stored is None else is_stored(pod_key)
             pods.add(pod_key)
         if repeated:
@@ -236,11 +238,10 @@ class _CustomRecords:
             self._records.setdefault((group, record.kind), []).append(record)
 
     def note(self, item: KubeObject) -> None:
-        """Record the custom kinds that an object shows to have a scale."""
-        if item.kind in _SCALING_KINDS:
-            from kscale.objects.custom_workloads import scaled_custom_kinds
+        """Record the custom kinds that an object of a scaling kind shows to have a scale."""
+        from kscale.objects.custom_workloads import scaled_custom_kinds
 
-            self._scaled.update(dict.fromkeys(scaled_custom_kinds(item)))
+        self._scaled.update(dict.fromkeys(scaled_custom_kinds(item)))
 
     def load(self, report: LoadReport, namespace: str) -> Iterator[Loaded]:
         """Yield the objects of kinds with a scale; one that cannot be read stays skipped, with a warning."""
@@ -313,7 +314,9 @@ def _load(
         return None
     report.total += 1
     try:
-        loaded = _set_generated_name(_decode(record, type_, namespace), name_counts)
+        loaded = _decode(record, type_, namespace)
+        if not loaded.obj.metadata.name:
+            loaded = _set_generated_name(loaded, name_counts)
     except InputError as error:
         name = _name(record)
         report.problems.extend(Problem(item.message, record.source, name, item.field) for item in error.problems)

@@ -24,8 +24,9 @@ from kscale.capacity.karpenter import (
     karpenter_choice,
     node_pools_from,
 )
-from kscale.capacity.karpenter.node_pools import has_node_pools, read_node_pools
+from kscale.capacity.karpenter.node_pools import read_node_pools
 from kscale.capacity.whatif import Base, scenarios_from, whatif
+from kscale.cli.groups import has_node_pools
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"

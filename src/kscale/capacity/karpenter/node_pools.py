@@ -34,7 +34,6 @@ __all__ = [
     "NodePool",
     "NodePoolRequirement",
     "NodePools",
-    "has_node_pools",
     "node_pools_from",
     "read_node_pools",
 ]
@@ -44,7 +43,6 @@ NODE_POOL, CAPACITY_TYPE = f"{GROUP}/nodepool", f"{GROUP}/capacity-type"
 NODE_CLASSES = ("EC2NodeClass", "AKSNodeClass", "GCENodeClass")
 _BUDGET = re.compile(r"(100|[0-9]{1,2})%|[0-9]+")
 _DURATION = re.compile(r"([0-9]+(s|m|h))+|Never")
-_KARPENTER = re.compile(rb"""apiVersion["']?\s*:\s*["']?karpenter\.""")
 _POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 _INTEGER_OPERATORS = (Operator.GT, Operator.LT, Operator.GTE, Operator.LTE)
 
@@ -190,15 +188,6 @@ class NodePools:
     pools: list[NodePool]
     claims: list[NodeClaim] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
-
-
-def has_node_pools(path: str | os.PathLike[str]) -> bool:
-    """Check whether a file holds objects of Karpenter, not a groups file; False if it cannot be read."""
-    try:
-        raw = decompress(read_file(path), str(path))
-    except OSError:
-        return False
-    return not isinstance(raw, Problem) and _KARPENTER.search(raw) is not None
 
 
 @typed

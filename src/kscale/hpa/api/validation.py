@@ -162,7 +162,7 @@ def validate(
     if spec.behavior is not None:
         errors += _validate_scaling_rules(spec.behavior.scale_up, "spec.behavior.scaleUp")
         errors += _validate_scaling_rules(spec.behavior.scale_down, "spec.behavior.scaleDown")
-    return list(dict.fromkeys([*errors, *declared]))
+    return list(dict.fromkeys([*errors, *declared])) if errors or declared else []
 
 
 @typed
@@ -219,17 +219,21 @@ def _validate_metadata_update(metadata: ObjectMeta, old: ObjectMeta) -> list[Fie
 
 
 def _validate_labels(labels: Mapping[str, str] | None) -> list[FieldError]:
+    if not labels:
+        return []
     errors = []
-    for key, value in sorted((labels or {}).items()):
+    for key, value in sorted(labels.items()):
         errors += [invalid("metadata.labels", key, text) for text in qualified_name_errors(key)]
         errors += [invalid("metadata.labels", value, text) for text in label_value_errors(value)]
     return errors
 
 
 def _validate_annotations(annotations: Mapping[str, str] | None) -> list[FieldError]:
+    if not annotations:
+        return []
     return [
         invalid("metadata.annotations", key, text)
-        for key in sorted(annotations or {})
+        for key in sorted(annotations)
         for text in qualified_name_errors(key.lower())
     ]
 

@@ -179,8 +179,11 @@ class DumpPods:
 
 def read_times(batch: PodBatch) -> Sequence[int] | None:
     """Return the distinct times (nanoseconds) in a batch of pods; None if one is invalid."""
-    places = zip(batch.column("begin").tolist(), batch.column("size").tolist(), strict=True)
-    text = b",".join(batch.view[begin : begin + size] for begin, size in places)
+    begins, sizes, where = (batch.column(name).tolist() for name in ("begin", "size", "where"))
+    if where and where[-1] - where[0] + 1 == len(where):  # nothing else is between the pods
+        text = batch.view[begins[0] : begins[-1] + sizes[-1]]
+    else:
+        text = memoryview(b",".join(batch.view[at : at + size] for at, size in zip(begins, sizes, strict=True)))
     try:
         return [parse_cached_time(each.decode()) for each in set(_TIME_PATTERN.findall(text))]
     except ValueError:

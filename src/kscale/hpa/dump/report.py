@@ -39,7 +39,7 @@ from kscale.objects.selectors import SelectorError
 from kscale.records import Record
 from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.columns import PHASES
-from kscale.snapshot.pods.index import PodIndex
+from kscale.snapshot.pods.index import PodIndex, PodSelections
 
 __all__ = [
     "HPAReport",
@@ -90,13 +90,18 @@ class PodOwners:
         deleted or have failed are left out, as upstream leaves them out. Raises SelectorError for an invalid selector.
         """
         counts: list[dict[str, int]] = []
-        for begin in range(0, len(selected), _SELECTED_TOGETHER):
-            counts += self._count_batch(selected[begin : begin + _SELECTED_TOGETHER])
+        size = _SELECTED_TOGETHER
+        while len(counts) < len(selected):
+            batch = selected[len(counts) : len(counts) + size]
+            selections = self._pods.select_many([(hpa.metadata.namespace, selector) for hpa, selector in batch])
+            counts += self._count_batch(batch, selections)
+            size = max(_SELECTED_TOGETHER, len(batch) * _PODS_TOGETHER // (len(selections.pods) + 1))
         return counts
 
-    def _count_batch(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[dict[str, int]]:
+    def _count_batch(
+        self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]], selections: PodSelections
+    ) -> list[dict[str, int]]:
         """Count by owner the pods of some HPAs; see :meth:`count`."""
-        selections = self._pods.select_many([(hpa.metadata.namespace, selector) for hpa, selector in selected])
         pods = selections.pods
         is_counted = (pods.deleted == ZERO_TIME) & (pods.phase != PHASES.index("Failed"))
         shapes = pods.shapes[is_counted].astype(np.int64)
@@ -133,7 +138,9 @@ class PodOwners:
 
 
 _SELECTED_TOGETHER: Final = 64
-"""HPAs whose pods are counted together: each of them may select all pods of a namespace."""
+"""HPAs whose pods are counted together, if not more: each of them may select all pods of a namespace."""
+_PODS_TOGETHER: Final = 1 << 15
+"""Pods of HPAs that are counted together, as estimated from the HPAs before them."""
 
 
 def _read_controller(data: Mapping[str, Any]) -> OwnerReference | None:

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
@@ -218,14 +219,17 @@ def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False)
     """Yield objects as :func:`read` does, with the pods of JSON lists in runs as ``scan`` reads them."""
     for source in sources:
         for item in _read(source, scan):
-            if isinstance(item, RawObject) and item.empty and not empty_lists:
-                continue
-            yield item if isinstance(item, Problem) else _find_problem(item) or item
+            if not isinstance(item, RawObject):
+                yield item
+            elif item.kind in _RESPONSES_WITHOUT_OBJECTS:
+                yield _find_problem(item) or item
+            elif empty_lists or not item.empty:
+                yield item
 
 
-def _find_problem(item: RawObject | PodRun) -> Problem | None:
+def _find_problem(item: RawObject) -> Problem | None:
     """Return the problem of an API response without objects (:func:`explain_no_object`); None for other items."""
-    if not isinstance(item, RawObject) or isinstance(item.data, KubeObject):
+    if isinstance(item.data, KubeObject):
         return None
     why = explain_no_object(item.api_version, item.kind, item.data)
     return None if why is None else Problem(why, item.source, item.where)
@@ -504,6 +508,13 @@ def _join_places(where: str, place: str) -> str:
     return f"{where}, {place}" if where else place
 
 
+@lru_cache(maxsize=1 << 10)  # the keys come from input files
+def _read_head(groups: tuple[bytes | None, bytes | None, bytes | None, bytes | None]) -> tuple[str, str]:
+    """Return API version and kind from the groups of :data:`_HEAD`."""
+    version, own, own_later, version_later = groups
+    return (version or version_later or b"").decode(), (own or own_later or b"").decode()
+
+
 def _from_items(
     items: Iterable[msgspec.Raw],
     source: str,
@@ -521,11 +532,7 @@ def _from_items(
         where = f"{place}[{index}]"
         match = _HEAD.match(memoryview(raw)[:_HEAD_SIZE])
         if match is not None:
-            version, own, own_later, version_later = match.groups()
-            record = RawObject(
-                (version or version_later or b"").decode(), (own or own_later or b"").decode(), raw, source, where,
-                in_directory,
-            )  # fmt: skip
+            record = RawObject(*_read_head(match.groups()), raw, source, where, in_directory)
         else:
             try:
                 head: _Head | ObjectHead = _HEADS.decode(raw)

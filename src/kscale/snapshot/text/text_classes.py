@@ -63,15 +63,14 @@ class TextCache(Generic[T]):
         self.values: list[T | None] = [None]
         self._columns = GrowingColumns({"known": np.bool_, "usable": np.bool_, **columns}, size=1)
         self.columns = self._columns.arrays  # by number + 1
-        self._set(0, absent)
+        self._set([0], [absent])
 
     def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Read the texts that are new, and return for each number whether its text has a value: bool[n]."""
         places = numbers + 1
         self._grow(int(places.max(initial=0)) + 1)
-        fresh = places[~self.columns["known"][places]]
-        for at in dict.fromkeys(fresh.tolist()):
-            self._set(at, self._read(at - 1))
+        fresh = list(dict.fromkeys(places[~self.columns["known"][places]].tolist()))
+        self._set(fresh, [self._read(at - 1) for at in fresh])
         usable: NDArray[np.bool_] = self.columns["usable"][places]
         return usable
 
@@ -91,12 +90,16 @@ class TextCache(Generic[T]):
             self.values += [None] * more
             self._columns.extend_to(size)
 
-    def _set(self, at: int, value: T | None) -> None:
-        """Store the value (None: unusual) at an index, with its entries in the columns."""
-        self.values[at] = value
-        entries = (True,) if value is None else (True, True, *self._entries(value))
-        for column, entry in zip(self.columns.values(), entries, strict=False):
-            column[at] = entry
+    def _set(self, places: list[int], values: list[T | None]) -> None:
+        """Store values (None: unusual) at their indices, with their entries in the columns."""
+        for at, value in zip(places, values, strict=True):
+            self.values[at] = value
+        self.columns["known"][places] = True
+        usable = [at for at, value in zip(places, values, strict=True) if value is not None]
+        self.columns["usable"][usable] = True
+        entries = zip(*(self._entries(value) for value in values if value is not None), strict=True)
+        for column, entry in zip((*self.columns.values(),)[2:], entries, strict=False):
+            column[usable] = entry
 
 
 LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
