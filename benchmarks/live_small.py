@@ -368,8 +368,8 @@ async def _measure_side(
                 steady = (player.cpu_seconds() - spent[name]) / minutes
                 resident, anonymous, peak = map(player.memory, ("VmRSS", "RssAnon", "VmHWM"))
                 figures[name] = (
-                    f"leads after {first[name]:.2f} s of CPU, {spent[name]:.2f} s after 25 s, then {steady:.2f} s of CPU "
-                    f"per minute; {resident:.0f} MiB ({anonymous:.0f} anonymous), peak {peak:.0f}"
+                    f"leads after {first[name]:.2f} s of CPU, {spent[name]:.2f} s after 25 s, then {steady:.2f} s per "
+                    f"minute; {resident:.0f} MiB ({anonymous:.0f} anonymous), peak {peak:.0f}"
                 )
             if set(programs) == set(PROGRAMS):
                 await asyncio.to_thread(cluster.check)

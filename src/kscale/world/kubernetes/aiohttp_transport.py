@@ -25,6 +25,7 @@ from kscale.world.kubernetes.credentials import CredentialError, Credentials, Ru
 from kscale.world.kubernetes.kubeconfig import Access, Pem, without_password
 from kscale.world.kubernetes.transport import (
     DEFAULT_LIMITS,
+    FREE_BYTES,
     PIECE_BYTES,
     Answer,
     Buffer,
@@ -219,38 +220,73 @@ class AiohttpTransport:
 
     async def call(self, call: Call) -> Answer:
         """Send a request and return the complete response."""
-        async with self._sent(call) as (response, timeout):
-            body = _Body(self, call, response, timeout)
-            buffer = self.buffers.open(kept=call.kept)
-            try:
-                data = await body.read_into(buffer)
-            except BaseException:
-                buffer.release()
-                response.close()  # do not wait for the rest of the body
+        limit = asyncio.timeout(self.limits.request_seconds)
+        try:
+            async with limit:
+                response = await self._request(call)
+                try:
+                    data = self._received(response)
+                    buffer = self.buffers.open(kept=call.kept) if data is None or call.kept else None
+                    if buffer is None:
+                        assert data is not None
+                    elif data is not None:
+                        buffer.adjust(len(data))
+                    else:
+                        data = await self._read(call, response, limit, buffer)
+                except BaseException:
+                    response.close()  # do not wait for the rest of the body
+                    raise
+        except TimeoutError as error:
+            if not limit.expired():
                 raise
-            if call.kept:
-                return Answer(body.status, body.headers, data, buffer)
+            raise self.failure(call, error) from None
+        if buffer is not None and not call.kept:
             buffer.release()
-            return Answer(body.status, body.headers, data)
+            buffer = None
+        return Answer(response.status, response.headers, data, buffer)
+
+    def _received(self, response: Any) -> bytes | None:
+        """Return the body if it is small and has arrived with the headers; otherwise None."""
+        content = response.content
+        if not content.is_eof() or content.exception() is not None:
+            return None
+        if content.total_bytes > min(FREE_BYTES, self.limits.response_bytes):
+            return None
+        data: bytes = content.read_nowait()
+        return data
+
+    async def _read(self, call: Call, response: Any, limit: asyncio.Timeout, buffer: Buffer) -> bytes:
+        """Read the body into ``buffer``, which is released if that fails."""
+        try:
+            return await _Body(self, call, response, limit).read_into(buffer)
+        except BaseException:
+            buffer.release()
+            raise
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Stream]:
         """Send a request and yield the response as a stream; the connection is closed at the end of the context."""
-        async with self._sent(call) as (response, timeout):
-            if response.status == 200:
-                timeout.reschedule(None)
-            try:
-                yield _Body(self, call, response, timeout)
-            finally:
-                response.close()
+        limit = asyncio.timeout(self.limits.request_seconds)
+        try:
+            async with limit:
+                response = await self._request(call)
+                if response.status == 200:
+                    limit.reschedule(None)
+                try:
+                    yield _Body(self, call, response, limit)
+                finally:
+                    response.close()
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise self.failure(call, error) from None
 
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
 
-    @asynccontextmanager
-    async def _sent(self, call: Call) -> AsyncIterator[tuple[Any, asyncio.Timeout]]:
-        """Send a request and yield (response, timeout), where the timeout also covers the body.
+    async def _request(self, call: Call) -> Any:
+        """Send a request and return aiohttp's response, whose body is still to be read.
 
         Raises ConnectionFailedError if there are no credentials, or the connection fails or takes too long.
         """
@@ -265,30 +301,27 @@ class AiohttpTransport:
         headers = [*identity.headers, ("Accept", call.accept)]
         if call.content_type:
             headers.append(("Content-Type", call.content_type))
-        limit = asyncio.timeout(self.limits.request_seconds)
+        url = self._url(self._server + call.path, encoded=True)
         try:
-            async with limit:
-                try:
-                    response = await self._session.request(
-                        call.method,
-                        self._url(self._server + call.path, encoded=True).with_query(list(call.query)),
-                        data=call.body,
-                        headers=headers,
-                        ssl=context,
-                        server_hostname=self._server_name,
-                        proxy=self._proxy,
-                        allow_redirects=False,  # credentials must not be sent to another host
-                    )
-                except (self._http.ClientError, OSError, TimeoutError, ValueError) as error:
-                    raise self.failure(call, error) from None
-                async with response:
-                    if response.status == 401:
-                        await self._credentials.handle_rejection(sent)
-                    yield response, limit
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
+            response = await self._session.request(
+                call.method,
+                url.with_query(list(call.query)) if call.query else url,
+                data=call.body,
+                headers=headers,
+                ssl=context,
+                server_hostname=self._server_name,
+                proxy=self._proxy,
+                allow_redirects=False,  # credentials must not be sent to another host
+            )
+        except (self._http.ClientError, OSError, TimeoutError, ValueError) as error:
             raise self.failure(call, error) from None
+        if response.status == 401:
+            try:
+                await self._credentials.handle_rejection(sent)
+            except BaseException:
+                response.close()
+                raise
+        return response
 
     def failure(self, call: Call, error: BaseException) -> ConnectionFailedError:
         """Convert an exception of a request to a ConnectionFailedError, whose message has no header and no password."""
@@ -366,7 +399,7 @@ class _Body:
     def __init__(self, of: AiohttpTransport, call: Call, response: Any, timeout: asyncio.Timeout) -> None:
         self._of, self._call, self._response, self._timeout = of, call, response, timeout
         self.status: int = response.status
-        self.headers = _headers(response.headers)
+        self.headers: Mapping[str, str] = response.headers
 
     async def read_some(self, most: int = 0) -> bytes:
         """Return the next bytes, at most ``most`` (0: all that have been received); empty at the end of the body."""
@@ -433,11 +466,6 @@ class _Body:
         finally:
             if not self._timeout.expired():
                 self._timeout.reschedule(end + loop.time() - begin)
-
-
-def _headers(headers: Any) -> dict[str, str]:
-    """Return headers by lower-case name."""
-    return {name.lower(): value for name, value in headers.items()}
 
 
 def _reason(error: BaseException) -> str:

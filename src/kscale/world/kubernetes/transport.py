@@ -76,7 +76,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """HTTP response; header names are in lower case. It holds ``buffer`` until :meth:`release`."""
+    """HTTP response. ``headers`` is asked for names in lower case. It holds ``buffer`` until :meth:`release`."""
 
     status: int
     headers: Mapping[str, str]
