@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--reference",
         choices=["sample", "most", "all"],
         default="sample",
-        help="recorded cases of the reference: one of each combination of tags, all but the largest, or all",
+        help="recorded cases of the reference: one of each pair of tags, all but the largest, or all",
     )
     plans = parser.getgroup("plans")
     plans.addoption("--plans", metavar="N", type=int, default=30, help="random instances per test of plans")
