@@ -30,7 +30,7 @@ os.environ["SKBUILD_EDITABLE_VERBOSE"] = "0"  # an editable install that rebuild
 settings.register_profile(
     "default",
     deadline=None,
-    max_examples=20,
+    max_examples=10,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--reference",
         choices=["sample", "most", "all"],
         default="sample",
-        help="recorded cases of the reference: one of each combination of tags, all but the largest, or all",
+        help="recorded cases of the reference: one of each pair of tags, all but the largest, or all",
     )
     plans = parser.getgroup("plans")
     plans.addoption("--plans", metavar="N", type=int, default=30, help="random instances per test of plans")
@@ -86,13 +86,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection() -> Iterator[None]:
     """Collect without the cyclic garbage collector, and exclude what is collected from its later passes.
 
-    The modules and 20,000 tests stay until the end. Each full pass over them takes as long as hundreds of tests.
+    The modules and 17,000 tests stay until the end. Each full pass over them takes as long as hundreds of tests.
     """
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         gc.enable()

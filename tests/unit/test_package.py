@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from types import ModuleType
 
@@ -124,16 +126,20 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     """The groups of nodes that reach each other, largest first."""
-    reach = {name: {name} for name in graph}
+    bits = {name: 1 << i for i, name in enumerate(graph)}
+    reach = dict(bits)  # sets as bits of an integer
     changed = True
     while changed:
         changed = False
         for name, imported in graph.items():
-            more = reach[name].union(*(reach[other] for other in imported))
-            changed = changed or len(more) > len(reach[name])
+            more = reduce(or_, (reach[other] for other in imported), reach[name])
+            changed = changed or more != reach[name]
             reach[name] = more
-    groups = {frozenset(other for other in reach[name] if name in reach[other]) for name in graph}
-    return sorted((set(group) for group in groups if len(group) > 1), key=len, reverse=True)
+    alike: dict[int, list[str]] = {}  # those that reach each other reach the same
+    for name in graph:
+        alike.setdefault(reach[name], []).append(name)
+    groups = [set(names) for names in alike.values()]
+    return sorted((group for group in groups if len(group) > 1), key=len, reverse=True)
 
 
 def test_no_circle_of_files_is_larger_than_two() -> None:

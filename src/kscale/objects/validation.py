@@ -149,12 +149,13 @@ def _find_repeated_keys(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 _MOST = 100
+_type_info = cache(msgspec.inspect.type_info)
 
 
 def unknown_fields(data: Mapping[str, Any], type_: type[msgspec.Struct], path: str = "") -> list[str]:
     """Return the paths of the fields of plain ``data`` that a struct does not have, the first 100."""
     paths = []
-    for unknown_path in _find_unknown_fields(data, msgspec.inspect.type_info(type_), path):
+    for unknown_path in _find_unknown_fields(data, _type_info(type_), path):
         paths.append(unknown_path)
         if len(paths) == _MOST:
             break

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 import kscale
 from examples import examples
+from json_schemas import validate
 from kscale import InputError
 from kscale.capacity.cost import CostAllocation
 from kscale.capacity.cost_allocation import PodUsage, allocate_cost, apportion, average_usage
@@ -253,4 +253,4 @@ def test_an_allocation_is_what_its_schema_says() -> None:
     document = json.loads(allocate().to_json())
     assert document["kind"] == "CostAllocation"
     assert document["lines"]
-    jsonschema.validate(document, strict(schema("CostAllocation")))
+    validate(document, strict(schema("CostAllocation")))

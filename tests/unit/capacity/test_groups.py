@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import zstandard
 
 import kscale
+from json_schemas import validate
 from kscale import InputError, Quantity
 from kscale.capacity.groups import groups_from, groups_schema, groups_schema_text, read_groups
 from kscale.records import nulls_last
@@ -26,6 +28,9 @@ CATALOGUE = """instance_type,arch,vcpu,memory_mib,gpu,alloc_cpu,ondemand_usd_per
 ondemand_usd_per_hour_eu_west_1
 m5.xlarge,amd64,4,16384,0,3920m,0.192,0.214
 """
+
+
+published = cache(groups_schema)
 
 
 def test_an_entry_becomes_a_node_group() -> None:
@@ -244,7 +249,7 @@ def test_devices_and_drivers_of_new_nodes() -> None:
     assert group.template.csi_node is not None
     assert [each.name for each in group.template.csi_node.spec.drivers] == ["ebs"]
     assert [each.spec.pool.resource_slice_count for each in group.template.resource_slices] == [2, 5]
-    jsonschema.validate([{"id": "a", "template": template}], groups_schema())
+    validate([{"id": "a", "template": template}], published())
 
 
 def test_a_group_without_nodes_grows_for_its_devices() -> None:
@@ -334,8 +339,8 @@ def test_schemas_are_the_same_with_every_version_of_msgspec() -> None:
 
 
 def test_the_published_schema_is_current() -> None:
-    published = ROOT / "docs" / "schemas" / "groups.schema.json"
-    assert published.read_text(encoding="utf-8") == groups_schema_text()
+    written = ROOT / "docs" / "schemas" / "groups.schema.json"
+    assert written.read_text(encoding="utf-8") == groups_schema_text()
     jsonschema.Draft202012Validator.check_schema(groups_schema())
 
 
@@ -343,11 +348,11 @@ def test_the_schema_says_what_the_reader_says() -> None:
     good = [
         {"id": "a", "template": TEMPLATE, "capacity": {"cpu": "1", "pods": 3}, "options": {"maxNodeProvisionTime": 9}}
     ]
-    jsonschema.validate(good, groups_schema())
+    validate(good, published())
     assert groups_from(good)
     for bad in ([{"fromNode": "n"}], [{**ONE, "x": 1}], [{**ONE, "options": {"x": 1}}], [{**ONE, "min": "1"}], {}):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(bad, groups_schema())
+            validate(bad, published())
         with pytest.raises(InputError):
             groups_from(bad)
 
@@ -403,7 +408,7 @@ def test_the_schema_refuses_what_the_reader_refuses(entry) -> None:
     with pytest.raises(InputError):
         groups_from([entry])
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate([entry], groups_schema())
+        validate([entry], published())
 
 
 @pytest.mark.parametrize(
@@ -420,7 +425,7 @@ def test_the_schema_refuses_what_the_reader_refuses(entry) -> None:
 def test_the_schema_takes_what_the_reader_takes(entry) -> None:
     for data in ([entry], {"groups": [entry]}):
         assert len(groups_from(data)) == 1
-        jsonschema.validate(data, groups_schema())
+        validate(data, published())
 
 
 def test_no_group_is_refused_by_both() -> None:
@@ -428,7 +433,7 @@ def test_no_group_is_refused_by_both() -> None:
         with pytest.raises(InputError):
             groups_from(data)
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(data, groups_schema())
+            validate(data, published())
 
 
 def test_a_key_of_the_file_that_comes_twice(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
+from json_schemas import validate
 from kscale.schemas import schema
 from unit.cli.support import Run, kscale
 
@@ -150,7 +150,7 @@ def test_the_flag_for_csi_nodes_is_that_of_the_cluster_autoscaler(tmp_path: Path
 
 def test_the_record_is_whole_and_fits_its_schema(dump: Path, groups: Path) -> None:
     record = json.loads(kscale("estimate", "-f", dump, "-g", groups, "-o", "json").stdout)
-    jsonschema.validate(record, schema("EstimateReport"))
+    validate(record, schema("EstimateReport"))
     assert record["placed"] == {"a/web-0": "n1"}
     assert record["unschedulable"] == ["b/huge-0"]
     assert sorted(record["groups"][0]["placed"]) == ["a/web-1", "a/web-2", "a/web-3", "a/web-4"]
@@ -367,7 +367,7 @@ def test_fit(dump: Path, tmp_path: Path) -> None:
     )
     assert result.code == 1
     record = json.loads(kscale("fit", "-f", dump, "--pod", path, "-o", "json").stdout)
-    jsonschema.validate(record, schema("FitReport"))
+    validate(record, schema("FitReport"))
     assert record["workloads"][0]["placement"] == {"n1": 3, "n2": 1}
 
 

@@ -8,12 +8,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import typer
 import yaml
 
 import kscale as library
+from json_schemas import validate
 from kscale.cli import output
 from kscale.cli.command import ClusterAnswers, run_for_all
 from kscale.cli.inputs import DUMP_COMMAND, DUMP_HELP
@@ -165,7 +165,7 @@ def test_one_table_of_several(servers: dict[str, FakeApiServer]) -> None:
     assert {line.partition(",")[0] for line in rows.stdout.splitlines()} == {"cluster", "west", "east"}
     told = json.loads(kscale("headroom", "--context", "west", "--context", "gone", "-o", "json").stdout)
     assert told["kind"] == "ClusterAnswers"
-    jsonschema.validate(told, strict(schema("ClusterAnswers")))
+    validate(told, strict(schema("ClusterAnswers")))
     assert [(each["cluster"], each["error"]) for each in told["clusters"]] == [
         ("west", ""),
         ("gone", "Forbidden at all"),

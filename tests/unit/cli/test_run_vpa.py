@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import jsonschema
 import pytest
 import trustme
 
+from json_schemas import validate
 from kscale.capacity.vpa_round_plan import VPARoundPlan
 from kscale.cli.commands.run import vpa_admission, vpa_recommender, vpa_updater
 from kscale.drivers.vpa_registration import RegistrationOptions
@@ -355,7 +355,7 @@ def test_what_rounds_do_to_nodes_is_told_on_stdout(
     (((_, _, build), _),) = RAN
     build.keywords[name](VPARoundPlan(now=None, program=program, vpas=[], effect=Effect()))
     line = json.loads(capsys.readouterr().out)
-    jsonschema.validate(line, schema("VPARoundPlan"))
+    validate(line, schema("VPARoundPlan"))
     assert (line["kind"], line["program"]) == ("VPARoundPlan", program)
     RAN.clear()
     assert run("run", program).code == 0

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
+from json_schemas import validate
 from kscale.schemas import schema
 from unit.cli.support import Run, kscale
 
@@ -80,7 +80,7 @@ def decisions(report: dict[str, Any]) -> dict[str, str]:
 
 def test_exhaustive(world: World) -> None:
     report = world.report("--exhaustive")
-    jsonschema.validate(report, schema("ScaleDownReport"))
+    validate(report, schema("ScaleDownReport"))
     assert decisions(report) == {"n1": "drain", "n2": "stays", "n3": "delete empty"}
     assert report["saves"] == {"g": 2}
     run = world.run("--exhaustive")

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import trustme
 
+from json_schemas import validate
 from kscale.capacity.generate import generate
 from kscale.cli.output import Format
 from kscale.schemas import schema
@@ -85,7 +85,7 @@ def test_every_format(tmp_path: Path, form: Format) -> None:
     assert got.code == 1
     if form is Format.JSON:
         plan = json.loads(got.stdout)
-        jsonschema.validate(plan, schema("ScaleUpPlan"))
+        validate(plan, schema("ScaleUpPlan"))
         (left, *_) = plan["remainUnschedulable"]
         assert left["rejected"]["a"]["numbers"] == [{"resource": "cpu", "asked": 64000, "free": 4000}]
     elif form is Format.NAME:
@@ -231,7 +231,7 @@ def test_the_grpc_expander_asks_its_server(tmp_path: Path) -> None:
         plan = json.loads(scale_up(tmp_path, groups, "--expander", "least-nodes,grpc", *flags, "-o", "json").stdout)
         assert plan["warnings"] == []  # least-nodes leaves one
         plan = json.loads(scale_up(tmp_path, groups, "--expander", "grpc", *flags, "-o", "json").stdout)
-        jsonschema.validate(plan, schema("ScaleUpPlan"))
+        validate(plan, schema("ScaleUpPlan"))
         assert plan["warnings"] == ["GRPC server returned invalid nodeGroup ID: x"]
         assert [score["kept"] for choice in plan["options"] for score in choice["scores"]] == [False, True]
     assert len(server.requests) == 2
@@ -414,7 +414,7 @@ def test_release_1_3_by_one_option(tmp_path: Path) -> None:
     plan = json.loads(large.stdout)
     assert [(info["group"], info["new"]) for info in plan["scaleUps"]] == [("a", 2)]
     assert {choice["group"]: choice["skipped"] for choice in plan["options"]}["tiny"] == ["No pod can fit to tiny"]
-    jsonschema.validate(plan, schema("ScaleUpPlan"))
+    validate(plan, schema("ScaleUpPlan"))
 
 
 @pytest.mark.parametrize(
@@ -481,7 +481,7 @@ def test_the_price_expander_goes_by_prices(tmp_path: Path, profile: str) -> None
     assert got.stdout.startswith("Scale up b 0 -> 2")
     assert "(nodes 200.000, pods" in got.stdout
     plan = json.loads(scale_up(tmp_path, [dear, cheap], *chain, "-o", "json").stdout)
-    jsonschema.validate(plan, schema("ScaleUpPlan"))
+    validate(plan, schema("ScaleUpPlan"))
     (a,), (b,) = (choice["scores"] for choice in plan["options"])
     assert a["score"] > b["score"] > 0
     # A core costs what b asks for it: 1 / (4 cores + 8 GiB / 7.5), and the pods are worth eight cores.
@@ -522,7 +522,7 @@ def test_a_score_that_is_no_number_says_so(tmp_path: Path) -> None:
     bare = group("a", price=1)
     bare["template"]["status"]["capacity"] = {"memory": "8Gi", "pods": "110"}
     plan = json.loads(scale_up(tmp_path, [bare], "--expander", "price", "-o", "json").stdout)
-    jsonschema.validate(plan, schema("ScaleUpPlan"))
+    validate(plan, schema("ScaleUpPlan"))
     (score,) = plan["options"][0]["scores"]
     assert (score["score"], score["notFinite"]) == (None, "+Inf")
     assert score["parts"]["all_nodes_price"] == 2.0

@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from json_schemas import validate
 from kscale.schemas import DOCUMENTS, INPUTS, SchemaList, record_type, schema, schema_files, schema_text
 from unit.cli.support import kscale
 
@@ -30,7 +31,7 @@ def test_nothing_else_is_published() -> None:
 
 
 def test_records_validate_against_their_schema() -> None:
-    jsonschema.validate(SchemaList(kinds=["A"], inputs=[]).to_dict(), schema("SchemaList"))
+    validate(SchemaList(kinds=["A"], inputs=[]).to_dict(), schema("SchemaList"))
 
 
 def test_the_command_prints_one_or_lists_all(tmp_path: Path) -> None:

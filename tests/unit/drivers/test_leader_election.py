@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from examples import is_nightly
 from kscale import InputError
 from kscale.drivers.leader_election import LeaderElectionOptions, LeaderElector
 from kscale.effects import (
@@ -397,12 +398,12 @@ class Contest:
 
 
 def test_two_candidates_never_lead_at_once() -> None:
-    turns = 0
-    for seed in range(1000):
+    turns, contests = 0, 1000 if is_nightly() else 200
+    for seed in range(contests):
         contest = Contest(seed)
         contest.time.run(until=T0 + 120 * SECOND)
         turns += contest.turns
-    assert turns > 1300  # leadership did change hands
+    assert turns > 1.3 * contests  # leadership did change hands
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, dict[str, Any]]]:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+from json_schemas import validate
 from kscale import InputError
 from kscale.schemas import schema
 from kscale.simulation import ComparedDecision, ProfileComparison, Scenario, compare_profiles, read_scenario
@@ -351,7 +352,6 @@ def test_every_rule_names_both_sources() -> None:
 
 
 def test_the_command_shows_both_runs_and_prints_the_record(tmp_path: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
     scenario = {
         **NAMES,
         "name": "day",
@@ -369,5 +369,5 @@ def test_the_command_shows_both_runs_and_prints_the_record(tmp_path: Path) -> No
     assert "\n  today  a process starts as if everything had happened an hour ago (" in shown.stdout
     printed = kscale("compare", file, "-o", "json")
     found = msgspec.json.decode(printed.stdout)
-    jsonschema.validate(found, schema("ProfileComparison"))
+    validate(found, schema("ProfileComparison"))
     assert found["kind"] == "ProfileComparison"

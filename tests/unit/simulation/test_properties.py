@@ -259,9 +259,9 @@ def test_memory_is_bounded_by_what_there_is() -> None:
 
 
 def test_a_day_of_churn_leaves_nothing_behind() -> None:
-    """Nearly six hours (at night 24) with a loop every ten seconds, none left out. Texts that were written before are
+    """Two hours (at night 24) with a loop every ten seconds, none left out. Texts that were written before are
     remembered, a bounded number of them: that alone may still grow in the second half, by a little."""
-    minutes = 90 if is_nightly() else 22
+    minutes = 90 if is_nightly() else 8
     trial = Trial(1, 0, 0, watch_lag=0, failures=0, skips=False)
     trial.world.begin()
     held, blocks, native = [], [], []

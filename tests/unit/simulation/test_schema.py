@@ -14,6 +14,7 @@ import yaml
 from hypothesis import given, settings
 
 from examples import examples
+from json_schemas import validate
 from kscale import InputError
 from kscale.objects.decode import from_dict
 from kscale.simulation import Scenario, build, simulate
@@ -54,7 +55,7 @@ WHOLE = scenario(
 
 def is_taken(data: Json) -> bool:
     try:
-        jsonschema.validate(data, SCHEMA)
+        validate(data, SCHEMA)
     except jsonschema.ValidationError:
         return False
     return True

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import is_nightly
 from kscale.errors import StateError
 from kscale.objects.api.apps import Deployment
 from kscale.objects.api.vpa import VerticalPodAutoscaler
@@ -203,14 +204,14 @@ def test_damaged_states(damage: bytes | None) -> None:
 def test_a_byte_that_is_another_anywhere_is_a_state_error() -> None:
     """Or nothing that matters: streams that cannot be unpacked, and unknown compressions, had no name."""
     data = save_state(RecommenderState())
-    refused = 0
-    for at in range(0, len(data), 5):
+    refused, places = 0, range(0, len(data), 5 if is_nightly() else 25)
+    for at in places:
         changed = data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
         try:
             load_state(changed)
         except StateError:
             refused += 1
-    assert refused > len(data) // 20
+    assert refused > len(places) // 4
 
 
 @pytest.mark.parametrize("version", ["kscale.dev/v1beta1 vpa-state", None])

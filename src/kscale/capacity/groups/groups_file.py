@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import replace as dataclasses_replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -412,7 +413,7 @@ def groups_from(
         first.setdefault(entry.id, index)
         mistakes = [Problem(message, source, place, field) for field, message in _mistakes(entry, node_names)]
         if entry.template is not None:
-            unknown = _unknown_fields(item["template"], msgspec.inspect.type_info(GroupTemplate), "template")
+            unknown = _unknown_fields(item["template"], _template_type(), "template")
             mistakes += [Problem(message, source, place, field) for field, message in unknown]
         for position, name in enumerate(entry.nodes):
             if name in owner:
@@ -518,6 +519,11 @@ def _template(entry: GroupEntry) -> Iterator[tuple[str, str]]:
 
 _ALSO_KNOWN: Final[dict[type, frozenset[str]]] = {ObjectMeta: frozenset({"managedFields", "selfLink"})}
 """Fields of the API that nothing here reads."""
+
+
+@cache
+def _template_type() -> msgspec.inspect.Type:
+    return msgspec.inspect.type_info(GroupTemplate)
 
 
 def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, str]]:

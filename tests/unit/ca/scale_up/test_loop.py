@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import jsonschema
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 import kscale
 from builders import N0, at, node, owner, pod, run_steps, span
+from json_schemas import validate
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, LoopState
 from kscale.ca.cluster_state.state import Backoff, ScaleUpError, remove_stale_backoffs
 from kscale.ca.expander.price import GroupPrices
@@ -57,7 +57,7 @@ def test_pods_that_fit_nowhere_get_nodes() -> None:
     option = plan.options[0]
     assert (option.nodes, option.pods, option.chosen, option.bound) == (2, 4, True, 2)
     assert [(score.expander, score.kept) for score in option.scores] == [("least-waste", True)]
-    jsonschema.validate(plan.record().to_dict(), schema("ScaleUpPlan"))
+    validate(plan.record().to_dict(), schema("ScaleUpPlan"))
     assert LoopState.from_json(plan.state.to_json()) == plan.state
 
 

@@ -499,7 +499,7 @@ def test_storms_are_storms() -> None:
     )
     left = {(kind, way) for kind in IN_LOOPS - NEVER_REFUSED.keys() for way in ("refused", "delayed", "late")}
     calls, evicted = {"up", "down", "target", "create", "delete"}, False
-    for seed in range(60):  # 20 do
+    for seed in (32, 44, 17, *range(60)):  # the first three do, or 20 of the others
         storm = begun(seed)
         stormy(storm, LOOPS)
         calls -= {call[0] for call in storm.calls}

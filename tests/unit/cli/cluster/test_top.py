@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from rich.console import Console
 
+from json_schemas import validate
 from kscale.cli.commands.cluster import live_view
 from kscale.cli.commands.cluster.live_view import draw_frame
 from kscale.cli.output import Column, Show, Table, View
@@ -146,7 +146,7 @@ def test_flags_of_the_autoscaler_hold(files: list[object]) -> None:
 def test_the_record_has_nodes_pending_pods_and_the_next_loop(files: list[object]) -> None:
     record = json.loads(kscale("top", *files, *NOW, "-o", "json").stdout)
     assert record["kind"] == "ClusterOverview"
-    jsonschema.validate(record, strict(schema("ClusterOverview")))
+    validate(record, strict(schema("ClusterOverview")))
     prospects = [(item["pod"], item["prospect"]) for item in record["pendingSummaries"]]
     assert prospects == [
         ("shop/huge", "stays pending"),
