@@ -304,7 +304,7 @@ class _Parser:
         return (_WORD if kind in ("in", "notin") else kind, text)
 
     def take(self) -> _Token:
-        """Return the next token as :meth:`peek` does, and move behind it."""
+        """Return the next token as :meth:`peek` does, and advance past it."""
         token = self.peek()
         self.position += 1
         return token

@@ -217,7 +217,7 @@ def _parse_creation_time(vpa: VerticalPodAutoscaler) -> Moment:
 def find_controlling_vpa(
     pod: Pod, parent: ControllerKey | None, vpas: Iterable[tuple[VerticalPodAutoscaler, Selector]]
 ) -> VerticalPodAutoscaler | None:
-    """Return the strongest VPA whose target is ``parent`` and whose selector matches the pod; None without one.
+    """Return the strongest VPA whose target is ``parent`` and whose selector matches the pod; None if there is none.
 
     ``parent``: the pod's topmost controller.
     """

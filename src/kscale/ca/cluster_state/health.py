@@ -133,7 +133,7 @@ def get_autoscaled_nodes_count(state: ClusterStateRegistry) -> tuple[int, int]:
 def get_backoff_status(
     state: ClusterStateRegistry, group: str, now: datetime | Moment, *, has_template: bool = True
 ) -> Backoff | None:
-    """Return the active back-off of a group; None without one, or if the group has no template."""
+    """Return the active back-off of a group; None if there is none, or if the group has no template."""
     now = moment(now)
     return get_active_backoff(state.backoffs, group, now) if has_template else None
 

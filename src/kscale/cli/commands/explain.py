@@ -163,7 +163,7 @@ def _whether(report: Explanation, nodes: str) -> str:
 
 
 def _eviction(report: Explanation) -> str:
-    """Return a sentence about nodes that take the pod only after expendable pods are evicted; empty without any."""
+    """Return a sentence about nodes that the pod fits only after expendable pods are evicted; empty if there are none."""
     if not report.fits_after_eviction:
         return ""
     some = f"{len(report.fits_after_eviction):,} of these" if report.fits_on else "All of these"

@@ -212,7 +212,7 @@ def _kinds(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _requests(arguments: Sequence[str]) -> dict[str, Quantity] | None:
-    """Parse ``--request`` as quantity by resource; the key is empty if none is named. Returns None without any.
+    """Parse ``--request`` as quantity by resource; the key is empty if none is named. Returns None if the option is not used.
 
     Raises typer.BadParameter if a quantity is malformed or not above zero.
     """

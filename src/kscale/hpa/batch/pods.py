@@ -111,7 +111,7 @@ class BatchPods(Protocol):
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each pod's request in milli-units (0 without one), and a mask of the pods without a request.
+        """Return each pod's request in milli-units (0 if there is none), and a mask of the pods without a request.
 
         See :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
         """
@@ -285,7 +285,7 @@ class _ShapeRequests:
     def get(
         self, pods: PodSelection, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each pod's request in milli-units (0 without one), and a mask of the pods without a request."""
+        """Return each pod's request in milli-units (0 if there is none), and a mask of the pods without a request."""
         shapes = pods.shapes
         key = (container, resource, options.gates["PodLevelResources"], options.legacy)
         size = int(shapes.max(initial=0)) + 1
