@@ -68,6 +68,7 @@ class Quota(msgspec.Struct, kw_only=True, frozen=True):
     selector: Selector = EVERYTHING
 
     def applies_to(self, node: Node) -> bool:
+        """Check whether the quota counts the node."""
         return self.selector.empty or self.selector.matches(node.metadata.labels)
 
 

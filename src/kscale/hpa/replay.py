@@ -379,10 +379,12 @@ class _ReplayMetric:
 
     @property
     def time(self) -> NDArray[np.int64]:
+        """Return the recorded times in nanoseconds: int64[n]."""
         return np.ascontiguousarray(self.recorded.time, np.int64)
 
     @property
     def load(self) -> NDArray[np.float64]:
+        """Return the recorded values: float64[n]."""
         return np.ascontiguousarray(self.recorded.value, np.float64)
 
     def capacity(self, ready: NDArray[np.int32]) -> NDArray[np.float64]:

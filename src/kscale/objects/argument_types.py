@@ -336,6 +336,7 @@ def _parameters(types: list[Any]) -> _Within:
 
 
 def _takes(function: Any, count: int) -> bool:
+    """Check whether a function can be called with ``count`` positional arguments."""
     try:
         parameters = signature(function)
     except (TypeError, ValueError):  # of many built-in functions nothing is known

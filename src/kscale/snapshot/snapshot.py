@@ -298,6 +298,7 @@ class Snapshot:
 
     @cached_property
     def _classifier(self) -> Classifier:
+        """Return a classifier for pods outside the snapshot."""
         return Classifier(self.interner, self.informers.leftovers if self.dra else ())
 
     def classify(self, pods: Iterable[PodRecord]) -> list[PodClass]:

@@ -339,6 +339,7 @@ def _build_node_counts(known: GroupReadiness) -> NodeCounts:
 def _build_group_health(
     state: ClusterStateRegistry, group: NodeGroup, options: AutoscalingOptions, probed: str | None
 ) -> GroupHealth:
+    """Build the part of the status about one group."""
     known = state.readiness.get(group.id)
     return GroupHealth(
         status=HEALTHY if is_group_healthy(state, group.id, options) else UNHEALTHY,

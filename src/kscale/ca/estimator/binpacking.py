@@ -196,6 +196,7 @@ class _FirstCopyNumbers(dict[str, int]):
 
     @classmethod
     def of(cls, names: Sequence[str]) -> _FirstCopyNumbers:
+        """Build from the names of nodes."""
         first_numbers = cls()
         for name in names:
             copy = copy_number(name)

@@ -148,6 +148,7 @@ def _format_condition(kind: str, condition: StatusCondition, message: str) -> Se
 
 
 def _format_counts(known: GroupReadiness) -> str:
+    """Format the numbers of a group's nodes by state, as release 1.3 does."""
     late = len(known.long_not_started)
     return (
         f"ready={len(known.ready)} unready={len(known.unready) - late} notStarted={len(known.not_started)} "

@@ -518,6 +518,7 @@ class _LegacyScaleDown:
         return DrainContext(self.now, self.options, self.listers if detailed else None, self.pdbs)
 
     def _build_unneeded_node(self, name: str, since: Moment) -> UnneededNode:
+        """Build the record of a node that has been unneeded since ``since``."""
         node = self.nodes[self.simulator.index[name]]
         ready = is_ready(node)
         threshold = self.options.scale_down_unneeded_time if ready else self.options.scale_down_unready_time

@@ -115,6 +115,7 @@ _TYPE_COLUMNS = (
 
 
 def _view(report: InstanceTypeList) -> View:
+    """Build the view of a catalogue: one row per instance type."""
     return View(
         headline=f"{len(report.types):,} {'type' if len(report.types) == 1 else 'types'} of {report.catalogue}.",
         tables=[

@@ -198,6 +198,7 @@ def _allocate(
     storage_prices: Mapping[str, float] | None,
     usage: Mapping[str, PodUsage] | None,
 ) -> CostAllocation:
+    """Divide the cost of the cluster as the options say."""
     from kscale.capacity.cost_allocation import allocate_cost
 
     return allocate_cost(
@@ -305,6 +306,7 @@ def _notes(allocation: CostAllocation) -> list[str]:
 
 
 def _row(line: CostShare) -> Row:
+    """Return the table row of a share of the cost."""
     return [
         line.name,
         Cell(f"{line.cost:,.3f}", value=line.cost),

@@ -212,6 +212,7 @@ class ListedPods:
         return zip(self.keys, (pod.metadata.labels or {} for pod in self._pods), strict=True)
 
     def stamps(self) -> tuple[object, NDArray[np.int64]]:
+        """Return no stamps: listed pods are never cached between batches."""
         return None, np.empty(0, np.int64)
 
     def pod(self, row: int) -> Pod:
@@ -349,6 +350,7 @@ class IndexedPods:
 
     @property
     def rows(self) -> NDArray[np.int64]:
+        """Return the table rows of the pods."""
         return self._all.rows
 
     def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:

@@ -408,6 +408,7 @@ class Dump:
         self.hpas[key] = out.hpa
 
     def _add_pod(self, pod: Pod) -> None:
+        """Add a pod, note a duplicate, and update the newest time that the dump contains."""
         pod = with_namespace(pod)
         self.update_newest(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
         if self.pods.add(pod):

@@ -361,6 +361,7 @@ def _fails(judge: Judge, node: NodeFacts) -> bool:
 
 
 def _outside(names: frozenset[str], node: NodeFacts) -> bool:
+    """Check whether the node's name is not among ``names``."""
     return node.name not in names
 
 

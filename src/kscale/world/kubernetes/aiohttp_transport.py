@@ -322,6 +322,7 @@ class AiohttpTransport:
         return self._build_error(call, f"the response is larger than {self.limits.response_bytes:,} bytes", "too large")
 
     def _build_error(self, call: Call, text: str, kind: FailureKind) -> ConnectionFailedError:
+        """Build the error of a call that got no response; passwords are removed from its text."""
         method = call.method.capitalize()
         return ConnectionFailedError(without_password(f'{method} "{self._server}{call.path}": {text}'), kind)
 

@@ -173,13 +173,16 @@ class ObjectSink:
 
     @property
     def settled(self) -> bool:
+        """Return True: there is nothing to wait for after a list."""
         return True
 
     @property
     def unreadable(self) -> int:
+        """Return how many objects could not be read."""
         return self._skipped.count
 
     def begin(self) -> None:
+        """Begin a new list."""
         self._listing = {}
 
     def read_page(self, data: bytes) -> tuple[str, str]:
@@ -197,6 +200,7 @@ class ObjectSink:
         return page.resource_version, page.continue_
 
     def settle(self) -> None:
+        """End a list: report objects that it does not contain as deleted, and store the others."""
         listed, self._listing = self._listing, None
         if listed is None:
             return

@@ -45,13 +45,16 @@ class ClusterSink:
 
     @property
     def settled(self) -> bool:
+        """Return whether the last list is complete."""
         return self._settled
 
     @property
     def unreadable(self) -> int:
+        """Return how many objects could not be read."""
         return self._skipped.count
 
     def begin(self) -> None:
+        """Begin a new list; a list in progress is abandoned."""
         self._leave(_AnotherListError())
         self._listing = self._cluster.relist(self._kind)
         self._listing.__enter__()
@@ -82,6 +85,7 @@ class ClusterSink:
         )
 
     def settle(self) -> None:
+        """End a list: remove the objects of the kind that it does not contain."""
         self._leave(None)
         self._settled = True
 
