@@ -280,7 +280,10 @@ class Snapshot:
         return [self.interner.classes[i] for i in np.flatnonzero(np.bincount(self.placed_class)).tolist()]
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:
-        """Return the nodes of the placed pods of ``placed_classes[which]``, one entry per pod."""
+        """Return the nodes of the placed pods of ``placed_classes[which]``, one entry per pod.
+
+        Raises InputError if there is no such class.
+        """
         classes, starts, order = self.sort_by_class
         if not 0 <= which < len(classes):
             raise InputError(Problem(f"{show_value(which)} is not one of the {len(classes)} classes", field="which"))

@@ -173,7 +173,10 @@ def _is_well_known_or_scalable(key: ControllerKey, controllers: Controllers) -> 
 
 
 def _get_owner_of_controller(key: ControllerKey, controllers: Controllers) -> ControllerKey | None:
-    """Return the owner of a controller, or None (``getParentOfController``)."""
+    """Return the owner of a controller, or None (``getParentOfController``).
+
+    Raises the error of :func:`_unhandled_target_error` if the controller cannot be read or is of an unknown kind.
+    """
     if key.kind in WELL_KNOWN_KINDS:
         reference = controller_of(controllers.existing(key).metadata)
     else:

@@ -388,7 +388,10 @@ class Dump:
         return True
 
     def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
-        """Add an HPA. A stored one may break rules that apply to new objects only."""
+        """Add an HPA. A stored one may break rules that apply to new objects only.
+
+        Raises InputError if it cannot be decoded.
+        """
         try:
             hpa = decode_hpa(data)
         except DecodeError as error:

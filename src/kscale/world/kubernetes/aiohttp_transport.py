@@ -370,7 +370,10 @@ class _Body:
         self.headers = _headers(response.headers)
 
     async def read_some(self, most: int = 0) -> bytes:
-        """Return the next bytes, at most ``most`` (0: all that have been received); empty at the end of the body."""
+        """Return the next bytes, at most ``most`` (0: all that have been received); empty at the end of the body.
+
+        Raises ConnectionFailedError.
+        """
         content = self._response.content
         try:
             data: bytes = await (content.read(most) if most else content.readany())

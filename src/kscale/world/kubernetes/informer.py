@@ -186,6 +186,7 @@ class ObjectSink:
         self._listing = {}
 
     def read_page(self, data: bytes) -> tuple[str, str]:
+        """Store a page; return (resource version, continue token). Raises InputError if it is not a list."""
         try:
             page = read_list(data)
         except UnreadableError as error:
@@ -211,6 +212,7 @@ class ObjectSink:
             self._store(new)
 
     def read_events(self, data: bytes) -> Absorbed:
+        """Apply the complete lines of a watch. Raises InputError if a line is not a watch event."""
         end = data.rfind(b"\n") + 1
         count, version, only_added, synced, failed = 0, "", True, False, None
         for line in data[:end].splitlines():

@@ -61,6 +61,7 @@ class ClusterSink:
         self._settled = False
 
     def read_page(self, data: bytes) -> tuple[str, str]:
+        """Store a page; return (resource version, continue token). Raises InputError outside of a list."""
         listing = self._listing
         if listing is None:
             raise InputError(f"a page of {self._kind}, and no list has begun")
@@ -69,6 +70,7 @@ class ClusterSink:
         return result.version, result.continue_
 
     def read_events(self, data: bytes) -> Absorbed:
+        """Apply the complete lines of a watch to the cluster."""
         source = self._cluster if self._listing is None else self._listing
         result = source.watched(data)
         self._skip(result.problems)

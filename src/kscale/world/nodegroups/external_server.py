@@ -151,7 +151,10 @@ class ExternalServer(RpcServer):
         return {"nodeGroup": {}}
 
     def _target_size(self, request: Any) -> dict[str, Any]:
-        """Return the target size of a group: the number of its nodes if the cloud does not provide it."""
+        """Return the target size of a group: the number of its nodes if the cloud does not provide it.
+
+        Raises ProviderError if the cloud failed to provide it.
+        """
         group = self._find_group(request)
         if group.target_size_error is not None:
             raise ProviderError(group.target_size_error)
@@ -200,7 +203,10 @@ class ExternalServer(RpcServer):
         return {}
 
     def _instances(self, request: Any) -> dict[str, Any]:
-        """Return the instances of a group, with unregistered ones, and their states."""
+        """Return the instances of a group, with unregistered ones, and their states.
+
+        Raises ProviderError if the cloud failed to provide them.
+        """
         group = self._find_group(request)
         if group.instances_error is not None:
             raise ProviderError(group.instances_error)
