@@ -59,7 +59,10 @@ class Result:
         }
 
     def to_json(self, *, indent: int = 0) -> bytes:
-        """Encode the result as JSON: one line, or indented by ``indent`` spaces."""
+        """Encode the result as JSON: one line, or indented by ``indent`` spaces.
+
+        Raises InputError if ``indent`` is not a whole number in the allowed range.
+        """
         try:
             width = index(indent)
         except TypeError:
@@ -163,7 +166,7 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
         """Return the list of the field ``ROWS``, one row per item.
 
         Columns are the fields of the items. The fields of a nested object are columns ``object.field``; maps and lists
-        of objects are JSON texts.
+        of objects are JSON texts. Raises InputError if the record is not a table.
         """
         if not self.ROWS:
             raise InputError(f"{type(self).__name__} is not a table: use to_dict()")

@@ -65,7 +65,7 @@ _VENDOR_RESOURCES = frozenset(GPU_VENDOR_RESOURCES)
 
 
 def _find_vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: bool) -> tuple[str, Quantity] | None:
-    """Return name and amount of the first GPU vendor's resource; None without one.
+    """Return name and amount of the first GPU vendor's resource; None if there is none.
 
     ``nonzero``: skip resources whose amount is 0.
     """

@@ -57,6 +57,7 @@ def build_log_lines(
 
 
 def _iterate_lines(report: LoopReport, options: AutoscalingOptions, now: Moment) -> Iterator[LogLine]:
+    """Yield the log lines of a loop, in upstream's order."""
     if report.scale_up is not None:
         yield from _log_scale_up(report.scale_up, options)
     if report.scale_down is not None:
@@ -67,6 +68,7 @@ def _iterate_lines(report: LoopReport, options: AutoscalingOptions, now: Moment)
 
 
 def _log_scale_up(plan: ScaleUpPlan, options: AutoscalingOptions) -> Iterator[LogLine]:
+    """Yield the log lines of a scale-up."""
     legacy_plan = _get_legacy_plan(plan, options)
     if legacy_plan is not None:
         if legacy_plan.placed:
@@ -92,6 +94,7 @@ def _get_legacy_plan(plan: ScaleUpPlan, options: AutoscalingOptions) -> LegacySc
 
 
 def _log_choice(plan: ScaleUpPlan, legacy_plan: LegacyScaleUpPlan | None) -> Iterator[LogLine]:
+    """Yield the log lines about the chosen group and its new size."""
     if legacy_plan is not None:
         done = legacy_plan.done
         if done is None:
@@ -137,6 +140,7 @@ def _log_best_option(
 def _log_scale_down(
     plan: ScaleDownPlan, report: LoopReport, options: AutoscalingOptions, now: Moment
 ) -> Iterator[LogLine]:
+    """Yield the log lines of a scale-down."""
     yield LogLine(_DETAIL_LEVEL, "Calculating unneeded nodes")
     yield from (_log_legacy_candidates if options.legacy else _log_candidates)(plan, options)
     for each in plan.unneeded:
@@ -159,6 +163,7 @@ def _log_scale_down(
 
 
 def _format_scale_down_status(plan: ScaleDownPlan, report: LoopReport, options: AutoscalingOptions) -> str:
+    """Format upstream's summary of the scale-down's cooldowns and deletions."""
     memory = plan.state.scale_down
     up, down, failure = (
         format_go_time(ZERO_TIME if at is None else at)

@@ -68,6 +68,7 @@ class Quota(msgspec.Struct, kw_only=True, frozen=True):
     selector: Selector = EVERYTHING
 
     def applies_to(self, node: Node) -> bool:
+        """Check whether the quota counts the node."""
         return self.selector.empty or self.selector.matches(node.metadata.labels)
 
 
@@ -253,7 +254,10 @@ class QuotaTracker:
         gpu_label: str,
         left_of: Callable[[int, int], int],
     ) -> QuotaTracker:
-        """Create a tracker from the usage of the counted nodes; ``left_of(limit, usage)`` is the remaining amount."""
+        """Create a tracker from the usage of the counted nodes; ``left_of(limit, usage)`` is the remaining amount.
+
+        Raises AutoscalerError if the group of a node is unknown.
+        """
         quotas = list(quotas)
         resources = NodeResources(gpu_label)
         usage: list[dict[str, int]] = [{} for _ in quotas]

@@ -244,7 +244,7 @@ def _move_pod(pod: Pod, node_name: str, suffix: str) -> Pod:
 
 
 def _rename_csi_node(csi_node: CSINode | None, name: str) -> CSINode | None:
-    """Return a copy of the CSINode under the name of its node; None without one."""
+    """Return a copy of the CSINode under the name of its node; None if there is none."""
     if csi_node is None:
         return None
     return msgspec.structs.replace(csi_node, metadata=msgspec.structs.replace(csi_node.metadata, name=name, uid=name))

@@ -54,7 +54,7 @@ class ClusterTotals(Part, frozen=True):
     cpu_allocatable, memory_allocatable : int
         What the nodes offer, in milli-cores and bytes.
     cost : float or None
-        Per hour, of the nodes with a known price; None without any. ``unpriced`` counts the other nodes.
+        Per hour, of the nodes with a known price; None if there are none. ``unpriced`` counts the other nodes.
     """
 
     nodes: int

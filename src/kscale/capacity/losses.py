@@ -201,7 +201,7 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     Notes
     -----
     DaemonSet and mirror pods go with their node. The other pods are scheduled by priority, then in order of appearance,
-    each on the first node that takes it, starting behind the node that took the last pod. No homeless pods means that
+    each on the first node that takes it, starting after the node that took the last pod. No homeless pods means that
     there is room for all; with homeless pods, another order might still have found room. Nothing is evicted, and
     pending pods stay pending.
     """
@@ -286,7 +286,7 @@ def named_losses(
 def pair_losses(snapshot: Snapshot) -> PairLosses:
     """Simulate the loss of every pair of nodes.
 
-    Pods are scheduled as in :func:`losses`, starting behind their own node.
+    Pods are scheduled as in :func:`losses`, starting after their own node.
 
     Two nodes can be lost together if their pods, each node's alone, go to different nodes and not to each other's: the
     choice for a pod without rules about other nodes depends on its own node only. The other pairs are simulated.

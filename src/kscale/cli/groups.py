@@ -179,7 +179,7 @@ class GroupSource(OptionGroup):
         return [msgspec.structs.replace(group, from_node=None) if group.nodes else group for group in groups]
 
     def read_catalogue(self, terminal: Terminal) -> Catalogue | None:
-        """Return the catalogue with the customer's prices, None without one. It is read once. Raises InputError."""
+        """Return the catalogue with the customer's prices, read once; None if there is none. Raises InputError."""
         if self._catalogue is None and self.catalogue is not None:
             from kscale.capacity.price_list import apply_prices, read_price_list
 

@@ -276,7 +276,10 @@ class ShowAdvice(Show):
         return self.output in (Shape.JSON, Shape.YAML, Shape.HTML)
 
     def emit(self, answer: Answer) -> int:
-        """Print the answer in the chosen format and return the exit status."""
+        """Print the answer in the chosen format and return the exit status.
+
+        Raises InputError if the output file cannot be written.
+        """
         if self.output_file is None:
             return self._emit(answer)
         stdout = self.terminal.stdout

@@ -324,7 +324,7 @@ class ClusterAutoscaler:
         self._moments: tuple[object, set[Moment]] = None, set()  # cached moments of a snapshot's nodes
 
     def _start(self) -> None:
-        """Count the age of the process, and the wait for the first loop, from now."""
+        """Start the clock: the process's age and the wait for the first loop count from now."""
         frequent = self.process.frequent_loops and not self.options.legacy
         self._begun = self.clock.now()
         self._trigger = LoopTrigger(self.options.scan_interval, frequent=frequent, now=self._begun)

@@ -91,7 +91,7 @@ class ApiError(msgspec.Struct, frozen=True, omit_defaults=True):
     """Error of the API server or of a cloud.
 
     - ``message``: text for a person.
-    - ``code``: the HTTP status, 0 without one (a cloud, a broken connection).
+    - ``code``: the HTTP status, 0 if there is none (a cloud, a broken connection).
     - ``reason``: reason of the API's status (``Conflict``, ``NotFound``, ``TooManyRequests``, ...); of a cloud the type
       of its error.
     - ``causes``: the types of the status's causes, in order.

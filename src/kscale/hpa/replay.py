@@ -143,7 +143,7 @@ def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64],
     """Return times, the sum of all series at each time, and the number of series with a value at each time.
 
     Series with common times are summed by time. Other series are read on a grid of the usual step: the last value of
-    each, while it holds.
+    each, while it holds. Raises InputError if the times are too far apart for a grid.
     """
     times, positions = np.unique(series.time, return_inverse=True)
     alone = (np.bincount(positions, series.value).astype(np.float64), np.bincount(positions).astype(np.int64))
@@ -341,7 +341,10 @@ def replay(
 
 
 def find_common_span(loads: Collection[Load]) -> tuple[int, int]:
-    """Return the first and last time (nanoseconds) at which all loads are known."""
+    """Return the first and last time (nanoseconds) at which all loads are known.
+
+    Raises InputError if the series do not overlap.
+    """
     begin, end = max(int(each.time[0]) for each in loads), min(int(each.time[-1]) for each in loads)
     if begin > end:
         raise InputError(f"the series do not overlap: one begins at {to_text(begin)}, another ends at {to_text(end)}")
@@ -379,10 +382,12 @@ class _ReplayMetric:
 
     @property
     def time(self) -> NDArray[np.int64]:
+        """Return the recorded times in nanoseconds: int64[n]."""
         return np.ascontiguousarray(self.recorded.time, np.int64)
 
     @property
     def load(self) -> NDArray[np.float64]:
+        """Return the recorded values: float64[n]."""
         return np.ascontiguousarray(self.recorded.value, np.float64)
 
     def capacity(self, ready: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -605,7 +610,10 @@ def _format_requests(request: Quantity | Mapping[str, Quantity] | None) -> dict[
 
 
 def plot_replays(runs: Sequence[Replay], path: Path) -> None:
-    """Write a plot of each metric's load and capacity, and of replicas, over hours (PNG or SVG by suffix)."""
+    """Write a plot of each metric's load and capacity, and of replicas, over hours (PNG or SVG by suffix).
+
+    Raises InputError for another suffix, or if the file cannot be written.
+    """
     if path.suffix not in (".png", ".svg"):
         raise InputError(f"{path}: a plot is written as .png or .svg")
     metrics = list(dict.fromkeys(name for run in runs for name in run.metrics))

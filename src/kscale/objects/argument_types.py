@@ -394,6 +394,7 @@ def _parameters(types: list[Any]) -> _Within:
 
 
 def _takes(function: Any, count: int) -> bool:
+    """Check whether a function can be called with ``count`` positional arguments."""
     called, given = function, count
     if not isfunction(function):
         called, given = getattr(type(function), "__call__", None), count + 1  # noqa: B004  (a method, with self)

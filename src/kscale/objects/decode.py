@@ -307,7 +307,7 @@ def from_dict(data: Any, type_: type[T], *, source: str = "", object_path: str =
 
 
 def _from_dict(data: Any, type_: type[T], source: str, object_path: str) -> T:
-    """Convert plain data; see :func:`from_dict`."""
+    """Convert plain data; see :func:`from_dict`. Raises InputError."""
     try:
         return msgspec.convert(data, type_, dec_hook=dec_hook)
     except msgspec.ValidationError as error:

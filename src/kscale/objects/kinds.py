@@ -255,7 +255,7 @@ class RESTMappingError(ValueError):
 class ServedResource(msgspec.Struct, frozen=True):
     """A resource of an API group in one version.
 
-    ``scale`` is the ``apiVersion`` of its ``/scale`` endpoint; empty without one.
+    ``scale`` is the ``apiVersion`` of its ``/scale`` endpoint; empty if there is none.
     """
 
     group: str

@@ -468,7 +468,7 @@ def id_of_owner(each: KubeObject) -> str:
 
 
 def _owner_of(node: Node, api_group: str) -> str:
-    """Return the id of the owner that Cluster API writes on a node; empty without one."""
+    """Return the id of the owner that Cluster API writes on a node; empty if there is none."""
     notes = node.metadata.annotations or {}
     name = notes.get(f"{api_group}/owner-name")
     if not name:
@@ -552,7 +552,7 @@ _OPTION_FIELDS: dict[str, tuple[str, _Read]] = {
 
 
 def _options(each: KubeObject, prefix: str, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
-    """Return the group's options; None without any.
+    """Return the group's options; None if there are none.
 
     A malformed option is ignored, with a message in ``warnings``. ``notes``: annotations; ``prefix``: of the names.
     """

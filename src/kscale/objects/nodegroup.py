@@ -368,7 +368,7 @@ class Groups:
         return result
 
     def find_group_of_node(self, name: str) -> NodeGroup | None:
-        """Return the group of a node; None without one.
+        """Return the group of a node; None if there is none.
 
         Raises :class:`ProviderError` if the cloud cannot determine the group.
         """
@@ -538,7 +538,7 @@ def _members(item: NodeGroup, nodes: _Labelled) -> list[str]:
 
 
 def _template(item: NodeGroup, by_name: Mapping[str, Node]) -> NodeTemplate | None:
-    """Return the described template with the group's labels, taints and capacity; None without one."""
+    """Return the described template with the group's labels, taints and capacity; None if there is none."""
     base = item.template
     if base is None and item.from_node is not None:
         base = NodeTemplate(node=by_name[item.from_node])

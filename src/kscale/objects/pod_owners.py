@@ -69,7 +69,7 @@ READ_ANNOTATIONS: Final = tuple(_declared)
 
 
 def pod_annotation(pod: Pod, name: PodAnnotation) -> str | None:
-    """Return the value of a pod's annotation; None without it."""
+    """Return the value of a pod's annotation; None if there is none."""
     annotations = pod.metadata.annotations
     return None if annotations is None else annotations.get(name)
 

@@ -469,7 +469,10 @@ class Quantity:
     @staticmethod
     @typed_late
     def sum(items: Iterable[Quantity]) -> Quantity:
-        """Return the sum of all items, added in order to an empty quantity."""
+        """Return the sum of all items, added in order to an empty quantity.
+
+        Raises ArgumentError if an item is not a Quantity.
+        """
         total = _ZERO
         for item in items:
             if not isinstance(item, Quantity):

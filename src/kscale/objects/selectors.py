@@ -304,13 +304,13 @@ class _Parser:
         return (_WORD if kind in ("in", "notin") else kind, text)
 
     def take(self) -> _Token:
-        """Return the next token as :meth:`peek` does, and move behind it."""
+        """Return the next token as :meth:`peek` does, and advance past it."""
         token = self.peek()
         self.position += 1
         return token
 
     def selector(self) -> list[Requirement]:
-        """Parse all requirements up to the end of the text."""
+        """Parse all requirements up to the end of the text. Raises SelectorError."""
         requirements: list[Requirement] = []
         while True:
             kind, text = self.peek()
@@ -332,7 +332,7 @@ class _Parser:
                 raise SelectorError(f"found '{text}', expected: identifier after ','")
 
     def requirement(self) -> Requirement:
-        """Parse one requirement: ``key``, ``!key``, or key, operator and values."""
+        """Parse one requirement: ``key``, ``!key``, or key, operator and values. Raises SelectorError."""
         kind, key = self.take()
         absent = kind == "!"
         if absent:
@@ -353,7 +353,7 @@ class _Parser:
         return requirement(key, _PRINTED_OPERATORS[sign], sorted(values))
 
     def value(self) -> set[str]:
-        """Parse the value of an exact operator; empty at the end of the requirement."""
+        """Parse the value of an exact operator; empty at the end of the requirement. Raises SelectorError."""
         if self.peek()[0] in (_END, ","):
             return {""}
         kind, text = self.take()
@@ -362,7 +362,7 @@ class _Parser:
         return {text}
 
     def values(self) -> set[str]:
-        """Parse the values in brackets of ``in`` and ``notin``."""
+        """Parse the values in brackets of ``in`` and ``notin``. Raises SelectorError."""
         kind, text = self.take()
         if kind != "(":
             raise SelectorError(f"found '{text}' expected: '('")
@@ -378,7 +378,7 @@ class _Parser:
         return values
 
     def value_list(self) -> set[str]:
-        """Parse the values up to the closing bracket, which stays the next token."""
+        """Parse the values up to the closing bracket, which stays the next token. Raises SelectorError."""
         values: set[str] = set()
         while True:
             kind, text = self.take()

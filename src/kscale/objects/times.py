@@ -123,7 +123,7 @@ def moment(value: datetime | int, name: str = "now") -> int:
 def virtual_moment(value: datetime | int, name: str = "now") -> int:
     """Return a time of a virtual clock, which may begin anywhere, as nanoseconds since 1970.
 
-    Differs from :func:`moment` only for integers before 1973, which are returned as they are.
+    Differs from :func:`moment` only for integers before 1973, which are returned as they are. Raises the same errors.
     """
     if type(value) is int and ZERO_TIME <= value <= _LAST:
         return value

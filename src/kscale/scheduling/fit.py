@@ -241,7 +241,7 @@ class FitResult(Result):
         return fit_error(reasons, len(self.nodes), failure)
 
     def any_node(self, pod: str | Pod | dict[str, Any], *, cursor: int = 0) -> Verdict:
-        """Return a verdict that names the first node that the pod fits, round robin from behind ``cursor``.
+        """Return a verdict that names the first node that the pod fits, round robin from the node after ``cursor`` on.
 
         Cordoned nodes are skipped. If no node fits, ``ok`` is False. Upstream: ``SchedulePodOnAnyNodeMatching``.
         """

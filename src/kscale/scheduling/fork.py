@@ -432,7 +432,7 @@ class Fork:
         return refused
 
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
-        """Place the pod on the first node behind the cursor that it fits; return its number, or None if none fits.
+        """Place the pod on the first node after the cursor that it fits; return its number, or None if none fits.
 
         ``acceptable``: one boolean per node; False excludes the node. Raises InputError if the pod is on a node.
         """

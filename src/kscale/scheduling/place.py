@@ -227,7 +227,7 @@ def place(
 ) -> PlaceResult:
     """Place pods on existing nodes, highest priority first.
 
-    Each pod goes to the node where it was last time (the hints of ``state``), or to the first node behind the cursor
+    Each pod goes to the node where it was last time (the hints of ``state``), or to the first node after the cursor
     that it fits (upstream: ``HintingSimulator.TrySchedulePods``).
 
     Parameters

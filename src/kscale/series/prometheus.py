@@ -378,7 +378,7 @@ def authorization(
 ) -> str:
     """Return the ``Authorization`` header: from the token, else from user and password, else from the environment.
 
-    ``environment`` may have ``PROMETHEUS_USERNAME`` and ``PROMETHEUS_PASSWORD``. The result is empty without any.
+    ``environment`` may have ``PROMETHEUS_USERNAME`` and ``PROMETHEUS_PASSWORD``. The result is empty if there are none.
     """
     if bearer_token:
         return f"Bearer {bearer_token}"

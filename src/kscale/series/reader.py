@@ -211,6 +211,7 @@ class _Table:
         return [row[index] for row in self.body]
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
+        """Return a column as nanoseconds since 1970; numbers are in units of ``unit`` nanoseconds."""
         return parsed_times(self.texts(name), unit)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
@@ -295,6 +296,7 @@ class _ParquetTable:
         return int(self.table.num_rows)
 
     def texts(self, name: str) -> list[str]:
+        """Return a column as texts. Raises CellError if it cannot be converted."""
         try:
             texts: list[str] = self._column(name).cast(self.pa.string()).to_pylist()
         except (self.pa.ArrowException, UnicodeDecodeError) as error:
@@ -302,6 +304,7 @@ class _ParquetTable:
         return texts
 
     def numbers(self, name: str) -> NDArray[np.float64]:
+        """Return a column as numbers; null is NaN."""
         column = self._column(name)
         try:
             values: NDArray[np.float64] = column.cast(self.pa.float64()).to_numpy()
@@ -310,6 +313,7 @@ class _ParquetTable:
         return values
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
+        """Return a column as nanoseconds since 1970; ``unit`` applies to integers."""
         column = self._column(name)
         if self.pa.types.is_timestamp(column.type):
             unit = time_unit(column.type.unit)

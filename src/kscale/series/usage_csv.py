@@ -135,7 +135,10 @@ class CsvFile:
     """Each thread's buffer and table of series."""
 
     def parts(self) -> Iterator[Callable[[], Slice]]:
-        """Yield functions that read consecutive slices of the file; each may run in any thread."""
+        """Yield functions that read consecutive slices of the file; each may run in any thread.
+
+        Raises InputError if the file cannot be read.
+        """
         try:
             if self.path.suffix.lower() == ".gz":
                 yield from self._read_compressed()
@@ -192,7 +195,7 @@ class CsvFile:
         return len(line) + len(end)
 
     def _read(self, at: int, end: int, is_inside: bool) -> Slice:
-        """Return the lines that begin in [at, end)."""
+        """Return the lines that begin in [at, end). Raises InputError if the file cannot be read."""
         try:
             with self.path.open("rb", buffering=0) as file:
                 return self._lines(file, at, end, is_inside)

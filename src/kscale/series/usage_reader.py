@@ -77,7 +77,7 @@ class UsageBatch:
     - ``workloads[k]``: the workload that the source names for ``keys[k]``, or an empty text. Batches of one file may
       share ``keys`` and ``workloads``, which grow.
     - ``labels[k]``: labels of the pod in Prometheus' form (without ``label_`` or ``pod_label_``, characters other than
-      letters and digits replaced by underscores); empty without any.
+      letters and digits replaced by underscores); empty if there are none.
     - ``warnings``: warnings of the source, with the first batch of a file.
     """
 

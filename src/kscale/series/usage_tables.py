@@ -99,7 +99,7 @@ def _sort_row_groups(metadata: Any, schema: Any, name: str) -> list[int]:
 
 
 def unreadable(error: Exception, path: Path) -> InputError:
-    """Return the InputError for a file that Arrow cannot read."""
+    """Build the InputError for a file that Arrow cannot read."""
     return InputError(Problem(f"not readable as Parquet: {error}", str(path)))
 
 

@@ -343,9 +343,10 @@ def _qualify_cause(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
 def _needed_changes(
     first: Pair, changes: Sequence[FlagChange], accepted: Sequence[FlagChange], rerun: Rerun
 ) -> list[FlagChange]:
-    """Return the fewest changed flags with which a difference disappears, most important first.
+    """Return changed flags with which a difference disappears, most important first.
 
-    Empty if no flags help. ``accepted``: changes that remove earlier differences.
+    The difference remains if any one of them is left out. Empty if no flags help. ``accepted``: changes that remove
+    earlier differences.
     """
     action = first.key[1]
     candidates = [item for item in changes if item not in accepted and (not item.actions or action in item.actions)]

@@ -188,7 +188,7 @@ class KarpenterState:
             self.deleted.discard(old.name)
 
     def note_pod(self, change: Change, now: Moment) -> None:
-        """Note when a pod was bound to a node, ended, or began to terminate there.
+        """Store the time at which a pod was bound to a node, ended, or began to terminate there.
 
         Pods of DaemonSets do not count.
         """

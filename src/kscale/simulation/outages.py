@@ -30,12 +30,12 @@ class ZoneOutage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def zone_of_node(node: Node) -> str:
-    """Return the zone in a node's labels; empty without one."""
+    """Return the zone in a node's labels; empty if there is none."""
     return (node.metadata.labels or {}).get(ZONE, "")
 
 
 def zone_of_group(group: NodeGroup) -> str:
-    """Return the zone of a group's template; empty without one."""
+    """Return the zone of a group's template; empty if there is none."""
     return "" if group.template is None else zone_of_node(group.template.node)
 
 

@@ -198,7 +198,7 @@ _SUFFIXES: Final = {
     "DaemonSet": _RANDOM, "Deployment": f"-[a-z0-9]+{_RANDOM}", "Job": _RANDOM, "ReplicaSet": _RANDOM,
     "ReplicationController": _RANDOM, "StatefulSet": "-[0-9]+",
 }  # fmt: skip
-"""What the names of pods have behind that of their workload."""
+"""Suffix that pods' names add to the name of their workload."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     - ``events``: number of events, including bookmarks.
     - ``only_added``: whether every line was an ADDED event.
     - ``changes``: changed keys by kind; an event with the version that is already stored changes nothing.
-    - ``version``: the newest resource version of an event or bookmark; empty without any.
+    - ``version``: the newest resource version of an event or bookmark; empty if there is none.
     - ``synced``: whether a bookmark marked the end of the initial events of a streaming list.
     - ``error``: status of the last ERROR event, or None.
     - ``skipped``: number of events of kinds that are not modelled, by ``kind.group``.

@@ -625,6 +625,7 @@ class Cluster:
     def _snapshot(
         self, nodes: NodeColumns, informers: Informers, table: PodTable, *, csi: bool, dra: bool, now: int | None
     ) -> Snapshot:
+        """Build a snapshot of the stored pods with the nodes and informers."""
         pods = self._contents.pods
         sums = pods.sums
         numbers = pods.nodes.find(nodes.names)

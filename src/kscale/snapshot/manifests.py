@@ -81,7 +81,7 @@ class Manifests(NamedTuple):
         return [f"{count:,} {kind}" for kind, count in (*counts.items(), *workloads.items())]
 
     def list_unmodelled(self, cluster: Cluster) -> list[str]:
-        """Return lines about what a result about the workloads does not take into account; empty without any.
+        """Return lines about what results about the workloads do not take into account.
 
         ``cluster`` includes the objects of the manifests. Its ResourceQuotas are listed if they limit pods in the
         namespace of a workload.

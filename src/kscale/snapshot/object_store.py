@@ -98,6 +98,7 @@ _Objects = dict[str, dict[str, Any]]
 
 
 def _objects_of(objects: _Objects, kind: str) -> Iterable[Any]:
+    """Return the objects of a kind, in order of first appearance."""
     return objects.get(kind, {}).values()
 
 

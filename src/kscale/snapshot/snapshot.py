@@ -279,7 +279,10 @@ class Snapshot:
         return [self.interner.classes[i] for i in np.flatnonzero(np.bincount(self.placed_class)).tolist()]
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:
-        """Return the nodes of the placed pods of ``placed_classes[which]``, one entry per pod."""
+        """Return the nodes of the placed pods of ``placed_classes[which]``, one entry per pod.
+
+        Raises InputError if there is no such class.
+        """
         classes, starts, order = self.sort_by_class
         if not 0 <= which < len(classes):
             raise InputError(Problem(f"{show_value(which)} is not one of the {len(classes)} classes", field="which"))
@@ -301,6 +304,7 @@ class Snapshot:
 
     @cached_property
     def _classifier(self) -> Classifier:
+        """Return a classifier for pods outside the snapshot."""
         return Classifier(self.interner, self.informers.leftovers if self.dra else ())
 
     def classify(self, pods: Iterable[PodRecord]) -> list[PodClass]:

@@ -205,6 +205,7 @@ class Applying:
         self._record_change("Pod", self._contents.pods.put_batch(pods, deleted))
 
     def _record_change(self, kind: str, change: ChangedKeys) -> None:
+        """Store the changed keys of a kind, unless there are none."""
         if change:
             self._changes.setdefault(kind, []).append(change)
 

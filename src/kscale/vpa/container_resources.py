@@ -233,7 +233,7 @@ def has_startup_boost(vpa: VerticalPodAutoscaler) -> bool:
 
 
 def _get_boost(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> StartupBoost | None:
-    """Return the startup boost of a container: its policy's, else the VPA's; None without one."""
+    """Return the startup boost of a container: its policy's, else the VPA's; None if there is none."""
     policy = policies.get(container)
     if policy is not None and policy.startup_boost is not None:
         return policy.startup_boost

@@ -125,7 +125,10 @@ def register_strategy(strategy: type[Strategy]) -> type[Strategy]:
 
 @cache
 def _load_installed_strategies() -> None:
-    """Load the strategies of other packages from entry points of the group ``kscale.strategies``."""
+    """Load the strategies of other packages from entry points of the group ``kscale.strategies``.
+
+    Raises InputError if an entry point cannot be loaded.
+    """
     for point in entry_points(group="kscale.strategies"):
         try:
             _REGISTRY.setdefault(point.name, point.load())

@@ -173,7 +173,10 @@ def _is_well_known_or_scalable(key: ControllerKey, controllers: Controllers) -> 
 
 
 def _get_owner_of_controller(key: ControllerKey, controllers: Controllers) -> ControllerKey | None:
-    """Return the owner of a controller, or None (``getParentOfController``)."""
+    """Return the owner of a controller, or None (``getParentOfController``).
+
+    Raises the error of :func:`_unhandled_target_error` if the controller cannot be read or is of an unknown kind.
+    """
     if key.kind in WELL_KNOWN_KINDS:
         reference = controller_of(controllers.existing(key).metadata)
     else:
@@ -217,7 +220,7 @@ def _parse_creation_time(vpa: VerticalPodAutoscaler) -> Moment:
 def find_controlling_vpa(
     pod: Pod, parent: ControllerKey | None, vpas: Iterable[tuple[VerticalPodAutoscaler, Selector]]
 ) -> VerticalPodAutoscaler | None:
-    """Return the strongest VPA whose target is ``parent`` and whose selector matches the pod; None without one.
+    """Return the strongest VPA whose target is ``parent`` and whose selector matches the pod; None if there is none.
 
     ``parent``: the pod's topmost controller.
     """

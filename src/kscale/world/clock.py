@@ -178,6 +178,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._closed = True
 
     def _check_open(self) -> None:
+        """Raise RuntimeError if the loop is closed."""
         if self._closed:
             raise RuntimeError("this loop is closed")
 

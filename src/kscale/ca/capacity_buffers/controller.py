@@ -114,9 +114,9 @@ def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec,
     """Compute the number of pods that a buffer requests.
 
     ``template`` is the pod template with its requests filled in. ``scale`` is the number of replicas of the workload
-    that the buffer refers to, None without one. Integers are int32 as in upstream. Raises :class:`CapacityBufferError`
-    if replicas, limits and percentage (which needs ``scale``) are all missing, or if the pods request no resource that
-    the limits name.
+    that the buffer refers to, None if there is none. Integers are int32 as in upstream. Raises
+    :class:`CapacityBufferError` if replicas, limits and percentage (which needs ``scale``) are all missing, or if the
+    pods request no resource that the limits name.
     """
     replicas = -1
     if spec.replicas is not None:

@@ -278,7 +278,8 @@ def _resolve_from_newest_pod(
 ) -> StepsOf[ResolveWorkloadAction, ResolvedWorkload]:
     """Resolve the workload by its scale subresource and its newest pod.
 
-    If there is neither a template nor a problem, there is no pod yet.
+    If there is neither a template nor a problem, there is no pod yet. Raises RESTMappingError if the server's kinds are
+    not known.
     """
     mapper = yield from p.act(Discover())
     try:

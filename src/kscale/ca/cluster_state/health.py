@@ -133,7 +133,7 @@ def get_autoscaled_nodes_count(state: ClusterStateRegistry) -> tuple[int, int]:
 def get_backoff_status(
     state: ClusterStateRegistry, group: str, now: datetime | Moment, *, has_template: bool = True
 ) -> Backoff | None:
-    """Return the active back-off of a group; None without one, or if the group has no template."""
+    """Return the active back-off of a group; None if there is none, or if the group has no template."""
     now = moment(now)
     return get_active_backoff(state.backoffs, group, now) if has_template else None
 
@@ -339,6 +339,7 @@ def _build_node_counts(known: GroupReadiness) -> NodeCounts:
 def _build_group_health(
     state: ClusterStateRegistry, group: NodeGroup, options: AutoscalingOptions, probed: str | None
 ) -> GroupHealth:
+    """Build the part of the status about one group."""
     known = state.readiness.get(group.id)
     return GroupHealth(
         status=HEALTHY if is_group_healthy(state, group.id, options) else UNHEALTHY,

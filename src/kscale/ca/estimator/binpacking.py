@@ -164,7 +164,7 @@ class EstimateCache:
     def layout(self, pods: GroupedPods, order: NDArray[np.int64], last: int) -> _PodLayout:
         """Return the pods, group after group in an order of :meth:`order`.
 
-        ``last`` is the position of the group that is moved behind all others, or -1.
+        ``last`` is the position of the group that is moved to the end, or -1.
         """
         key = id(order), last
         layout = self._layouts.get(key)
@@ -196,6 +196,7 @@ class _FirstCopyNumbers(dict[str, int]):
 
     @classmethod
     def of(cls, names: Sequence[str]) -> _FirstCopyNumbers:
+        """Build from the names of nodes."""
         first_numbers = cls()
         for name in names:
             copy = copy_number(name)

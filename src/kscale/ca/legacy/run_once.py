@@ -148,6 +148,7 @@ def _format_condition(kind: str, condition: StatusCondition, message: str) -> Se
 
 
 def _format_counts(known: GroupReadiness) -> str:
+    """Format the numbers of a group's nodes by state, as release 1.3 does."""
     late = len(known.long_not_started)
     return (
         f"ready={len(known.ready)} unready={len(known.unready) - late} notStarted={len(known.not_started)} "
@@ -419,7 +420,10 @@ class LegacyAutoscalerLoop:
         )
 
     def observe_cluster(self) -> StepsOf[LegacyLoopAction, None]:
-        """Update the cluster state: taints, deletions, templates, groups and readiness."""
+        """Update the cluster state: taints, deletions, templates, groups and readiness.
+
+        Raises LoopEndedError if the loop has nothing to do, or if the cloud or the nodes cannot be read.
+        """
         p, context, options = self.p, self.context, self.options
         if not context.state.taints_cleaned:
             yield from clean_ready_nodes_taints(p, context.observed.columns.objects)
@@ -463,7 +467,11 @@ class LegacyAutoscalerLoop:
                 self.context.warnings.append(problem)
 
     def repair(self) -> StepsOf[LegacyLoopAction, None]:
-        """Remove unregistered instances and fix wrong target sizes."""
+        """Remove unregistered instances and fix wrong target sizes.
+
+        Raises LoopEndedError if the repair ends the loop: after an error, after removed nodes, or if the cluster is
+        unhealthy.
+        """
         p, context, options, now = self.p, self.context, self.options, self.now
         repair = self.report.repair = Repair()
         if context.state.cluster.unregistered:
@@ -484,7 +492,10 @@ class LegacyAutoscalerLoop:
         end_after_repair(repair)
 
     def scale_up(self) -> StepsOf[LegacyLoopAction, None]:
-        """Filter the pending pods and scale up for those that need nodes."""
+        """Filter the pending pods and scale up for those that need nodes.
+
+        Raises LoopEndedError if the scale-up fails or adds nodes, as no scale-down follows then.
+        """
         p, up = self.p, self.up
         timer = FunctionTimer(p, "filterOutSchedulable")
         tried = up.filter_pods()
@@ -522,7 +533,7 @@ class LegacyAutoscalerLoop:
         return counted
 
     def scale_down(self) -> StepsOf[LegacyLoopAction, None]:
-        """Plan the scale-down and delete nodes."""
+        """Plan the scale-down and delete nodes. Raises LoopEndedError if nodes cannot be deleted."""
         p, context, options, inputs = self.p, self.context, self.options, self.inputs
         timer = FunctionTimer(p, "findUnneeded")
         before = context.state

@@ -414,7 +414,7 @@ class _LegacyScaleDown:
         )
 
     def _group_chosen_nodes(self, chosen: NodesToDelete | None) -> CroppedNodes:
-        """Group the chosen nodes by the id of their node group (empty without one). None: no nodes."""
+        """Group the chosen nodes by the id of their node group (empty: no group). None: no nodes."""
 
         def buckets(names: Iterable[str]) -> list[GroupNodes]:
             nodes_by_group: dict[str, list[str]] = {}
@@ -518,6 +518,7 @@ class _LegacyScaleDown:
         return DrainContext(self.now, self.options, self.listers if detailed else None, self.pdbs)
 
     def _build_unneeded_node(self, name: str, since: Moment) -> UnneededNode:
+        """Build the record of a node that has been unneeded since ``since``."""
         node = self.nodes[self.simulator.index[name]]
         ready = is_ready(node)
         threshold = self.options.scale_down_unneeded_time if ready else self.options.scale_down_unready_time
@@ -645,7 +646,7 @@ class _LegacyScaleDown:
         return NodeResources(self.gpu_label).get(node, group)
 
     def _find_group(self, name: str) -> NodeGroup | None:
-        """Return the group of a node; None without one or if the provider cannot determine it."""
+        """Return the group of a node; None if there is none or if the provider cannot determine it."""
         try:
             return self.groups.find_group_of_node(name)
         except ProviderError:

@@ -479,7 +479,10 @@ class _LegacyOrchestrator:
     # -- limits and nodes on their way ---------------------------------------------------------------------------
 
     def get_remaining_limits(self, nodes: Sequence[Node]) -> dict[str, int]:
-        """Return how much of each limited resource may still be added."""
+        """Return how much of each limited resource may still be added.
+
+        Raises AutoscalerError if the resources in use cannot be counted.
+        """
         try:
             alone = [node for node in nodes if self.groups.find_group_of_node(node.name) is None]
         except ProviderError as error:
@@ -494,7 +497,10 @@ class _LegacyOrchestrator:
             raise error.with_prefix("Could not compute total resources: ") from None
 
     def coming(self) -> list[NodeTemplate]:
-        """Return one template for each upcoming node of any group."""
+        """Return one template for each upcoming node of any group.
+
+        Raises AutoscalerError if a group with upcoming nodes has no template.
+        """
         templates: list[NodeTemplate] = []
         for name, count in count_legacy_upcoming_nodes(self.result.state, self.groups).items():
             if name not in self.templates:
@@ -568,7 +574,10 @@ class _LegacyOrchestrator:
     # -- carrying out --------------------------------------------------------------------------------------------
 
     def create(self, group: NodeGroup) -> StepsOf[CreateGroup | Emit | Observe, NodeGroup]:
-        """Create a group that does not exist yet. This happens before limits are checked."""
+        """Create a group that does not exist yet. This happens before limits are checked.
+
+        Raises AutoscalerError if the cloud refuses.
+        """
         outcome = yield from self.p.act(CreateGroup(group=group.id))
         error = outcome.error
         if error is not None:
@@ -641,7 +650,10 @@ def legacy_scale_up_steps(
 def _run_scale_up_steps(
     run: _LegacyOrchestrator, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: Moment, rng: Rng | None
 ) -> StepsOf[LegacyOrchestratorAction, None]:
-    """Run one scale-up: limits, options, choice and execution."""
+    """Run one scale-up: limits, options, choice and execution.
+
+    Raises AutoscalerError if the maximum number of nodes is reached, or if a step fails.
+    """
     result, options, gpu_label = run.result, run.options, run.expander_input.gpu_label
     left = run.get_remaining_limits(nodes)
     coming = run.coming()

@@ -113,6 +113,7 @@ class LegacyScaleUpPlan(ScaleUpPlan):
 
     @property
     def chosen(self) -> str | None:
+        """Return the id of the chosen group; None if no group was chosen."""
         return next((choice.group for choice in self.options if choice.chosen), None)
 
     @property

@@ -99,7 +99,7 @@ class ConsumersResult(msgspec.Struct, kw_only=True):
 def get_consumed_request(pod: Pod) -> str | None:
     """Return the name of the request that a pod consumes, from its annotation or the old annotation.
 
-    None without them.
+    None if there are none.
     """
     return next((name for key in CONSUME_ANNOTATIONS if (name := pod_annotation(pod, key)) is not None), None)
 

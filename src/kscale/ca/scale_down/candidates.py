@@ -115,7 +115,7 @@ EMPTY_TIER, ON_COMPLETION_TIER, NOT_EMPTY_TIER = range(3)
 
 
 def _find_group(name: str, groups: Groups) -> NodeGroup | None:
-    """Return the group of a node; None without one or if the provider cannot determine it."""
+    """Return the group of a node; None if there is none or if the provider cannot determine it."""
     try:
         return groups.find_group_of_node(name)
     except ProviderError:

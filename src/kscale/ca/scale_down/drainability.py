@@ -100,6 +100,7 @@ class Listers:
         self._standing: tuple[int, dict[tuple[type[KubeObject], str, str], bool]] | None = None
 
     def get(self, kind: type[_ControllerType], namespace: str, name: str) -> _ControllerType | None:
+        """Return a controller; None if it does not exist."""
         controller: _ControllerType | None = self._objects.get((kind, namespace, name))
         return controller
 

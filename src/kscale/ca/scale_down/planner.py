@@ -122,6 +122,7 @@ def count_missing_replicas(owner: OwnerReference, namespace: str, listers: Liste
 
 
 def _default_to_one(replicas: int | None) -> int:
+    """Return the replicas, 1 if they are not set."""
     return 1 if replicas is None else replicas
 
 

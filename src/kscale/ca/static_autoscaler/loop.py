@@ -241,7 +241,10 @@ class AutoscalerLoop:
     # -- observation -------------------------------------------------------------------------------------------------
 
     def observe_cluster(self) -> StepsOf[LoopAction, None]:
-        """Update the cluster state: taints, deletions, groups, templates and readiness."""
+        """Update the cluster state: taints, deletions, groups, templates and readiness.
+
+        Raises LoopEndedError if nodes, budgets or templates are invalid.
+        """
         p, context, options = self.p, self.context, self.options
         if not context.state.taints_cleaned:
             yield from clean_up_taints(context.observed.columns.objects, context.groups, options, self.now)
@@ -313,7 +316,10 @@ class AutoscalerLoop:
         raise LoopEndedError(idle.message)
 
     def refresh(self) -> StepsOf[LoopAction, None]:
-        """Refresh the groups of the cloud provider."""
+        """Refresh the groups of the cloud provider.
+
+        Raises LoopEndedError if the provider fails, or if the process ends.
+        """
         timer = FunctionTimer(self.p, "cloudProviderRefresh")
         outcome = yield from self.p.act(Refresh())
         adopt_refreshed_groups(self.context, outcome.value)
@@ -331,7 +337,10 @@ class AutoscalerLoop:
         context.update_state(cluster=recalculate_ranges(context.state.cluster, context.groups))
 
     def repair(self) -> StepsOf[LoopAction, None]:
-        """Remove unregistered and failed instances, and fix wrong target sizes."""
+        """Remove unregistered and failed instances, and fix wrong target sizes.
+
+        Raises LoopEndedError if the cluster is unhealthy.
+        """
         p, context, options, now = self.p, self.context, self.options, self.now
         repair = self.report.repair = Repair()
         if context.state.cluster.unregistered:
@@ -358,7 +367,7 @@ class AutoscalerLoop:
     # -- scale-up ----------------------------------------------------------------------------------------------------
 
     def scale_up(self) -> StepsOf[LoopAction, None]:
-        """Filter the pending pods and scale up for those that need nodes."""
+        """Filter the pending pods and scale up for those that need nodes. Raises LoopEndedError if the process ends."""
         p, up = self.p, self.up
         yield from p.observe(build_last_activity_observation("autoscaling", p.now))
         timer = FunctionTimer(p, "filterOutSchedulable")
@@ -400,7 +409,10 @@ class AutoscalerLoop:
     # -- scale-down --------------------------------------------------------------------------------------------------
 
     def scale_down(self) -> StepsOf[LoopAction, None]:
-        """Plan the scale-down, start deletions, and update soft taints."""
+        """Plan the scale-down, start deletions, and update soft taints.
+
+        Raises LoopEndedError if deletions cannot be started.
+        """
         p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
         timer = FunctionTimer(p, "findUnneeded")
         check_csi_nodes(up.snapshot_after)

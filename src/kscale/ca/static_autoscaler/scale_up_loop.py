@@ -217,6 +217,7 @@ class ScaleUpLoop:
 
     @property
     def snapshot_after(self) -> Snapshot:
+        """Return the snapshot after the filters placed pods."""
         return self.before.snapshot_after
 
     def plan(self) -> ScaleUpPlan:

@@ -319,7 +319,8 @@ class Instance:
     def _limits(self) -> Limits:
         """Return the number of available bins of each kind, and the rows of the options.
 
-        The minimum nodes of all offers exist in any case, so the rows limit the further nodes.
+        The minimum nodes of all offers exist in any case, so the rows limit the further nodes. Raises InputError if
+        minima and existing nodes exceed a limit.
         """
         there = [[self.available(entry) for entry in source.values()] for source in self.sources]
         available = [UNLIMITED if UNLIMITED in entry else sum(entry) for entry in there]

@@ -496,7 +496,8 @@ def _with_few_types(
 ) -> tuple[_Result, list[TypesPoint], _Result]:
     """Return (best plan of any number of types, the curve, best plan within ``max_types``).
 
-    A plan with fewer types is also a plan with more types: no point costs more than one before it.
+    A plan with fewer types is also a plan with more types: no point costs more than one before it. Raises InputError if
+    more than ``max_types`` types have a minimum.
     """
     max_types, free = options.max_types, unrestricted.types
     offers = unrestricted.instance.offers

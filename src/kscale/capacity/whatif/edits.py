@@ -368,7 +368,10 @@ def _check_pool_groups(edit: GroupsEdit) -> None:
 
 
 def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:
-    """Return the group with the changes of an edit."""
+    """Return the group with the changes of an edit.
+
+    Raises InputError if the sizes or the price are invalid, or if ``instanceType`` is set without a catalogue.
+    """
     fields = {"min": "min_size", "max": "max_size", "target": "target_size", "price": "price"}
     values = {field: getattr(change, name) for name, field in fields.items() if getattr(change, name) is not None}
     if change.instance_type is not None:
@@ -476,7 +479,10 @@ def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> W
 
 
 def change_scheduler(world: World, edit: str, folder: Path) -> World:
-    """Return the world with the scheduler profile of a KubeSchedulerConfiguration file."""
+    """Return the world with the scheduler profile of a KubeSchedulerConfiguration file.
+
+    Raises InputError, with the file's path, if the configuration is invalid.
+    """
     path = folder / edit
     data = read_plain_file(path, "KubeSchedulerConfiguration", "one")
     try:
@@ -588,7 +594,10 @@ def _select_pods(place: SharedCluster, namespace: str | None, selector: str | No
 
 
 def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
-    """Return the world without the nodes that the edit names. Pods that do not end with their node become pending."""
+    """Return the world without the nodes that the edit names. Pods that do not end with their node become pending.
+
+    Raises InputError if a named node, zone or pool has no nodes, or if none is named.
+    """
     nodes = world.place.snapshot.columns.objects
     existing = world.existing
     lost_nodes: dict[str, None] = {}

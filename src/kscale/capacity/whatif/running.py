@@ -344,7 +344,10 @@ class _Decider:
         return row, decided
 
     def _apply_edits(self, scenario: Scenario, question: Question) -> World:
-        """Return the world after all edits; worlds after edits of nodes and pods are shared by scenarios."""
+        """Return the world after all edits; worlds after edits of nodes and pods are shared by scenarios.
+
+        Raises InputError, which names the scenario and the edit.
+        """
         base, current = self._base, self._world
         for number, (edit, beginning) in enumerate(zip(scenario.edits, beginnings(scenario), strict=True)):
             is_shared = self._ahead.has_later_prefix(beginning)

@@ -511,7 +511,10 @@ def combine_variations(texts: Iterable[str], scenarios: Iterable[Scenario] = ())
 
 
 def _axis(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (``PATH=VALUE``, the edit as plain data) for each value of a ``--vary`` text."""
+    """Yield (``PATH=VALUE``, the edit as plain data) for each value of a ``--vary`` text.
+
+    Raises InputError if the text is malformed or repeats a value.
+    """
     path, equals, values = text.partition("=")
     kind, dot, rest = path.partition(".")
     if not equals or not dot or not rest or not values:

@@ -115,6 +115,7 @@ _TYPE_COLUMNS = (
 
 
 def _view(report: InstanceTypeList) -> View:
+    """Build the view of a catalogue: one row per instance type."""
     return View(
         headline=f"{len(report.types):,} {'type' if len(report.types) == 1 else 'types'} of {report.catalogue}.",
         tables=[
@@ -227,7 +228,7 @@ def import_catalogue(
 
 
 def _read(file: str | None, region: str | None, overhead: Overhead | None, max_pods: int | None) -> Catalogue:
-    """Read a catalogue from a file, or from a live account without one. Raises InputError."""
+    """Read a catalogue from ``file``; without a file, from the live AWS account in ``region``. Raises InputError."""
     from kscale.capacity.catalogue import read_catalogue
 
     if file is not None:

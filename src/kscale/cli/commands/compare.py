@@ -68,6 +68,7 @@ def command(
 
 
 def _compare_provisioners(scenario: Scenario, file: Path, show: Show) -> Answer:
+    """Simulate the scenario with each provisioner and return the comparison."""
     from kscale.simulation import compare_provisioners
 
     with show.terminal.step("simulating") as update, interruptible() as stop:
@@ -190,6 +191,7 @@ def _format_rule(rule: ReleaseRule, decisions: Sequence[ComparedDecision]) -> li
 
 
 def _run(run: ComparedRun) -> Row:
+    """Return the table row of a run."""
     return [
         run.profile,
         Cell(f"{run.node_hours:,.1f}", value=run.node_hours),

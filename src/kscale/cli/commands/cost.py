@@ -79,7 +79,7 @@ class AllocationOptions(OptionGroup):
         return length
 
     def prices(self) -> dict[str, float] | None:
-        """Return the prices by storage class, None without any. Raises typer.BadParameter."""
+        """Return the prices by storage class, None if there are none. Raises typer.BadParameter."""
         if self.storage_price is None:
             return None
         prices: dict[str, float] = {}
@@ -166,7 +166,7 @@ def _read_usage(
     threads: int,
     terminal: Terminal,
 ) -> Mapping[str, PodUsage] | None:
-    """Return the average usage of pods: in the window if one is given, else in all of the history; None without one.
+    """Return the average usage of pods in the window, by default in the whole history; None if there is no history.
 
     The window ends at ``--now``, by default with the last sample.
     """
@@ -198,6 +198,7 @@ def _allocate(
     storage_prices: Mapping[str, float] | None,
     usage: Mapping[str, PodUsage] | None,
 ) -> CostAllocation:
+    """Divide the cost of the cluster as the options say."""
     from kscale.capacity.cost_allocation import allocate_cost
 
     return allocate_cost(
@@ -305,6 +306,7 @@ def _notes(allocation: CostAllocation) -> list[str]:
 
 
 def _row(line: CostShare) -> Row:
+    """Return the table row of a share of the cost."""
     return [
         line.name,
         Cell(f"{line.cost:,.3f}", value=line.cost),

@@ -170,6 +170,7 @@ _ESTIMATE_COLUMNS = (
 
 
 def _estimate_headline(report: EstimateReport, of: str) -> str:
+    """Return a sentence with how many pods fit on existing nodes, need new nodes, or fit nowhere."""
     if not report.pending_count:
         return f"No pods are {of}."
     parts = [] if report.ignored_existing else [f"{report.on_existing:,} fit on nodes that exist"]
@@ -183,6 +184,7 @@ def _estimate_headline(report: EstimateReport, of: str) -> str:
 
 
 def _estimate_row(group: GroupEstimate) -> Row:
+    """Return the table row of a node group."""
     return [
         group.group,
         group.nodes,

@@ -132,6 +132,7 @@ _EXPLANATION_COLUMNS = make_columns("NODE", "FIRST NO", "ASKED", "FREE", "ALSO")
 
 
 def _explanation_headline(report: Explanation) -> str:
+    """Return the sentence of :func:`_whether`, after one about scheduling gates if there are any."""
     nodes = f"{report.node_count:,} {plural('node', report.node_count)}"
     if report.gates:
         gates = " ".join(report.gates)
@@ -140,6 +141,7 @@ def _explanation_headline(report: Explanation) -> str:
 
 
 def _whether(report: Explanation, nodes: str) -> str:
+    """Return a sentence that says whether the pod runs, is nominated to a node, fits, or fits nowhere and why."""
     if report.nominated:
         return (
             f"{report.pod} waits for {report.nominated}: kube-scheduler has nominated that node for it and evicts pods "
@@ -163,7 +165,7 @@ def _whether(report: Explanation, nodes: str) -> str:
 
 
 def _eviction(report: Explanation) -> str:
-    """Return a sentence about nodes that take the pod only after expendable pods are evicted; empty without any."""
+    """Return a sentence about nodes that the pod fits only after expendable pods are evicted; empty for no nodes."""
     if not report.fits_after_eviction:
         return ""
     some = f"{len(report.fits_after_eviction):,} of these" if report.fits_on else "All of these"
@@ -173,6 +175,7 @@ def _eviction(report: Explanation) -> str:
 
 
 def _verdict_row(verdict: NodeVerdict) -> Row:
+    """Return the table row of a node: the first plug-in that rejects the pod, amounts, and the other plug-ins."""
     first = verdict.first
     if first.shortages:
         requested = ", ".join(f"{short.resource} {short.asked}" for short in first.shortages)
@@ -183,6 +186,7 @@ def _verdict_row(verdict: NodeVerdict) -> Row:
 
 
 def _also(verdict: PluginVerdict) -> str:
+    """Format a further plug-in that rejects the pod, with its amounts or detail in brackets."""
     detail = (
         ", ".join(f"{short.resource} {short.asked} > {short.free}" for short in verdict.shortages) or verdict.detail
     )
@@ -190,10 +194,12 @@ def _also(verdict: PluginVerdict) -> str:
 
 
 def _short(shortages: Sequence[Shortage]) -> str:
+    """Format the amounts by which resources are short, such as ``500m of cpu``."""
     return " and ".join(f"{short.short} of {short.resource}" for short in shortages)
 
 
 def _nearest(report: Explanation) -> str:
+    """Return a sentence about the node that comes nearest to taking the pod; empty if there is none."""
     nearest = report.nearest
     if nearest is None:
         return ""
@@ -205,6 +211,7 @@ def _nearest(report: Explanation) -> str:
 
 
 def _group_lines(report: Explanation) -> list[str]:
+    """Return lines that name the groups whose new nodes would take the pod, or why no group's would."""
     if not report.groups:
         return []
     takes = [group for group in report.groups if group.takes]
@@ -219,6 +226,7 @@ def _group_lines(report: Explanation) -> list[str]:
 
 
 def _no_of(group: GroupAnswer) -> str:
+    """Return why a new node of the group would not take the pod."""
     reasons = ", ".join(group.reasons) or group.plugin
     if group.detail:
         reasons = f"{reasons} ({group.detail})"

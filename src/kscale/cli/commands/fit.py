@@ -124,6 +124,7 @@ def _fit_names(report: FitReport) -> list[str]:
 
 
 def _fit_footer(report: FitReport) -> list[str]:
+    """Return the lines below the table: placements and the scheduler's events, by workload."""
     lines: list[str] = []
     for item in report.workloads:
         workload = _name_of(item)
@@ -141,10 +142,12 @@ def _fit_footer(report: FitReport) -> list[str]:
 
 
 def _name_of(item: WorkloadFit) -> str:
+    """Return ``kind/namespace/name``."""
     return f"{item.kind}/{item.namespace}/{item.name}"
 
 
 def _fit_sentence(item: WorkloadFit) -> str:
+    """Return a sentence that says how many replicas of the workload fit, and why the others do not."""
     subject = f"{item.namespace}/{item.name} ({item.kind}, {item.replicas:,} {plural('replica', item.replicas)})"
     if item.kind == "Pod" and item.replicas == 1:
         subject = f"{item.namespace}/{item.name} (Pod)"

@@ -256,6 +256,7 @@ _MODES = {
 
 
 def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
+    """Build the view with one row per HPA."""
     rows: list[Row] = []
     shown = [each for each in report.hpas if each.rescales or not changed_only]
     for each in shown:
@@ -338,6 +339,7 @@ def _sizes(decision: HPADecision) -> Cell:
 
 
 def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
+    """Build the view with the metrics, steps and conditions of each HPA."""
     tables: list[Table] = []
     for each in report.hpas:
         if changed_only and not each.rescales:
@@ -398,6 +400,7 @@ _PATH_TEXTS: Final = {
 
 
 def _metric_row(metric: MetricDetail) -> Row:
+    """Return the table row of a metric."""
     counts = [metric.group_counts.get(group) for group in ("ready", "unready", "missing", "ignored")]
     ratio = None if metric.ratio is None or metric.error else f"{metric.ratio:.4g}"
     second = f"{metric.second_ratio:.4g}" if metric.second_ratio and not metric.error else None

@@ -383,6 +383,7 @@ _CURVE = (*make_columns("TYPES ALLOWED", "$/H", "WITHOUT", align="right"), Colum
 
 
 def _headline(plan: MixPlan, of: str) -> str:
+    """Return a sentence with the number of new nodes and types, their cost and how far from the bound it is."""
     about = f"{pods_text(plan.pods)} {'in all' if of == 'all' else of}"
     if not plan.pods:
         return "There are no pods." if of == "all" else f"No pods are {of}."
@@ -406,6 +407,7 @@ def _money(amount: float) -> str:
 
 
 def _row(line: MixLine) -> Row:
+    """Return the table row of an instance type."""
     return [
         line.type,
         line.arch or None,

@@ -212,7 +212,9 @@ def _kinds(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _requests(arguments: Sequence[str]) -> dict[str, Quantity] | None:
-    """Parse ``--request`` as quantity by resource; the key is empty if none is named. Returns None without any.
+    """Parse ``--request`` as quantity by resource; None without the option.
+
+    The key is empty if the option names no resource.
 
     Raises typer.BadParameter if a quantity is malformed or not above zero.
     """

@@ -121,6 +121,7 @@ def scale_down_view(report: ScaleDownReport) -> View:
 
 
 def _headline(report: ScaleDownReport) -> str:
+    """Return a sentence with how many nodes can go, and what this saves."""
     going = report.empty + report.drained
     text = f"{going:,} of {len(report.nodes):,} {plural('node', len(report.nodes))} can go"
     if not going:
@@ -133,6 +134,7 @@ def _headline(report: ScaleDownReport) -> str:
 
 
 def _row(item: ScaleDownNode) -> Row:
+    """Return the table row of a node."""
     share = None if item.utilization is None else Cell(f"{item.utilization:.0%}", value=round(item.utilization, 4))
     return [item.node, item.group, share, item.decision, item.reason, item.why or _moves(item)]
 

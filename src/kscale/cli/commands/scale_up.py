@@ -214,6 +214,7 @@ def command(
 def _answer_by_karpenter(
     cluster: Cluster, offers: PoolOffers, pods: Sequence[str] | None, bypassed: Sequence[str] | None
 ) -> Answer:
+    """Decide by Karpenter's rule; the exit status is 1 if a pod stays unschedulable."""
     from kscale.capacity.karpenter import karpenter_plan
 
     plan = karpenter_plan(cluster, offers, pods=pods, bypassed=bypassed or ())
@@ -221,6 +222,7 @@ def _answer_by_karpenter(
 
 
 def _log_warnings(plan: ScaleUpPlan, terminal: Terminal) -> None:
+    """Print the plan's warnings and the messages of its Warning events."""
     for text in plan.warnings:
         terminal.warn(text)
     for event in dict.fromkeys((event.reason, event.message) for event in plan.events if event.type == "Warning"):

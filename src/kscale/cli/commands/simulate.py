@@ -273,7 +273,7 @@ def _job_totals(report: SimulationReport) -> list[str]:
 
 
 def _interruptions(report: SimulationReport) -> list[str]:
-    """Return lines about lost machines and outages of zones; empty without any."""
+    """Return lines about lost machines and outages of zones; empty if there are none."""
     lines = [
         f"Outage of zone {each.zone} at {each.at}, for {format_time(each.seconds)}: {each.machines:,} "
         f"{plural('machine', each.machines)} and {pods(each.pods)} lost."

@@ -324,7 +324,10 @@ class Decisions(Result):
 
     @property
     def state(self) -> ControllerState:
-        """Return the state of every HPA after the decisions, and of the previous state's HPAs outside the batch."""
+        """Return the state of every HPA after the decisions, and of the previous state's HPAs outside the batch.
+
+        Raises TypeError for decisions that were made from columns alone.
+        """
         if self.origin is None:
             if self.carried is None:
                 raise TypeError("decisions made from columns alone have no states: pass their memory on")

@@ -706,6 +706,7 @@ class BatchSelectors:
 
 
 def _is_valid_selector(selector: str) -> bool:
+    """Check whether the text is a valid label selector."""
     if _api_text.plain_label(selector) is None:
         try:
             parse_selector(selector)

@@ -341,6 +341,7 @@ class CalculatorInputsBuilder:
         return run_dry(query, now=0, respond=self._respond).value
 
     def _respond(self, action: Action) -> Any:
+        """Return the outcome of a metrics request from the values that the batch received."""
         assert isinstance(action, GetMetric)
         return self.metrics(action)
 

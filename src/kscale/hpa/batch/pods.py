@@ -111,7 +111,7 @@ class BatchPods(Protocol):
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each pod's request in milli-units (0 without one), and a mask of the pods without a request.
+        """Return each pod's request in milli-units (0 if there is none), and a mask of the pods without a request.
 
         See :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
         """
@@ -212,6 +212,7 @@ class ListedPods:
         return zip(self.keys, (pod.metadata.labels or {} for pod in self._pods), strict=True)
 
     def stamps(self) -> tuple[object, NDArray[np.int64]]:
+        """Return no stamps: listed pods are never cached between batches."""
         return None, np.empty(0, np.int64)
 
     def pod(self, row: int) -> Pod:
@@ -285,7 +286,7 @@ class _ShapeRequests:
     def get(
         self, pods: PodSelection, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each pod's request in milli-units (0 without one), and a mask of the pods without a request."""
+        """Return each pod's request in milli-units (0 if there is none), and a mask of the pods without a request."""
         shapes = pods.shapes
         key = (container, resource, options.gates["PodLevelResources"], options.legacy)
         size = int(shapes.max(initial=0)) + 1
@@ -349,6 +350,7 @@ class IndexedPods:
 
     @property
     def rows(self) -> NDArray[np.int64]:
+        """Return the table rows of the pods."""
         return self._all.rows
 
     def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:

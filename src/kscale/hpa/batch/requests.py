@@ -496,6 +496,7 @@ def _run_with_deadline_steps(
 
 
 def _run_together_steps(machines: Sequence[Machine], at_most: int, now: Moment) -> Steps[list[Any]]:
+    """Run step machines concurrently, at most ``at_most`` at a time, and return their results."""
     return (yield from Progress(now).together(machines, at_most=at_most, brief=True))
 
 

@@ -399,7 +399,7 @@ def _get_metric_names(spec: MetricSpec) -> tuple[str, MetricTarget | None, str]:
 
 
 def _format_target(target: MetricTarget | None) -> str:
-    """Format the field of a target that is set, such as ``80%`` or ``500m a pod``; empty without any."""
+    """Format the field of a target that is set, such as ``80%`` or ``500m a pod``; empty if none is set."""
     if target is None:
         return ""
     for value, text in (

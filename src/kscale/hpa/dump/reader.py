@@ -513,7 +513,10 @@ class _DumpReader:
         return True
 
     def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
-        """Add an HPA. A stored one may break rules that apply to new objects only."""
+        """Add an HPA. A stored one may break rules that apply to new objects only.
+
+        Raises InputError if it cannot be decoded.
+        """
         try:
             hpa = decode_hpa(data)
         except DecodeError as error:
@@ -533,6 +536,7 @@ class _DumpReader:
         self.dump.hpas[key] = out.hpa
 
     def _add_pod(self, pod: Pod) -> None:
+        """Add a pod, note a duplicate, and update the newest time that the dump contains."""
         pod = with_namespace(pod)
         self._update_newest(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
         if self.dump.pods.add(pod):

@@ -360,10 +360,12 @@ def _find_list_selector(
 
 
 def _format_values(values: _ExternalList) -> list[str]:
+    """Return the values of a list as texts."""
     return [str(each.value) for each in values.items]
 
 
 def _conflicting_lists_problem(lists: list[_ExternalList], name: str, scope: MetricsScope) -> Problem:
+    """Build the problem of lists with different values for the same metric and scope."""
     sources = ", ".join(dict.fromkeys(each.source for each in lists if each.source))
     text = f"lists with different values and no labels are given for {name} in {scope}"
     text += "" if scope.hpa or scope.selector else "; give each as NS/HPA=FILE or NS:SELECTOR=FILE"
@@ -373,6 +375,7 @@ def _conflicting_lists_problem(lists: list[_ExternalList], name: str, scope: Met
 def _ambiguous_list_problem(
     lists: list[_ExternalList], namespace: str, name: str, names: Mapping[str, str], selectors: list[str]
 ) -> Problem:
+    """Build the problem of a list without labels that several HPAs could mean."""
     sources = ", ".join(dict.fromkeys(each.source for each in lists if each.source))
     shown = ", ".join(f"{names[each]} by {each or 'no label'}" for each in selectors[:3])
     text = f"the values carry no labels, and several HorizontalPodAutoscalers select the metric ({shown}): "

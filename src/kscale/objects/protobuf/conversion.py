@@ -40,7 +40,7 @@ _FORM: Final = "the protobuf form of objects"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO_TIME: Final = "0001-01-01T00:00:00Z"
-"""The time that Go takes for none; behind a pointer it is one."""
+"""Go's zero time: means that no time is set, except in a field that is a pointer."""
 _TEXT: Final = 1
 """``IntOrString``: which of the two it is."""
 

@@ -356,6 +356,7 @@ class StaticRows:
 
 
 def _outside(names: frozenset[str], node: NodeFacts) -> bool:
+    """Check whether the node's name is not among ``names``."""
     return node.name not in names
 
 

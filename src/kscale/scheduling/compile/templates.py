@@ -42,6 +42,8 @@ class _HostNames(dict[str, dict[int, int]]):
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _HostNames:
+        """Return the cached instance of the snapshot, built on first use."""
+
         def make() -> _HostNames:
             names = cls()
             for value, domain in snapshot.columns.label(HOSTNAME).index.items():

@@ -291,7 +291,10 @@ class _Search:
             return False
 
     def _request(self, i: int) -> bool:
-        """Find devices for the requests from number ``i`` on; return whether they were found."""
+        """Find devices for the requests from number ``i`` on; return whether they were found.
+
+        Raises _TooManyDevicesError if the claim needs more devices than a claim may have, whatever is chosen.
+        """
         if i == len(self.requests):
             return True
         parts = self.requests[i]

@@ -89,7 +89,7 @@ def rewrite_expression(expression: str) -> str:
 def _without_last_commas(text: str) -> str:
     """Remove trailing commas of list and map literals.
 
-    Trailing commas of calls and of an index behind a value are invalid and stay.
+    Trailing commas of calls and of an index after a value are invalid and stay.
     """
 
     def last(match: re.Match[str]) -> str:
@@ -181,7 +181,7 @@ def _macro(name: str, of: str, pair: str, key: str, value: str, *bodies: str) ->
 def locate_name(expression: str, name: str, *, called: bool) -> tuple[int, int]:
     """Return line (from 1) and column (from 0) of the first occurrence of a name, where upstream reports it undeclared.
 
-    If the name is ``called``, the position is that of the bracket behind it. The start of the text if it does not
+    If the name is ``called``, the position is that of the bracket after it. The start of the text if it does not
     occur.
     """
     blank = _LITERAL.sub(lambda match: " " * len(match[0]), expression)
@@ -191,7 +191,7 @@ def locate_name(expression: str, name: str, *, called: bool) -> tuple[int, int]:
 
 
 def find_unclosed_quote(expression: str) -> tuple[int, int] | None:
-    """Return line (from 1) and column (from 0) of a quote that begins an unterminated literal; None without one.
+    """Return line (from 1) and column (from 0) of a quote that begins an unterminated literal; None if there is none.
 
     Call this before parsing: cel-python's parser takes practically forever on such a literal with many backslashes.
     """

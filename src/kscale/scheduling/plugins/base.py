@@ -252,9 +252,15 @@ class ExplainContext(Protocol):
     """
 
     @property
-    def ctx(self) -> Context: ...
+    def ctx(self) -> Context:
+        """Return the context of the decision (snapshot, informers, profile)."""
+        ...
+
     @property
-    def engine(self) -> _engine.Engine: ...
+    def engine(self) -> _engine.Engine:
+        """Return the packing engine."""
+        ...
+
     def facts(self, node: int) -> NodeFacts:
         """Return the facts that predicates read about the node with the engine's number ``node``."""
         ...

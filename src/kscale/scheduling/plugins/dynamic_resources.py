@@ -55,6 +55,7 @@ class DynamicResources(Plugin):
         return Claims.of(ctx).get_checked_requests(pod).is_empty
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
+        """Return the device classes if the pod requests extended resources; None (never cached) if it has claims."""
         if pod.claims:
             return None
         if not ctx.dra or not pod.extended:
@@ -62,6 +63,7 @@ class DynamicResources(Plugin):
         return None if Claims.of(ctx).get_extended_requests(pod) else (ctx.informers.device_classes,)
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
+        """Return the index of device classes."""
         return (ctx.informers.device_classes,)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:

@@ -169,6 +169,7 @@ class _CarriedTerms(TermIndex):
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _CarriedTerms:
+        """Return the cached instance of the snapshot, built on first use."""
         return snapshot.memo.get(cls, lambda: cls(snapshot))
 
 
@@ -187,6 +188,7 @@ class TermNumbers(Part):
         self._known = TermIndex()
 
     def add_class(self, pod: PodClass, counters: Any) -> None:
+        """Add counter rows for the required terms of the class."""
         affinity, anti_affinity = self.terms[pod.index] = counters
         for term in anti_affinity:
             if term not in self._anti:
@@ -208,6 +210,7 @@ class TermNumbers(Part):
                 self._known.add(term)
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
+        """Store, for each class, the anti-affinity terms of placed pods that match it."""
         for pod in pods:
             blockers = self._known.find_matching_terms(pod, ctx)
             if blockers:
@@ -217,9 +220,11 @@ class TermNumbers(Part):
                         self._carried[term] = self._rows.add(Row(term.key, None))
 
     def is_used(self) -> bool:
+        """Return whether anti-affinity terms of placed pods are counted."""
         return bool(self._carried)
 
     def may_count(self, pod: PodClass) -> bool:
+        """Return whether the class has terms of its own or matches terms of placed pods."""
         return bool(pod.anti_affinity) or pod.index in self.terms or pod.index in self.blockers
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
@@ -306,6 +311,7 @@ class InterPodAffinity(Plugin):
         return True
 
     def part(self, rows: Rows) -> Part:
+        """Return a new part that counts pods by the terms that match them."""
         return TermNumbers(rows)
 
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[_Terms, _Terms] | None:
@@ -318,10 +324,12 @@ class InterPodAffinity(Plugin):
             return None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        """Return the namespaces if a term selects namespaces by labels, otherwise nothing."""
         by_labels = any(term.namespace_selector is not None for term in (*pod.affinity, *pod.anti_affinity))
         return (ctx.informers.namespaces,) if by_labels else ()
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
+        """Return the namespaces."""
         return (ctx.informers.namespaces,)
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:

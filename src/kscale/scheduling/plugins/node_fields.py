@@ -35,9 +35,11 @@ class NodeName(Plugin):
     checks_plain_pods = True
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Restrict the pod to the node of its ``spec.nodeName``; no restriction without it."""
         return PreFilter(nodes=frozenset({pod.node_name})) if pod.node_name else NOTHING
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        """Return the check of the node's name; None without ``spec.nodeName``."""
         node_name = pod.node_name
         if not node_name:
             return None
@@ -58,6 +60,7 @@ class NodeUnschedulable(Plugin):
     checks_plain_pods = True
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        """Return the check that the node is not cordoned; None if the pod tolerates cordoned nodes."""
         if any(tolerates(toleration, _TAINT) for toleration in pod.tolerations):
             return None
         return _CORDONED
@@ -81,6 +84,8 @@ class TaintToleration(Plugin):
     checks_plain_pods = True
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        """Return the check that the pod tolerates the NoSchedule and NoExecute taints of the node."""
+
         def check(node: NodeFacts) -> Status | None:
             if first_untolerated(pod.tolerations, node.taints) is None:
                 return None
@@ -139,9 +144,11 @@ class NodeAffinity(Plugin):
         return PreFilter(nodes=names) if names else PreFilter(failure=unresolvable("pod affinity terms conflict"))
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether neither the pod nor the profile has a node selector or node affinity."""
         return pod.node_affinity is None and ctx.profile.added_affinity is None and pod.node_selector is None
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        """Return the check of the node selector and the required node affinity; None if there are none."""
         added = ctx.profile.added_affinity
         if pod.node_affinity is None and added is None and not pod.node_selector:
             return None
@@ -168,9 +175,11 @@ class NodeDeclaredFeatures(Plugin):
     checks_plain_pods = True
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether the pod requires no declared features of a node."""
         return not pod.features
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        """Return the check of the features that the pod requires; None if it requires none."""
         required = pod.features
         if not required:
             return None

@@ -23,13 +23,16 @@ class PortNumbers(Part):
         self._specific: dict[HostPort, int] = {}
 
     def add_class(self, pod: PodClass, counters: Any) -> None:
+        """Assign a number to each (protocol, port) that the class requests."""
         for _, protocol, port in counters:
             self._keys.setdefault((protocol, port), len(self._keys))
 
     def is_used(self) -> bool:
+        """Return whether any class requests a host port."""
         return bool(self._keys)
 
     def may_count(self, pod: PodClass) -> bool:
+        """Return whether pods of the class use host ports."""
         return bool(pod.ports)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
@@ -57,12 +60,15 @@ class NodePorts(Plugin):
     statuses: ClassVar = {0: unschedulable("node(s) didn't have free ports for the requested pod ports")}
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether the pod uses no host ports."""
         return not pod.ports
 
     def part(self, rows: Rows) -> Part:
+        """Return a new part that counts the host ports in use."""
         return PortNumbers()
 
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[HostPort, ...] | None:
+        """Return the host ports of the pod; None if it has none."""
         return pod.ports or None
 
     def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:

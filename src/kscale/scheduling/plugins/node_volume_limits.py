@@ -134,6 +134,7 @@ class _BrokenNodes(dict[str, str]):
 
     @classmethod
     def of(cls, ctx: Context) -> _BrokenNodes:
+        """Return the cached instance of the snapshot, built on first use."""
         return ctx.snapshot.memo.get(cls, lambda: cls._build(ctx))
 
     @classmethod
@@ -178,6 +179,7 @@ class _NodeLimits:
 
     @classmethod
     def of(cls, ctx: Context) -> _NodeLimits:
+        """Return the cached limits of the snapshot's nodes, built again if nodes or CSINodes changed."""
         names, csi_nodes = ctx.snapshot.nodes, ctx.informers.csi_nodes
 
         def renew(last: _NodeLimits | None) -> _NodeLimits:
@@ -217,6 +219,7 @@ class VolumeNumbers(Part):
         self._asked.update(dict.fromkeys(driver for driver, _, _ in counters))
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
+        """Assign numbers to the drivers that classes use and that limit the volumes of a node."""
         if not self._asked:
             return
         limited = _NodeLimits.of(ctx).drivers.union(*(_limits(facts.csi_node) for facts in copies))
@@ -225,9 +228,11 @@ class VolumeNumbers(Part):
                 self.drivers.setdefault(driver, len(self.drivers))
 
     def is_used(self) -> bool:
+        """Return whether any driver is counted."""
         return bool(self.drivers)
 
     def may_count(self, pod: PodClass) -> bool:
+        """Return whether pods of the class have volumes."""
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
@@ -246,6 +251,7 @@ class VolumeNumbers(Part):
             return self._handles.setdefault((driver, handle), len(self._handles))
 
     def declare(self, engine: _engine.Engine, ctx: Context) -> None:
+        """Declare the counted drivers, with each node's limit, to the engine."""
         if not self.drivers:
             return
         of_nodes = _NodeLimits.of(ctx)
@@ -295,9 +301,11 @@ class NodeVolumeLimits(Plugin):
     statuses: ClassVar = {0: unschedulable("node(s) exceed max volume count")}
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether the pod has no claims and no inline volumes of in-tree drivers."""
         return not (pod.has_claims or any(is_in_tree(volume) >= 0 for volume in pod.volumes))
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        """Return the check for failures that no count decides, such as an unresolved volume; None if there are none."""
         if not pod.volumes or self.skips(pod, ctx):
             return None
         volumes = Volumes.of(ctx)
@@ -328,6 +336,7 @@ class NodeVolumeLimits(Plugin):
         return Judge(key, frozenset({CSI, NAME}) if broken else frozenset({CSI}), check)
 
     def part(self, rows: Rows) -> Part:
+        """Return a new part that counts volumes by CSI driver."""
         return VolumeNumbers()
 
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[_Attached, ...] | None:
@@ -336,12 +345,14 @@ class NodeVolumeLimits(Plugin):
         return attached if isinstance(attached, tuple) and attached else None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        """Return the pod's claims, volumes and classes, the CSIDrivers and the broken nodes; empty without volumes."""
         if not pod.volumes:
             return ()
         objects = Volumes.of(ctx).get_dependencies(pod) if pod.has_claims else ()
         return (*objects, ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None)
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
+        """Return the indexes of volumes and CSIDrivers, and the broken nodes."""
         return Volumes.of(ctx), ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:

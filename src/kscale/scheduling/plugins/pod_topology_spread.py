@@ -211,11 +211,13 @@ class SpreadNumbers(Part):
         self._honouring: dict[int, PodClass] = {}
 
     def add_class(self, pod: PodClass, counters: Any) -> None:
+        """Add a counter row for each hard constraint of the class."""
         self.constraints[pod.index] = counters
         for constraint in counters:
             self.number(constraint.row, pod)
 
     def may_count(self, pod: PodClass) -> bool:
+        """Return whether the class has hard constraints."""
         return pod.index in self.constraints
 
     def number(self, row: SpreadRow, pod: PodClass) -> int:
@@ -266,6 +268,7 @@ class PodTopologySpread(Plugin):
     }
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return a failure if a constraint's selector is invalid."""
         try:
             hard_constraints(pod, ctx)
         except SelectorError as problem:
@@ -274,9 +277,11 @@ class PodTopologySpread(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether the pod has no hard constraints."""
         return not hard_constraints(pod, ctx)
 
     def part(self, rows: Rows) -> Part:
+        """Return a new part that counts pods by topology domain."""
         return SpreadNumbers(rows)
 
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[Constraint, ...] | None:
@@ -289,11 +294,13 @@ class PodTopologySpread(Plugin):
             return None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        """Return the services and controllers if default constraints apply to the pod, otherwise nothing."""
         if pod.spread or not ctx.profile.default_constraints:
             return ()
         return ctx.informers.services, ctx.informers.controllers
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
+        """Return the services and controllers, from which selectors of default constraints follow."""
         return ctx.informers.services, ctx.informers.controllers
 
     def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:

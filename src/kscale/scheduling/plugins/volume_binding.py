@@ -54,6 +54,7 @@ class _BoundVolume(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, volume: PersistentVolume) -> _BoundVolume:
+        """Build the record of a volume; ``instead`` is the error if it cannot be translated to CSI."""
         plugin = is_in_tree(volume.spec)
         if plugin < 0:
             return cls(affinity_of(volume))
@@ -110,9 +111,11 @@ class VolumeBinding(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether the pod has no claims."""
         return not pod.has_claims
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        """Return the pod's claims, volumes and classes, and the index of all volumes if a claim is not bound."""
         if not pod.has_claims:
             return ()
         volumes = Volumes.of(ctx)
@@ -121,9 +124,11 @@ class VolumeBinding(Plugin):
         return objects if all(map(is_bound, volumes.claims_of(pod))) else (*objects, volumes)
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
+        """Return the index of all claims, volumes and classes."""
         return (Volumes.of(ctx),)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        """Return the check that bound volumes are reachable and other claims can be bound; None without claims."""
         if not pod.has_claims:
             return None
         volumes = Volumes.of(ctx)
@@ -252,15 +257,19 @@ class VolumeZone(Plugin):
         return PreFilter(failure=requirements) if isinstance(requirements, Status) else NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether no bound volume of the pod has zone or region labels."""
         return not _get_zone_requirements(pod, ctx)
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        """Return the pod's claims, volumes and classes; empty without claims."""
         return Volumes.of(ctx).get_dependencies(pod) if pod.has_claims else ()
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
+        """Return the index of all claims, volumes and classes."""
         return (Volumes.of(ctx),)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        """Return the check that the node is in the zones and regions of the pod's volumes; None if they have none."""
         requirements = _get_zone_requirements(pod, ctx)
         if isinstance(requirements, Status) or not requirements:
             return None

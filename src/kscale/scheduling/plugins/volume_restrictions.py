@@ -61,6 +61,7 @@ class DiskNumbers(Part):
         self._claims: dict[tuple[str, str], int] = {}
 
     def add_class(self, pod: PodClass, counters: Any) -> None:
+        """Assign numbers to the class's inline disks and exclusive claims."""
         disks, claims = counters
         for identity, _ in disks:
             self._disks.setdefault(identity, len(self._disks))
@@ -68,9 +69,11 @@ class DiskNumbers(Part):
             self._claims.setdefault((pod.namespace, name), len(self._claims))
 
     def is_used(self) -> bool:
+        """Return whether any class uses an inline disk or an exclusive claim."""
         return bool(self._disks or self._claims)
 
     def may_count(self, pod: PodClass) -> bool:
+        """Return whether pods of the class have volumes."""
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
@@ -93,6 +96,7 @@ class DiskNumbers(Part):
         return entry
 
     def declare(self, engine: _engine.Engine, ctx: Context) -> None:
+        """Declare one counter for each exclusive claim to the engine."""
         for _ in self._claims:
             engine.add_claim()
 
@@ -127,6 +131,7 @@ class VolumeRestrictions(Plugin):
         return not (in_use or _disks(pod) or any(v.rbd is not None for v in pod.volumes))
 
     def part(self, rows: Rows) -> Part:
+        """Return a new part that counts inline disks and exclusive claims."""
         return DiskNumbers()
 
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[tuple[_DiskUse, ...], tuple[str, ...]] | None:
@@ -139,6 +144,7 @@ class VolumeRestrictions(Plugin):
         return Volumes.of(ctx).get_dependencies(pod) if pod.has_claims else ()
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
+        """Return the index of all claims, volumes and classes."""
         return (Volumes.of(ctx),)
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:

@@ -67,7 +67,7 @@ class PodSelection:
     """Some pods, as columns. Equal row numbers mean the same pods while the index they come from is current.
 
     ``phase`` int8 into :data:`~kscale.snapshot.columns.PHASES`; ``ready`` int8, the status of the condition Ready,
-    into :data:`~kscale.snapshot.columns.READY` (0 without one), and ``since`` int64, the time of its last change;
+    into :data:`~kscale.snapshot.columns.READY` (0 if there is none), and ``since`` int64, the time of its last change;
     ``started``, ``deleted`` int64: ``status.startTime``, ``metadata.deletionTimestamp``. Times are nanoseconds since
     1970, :data:`~kscale.objects.times.ZERO_TIME` if absent. ``rows`` int64, ascending.
     """

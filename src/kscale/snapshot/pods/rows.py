@@ -209,6 +209,7 @@ class PlacedPods(Sequence[PodRecord]):
         return [*map(self._table.record, self.rows.tolist()), *self.added]
 
     def _record(self, at: int) -> PodRecord:
+        """Return the record of the pod at a position: from the table, or one of the added pods."""
         table_count = len(self.rows)
         return self._table.record(int(self.rows[at])) if at < table_count else self.added[at - table_count]
 

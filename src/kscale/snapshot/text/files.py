@@ -20,7 +20,7 @@ __all__ = ["Buffer", "MappedFile", "decompress", "file_of"]
 class MappedFile(mmap.mmap):
     """A memory-mapped file, with its size and time when it was mapped.
 
-    Reading behind the end of a file that was truncated ends the process (SIGBUS), and a file that was written to has
+    Reading beyond the end of a file that was truncated ends the process (SIGBUS), and a file that was written to has
     other contents, so call :meth:`check` before later reads. The mapping of a deleted or replaced file stays valid.
     """
 

@@ -169,7 +169,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(self, keys=keys, columns=np.ascontiguousarray(self.columns[:, which]))
 
     def uid(self, i: int) -> bytes:
-        """Return the UID of one of the pods; empty without one."""
+        """Return the UID of one of the pods; empty if there is none."""
         at = int(self.column("uid_at")[i])
         return bytes(self.view[at : at + int(self.column("uid_size")[i])])
 

@@ -268,7 +268,10 @@ def _read(source: Source, scan: Scan | None, depth: int = 0) -> Iterator[_Item]:
 
 
 def _from_open_file(source: Any, scan: Scan | None) -> Iterator[_Item]:
-    """Yield the objects of a file that the caller opened, binary or text, from its current position."""
+    """Yield the objects of a file that the caller opened, binary or text, from its current position.
+
+    Raises InputError if ``read()`` returns neither bytes nor str.
+    """
     name = getattr(source, "name", "")
     name = name if isinstance(name, str) and name else f"<{type(source).__name__}>"
     try:

@@ -285,7 +285,7 @@ class TextClasses:
         return numbers[which]
 
     def _facet_bytes(self, facet: int, number: int) -> bytes | None:
-        """Return the text of a facet; None without one (a negative number)."""
+        """Return the text of a facet; None if there is none (a negative number)."""
         if number < 0:
             return None
         cached = self._bytes[facet].get(number)

@@ -93,7 +93,7 @@ class VpaIndex:
     def match_steps(
         self, pod: Pod, controllers: Controllers, progress: Progress, diagnostics: list[str] | None = None
     ) -> StepsOf[GetScale, VerticalPodAutoscaler | None]:
-        """Find the strongest VPA that targets the pod's topmost controller; None without one.
+        """Find the strongest VPA that targets the pod's topmost controller; None if there is none.
 
         VPAs in mode Off count only with a startup boost. Unknown scales are requested through ``progress``.
         ``diagnostics`` receives what upstream logs if it finds no controller or selector.

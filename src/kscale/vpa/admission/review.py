@@ -412,6 +412,7 @@ def _get_resource(request: dict[str, Any]) -> tuple[str, str]:
 
 
 def _get_version(request: dict[str, Any]) -> str:
+    """Return the API version in which a review's object is; empty if it is missing."""
     return str(request["resource"].get("version") or "")
 
 

@@ -125,6 +125,7 @@ def _renew_steps(
 
 
 def _build_get(name: str, namespace: str) -> Get:
+    """Build the request for a lease."""
     return Get(kind="Lease", api_version=_API_VERSION, name=name, namespace=namespace)
 
 

@@ -319,6 +319,7 @@ def _validate_resolution(name: str, quantity: Quantity, path: str) -> list[Field
 
 
 def _validate_per_vpa_fields(policy: ContainerResourcePolicy, path: str, allowed: _AllowedFeatures) -> list[FieldError]:
+    """Return the errors of a policy's fields that need the feature gate ``PerVPAConfig``."""
     errors = []
     for name, value in _get_per_vpa_fields(policy).items():
         where = f"{path}.{name}"
@@ -338,6 +339,7 @@ def _validate_per_vpa_fields(policy: ContainerResourcePolicy, path: str, allowed
 
 
 def _validate_startup_boost(boost: StartupBoost | None, path: str, allowed: _AllowedFeatures) -> list[FieldError]:
+    """Return the errors of a startup boost, including that its feature gate is off."""
     if boost is None:
         return []
     if not allowed.boost:

@@ -151,7 +151,7 @@ class RecommendationReport(Record, frozen=True):
 
     strategy: str
     now: str | None
-    """Time of the recommendation: that of the last sample unless it was passed; None without any."""
+    """Time of the recommendation: that of the last sample unless it was passed; None if there are no samples."""
     containers: list[ContainerAdvice]
     requested_millicores: int
     requested_bytes: int

@@ -307,7 +307,7 @@ class Workloads:
 
 
 def _read_pod_template(item: CustomWorkload | None) -> PodTemplateSpec | None:
-    """Read the pod template of a custom workload; None without one, or if it is invalid."""
+    """Read the pod template of a custom workload; None if there is none, or if it is invalid."""
     template = (item.spec or {}).get("template") if item is not None else None
     if not isinstance(template, dict):
         return None

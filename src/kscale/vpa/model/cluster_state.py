@@ -643,7 +643,7 @@ def _find_contributive_steps(
 def _controller_exists_steps(
     state: RecommenderState, pod: PodState, controllers: Controllers, progress: Progress, known: dict[VpaKey, bool]
 ) -> StepsOf[GetScale, bool]:
-    """Check whether the target of the first VPA that selects a pod exists; False without one. ``known``: cache."""
+    """Check whether the target of the first VPA that selects a pod exists; False if there is none. ``known``: cache."""
     vpas = state.vpas_of(pod.label_set)
     if not vpas or vpas[0].target is None:
         return False

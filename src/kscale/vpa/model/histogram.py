@@ -231,7 +231,8 @@ class Histograms:
     def merge(self, rows: npt.ArrayLike, other: Histograms, other_rows: npt.ArrayLike) -> None:
         """Add ``other_rows[i]`` of ``other`` to ``rows[i]``, in order.
 
-        As upstream, the older of two references is moved to the newer one, also in ``other``.
+        As upstream, the older of two references is moved to the newer one, also in ``other``. Raises HistogramError if
+        half-lives or options differ.
         """
         if self.half_life != other.half_life:
             raise HistogramError("can't merge decaying histograms with different half life periods")
@@ -324,7 +325,10 @@ class Histogram:
         self.bank.merge([self.index], other.bank, [other.index])
 
     def scale(self, factor: float) -> None:
-        """Scale all weights between ``min_bucket`` and ``max_bucket`` (upstream leaves others unchanged)."""
+        """Scale all weights between ``min_bucket`` and ``max_bucket`` (upstream leaves others unchanged).
+
+        Raises HistogramError if ``factor`` is negative.
+        """
         if factor < 0:
             raise HistogramError("scale factor must be non-negative")
         self.bank.native.scale(self.index, factor)

@@ -173,6 +173,7 @@ def to_usage(events: Iterable[OutOfMemory]) -> Usage:
 
 
 def _is_oom_killed(ended: ContainerStateTerminated | None) -> bool:
+    """Check whether the container was terminated because it ran out of memory."""
     return ended is not None and ended.reason == _OOM_KILLED
 
 

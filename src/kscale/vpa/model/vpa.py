@@ -199,7 +199,7 @@ class Vpa:
 
     @property
     def update_mode(self) -> str | None:
-        """Return the update mode of the VPA's object; None without one."""
+        """Return the update mode of the VPA's object; None if there is none."""
         return self.update_policy.update_mode if self.update_policy is not None else None
 
     @property

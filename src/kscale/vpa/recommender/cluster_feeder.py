@@ -406,7 +406,8 @@ def init_from_prometheus_steps(
 
     Each query may take ``timeout`` nanoseconds. Returns texts of problems. Nothing is loaded unless each query has a
     response. A partial response, of which Prometheus warns, is loaded. Pods are loaded by name, the samples of each
-    container by time. Pods that no longer exist are deleted in the first loop.
+    container by time. Pods that no longer exist are deleted in the first loop. Raises _HistoryError if a response
+    cannot be read.
     """
     progress = Progress(moment(now))
     try:

@@ -364,4 +364,5 @@ def _is_equal_recommendation(a: RecommendedPodResources | None, b: RecommendedPo
 
 
 def _parse_conditions(conditions: Sequence[VerticalPodAutoscalerCondition]) -> list[tuple[object, ...]]:
+    """Return the conditions as tuples with parsed times, so that they can be compared."""
     return [(c.type, c.status, from_text(c.last_transition_time), c.reason, c.message) for c in conditions]

@@ -70,9 +70,11 @@ class _Sorting(Generic[T]):
         self._less = less
 
     def less(self, i: int, j: int) -> bool:
+        """Return whether item ``i`` sorts before item ``j``."""
         return self._less(self.items[i], self.items[j])
 
     def swap(self, i: int, j: int) -> None:
+        """Swap two items."""
         self.items[i], self.items[j] = self.items[j], self.items[i]
 
     def sort(self, begin: int, end: int, bad_allowed: int) -> None:

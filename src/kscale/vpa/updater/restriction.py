@@ -89,7 +89,7 @@ class PodGroup:
 
 
 def _get_creator(pod: Pod) -> PodGroupKey:
-    """Return the controller of a pod; kind and name are empty without one."""
+    """Return the controller of a pod; kind and name are empty if there is none."""
     owner = controller_of(pod.metadata)
     return (
         PodGroupKey(pod.namespace, owner.kind, owner.name) if owner is not None else PodGroupKey(pod.namespace, "", "")

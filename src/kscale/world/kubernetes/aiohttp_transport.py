@@ -355,6 +355,7 @@ class AiohttpTransport:
         return self._build_error(call, f"the response is larger than {self.limits.response_bytes:,} bytes", "too large")
 
     def _build_error(self, call: Call, text: str, kind: FailureKind) -> ConnectionFailedError:
+        """Build the error of a call that got no response; passwords are removed from its text."""
         method = call.method.capitalize()
         return ConnectionFailedError(without_password(f'{method} "{self._server}{call.path}": {text}'), kind)
 
@@ -402,7 +403,10 @@ class _Body:
         self.headers: Mapping[str, str] = response.headers
 
     async def read_some(self, most: int = 0) -> bytes:
-        """Return the next bytes, at most ``most`` (0: all that have been received); empty at the end of the body."""
+        """Return the next bytes, at most ``most`` (0: all that have been received); empty at the end of the body.
+
+        Raises ConnectionFailedError.
+        """
         content = self._response.content
         try:
             data: bytes = await (content.read(most) if most else content.readany())

@@ -363,6 +363,7 @@ class _PluginProtocol(asyncio.SubprocessProtocol):
         """Set when the process has ended and its output is closed."""
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:  # noqa: ARG002 - only stdout is a pipe
+        """Collect the output; stop collecting once it exceeds ``PLUGIN_BYTES``."""
         assert isinstance(data, bytes)
         if len(self.output) <= PLUGIN_BYTES:
             self.output += data
@@ -370,6 +371,7 @@ class _PluginProtocol(asyncio.SubprocessProtocol):
             self.finished.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the exit code tells more
+        """Complete the futures that wait for the process and its pipes."""
         for future in (self.finished, self.closed):
             if not future.done():
                 future.set_result(None)

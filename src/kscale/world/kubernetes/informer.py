@@ -173,16 +173,20 @@ class ObjectSink:
 
     @property
     def settled(self) -> bool:
+        """Return True: there is nothing to wait for after a list."""
         return True
 
     @property
     def unreadable(self) -> int:
+        """Return how many objects could not be read."""
         return self._skipped.count
 
     def begin(self) -> None:
+        """Begin a new list."""
         self._listing = {}
 
     def read_page(self, data: bytes) -> tuple[str, str]:
+        """Store a page; return (resource version, continue token). Raises InputError if it is not a list."""
         try:
             page = read_list(data)
         except UnreadableError as error:
@@ -197,6 +201,7 @@ class ObjectSink:
         return page.resource_version, page.continue_
 
     def settle(self) -> None:
+        """End a list: report objects that it does not contain as deleted, and store the others."""
         listed, self._listing = self._listing, None
         if listed is None:
             return
@@ -207,6 +212,7 @@ class ObjectSink:
             self._store(new)
 
     def read_events(self, data: bytes) -> Absorbed:
+        """Apply the complete lines of a watch. Raises InputError if a line is not a watch event."""
         end = data.rfind(b"\n") + 1
         count, version, only_added, synced, failed = 0, "", True, False, None
         for line in data[:end].splitlines():

@@ -549,7 +549,7 @@ def _unreadable(entry: Entry, *keys: str) -> Iterator[Problem]:
 
 
 def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | None:
-    """Read the exec plug-in of a user; None without one. Problems are appended to ``problems``."""
+    """Read the exec plug-in of a user; None if there is none. Problems are appended to ``problems``."""
     raw = user.data.get("exec")
     if raw is None:
         return None

@@ -135,6 +135,7 @@ _Steps = Exchange[Asked, Seen, ApiError | None]
 
 
 def _is_expired(error: ApiError) -> bool:
+    """Check whether the error says that the resource version is too old."""
     return error.reason in ("Expired", "Gone") or error.code == 410
 
 
@@ -149,6 +150,7 @@ def _is_refused_version(error: ApiError, version: str) -> bool:
 
 
 def _is_throttled(error: ApiError) -> bool:
+    """Check whether the error says that the client sends too many requests."""
     return error.reason == "TooManyRequests" or error.code == 429
 
 
@@ -243,6 +245,7 @@ class Reflector:
         return seen
 
     def _pause(self) -> Exchange[Asked, Seen, None]:
+        """Wait for the next interval of the back-off."""
         yield from self._perform(self._backoff.wait(self._now))
 
     # -- listing in pages --------------------------------------------------------------------------------------------

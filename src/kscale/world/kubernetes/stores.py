@@ -45,19 +45,23 @@ class ClusterSink:
 
     @property
     def settled(self) -> bool:
+        """Return whether the last list is complete."""
         return self._settled
 
     @property
     def unreadable(self) -> int:
+        """Return how many objects could not be read."""
         return self._skipped.count
 
     def begin(self) -> None:
+        """Begin a new list; a list in progress is abandoned."""
         self._leave(_AnotherListError())
         self._listing = self._cluster.relist(self._kind)
         self._listing.__enter__()
         self._settled = False
 
     def read_page(self, data: bytes) -> tuple[str, str]:
+        """Store a page; return (resource version, continue token). Raises InputError outside of a list."""
         listing = self._listing
         if listing is None:
             raise InputError(f"a page of {self._kind}, and no list has begun")
@@ -66,6 +70,7 @@ class ClusterSink:
         return result.version, result.continue_
 
     def read_events(self, data: bytes) -> Absorbed:
+        """Apply the complete lines of a watch to the cluster."""
         source = self._cluster if self._listing is None else self._listing
         result = source.watched(data)
         self._skip(result.problems)
@@ -82,6 +87,7 @@ class ClusterSink:
         )
 
     def settle(self) -> None:
+        """End a list: remove the objects of the kind that it does not contain."""
         self._leave(None)
         self._settled = True
 

@@ -111,7 +111,9 @@ class Stream(Protocol):
         ...
 
     @property
-    def headers(self) -> Mapping[str, str]: ...
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers of the response."""
+        ...
 
     async def read_some(self) -> bytes:
         """Return the available bytes of the body, empty at its end. Cancelling loses no data."""

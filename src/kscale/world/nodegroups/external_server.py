@@ -124,11 +124,13 @@ class ExternalServer(RpcServer):
         raise ProviderError(f"there is no node group {request.id}")
 
     def _refresh(self, _request: Any) -> dict[str, Any]:
+        """Drop the cached groups and read them from the provider again."""
         self._known = None
         self._get_groups()
         return {}
 
     def _node_groups(self, _request: Any) -> dict[str, Any]:
+        """Return the fields of a response that lists the groups."""
         return {"nodeGroups": [_encode_group(group) for group in self._get_groups()]}
 
     def _group_of_node(self, request: Any) -> dict[str, Any]:
@@ -149,7 +151,10 @@ class ExternalServer(RpcServer):
         return {"nodeGroup": {}}
 
     def _target_size(self, request: Any) -> dict[str, Any]:
-        """Return the target size of a group: the number of its nodes if the cloud does not provide it."""
+        """Return the target size of a group: the number of its nodes if the cloud does not provide it.
+
+        Raises ProviderError if the cloud failed to provide it.
+        """
         group = self._find_group(request)
         if group.target_size_error is not None:
             raise ProviderError(group.target_size_error)
@@ -172,16 +177,20 @@ class ExternalServer(RpcServer):
         return {"price": float(price)}
 
     def _clean_up(self, _request: Any) -> dict[str, Any]:
+        """Close the provider."""
         self._groups.close()
         return {}
 
     def _increase(self, request: Any) -> dict[str, Any]:
+        """Increase the target size of a group."""
         return self._change(lambda: self._groups.increase_size(request.id, request.delta))
 
     def _decrease(self, request: Any) -> dict[str, Any]:
+        """Decrease the target size of a group."""
         return self._change(lambda: self._groups.decrease_target_size(request.id, request.delta))
 
     def _delete(self, request: Any) -> dict[str, Any]:
+        """Delete nodes of a group."""
         nodes = [node_from(node) for node in request.nodes]
         return self._change(lambda: self._groups.delete_nodes(request.id, nodes))
 
@@ -194,7 +203,10 @@ class ExternalServer(RpcServer):
         return {}
 
     def _instances(self, request: Any) -> dict[str, Any]:
-        """Return the instances of a group, with unregistered ones, and their states."""
+        """Return the instances of a group, with unregistered ones, and their states.
+
+        Raises ProviderError if the cloud failed to provide them.
+        """
         group = self._find_group(request)
         if group.instances_error is not None:
             raise ProviderError(group.instances_error)
@@ -203,6 +215,7 @@ class ExternalServer(RpcServer):
         return {"instances": [instance_message(id_, group.instance_status.get(id_)) for id_ in all_ids]}
 
     def _template(self, request: Any) -> dict[str, Any]:
+        """Return the fields of a response with the encoded template node of a group."""
         return {"nodeBytes": template_message(self._find_group(request).node_template)}
 
     def _options(self, request: Any) -> dict[str, Any]:

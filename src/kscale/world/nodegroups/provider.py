@@ -49,37 +49,48 @@ class Provider:
         raise NotImplementedError(f"{type(self).__name__} does not tell its groups")
 
     def has_instance(self, node: Node) -> bool:
-        """Check whether the instance of a node still exists."""
+        """Check whether the instance of a node still exists. Raises ProviderError unless a subclass implements it."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def prices(self, question: GetPrices) -> Prices:
-        """Return the prices of nodes and pods for the time range of ``question``."""
+        """Return the prices of nodes and pods for the time range of ``question``.
+
+        Raises ProviderError unless a subclass implements it.
+        """
         raise ProviderError(NOT_IMPLEMENTED)
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Increase the target size of ``group`` by ``delta``. With ``atomic``, all nodes or none are created."""
+        """Increase the target size of ``group`` by ``delta``. With ``atomic``, all nodes or none are created.
+
+        Raises ProviderError unless a subclass implements it.
+        """
         raise ProviderError(NOT_IMPLEMENTED)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Reduce the target size of ``group`` by ``delta`` (negative) without deleting nodes."""
+        """Reduce the target size of ``group`` by ``delta`` (negative) without deleting nodes.
+
+        Raises ProviderError unless a subclass implements it.
+        """
         raise ProviderError(NOT_IMPLEMENTED)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Delete nodes of ``group`` and reduce its target size accordingly.
 
-        With ``force``, limits such as the minimum size are ignored.
+        With ``force``, limits such as the minimum size are ignored. Raises ProviderError unless a subclass implements
+        it.
         """
         raise ProviderError(NOT_IMPLEMENTED)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
         """Create a group and return the created groups, with the requested group first.
 
-        With ``asynchronous``, the group may become available later.
+        With ``asynchronous``, the group may become available later. Raises ProviderError unless a subclass implements
+        it.
         """
         raise ProviderError(NOT_IMPLEMENTED)
 
     def delete_group(self, group: str) -> None:
-        """Delete a group that node auto-provisioning created."""
+        """Delete a group that node auto-provisioning created. Raises ProviderError unless a subclass implements it."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def close(self) -> None:

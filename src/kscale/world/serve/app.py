@@ -445,6 +445,7 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
             _log.error(str(msg), *args, exc_info=exc_info)
 
     def debug(self, msg: object, *args: object, exc_info: Any = None, **_: Any) -> None:
+        """Log an invalid request as one line at debug level."""
         _log.debug("a request that cannot be read: %s", _one_line(exc_info or str(msg) % args))
         if isinstance(exc_info, BaseException):
             _drop_traceback(exc_info)

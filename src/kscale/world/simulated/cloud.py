@@ -361,6 +361,7 @@ class SimulatedCloud(Provider):
             self._time.at(self._time.now, collect, rank=HAPPENINGS)
 
     def _finish_group(self, pool: Pool) -> None:
+        """Mark a created group as existing."""
         pool.upcoming = False
         self._invalidate(pool)
 
@@ -423,6 +424,7 @@ class SimulatedCloud(Provider):
 
 
 def _id(name: str) -> str:
+    """Return the provider id of a simulated machine."""
     return f"sim:///{name}"
 
 

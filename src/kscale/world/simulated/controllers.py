@@ -59,6 +59,7 @@ class ScheduledCall:
             self._time.at(self._time.now, self._run, rank=self._rank)
 
     def _run(self) -> None:
+        """Run the scheduled call; it may be scheduled again from now on."""
         self._waits = False
         self._call()
 

@@ -79,6 +79,7 @@ class GarbageCollector:
                     self._delete(item)
 
     def _delete(self, item: KubeObject) -> None:
+        """Delete an object; a pod is terminated like by a user."""
         if isinstance(item, Pod):
             delete_pod(self._api, item)
         else:
@@ -89,6 +90,7 @@ class GarbageCollector:
         return any(self._owner_exists(owner, metadata.namespace) for owner in metadata.owner_references)
 
     def _owner_exists(self, owner: OwnerReference, namespace: str) -> bool:
+        """Check whether the owner exists, namespaced or cluster-wide, with the same UID."""
         for key in (object_key(namespace, owner.name), object_key("", owner.name)):
             candidate = self._api.find(owner.kind, key)
             if candidate is not None and candidate.metadata.uid == owner.uid:
@@ -135,6 +137,7 @@ class Disruption:
             self._turn.schedule()
 
     def _list_budgets(self, namespace: str) -> list[PodDisruptionBudget]:
+        """List the disruption budgets of a namespace."""
         return [budget for budget in self._api.get_all(_KIND).values() if budget.metadata.namespace == namespace]
 
     # -- the controller ----------------------------------------------------------------------------------------------

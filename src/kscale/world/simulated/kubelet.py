@@ -142,6 +142,7 @@ class Kubelet:
         self._api.put_pods(started_pods)
 
     def _mark_ready(self, pods: list[tuple[str, Pod]]) -> None:
+        """Set the Ready condition of pods that have not finished."""
         now_text, shared = self._api.now_text, self._shared
         self._api.put_pods((key, with_ready(pod, now_text, shared)) for key, pod in pods if not is_finished(pod))
 
@@ -155,6 +156,7 @@ class Kubelet:
         )
 
     def _remove(self, pods: list[tuple[str, Pod]]) -> None:
+        """Remove terminated pods from the API."""
         self._api.remove_pods(key for key, _ in pods)
 
 
@@ -263,6 +265,7 @@ def _get_resize_order(pod: Pod) -> tuple[bool, int, bool]:
 
 
 def _is_resize_deferred(pod: Pod) -> bool:
+    """Check whether the pod waits for a resize that the node has no room for now."""
     condition = find(pod.status.conditions, _PENDING)
     return condition is not None and condition.reason == "Deferred"
 

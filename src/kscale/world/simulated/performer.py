@@ -256,6 +256,7 @@ class SimulatedPerformer:
     # -- the cloud ---------------------------------------------------------------------------------------------------
 
     def _ask_cloud(self, action: Action) -> Any:
+        """Perform an action of the cloud provider and return its result."""
         if isinstance(action, HasInstances):
             return dict(self._cloud.have_instances(action.nodes))
         nodes: Sequence[Node] = ()

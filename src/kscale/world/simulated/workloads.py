@@ -540,6 +540,7 @@ class _CustomController(Controller):
         api.listen("ReplicaSet", one_by_one(self._replica_set_changed))
 
     def _replica_set_changed(self, old: Any, new: Any) -> None:
+        """Note that the custom object that owns a changed ReplicaSet has to be synchronized."""
         metadata = (old if new is None else new).metadata
         owner = controller_of(metadata)
         if owner is not None and owner.kind == self.kind:

@@ -182,4 +182,5 @@ class SimulatedWorld:
         return 0 if type(action) in _AT_ONCE else self.options.latency
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
+        """Perform an action at ``now`` and return its outcome."""
         return self.perform(action, now)

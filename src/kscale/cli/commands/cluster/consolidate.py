@@ -207,6 +207,7 @@ def consolidation_view(plan: ConsolidationPlan) -> View:
 
 
 def _headline(plan: ConsolidationPlan) -> str:
+    """Return a sentence with the number of steps, the costs and nodes before and after, and the evictions."""
     today, end = plan.table[:2]
     if not plan.steps:
         nodes = f"{today.nodes:,} {plural('node', today.nodes or 0)}"
@@ -219,6 +220,7 @@ def _headline(plan: ConsolidationPlan) -> str:
 
 
 def _row(step: ConsolidationStep) -> Row:
+    """Return the table row of a step."""
     added = Counter(node.group for node in step.add)
     return [
         step.number,

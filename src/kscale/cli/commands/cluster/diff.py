@@ -113,6 +113,7 @@ def diff_view(report: ClusterDiff) -> View:
 
 
 def _headline(report: ClusterDiff) -> str:
+    """Return a sentence with the numbers of nodes, workloads and pods that differ."""
     if not (report.nodes or report.workloads or report.pods or report.verdicts):
         return "The dumps do not differ in nodes, pods and requests."
     counts = [
@@ -127,6 +128,7 @@ def _headline(report: ClusterDiff) -> str:
 
 
 def _list_totals(before: ClusterTotals, after: ClusterTotals) -> list[Row]:
+    """Return one row per total, with its value before and after."""
     rows: list[Row] = [
         _total("nodes", before.nodes, after.nodes),
         _total("pods on nodes", before.pods, after.pods),
@@ -168,4 +170,5 @@ def _gib(amount: int | None) -> str | None:
 
 
 def _format_fields(row: NodeDiff) -> str:
+    """Format the changed fields of a node as ``field before -> after``."""
     return ", ".join(f"{each.field} {each.before or '-'} -> {each.after or '-'}" for each in row.fields)

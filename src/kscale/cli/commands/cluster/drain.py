@@ -77,6 +77,7 @@ def drain_view(report: DrainReport) -> View:
 
 
 def _headline(report: DrainReport) -> str:
+    """Return a sentence with the numbers of evicted, pending and blocked pods."""
     named = ", ".join(report.nodes[:3]) + (f" and {len(report.nodes) - 3:,} more" if len(report.nodes) > 3 else "")
     moved = report.evicted + report.pending_count
     parts = (

@@ -122,6 +122,7 @@ _USED = make_columns("CPU USED", "MEMORY USED", align="right")
 
 
 def _headline(report: NodeUsageReport) -> str:
+    """Return a sentence with the requested and used shares of all nodes."""
     totals = report.totals
     if not totals.nodes:
         return "The input has no nodes."
@@ -156,6 +157,8 @@ def _format_holds(row: NodeUsage) -> str:
 
 
 def _sort(nodes: list[NodeUsage], sort: Order) -> list[NodeUsage]:
+    """Return the nodes in the order that ``--sort`` names."""
+
     def share(use: ResourceUse, amount: int | None) -> float:
         """Return the share of an amount; -1 if it is not known, 0 if nothing is allocatable."""
         return -1.0 if amount is None else amount / use.allocatable if use.allocatable > 0 else 0.0

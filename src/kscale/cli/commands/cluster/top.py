@@ -164,6 +164,7 @@ def overview_view(outlook: Outlook) -> View:
 
 
 def _summary(overview: ClusterOverview) -> str:
+    """Return the line with the totals of the cluster."""
     nodes = overview.nodes
     unready = f" ({overview.unready:,} not ready)" if overview.unready else ""
     count = f"{len(nodes):,} {plural('node', len(nodes))}{unready}, {pods(sum(node.pods for node in nodes))} on them"
@@ -201,6 +202,7 @@ def _rounded(number: float) -> str:
 
 
 def _node_row(node: OverviewNode) -> Row:
+    """Return the table row of a node."""
     cpu = f"{_percent(node.cpu, node.allocatable_cpu)} of {_cores(node.allocatable_cpu)}"
     memory = f"{_percent(node.memory, node.allocatable_memory)} of {_gib(node.allocatable_memory)}"
     state = "ready" if node.ready else "not ready"
@@ -220,6 +222,7 @@ def _node_row(node: OverviewNode) -> Row:
 
 
 def _pending_row(item: PendingSummary, now: str) -> Row:
+    """Return the table row of equal pending pods. ``now``: RFC 3339."""
     age = "-" if item.since is None else _age((parse_moment(now) - parse_moment(item.since)).total_seconds())
     prospect = Cell(item.prospect, _TONES.get(item.prospect, ""))
     return [item.pods, Cell(age, value=item.since), item.pod, prospect, item.why]
