@@ -120,6 +120,6 @@ def test_pods_of_which_no_two_are_alike_leave_the_garbage_collector_nothing() ->
     before = len(gc.get_objects())
     classes = {cluster.interner.classify(pod, placed=False).index for pod in pods}
     assert len(classes) == 1000
-    for _ in range(4):  # each time it lets go of tuples that hold nothing but what it let go of before
+    for _ in range(3):  # each time it lets go of tuples that hold nothing but what it let go of before
         gc.collect()
     assert len(gc.get_objects()) - before < 200
