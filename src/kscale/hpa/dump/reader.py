@@ -1,6 +1,6 @@
 """Read a dump: HPAs, ScaledObjects, targets, definitions, pods and metrics lists, from any source.
 
-Records that the fast decoders do not accept are read as plain data, whose errors name the object.
+Records that the fast decoders do not accept are read as plain data, whose errors name the object. Not in upstream.
 """
 
 from __future__ import annotations
