@@ -308,11 +308,11 @@ class ImmediateProgress(Progress):
         self.observations: list[Observation] = []
 
     def act(self, action: _A) -> StepsOf[_A, Outcome]:
-        if isinstance(action, Observe):
+        if type(action) is Observe:
             self.observations += action.observations
-        elif isinstance(action, Emit):
+        elif type(action) is Emit:
             self.events += action.events
-        elif isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads:
+        elif isinstance(action, (Wait, Together, Within, InBackground)) or LEGAL_OUTCOMES[type(action)].reads:
             raise MissingResponseError(f"{type(action).__name__} is not done at once")
         else:
             self.actions.append(action)
