@@ -308,9 +308,9 @@ class ImmediateProgress(Progress):
         self.observations: list[Observation] = []
 
     def act(self, action: _A) -> StepsOf[_A, Outcome]:
-        if type(action) is Observe:
+        if isinstance(action, Observe):
             self.observations += action.observations
-        elif type(action) is Emit:
+        elif isinstance(action, Emit):
             self.events += action.events
         elif isinstance(action, (Wait, Together, Within, InBackground)) or LEGAL_OUTCOMES[type(action)].reads:
             raise MissingResponseError(f"{type(action).__name__} is not done at once")
