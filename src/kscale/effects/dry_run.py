@@ -29,7 +29,7 @@ from kscale.effects.actions import (
     Within,
 )
 from kscale.effects.moments import Moment
-from kscale.effects.progress import LEGAL_OUTCOMES, ImmediateProgress, MissingResponseError, Progress
+from kscale.effects.progress import LEGAL_OUTCOMES, ImmediateProgress, MissingResponseError
 from kscale.effects.virtual_time import VirtualTime
 from kscale.objects.argument_types import typed
 from kscale.objects.times import virtual_moment
@@ -122,10 +122,10 @@ def run_dry(
 
 
 @typed
-def run_dry_at_once(machine: Callable[[Progress], Steps[_T]], *, now: datetime | Moment) -> DryRun[_T]:
+def run_dry_at_once(machine: Callable[..., Steps[_T]], *, now: datetime | Moment) -> DryRun[_T]:
     """Run a machine that neither reads, waits nor starts other machines; faster than :func:`run_dry`.
 
-    ``machine`` starts with the progress through which it acts. All its actions succeed at ``now``. Raises
+    ``machine`` starts with the :class:`Progress` through which it acts. All its actions succeed at ``now``. Raises
     :class:`MissingResponseError` for any other action.
     """
     progress = ImmediateProgress(now)

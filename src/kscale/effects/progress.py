@@ -312,7 +312,7 @@ class ImmediateProgress(Progress):
             self.observations += action.observations
         elif isinstance(action, Emit):
             self.events += action.events
-        elif isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads:
+        elif isinstance(action, (Wait, Together, Within, InBackground)) or LEGAL_OUTCOMES[type(action)].reads:
             raise MissingResponseError(f"{type(action).__name__} is not done at once")
         else:
             self.actions.append(action)

@@ -1,6 +1,6 @@
 """Read a dump: HPAs, ScaledObjects, targets, definitions, pods and metrics lists, from any source.
 
-Records that the fast decoders do not accept are read as plain data, whose errors name the object.
+Records that the fast decoders do not accept are read as plain data, whose errors name the object. Not in upstream.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ class _DumpReader:
         else:
             if self._waiting and (record.kind == "Pod" or group == "metrics.k8s.io"):
                 self._add_collected()
-            self._add_record(record, scope)
+            self._add_record(record, group, scope)
 
     def _start_list(self, source: str, place: str, at: int, *, again: bool = False) -> None:
         """Give the records that follow a new list number, unless they belong to the list of the last call.
@@ -390,7 +390,7 @@ class _DumpReader:
         problems, duplicates = dump.problems, dump.duplicates
         dump.problems, dump.duplicates = [], []
         for record in iterate_records(item.batch) if isinstance(item, PodRun) else (item,):
-            self._add_record(record, None)
+            self._add_record(record, group_of(record.api_version), None)
         messages = dump.problems, dump.duplicates
         dump.problems, dump.duplicates = problems, duplicates
         return messages
@@ -413,7 +413,7 @@ class _DumpReader:
                 text = "an external list does not say its namespace, and the HPAs are of several: give it as NS=FILE"
                 dump.problems.append(Problem(text, record.source, record.where or record.kind))
             else:
-                self._add_record(record, scope or MetricsScope(only or ""))
+                self._add_record(record, group_of(record.api_version), scope or MetricsScope(only or ""))
         try:
             self._finish()
         except InputError as error:
@@ -425,10 +425,10 @@ class _DumpReader:
 
     # -- one object ----------------------------------------------------------------------------------------------
 
-    def _add_record(self, record: RawObject, scope: MetricsScope | None) -> None:
+    def _add_record(self, record: RawObject, group: str, scope: MetricsScope | None) -> None:
         """Add a record to the dump, or its errors to the dump's problems."""
         try:
-            self._add(record, scope)
+            self._add(record, group, scope)
         except InputError as error:
             name = describe(record.where, record.kind, read_data_for_name(record))
             self.dump.problems.extend(Problem(each.message, record.source, name, each.field) for each in error.problems)
@@ -445,12 +445,13 @@ class _DumpReader:
         for time in times:
             self.dump.newest = max(self.dump.newest, time)
 
-    def _add(self, record: RawObject, scope: MetricsScope | None) -> None:
+    def _add(self, record: RawObject, group: str, scope: MetricsScope | None) -> None:
         """Add one object (``record``): pod, metric, HPA, ScaledObject, CustomResourceDefinition or scale target.
 
-        ``scope``: whose external metrics the list has, if known. Raises ``InputError`` if the object cannot be read.
+        ``group``: its API group; ``scope``: whose external metrics the list has, if known. Raises ``InputError`` if the
+        object cannot be read.
         """
-        group, kind = group_of(record.api_version), record.kind
+        kind = record.kind
         if record.empty:
             if kind == f"{_METRIC_ITEM_KINDS.get(group)}List":  # the API exists, although it returned no item
                 setattr(self.dump.metrics, _METRIC_API_NAMES[group], True)

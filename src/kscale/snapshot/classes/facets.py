@@ -19,6 +19,8 @@ from kscale.objects.pod_resources import is_sidecar, pod_amounts
 
 __all__ = [
     "NO_AFFINITY",
+    "NO_LABELS",
+    "NO_VOLUMES",
     "READ_SOURCES",
     "AffinityFacet",
     "AmountsFacet",
@@ -82,13 +84,14 @@ NO_AFFINITY: AffinityFacet = (
 """That of a pod without any."""
 
 
-_NO_VOLUMES: VolumesFacet = b"", ()
+NO_LABELS: LabelsFacet = None, None
+NO_VOLUMES: VolumesFacet = b"", ()
 
 
 def labels_facet(labels: dict[str, str] | None) -> LabelsFacet:
     """Return the facet (key, labels) of a pod's labels."""
     if labels is None:
-        return None, None
+        return NO_LABELS
     return tuple(sorted(labels.items()) if len(labels) > 1 else labels.items()), labels
 
 
@@ -125,7 +128,7 @@ def drop_node_affinity(affinity: AffinityFacet) -> AffinityFacet:
 def volumes_facet(volumes: list[Volume]) -> VolumesFacet:
     """Return the facet (key, volumes) of the volumes that predicates read."""
     if not volumes:
-        return _NO_VOLUMES
+        return NO_VOLUMES
     read = tuple(v for v in volumes if any(getattr(v, source) is not None for source in READ_SOURCES))
     return _encode(read) if read else b"", read
 

@@ -24,6 +24,8 @@ from kscale.objects.kinds import DEFAULT_NAMESPACE
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.validation import check, is_unusual
 from kscale.snapshot.classes.facets import (
+    NO_LABELS,
+    NO_VOLUMES,
     AffinityFacet,
     LabelsFacet,
     VolumesFacet,
@@ -187,14 +189,14 @@ class TextClasses:
         self._same: dict[Any, int] = {}
         self._following = count()
         self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes refer to
-        self._labels = TextCache(self._read_labels, labels_facet(None))
+        self._labels = TextCache(self._read_labels, NO_LABELS)
         self._affinities = TextCache(
             self._read_affinity,
             self._affinity(None),
             columns={"moving": np.int64, "staying": np.int64},
             entries=lambda each: (each.number, each.settled_number),
         )
-        self._volumes = TextCache(self._read_volumes, volumes_facet([]))
+        self._volumes = TextCache(self._read_volumes, NO_VOLUMES)
         self._owners = TextCache(
             self._read_owner,
             _Owner(),
