@@ -162,15 +162,15 @@ def _write_mapping(value: dict[str, Any], indent: str, lines: list[str]) -> None
     """Append the YAML lines of a mapping of mappings, lists of mappings and scalars."""
     for key in sorted(value):
         member = value[key]
-        if isinstance(member, dict) and member:
+        if not member or not isinstance(member, (dict, list)):
+            shown = "{}" if member == {} else "[]" if member == [] else format_yaml_scalar(member, indent)
+            lines.append(f"{indent}{key}: {shown}\n")
+        elif isinstance(member, dict):
             lines.append(f"{indent}{key}:\n")
             _write_mapping(member, indent + "  ", lines)
-        elif isinstance(member, list) and member:
+        else:
             lines.append(f"{indent}{key}:\n")
             for item in member:
                 first = len(lines)
                 _write_mapping(item, indent + "  ", lines)
                 lines[first] = f"{indent}- {lines[first].lstrip(' ')}"
-        else:
-            shown = "{}" if member == {} else "[]" if member == [] else format_yaml_scalar(member, indent)
-            lines.append(f"{indent}{key}: {shown}\n")

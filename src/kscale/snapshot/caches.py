@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress, count
-from operator import is_not
+from operator import is_, is_not
 from threading import Lock, RLock
 from typing import Any, Final, Generic, TypeVar
 
@@ -145,14 +145,17 @@ class _SequenceMatch:
     __slots__ = ("fresh", "rows", "same")
 
     def __init__(self, before: Sequence[object], objects: Sequence[object]) -> None:
+        self.rows: list[int] | None = None
+        self.same = len(before) == len(objects) and all(map(is_, before, objects))
+        if self.same:
+            self.fresh: list[int] = []
+            return
         others = [*compress(count(), map(is_not, before, objects))]
         both = min(len(before), len(objects))
         left, come = [*others, *range(both, len(before))], [*others, *range(both, len(objects))]
-        self.same = not left and not come
         row_of = {id(before[i]): i for i in left}
         moved = {i: row for i in come if (row := row_of.get(id(objects[i]))) is not None}
         self.fresh = [i for i in come if i not in moved]
-        self.rows: list[int] | None = None
         if moved or len(before) != len(objects):
             self.rows = [*range(len(objects))]
             for i in come:

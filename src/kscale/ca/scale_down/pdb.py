@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import methodcaller
 
 import msgspec
 
@@ -28,6 +29,9 @@ __all__ = [
 
 _NamespaceAndLabels = tuple[str, tuple[tuple[str, str], ...]]
 """Namespace and labels of pods."""
+
+
+_copy = methodcaller("__copy__")
 
 
 class RemainingPdb(msgspec.Struct, kw_only=True):
@@ -82,7 +86,7 @@ class RemainingPdbTracker:
     def fork(self) -> RemainingPdbTracker:
         """Return an independent copy."""
         copy = RemainingPdbTracker()
-        copy.pdbs = [msgspec.structs.replace(pdb) for pdb in self.pdbs]
+        copy.pdbs = [*map(_copy, self.pdbs)]
         copy._index, copy._covering, copy.family = self._index, self._covering, self.family
         return copy
 

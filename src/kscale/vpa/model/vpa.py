@@ -19,6 +19,7 @@ from kscale.objects.api.vpa import (
     VerticalPodAutoscalerCondition,
     VerticalPodAutoscalerStatus,
 )
+from kscale.objects.argument_types import unchecked
 from kscale.objects.selectors import Selector
 from kscale.vpa.metrics import QualityObserver
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey
@@ -42,6 +43,8 @@ __all__ = [
     "format_labels",
     "update_from_object",
 ]
+
+_format_time = unchecked(to_text)
 
 
 INACTIVE_PHASES: Final = frozenset({"Succeeded", "Failed"})
@@ -222,7 +225,7 @@ class Vpa:
         self.conditions[type_] = VerticalPodAutoscalerCondition(
             type=type_,
             status=text,
-            last_transition_time=to_text(now) if moved or old is None else old.last_transition_time,
+            last_transition_time=_format_time(now) if moved or old is None else old.last_transition_time,
             reason=reason,
             message=message,
         )

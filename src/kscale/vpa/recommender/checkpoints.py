@@ -42,6 +42,7 @@ from kscale.objects.api.vpa import (
     VerticalPodAutoscalerCheckpointSpec,
     VerticalPodAutoscalerCheckpointStatus,
 )
+from kscale.objects.argument_types import unchecked
 from kscale.objects.selectors import parse_int64
 from kscale.objects.times import nanoseconds
 from kscale.vpa.model.cluster_state import VpaContainerSlots, merge_containers
@@ -62,6 +63,8 @@ __all__ = [
     "load_checkpoints",
     "maintain_checkpoints_steps",
 ]
+
+_format_time = unchecked(to_text)
 
 
 CHECKPOINT_VERSION: Final = "v3"
@@ -187,12 +190,12 @@ def build_checkpoint_status(
     """
     first, last, count = samples
     return VerticalPodAutoscalerCheckpointStatus(
-        last_update_time=to_text(now),
+        last_update_time=_format_time(now),
         version=CHECKPOINT_VERSION,
         cpu_histogram=encode_histogram(cpu),
         memory_histogram=encode_histogram(memory),
-        first_sample_start=to_text(first),
-        last_sample_start=to_text(last),
+        first_sample_start=_format_time(first),
+        last_sample_start=_format_time(last),
         total_samples_count=count,
     )
 
@@ -200,7 +203,7 @@ def build_checkpoint_status(
 def encode_histogram(histogram: SavedHistogram) -> HistogramCheckpoint:
     """Encode a histogram for a checkpoint."""
     saved = HistogramCheckpoint(
-        reference_timestamp=to_text(histogram.reference_time),
+        reference_timestamp=_format_time(histogram.reference_time),
         bucket_weights={str(bucket): weight for bucket, weight in histogram.bucket_weights.items()} or None,
     )
     if histogram.total_weight:  # what stays the default is not written
