@@ -392,7 +392,8 @@ class Decisions(Result):
         Requests and observations of those decisions are left out. Raises the error in :attr:`problems` of a row.
         """
         origin = self._require_inputs()
-        columns, references = origin.inputs, origin.prepared.hpas.references
+        columns, resources = origin.inputs, origin.prepared.hpas.references.resources
+        hpas, options, state = origin.objects.hpas, origin.options, origin.state
         replicas = MetricResultRows(origin.prepared, columns, self.metrics, origin.now)
         is_precomputed = self.decided_by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
         is_precomputed[list(self.problems)] = False
@@ -404,16 +405,16 @@ class Decisions(Result):
                 out.append(self[row])
                 continue
             decided = PrecomputedReconcile(
-                origin.objects.hpas[row],
-                origin.state.get(self.keys[row]),
+                hpas[row],
+                state.get(self.keys[row]),
                 PrecomputedDecision(
                     scale,
                     calculated,
                     msgspec.structs.replace(normalized[row], recommendations=past),
                 ),
-                TargetScale(scale, references.resources[row][0]),
+                TargetScale(scale, resources[row][0]),
                 now=origin.now,
-                options=origin.options,
+                options=options,
                 observed=False,
             )
             out.append(run_dry_at_once(decided.remaining_steps(), now=origin.now))
