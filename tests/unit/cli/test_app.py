@@ -47,19 +47,21 @@ def test_a_command_imports_what_it_needs_only(tmp_path: Path) -> None:
     pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": {"containers": []}}
     node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}
     (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [pod, node]}))
+    (tmp_path / "groups.json").write_text(json.dumps([{"id": "g", "fromNode": "n"}]))
     code = (
         "import sys\nfrom kscale.cli.app import app\n"
-        "try: app(['estimate', '-q', '-f', sys.argv[1], '--node', 'n'])\nexcept SystemExit: pass\n"
+        "for groups in (['--node', 'n'], ['-g', sys.argv[2]]):\n"
+        "    try: app(['estimate', '-q', '-f', sys.argv[1], *groups])\n    except SystemExit: pass\n"
         "slow = {'pydantic', 'email', 'unittest', 'hashlib', 'json', 'fractions'}\n"
         "slow &= {m.split('.')[0] for m in sys.modules}\n"
         "others = {m.split('.')[0] for m in sys.modules} - sys.stdlib_module_names\n"
         "rare = ('kscale.capacity.catalogue', 'kscale.scheduling.bounds.mixed_bins',"
-        " 'kscale.scheduling.devices.cel')\n"
+        " 'kscale.scheduling.devices.cel', 'kscale.capacity.karpenter')\n"
         "slow |= {room for room in rare if room in sys.modules}\n"
         "print(*sorted(slow | {m for m in others if '_' != m[0]}))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "dump.json")], capture_output=True, text=True,
-                          check=True)  # fmt: skip
+    files = [str(tmp_path / name) for name in ("dump.json", "groups.json")]
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, check=True)
     assert "pending" in done.stdout
     allowed = {
         "annotated_doc",

@@ -11,7 +11,7 @@ import typer
 
 from kscale.cli.failures import convert_dump_errors
 from kscale.cli.hpa_options import ControllerFlags
-from kscale.cli.inputs import SHOWN, check_namespace
+from kscale.cli.inputs import SHOWN, check_namespace, freeze_objects
 from kscale.cli.live_inputs import AskedClusters, NamingClusters
 from kscale.cli.options import option_errors
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
@@ -27,6 +27,7 @@ from kscale.hpa.dump.reader import read_dump
 from kscale.hpa.dump.records import split_scope
 from kscale.hpa.dump.report import HPAReport, hpa_report
 from kscale.hpa.options import HPAOptions
+from kscale.snapshot.caches import collector_paused
 
 if TYPE_CHECKING:
     from kscale.world.kubernetes.client import Client
@@ -141,7 +142,7 @@ def answer(
         chosen = [dump.hpas[name] for name in names]
     if state_read is not None and decided_at is None and dump.newest == ZERO_TIME:
         raise typer.BadParameter("the input holds no time: a state of the past needs to be told", param_hint="--now")
-    with show.terminal.step("deciding"):
+    with show.terminal.step("deciding"), collector_paused():
         report = hpa_report(
             dump,
             chosen,
@@ -151,6 +152,7 @@ def answer(
             options=options,
             threads=source.threads or 1,
         )
+        freeze_objects()
     for name in report.without_state:
         show.terminal.note(f"{name} is not in {state}: taken as if the controller had just seen it")
     failed = any(_fails(each, fail_on) for each in report.hpas)
@@ -181,7 +183,10 @@ def _read(
     """Read the inputs of HPA decisions from files, or from a live cluster for these ``namespaces`` only (None: all)."""
     with terminal.step(f"reading {source.source_names}") as update, convert_dump_errors():
         if not source.live:
-            return read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
+            with collector_paused():
+                dump = read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
+                freeze_objects()
+            return dump
         if metrics:
             raise typer.BadParameter("a live cluster is asked for its metrics", param_hint="--metrics")
         from kscale.drivers.live_dump import read_live_dump

@@ -329,6 +329,8 @@ def decode_hpa_fast(text: bytes) -> HorizontalPodAutoscaler | None:
 def _complete_decoded(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """Fill in defaults, and remove annotations that only v1 objects have."""
     hpa = apply_defaults(hpa)
+    if hpa.metadata.annotations is None:
+        return hpa
     return msgspec.structs.replace(hpa, metadata=strip_v1_annotations(hpa.metadata))
 
 

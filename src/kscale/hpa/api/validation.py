@@ -63,6 +63,8 @@ def apply_defaults(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     except the window for scaling down.
     """
     spec = hpa.spec
+    if spec.min_replicas is not None and spec.metrics and spec.behavior is None:
+        return hpa  # nothing is missing
     return replace(
         hpa,
         spec=replace(

@@ -57,8 +57,9 @@ from kscale.hpa.controller.replica_calculator import (
     group_pods,
 )
 from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
-from kscale.hpa.controller.state import ControllerState
+from kscale.hpa.controller.state import ControllerState, HPAState
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper
 from kscale.records import Result, Rows
@@ -373,7 +374,8 @@ class Decisions(Result):
         Requests and observations of those decisions are left out. Raises the error in :attr:`problems` of a row.
         """
         origin = self._require_inputs()
-        columns, references = origin.inputs, origin.prepared.hpas.references
+        columns, resources = origin.inputs, origin.prepared.hpas.references.resources
+        hpas, options, state = origin.objects.hpas, origin.options, origin.state
         replicas = MetricResultRows(origin.prepared, columns, self.metrics, origin.now)
         is_precomputed = self.decided_by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
         is_precomputed[list(self.problems)] = False
@@ -387,24 +389,10 @@ class Decisions(Result):
             decision = PrecomputedDecision(
                 scale, calculated, msgspec.structs.replace(normalized[row], recommendations=past)
             )
-            machine = partial(self._finish_reconcile, row, decision, TargetScale(scale, references.resources[row][0]))
+            target = TargetScale(scale, resources[row][0])
+            machine = partial(_finish_reconcile, hpas[row], state.get(self.keys[row]), decision, target, options)
             out.append(run_dry_at_once(machine, now=origin.now))
         return out
-
-    def _finish_reconcile(
-        self, row: int, decision: PrecomputedDecision, target: TargetScale, progress: Progress
-    ) -> Steps[ReconcileResult]:
-        """Return the steps after the decision of one HPA."""
-        origin = self._require_inputs()
-        return PrecomputedReconcile(
-            origin.objects.hpas[row],
-            origin.state.get(self.keys[row]),
-            decision,
-            target,
-            progress=progress,
-            options=origin.options,
-            observed=False,
-        ).remaining_steps()
 
     def decided_by_metrics(self) -> NDArray[np.bool_]:
         """Return a mask of the HPAs that were decided by metrics and whose normalized proposals are in the columns.
@@ -483,6 +471,19 @@ def decide_columns(
         One row per HPA.
     """
     return _decide_columns(inputs, memory, moment(now), options or DEFAULT_OPTIONS, threads)
+
+
+def _finish_reconcile(
+    hpa: HorizontalPodAutoscaler,
+    state: HPAState,
+    decision: PrecomputedDecision,
+    target: TargetScale,
+    options: HPAOptions,
+    progress: Progress,
+) -> Steps[ReconcileResult]:
+    """Return the steps after the decision of one HPA."""
+    rest = PrecomputedReconcile(hpa, state, decision, target, progress=progress, options=options, observed=False)
+    return rest.remaining_steps()
 
 
 def _decide_columns(

@@ -29,8 +29,7 @@ from kscale.objects.api.autoscaling import (
     ObjectMetricSource,
     Scale,
 )
-from kscale.objects.api.core import Pod
-from kscale.objects.api.meta import ObjectMeta, OwnerReference
+from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.argument_types import typed
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import group_of
@@ -38,6 +37,7 @@ from kscale.objects.pod_owners import controller_of
 from kscale.objects.selectors import SelectorError
 from kscale.records import Record
 from kscale.snapshot.caches import collector_paused
+from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import PHASES
 from kscale.snapshot.pods.index import PodIndex, PodSelections
 
@@ -57,7 +57,7 @@ _MAX_OWNER_CHAIN: Final = 10
 """Maximum number of owners to follow; chains have two or three."""
 
 _Owner = tuple[str, str, str]
-"""(group, kind, name)."""
+"""(group or API version, kind, name)."""
 
 
 def depends_on_pods(hpa: HorizontalPodAutoscaler) -> bool:
@@ -104,36 +104,39 @@ class PodOwners:
         """Count by owner the pods of some HPAs; see :meth:`count`."""
         pods = selections.pods
         is_counted = (pods.deleted == ZERO_TIME) & (pods.phase != PHASES.index("Failed"))
-        shapes = pods.shapes[is_counted].astype(np.int64)
+        classes = pods.classes[is_counted].astype(np.int64)
         rows = np.repeat(np.arange(len(selected)), np.diff(selections.ends))[is_counted]
-        width = int(shapes.max(initial=0)) + 1
-        pairs, counts = np.unique(rows * width + shapes, return_counts=True)
+        width = int(classes.max(initial=0)) + 1
+        pairs, counts = np.unique(rows * width + classes, return_counts=True)
         owners = [Counter[str]() for _ in selected]
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
-            row, shape = divmod(pair, width)
+            row, number = divmod(pair, width)
             hpa, _ = selected[row]
             reference = hpa.spec.scale_target_ref
             target = group_of(reference.api_version), reference.kind, reference.name
-            owners[row][self._find_owner(pods.exemplar(shape), hpa.metadata.namespace, target)] += count
+            owners[row][self._find_owner(pods.pod_class(number), hpa.metadata.namespace, target)] += count
         return [
             dict(sorted(each.items(), key=lambda item: (item[0] != describe_target(hpa), -item[1], item[0])))
             for (hpa, _), each in zip(selected, owners, strict=True)
         ]
 
-    def _find_owner(self, pod: Pod, namespace: str, target: _Owner) -> str:
-        """Return the pod's owner as ``Kind/name``: the target if it owns the pod, else its workload; empty for none."""
-        reference = controller_of(pod.metadata)
+    def _find_owner(self, pods: PodClass, namespace: str, target: _Owner) -> str:
+        """Return the owner of pods as ``Kind/name``: the target if it owns them, or their workload; empty for none."""
+        reference = pods.owner
         shown: _Owner | None = None
         for _ in range(_MAX_OWNER_CHAIN):
             if reference is None:
                 break
-            owner = group_of(reference.api_version), reference.kind, reference.name
+            api_version, kind, name = reference
+            owner = group_of(api_version), kind, name
             if owner == target:
-                return f"{owner[1]}/{owner[2]}"
+                return f"{kind}/{name}"
             if shown is None or shown[1] in _INTERMEDIATE_KINDS:
                 shown = owner
-            data = self._objects.get((owner[0], owner[1], namespace, owner[2]))
-            reference = _guess_replica_set_owner(pod, owner, target) if data is None else _read_controller(data)
+            data = self._objects.get((owner[0], kind, namespace, name))
+            reference = (
+                _guess_replica_set_owner(pods.labels or {}, owner, target) if data is None else _read_controller(data)
+            )
         return "" if shown is None else f"{shown[1]}/{shown[2]}"
 
 
@@ -143,27 +146,29 @@ _PODS_TOGETHER: Final = 1 << 15
 """Pods of HPAs that are counted together, as estimated from the HPAs before them."""
 
 
-def _read_controller(data: Mapping[str, Any]) -> OwnerReference | None:
-    """Return the owner reference of a workload's controller; None if there is none or it is invalid."""
+def _read_controller(data: Mapping[str, Any]) -> _Owner | None:
+    """Return API version, kind and name of a workload's controller; None if there is none or it is invalid."""
     references = (data.get("metadata") or {}).get("ownerReferences") or []
     try:
-        return controller_of(from_dict({"ownerReferences": references}, ObjectMeta))
+        owner = controller_of(from_dict({"ownerReferences": references}, ObjectMeta)) if references else None
     except InputError:  # an object that is only shown by name is not rejected
         return None
+    return None if owner is None else (owner.api_version, owner.kind, owner.name)
 
 
-def _guess_replica_set_owner(pod: Pod, owner: _Owner, target: _Owner) -> OwnerReference | None:
-    """Return the owner of a ReplicaSet that is not in the input, from its name ``NAME-HASH``; None if it is unknown."""
+def _guess_replica_set_owner(labels: Mapping[str, str], owner: _Owner, target: _Owner) -> _Owner | None:
+    """Return API version, kind and name of the owner of a ReplicaSet that is not in the input, from its name
+    ``NAME-HASH``; None if it is unknown. ``labels``: of its pods.
+    """
     if owner[1] != "ReplicaSet":
         return None
     for label, kind in _TEMPLATE_HASH_LABELS.items():
-        name = owner[2].removesuffix(f"-{(pod.metadata.labels or {}).get(label, '')}")
-        if label in (pod.metadata.labels or {}) and name != owner[2]:
-            version = "argoproj.io/v1alpha1" if kind == "Rollout" else "apps/v1"
-            return OwnerReference(api_version=version, kind=kind, name=name, controller=True)
+        name = owner[2].removesuffix(f"-{labels.get(label, '')}")
+        if label in labels and name != owner[2]:
+            return "argoproj.io/v1alpha1" if kind == "Rollout" else "apps/v1", kind, name
     name, _, _ = owner[2].rpartition("-")
     if name == target[2] and target[1] in _TEMPLATE_HASH_LABELS.values():
-        return OwnerReference(api_version=f"{target[0]}/v1", kind=target[1], name=name, controller=True)
+        return f"{target[0]}/v1", target[1], name
     return None
 
 

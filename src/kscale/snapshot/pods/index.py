@@ -17,7 +17,7 @@ from kscale._native import _api_text, _names
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import LabelSelector
 from kscale.objects.selectors import Selector, compile_selector, parse_selector
-from kscale.snapshot.classes.interner import Interner
+from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import REMOVED, distinct
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import shapes_of
@@ -123,6 +123,16 @@ class PodSelection:
         """Return ``namespace/name`` of each pod."""
         keys = self.table.keys
         return [keys[row] for row in self.rows.tolist()]
+
+    @property
+    def classes(self) -> NDArray[np.int32]:
+        """Return the class numbers, int32[n], see :meth:`pod_class`."""
+        numbers: NDArray[np.int32] = self.table.columns["class_of"][self.rows]
+        return numbers
+
+    def pod_class(self, number: int) -> PodClass:
+        """Return the class of a number from :attr:`classes`; no pod is decoded for it."""
+        return self.table.interner.classes[number]
 
     @property
     def shapes(self) -> NDArray[np.int32]:
