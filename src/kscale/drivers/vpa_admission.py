@@ -479,6 +479,7 @@ def admission_program(
         ready=lambda: "" if listens.is_set() else "the webhook does not listen yet",
         beside=[serve],
         clock_set=driver.clock_set,
+        is_small=lambda _: True,  # its rounds only discover kinds, register the webhook and renew a lease
     )
 
 

@@ -52,6 +52,8 @@ __all__ = ["RECOMMENDER_METRICS", "RecommenderView", "VpaRecommender", "recommen
 _log = logging.getLogger(__name__)
 _PREFIXES: Final = ("vpa_recommender_", "vpa_quality_", "vpa_resources_")
 _TRY_AGAIN: Final = 10 * SECOND
+_SMALL: Final = 500
+"""VPAs, pods and changes of pods with which no step of a round can delay requests, such as renewals of the lease."""
 
 RECOMMENDER_METRICS: Final = (
     *(metric for name, metric in METRICS.items() if name.startswith(_PREFIXES)),
@@ -167,6 +169,14 @@ class VpaRecommender:
         if self._rounds is None or self._refreshes is None:
             return self._begin_at
         return min(self._rounds.due, self._refreshes.due) if len(self._scales) else self._rounds.due
+
+    def is_small(self, sight: RecommenderView) -> bool:
+        """Check whether no step of a round with these inputs can delay requests, such as renewals of the lease.
+
+        A strategy of the user may take any time.
+        """
+        count = len(sight.vpas) + len(sight.pods.changed) + len(self.state.pods)
+        return self._advisor is None and count <= _SMALL
 
     def observe(self, stores: Stores, now: Moment) -> RecommenderView:
         """Return the VPAs, and the changes of pods and OOM kills since the last round.
@@ -327,4 +337,5 @@ def recommender_program(
         source=source,
         prometheus=prometheus,
         clock_set=driver.clock_set,
+        is_small=driver.is_small,
     )

@@ -45,6 +45,9 @@ __all__ = ["LEGACY_UPDATER_METRICS", "UPDATER_METRICS", "UpdaterView", "VpaUpdat
 _log = logging.getLogger(__name__)
 _PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
+_SMALL: Final = 500
+"""VPAs and pods with which no step of a loop can delay requests, such as renewals of the lease."""
+
 UPDATER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if name.startswith("vpa_updater_"))
 """Metrics of the updater."""
 LEGACY_UPDATER_METRICS: Final = tuple(LEGACY_METRICS.values())
@@ -241,4 +244,7 @@ def updater_program(
     if options.eviction_rate_limit <= 0:
         _log.info("Rate limit disabled")
     metrics = LEGACY_UPDATER_METRICS if options.legacy else UPDATER_METRICS
-    return Program(driver=driver, metrics=metrics, health=health, clock_set=driver.clock_set)
+    return Program(
+        driver=driver, metrics=metrics, health=health, clock_set=driver.clock_set,
+        is_small=lambda sight: sight is None or len(sight.vpas) + len(sight.pods) <= _SMALL,
+    )  # fmt: skip

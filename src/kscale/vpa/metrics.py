@@ -6,7 +6,7 @@ Upstream: ``pkg/utils/metrics`` with ``quality`` and ``updater``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Final
 
@@ -191,7 +191,6 @@ class ObservationTally:
     def __init__(self) -> None:
         self._counts: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
         self._values: dict[tuple[str, ...], tuple[dict[str, str], list[_Values]]] = {}
-        self._known: dict[tuple[str | bool, ...], tuple[tuple[str, ...], dict[str, str]]] = {}
         self._later: list[Callable[[ObservationTally], None]] = []
 
     def later(self, tell: Callable[[ObservationTally], None]) -> None:
@@ -204,7 +203,7 @@ class ObservationTally:
 
     def count(self, name: str, labels: Labels, by: float = 1) -> None:
         """Add to a counter, or to the future value of a gauge."""
-        key, texts = self._build_key(name, labels)
+        key, texts = _build_key(name, tuple(labels), tuple(labels.values()))
         _, before = self._counts.get(key, ({}, 0.0))
         self._counts[key] = texts, before + by
 
@@ -212,7 +211,7 @@ class ObservationTally:
         """Observe values in a histogram, in order; without values nothing happens."""
         if len(values) == 0:
             return
-        key, texts = self._build_key(name, labels)
+        key, texts = _build_key(name, tuple(labels), tuple(labels.values()))
         _, parts = self._values.setdefault(key, (texts, []))
         if parts and isinstance(values, list) and isinstance(parts[-1], list):
             parts[-1] += values
@@ -233,14 +232,14 @@ class ObservationTally:
             observations[key] = Observation(name=key[0], value=float(np.sum(values)), labels=labels, buckets=buckets)
         return [observations[key] for key in sorted(observations)]
 
-    def _build_key(self, name: str, labels: Labels) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Return the key of a metric with its labels, and the labels as texts."""
-        raw_key = (name, *labels, *labels.values())
-        known = self._known.get(raw_key)
-        if known is None:
-            texts = build_observation(name, labels).labels
-            known = self._known[raw_key] = (name, *texts.values()), texts
-        return known
+
+@lru_cache(maxsize=1 << 12)
+def _build_key(
+    name: str, labels: tuple[str, ...], values: tuple[str | bool, ...]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the key of a metric with its labels, and the labels as texts. Each round counts the same ones."""
+    texts = build_observation(name, dict(zip(labels, values, strict=True))).labels
+    return (name, *texts.values()), texts
 
 
 def _count_buckets(name: str, values: npt.NDArray[np.float64]) -> tuple[int, ...]:

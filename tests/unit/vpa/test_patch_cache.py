@@ -20,9 +20,13 @@ _KIND = {"group": "", "version": "v1", "kind": "Pod"}
 _RESOURCE = {"group": "", "version": "v1", "resource": "pods"}
 
 
-def reviewed(name: str = "p", *, limits: dict[str, str] | None = None, **metadata: Any) -> PodReview:
+def reviewed(name: str = "p", *, limits: dict[str, str] | None = None, volume: str = "v", **metadata: Any) -> PodReview:
     resources = {"requests": {"cpu": "100m", "memory": "64Mi"}, **({"limits": limits} if limits else {})}
-    spec = {"containers": [{"name": "c", "image": "x", "resources": resources}]}
+    mounts = [{"name": volume, "mountPath": "/v"}]
+    spec = {
+        "containers": [{"name": "c", "image": "x", "resources": resources, "volumeMounts": mounts}],
+        "volumes": [{"name": volume, "emptyDir": {}}],
+    }
     pod = {"kind": "Pod", "metadata": {"name": name, "namespace": "n", **metadata}, "spec": spec}
     request = {"uid": name, "kind": _KIND, "resource": _RESOURCE, "namespace": "n", "object": pod}
     read = read_review(msgspec.json.encode({"request": request}))
@@ -56,9 +60,10 @@ class Counted:
         return patch_pod(*args)
 
 
-def test_pods_that_differ_in_their_names_only_have_the_same_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_that_differ_in_their_names_and_volumes_have_the_same_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The volume with a pod's token has a random name."""
     counted, cache, own = Counted(monkeypatch), PatchCache(), vpa()
-    answers = [review_pod(reviewed(name), own, patches=cache) for name in "abc"]
+    answers = [review_pod(reviewed(name, volume=f"token-{name}"), own, patches=cache) for name in "abc"]
     assert counted.count == 1
     assert [answer.body for answer in answers] == [review_pod(reviewed(name), own).body for name in "abc"]
     assert {answer.status for answer in answers} == {"applied"}

@@ -282,6 +282,19 @@ def test_health() -> None:
     served(main, handlers)
 
 
+def test_a_client_that_waits_before_it_sends_its_body() -> None:
+    async def review(body: bytes, _seconds: float) -> bytes:
+        return body
+
+    async def main(ask: Ask) -> None:
+        sent: dict[str, Any] = {"data": b"{}", "headers": {"Content-Type": "application/json"}}
+        assert (await ask("/any/path", "POST", expect100=True, **sent))[:2] == (200, "{}")
+        sent["headers"]["Expect"] = "a miracle"
+        assert (await ask("/", "POST", **sent))[0] == 417
+
+    served(main, {ANY_PATH: admission_webhook(review)})
+
+
 def test_metrics() -> None:
     made = MetricStore([Metric("a_total", "counter")])
     made.observe([Observation(name="a_total")])

@@ -327,6 +327,7 @@ def _newest(version: str, later: str) -> str:
 _COLLECT: Final = 0.005
 _COLLECT_BYTES: Final = 1.0  # a cluster reads fifty lines at the cost of two
 _REST: Final = 0.1
+_LONGER: Final = 3  # by so much the next rest is longer if nothing came in one: each waking costs as much as some lines
 _GLANCE: Final = 0.0005
 _MUCH: Final = 2**16  # a connection buffers more than that
 _MOST_EVENTS: Final = 1024
@@ -621,7 +622,7 @@ class Informer:
         Collection continues while the sink is locked.
         """
         loop = asyncio.get_running_loop()
-        end = loop.time() + (self._collecting if self.settled else _COLLECT)  # somebody waits for the list
+        end, rest = loop.time() + (self._collecting if self.settled else _COLLECT), _REST  # somebody waits for the list
         while not came.ended and came.size < self._limits.response_bytes and came.buffer.fits:
             before, left = came.size, end - loop.time()
             if self._turn.locked():
@@ -631,7 +632,7 @@ class Informer:
                 return
             elif not came.much:
                 with _paused(stream), suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, _REST)):
+                    async with asyncio.timeout(min(left, rest)):
                         await self._asked.wait()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GLANCE):
@@ -640,6 +641,7 @@ class Informer:
                         if came.ended:
                             break
             came.much = came.size - before >= _MUCH
+            rest = rest * _LONGER if came.size == before else _REST
 
     async def _settle(self) -> None:
         """Finish the list of the sink, and notify that the stores may have become settled."""

@@ -177,11 +177,10 @@ class ReloadingContext:
         return True
 
     async def watch(self, seconds: float = 1.0) -> None:
-        """Check the files periodically until cancelled."""
-        while True:
+        """Check the files periodically until cancelled. Returns at once if they are read only once."""
+        while self._reload:
             await asyncio.sleep(seconds)
-            if self._reload:
-                self.refresh()
+            self.refresh()
 
     def _choose(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
         """Use the current context for a handshake (callback of OpenSSL's server name indication)."""
