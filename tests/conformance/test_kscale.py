@@ -20,6 +20,7 @@ from conformance import (
 )
 from golden_support import adapter
 from reference_golden import recorded
+from rows import each_row
 
 Json = dict[str, Any]
 ROWS = [
@@ -39,7 +40,7 @@ def check(kind: str, problem: Json, want: Json) -> None:
     module.check(case)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@each_row(ROWS, lambda row: row.id)
 def test_predicates(row: Any) -> None:
     check("fit", row.problem, recorded.fit(row.problem))
 

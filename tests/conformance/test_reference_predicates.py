@@ -7,11 +7,12 @@ import pytest
 from conformance import fit_tables, framework_tables, inter_pod_tables, node_tables, spread_tables, volume_tables
 from conformance.engines import REFERENCE
 from conformance.rows import Row, check
+from rows import each_row
 
 ROWS = [*node_tables.ROWS, *fit_tables.ROWS, *spread_tables.ROWS, *inter_pod_tables.ROWS, *volume_tables.ROWS]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@each_row(ROWS, lambda row: row.id)
 def test_row(row: Row) -> None:
     check(REFERENCE, row)
 

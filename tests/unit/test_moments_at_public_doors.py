@@ -23,6 +23,7 @@ from kscale import ca, drivers, effects, hpa, simulation, vpa
 from kscale.ca.provisioning_requests import ProvisioningRequestProcessor
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.errors import InputError
+from rows import each_row
 
 OUTSIDE: Final = {
     "later": "arithmetic of moments",
@@ -175,7 +176,7 @@ def told(door: str, value: object) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("door", DOORS)
+@each_row(DOORS)
 def test_what_is_no_moment_is_refused_by_name(door: str) -> None:
     name = DOORS[door][2]
     assert [told(door, value) for value in WRONG] == [name] * len(WRONG)
@@ -194,7 +195,7 @@ ANY_CLOCK: Final = (
 """Virtual clocks may begin anywhere; of an interval only the length counts; a recommender's time may be a sample's."""
 
 
-@pytest.mark.parametrize("door", [door for door in DOORS if not door.startswith(ANY_CLOCK)])
+@each_row(door for door in DOORS if not door.startswith(ANY_CLOCK))
 def test_integers_of_another_unit_are_refused_by_name(door: str) -> None:
     name = DOORS[door][2]
     assert [told(door, value) for value in OTHER_UNITS.values()] == [name] * len(OTHER_UNITS)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rows import each_row
+
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "golden" / "vectors"
 
@@ -54,3 +56,16 @@ def test_golden_cases_that_are_not_run_are_counted(tmp_path: Path, workers: str)
     )  # fmt: skip
     assert "golden cases not run: 1 wishes without adapter" in done.stdout, done.stdout + done.stderr
     assert "1 passed" in done.stdout
+
+
+def test_each_row_is_run_and_all_that_fail_are_named() -> None:
+    ran = []
+
+    @each_row(["a", "b", "c"])
+    def only_b(row: str) -> None:
+        ran.append(row)
+        assert row == "b"
+
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)^2 of 3 rows:\n'a'\n.*\n'c'\n"):
+        only_b()
+    assert ran == ["a", "b", "c"]

@@ -9,6 +9,7 @@ from kscale import ca
 from kscale.ca import flag_parsing
 from kscale.ca.flag_parsing import parse_flags
 from kscale.errors import InputError
+from rows import each_row
 
 DEFAULTS = """
     predicate-parallelism=4 namespace=kube-system
@@ -64,7 +65,7 @@ REPEATED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("flag", DEFAULTS.split())
+@each_row(DEFAULTS.split())
 def test_the_default_is_upstreams(flag: str) -> None:
     ((name, value),) = parse_flags([flag]).values.items()
     assert getattr(ca.AutoscalingOptions(), name) == value

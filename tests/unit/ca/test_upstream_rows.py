@@ -8,7 +8,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
-import pytest
+from rows import each_row
 
 HERE = Path(__file__).parent
 
@@ -455,13 +455,13 @@ def sources(path: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("upstream", ROWS)
+@each_row(ROWS)
 def test_the_test_is_there(upstream: str) -> None:
     path, _, name = ROWS[upstream].partition("::")
     assert name in sources(HERE / path)
 
 
-@pytest.mark.parametrize("test", TABLES)
+@each_row(TABLES)
 def test_the_rows_are_there(test: str) -> None:
     path, _, name = test.partition("::")
     text = sources(HERE / path)[name]

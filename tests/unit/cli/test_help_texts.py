@@ -12,6 +12,7 @@ from click import Context
 from typer.main import get_command
 
 from kscale.cli.app import app
+from rows import each_row
 from unit.cli.support import kscale
 
 
@@ -41,8 +42,9 @@ def is_riddle(text: str) -> bool:
     return len(words) < 2
 
 
-@pytest.mark.parametrize(("option", "text"), TEXTS)
-def test_a_help_text_stands_alone(option: str, text: str) -> None:
+@each_row(TEXTS)
+def test_a_help_text_stands_alone(described: tuple[str, str]) -> None:
+    option, text = described
     where = f"{TEXTS[option, text]} {option}: {text!r}"
     if option in ("--help", "--install-completion", "--show-completion"):
         return

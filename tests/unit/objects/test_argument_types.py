@@ -18,6 +18,7 @@ from kscale import ca, hpa, vpa
 from kscale.errors import ArgumentError, InputError
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import _checks_of, typed
+from rows import each_row
 
 NOW = 1_800_000_000 * 10**9
 NODE = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}
@@ -53,8 +54,9 @@ def parameters_of(function: Any) -> dict[str, str]:
 CASES = [(name, parameter) for name, function in FUNCTIONS.items() for parameter in parameters_of(function)]
 
 
-@pytest.mark.parametrize(("name", "parameter"), CASES)
-def test_a_wrong_type_is_named(name: str, parameter: str) -> None:
+@each_row(CASES)
+def test_a_wrong_type_is_named(case: tuple[str, str]) -> None:
+    name, parameter = case
     function = FUNCTIONS[name]
     checks = _checks_of(inspect.unwrap(function))
     refused = 0

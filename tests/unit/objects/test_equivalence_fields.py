@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
-import pytest
 
 from kscale.objects.api.core import PodSpec
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.pod_equivalence import digest
+from rows import each_row
 
 Wrap = Callable[[dict[str, Any]], dict[str, Any]]
 ZEROS = {str: "", int: 0, bool: False}
@@ -41,7 +41,10 @@ def is_struct(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
-def fields(type_: type, path: str, wrap: Wrap, seen: tuple[type, ...]) -> Iterator[Any]:
+Field = tuple[str, dict[str, Any], dict[str, Any], bool]
+
+
+def fields(type_: type, path: str, wrap: Wrap, seen: tuple[type, ...]) -> Iterator[Field]:
     """(path, spec without the field, spec with its zero, alike?) of every field below a struct."""
     for field in msgspec.structs.fields(type_):
         name = f"{path}{field.encode_name}"
@@ -53,26 +56,27 @@ def fields(type_: type, path: str, wrap: Wrap, seen: tuple[type, ...]) -> Iterat
             return wrap({key: value})
 
         if hint in ZEROS:
-            yield pytest.param(wrap({}), put(ZEROS[hint]), not optional, id=name)
+            yield name, wrap({}), put(ZEROS[hint]), not optional
         elif is_struct(hint):
-            yield pytest.param(wrap({}), put({}), not optional, id=name)
+            yield name, wrap({}), put({}), not optional
             if hint not in seen:
                 yield from fields(hint, f"{name}.", put, (*seen, hint))
         elif get_origin(hint) is list:
-            yield pytest.param(wrap({}), put([]), True, id=name)
+            yield name, wrap({}), put([]), True
             (item,) = get_args(hint)
             if is_struct(item) and item not in seen:
                 yield from fields(item, f"{name}[].", lambda value, put=put: put([value]), (*seen, item))
         elif hint in (dict[str, str], ResourceList):
-            yield pytest.param(wrap({}), put({}), True, id=name)
+            yield name, wrap({}), put({}), True
         else:
             assert hint == dict[str, Any], name
-            yield pytest.param(wrap({}), put({}), False, id=name)
+            yield name, wrap({}), put({}), False
 
 
 FIELDS = list(fields(PodSpec, "", lambda spec: spec, (PodSpec,)))
 
 
-@pytest.mark.parametrize(("without", "with_zero", "alike"), FIELDS)
-def test_zero_of_a_field(without: dict[str, Any], with_zero: dict[str, Any], alike: bool) -> None:
+@each_row(FIELDS, lambda field: field[0])
+def test_zero_of_a_field(field: Field) -> None:
+    _, without, with_zero, alike = field
     assert (digest({"spec": without}) == digest({"spec": with_zero})) is alike

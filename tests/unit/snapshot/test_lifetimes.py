@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from examples import is_nightly
 from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.snapshot.cluster import Cluster
 
-ALIVE, COMING, AT_ONCE = 60, 4000, 200
+ALIVE, COMING, AT_ONCE = 60, 4000 if is_nightly() else 2000, 200
 
 
 def job_pod(number: int) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def line(type_: str, made: dict[str, Any], number: int) -> str:
 @pytest.mark.parametrize("texts", ["all", "pending"])
 @pytest.mark.parametrize("make", [job_pod, daemon_pod, odd_pod])
 def test_pods_that_come_and_go_leave_nothing(make: Any, texts: Any) -> None:
-    coming = COMING // 2 if make is odd_pod else COMING
+    coming = min(COMING, 2000) if make is odd_pod else COMING
     cluster = Cluster(texts=texts)
     held = []
     for first in range(0, coming, AT_ONCE):
