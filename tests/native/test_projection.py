@@ -169,13 +169,22 @@ def test_a_facet_is_that_of_the_value_in_every_branch() -> None:
     """A value may equal the first pattern in a facet and then follow a branch whose own facet differs."""
     rule = ("object", {"m": ("alike", ("object", {"f": ("facet", 0, "keep"), "k": "keep"}, ()))}, ())
     projector = _projection.Projector(rule, 1, 1)
-    pairs = [("a", "x"), ("b", "y"), ("a", "y"), ("b", "x"), ("b", "y"), ("a", "x")]
-    items = ",".join(f'{{"m":{{"f":{{"n":"{facet}"}},"k":"{kept}"}}}}' for facet, kept in pairs)
-    scanned = projector.scan(f'{{"items":[{items}]}}'.encode())
-    assert scanned is not None
-    rows = projector.combinations()[scanned[2]].tolist()
-    found = [(projector.facet_text(0, facet).decode(), projector.text(rest).decode()) for facet, rest in rows]
-    assert found == [(f'{{"n":"{facet}"}}', f'{{"m":{{"k":"{kept}"}}}}') for facet, kept in pairs]
+    pairs = [("a", "x"), ("b", "y"), ("a", "y"), ("b", "x"), ("b", "y"), ("a", "x"), ("c", "x"), ("c", "y"), ("c", "x")]
+
+    def check(pairs: list[tuple[str, str]]) -> None:
+        items = ",".join(f'{{"m":{{"f":{{"n":"{facet}"}},"k":"{kept}"}}}}' for facet, kept in pairs)
+        scanned = projector.scan(f'{{"items":[{items}]}}'.encode())
+        assert scanned is not None
+        rows = projector.combinations()[scanned[2]].tolist()
+        texts = [(projector.facet_text(0, facet).decode(), projector.text(rest).decode()) for facet, rest in rows]
+        assert texts == [(f'{{"n":"{facet}"}}', f'{{"m":{{"k":"{kept}"}}}}') for facet, kept in pairs]
+
+    check(pairs)
+    check(pairs)
+    projector.retain(np.arange(projector.combination_count, dtype=np.uint8) % 2)
+    check([("d", "x"), *pairs, ("d", "x"), ("d", "y")])  # texts that were forgotten get other numbers
+    projector.retain(np.zeros(projector.combination_count, dtype=np.uint8))
+    check([("e", "y"), *reversed(pairs)])
 
 
 HEADS = st.tuples(st.sampled_from(("Pod", "Pod", "Node")), st.sampled_from(("v1", "v1", "v2")), texts(1)).map(

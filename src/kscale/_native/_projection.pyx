@@ -3,9 +3,11 @@
 
 import numpy as np
 
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.string_view cimport string_view
@@ -109,41 +111,44 @@ cdef extern from "kscale/json_parts.hpp" namespace "kscale" nogil:
     cbool c_exceeds_depth "kscale::exceeds_depth"(const char* data, size_t size, int64_t levels) except +
 
 
-cdef object _int64(const vector[int64_t]& values):
-    out = np.empty(values.size(), dtype=np.int64)
-    cdef int64_t[::1] view = out
-    cdef size_t i
-    for i in range(values.size()):
-        view[i] = values[i]
+cdef object _array(const void* values, size_t count, size_t width, dtype):
+    """A copy of some numbers. A plain buffer takes less time than a memoryview: a lone watch line makes eight arrays."""
+    out = np.empty(count, dtype=dtype)
+    cdef Py_buffer held
+    if count:
+        PyObject_GetBuffer(out, &held, PyBUF_WRITABLE)
+        memcpy(held.buf, values, count * width)
+        PyBuffer_Release(&held)
     return out
+
+
+_INT8, _INT32, _INT64 = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.int64)
+
+
+cdef object _int64(const vector[int64_t]& values):
+    return _array(values.data(), values.size(), 8, _INT64)
+
+
+cdef object _int32(const vector[int32_t]& values):
+    return _array(values.data(), values.size(), 4, _INT32)
+
+
+cdef object _int8(const vector[int8_t]& values):
+    return _array(values.data(), values.size(), 1, _INT8)
 
 
 cdef tuple _places(const c_Items& items, size_t slots, size_t first, size_t count):
     """``(at, length)`` int64[slots, count] of some items."""
-    at, length = np.empty((slots, count), dtype=np.int64), np.empty((slots, count), dtype=np.int64)
-    cdef int64_t[:, ::1] to_at = at, to_length = length
+    out = np.empty((2, slots, count), dtype=_INT64)
+    cdef Py_buffer held
+    cdef int64_t* to
     if count:
+        PyObject_GetBuffer(out, &held, PyBUF_WRITABLE)
+        to = <int64_t*>held.buf
         with nogil:
-            (<c_Items*>&items).places(slots, first, count, &to_at[0, 0], &to_length[0, 0])
-    return at, length
-
-
-cdef object _int8(const vector[int8_t]& values):
-    out = np.empty(values.size(), dtype=np.int8)
-    cdef int8_t[::1] view = out
-    cdef size_t i
-    for i in range(values.size()):
-        view[i] = values[i]
-    return out
-
-
-cdef object _int32(const vector[int32_t]& values):
-    out = np.empty(values.size(), dtype=np.int32)
-    cdef int32_t[::1] view = out
-    cdef size_t i
-    for i in range(values.size()):
-        view[i] = values[i]
-    return out
+            (<c_Items*>&items).places(slots, first, count, to, to + slots * count)
+        PyBuffer_Release(&held)
+    return out[0], out[1]
 
 
 cdef void _check(Py_ssize_t size, const int64_t[::1] at, const int64_t[::1] length) except *:

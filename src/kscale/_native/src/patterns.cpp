@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kscale/text_hash.hpp"
+
 namespace kscale {
 namespace {
 
@@ -47,6 +49,13 @@ bool is_another(const FreePart& part, JsonReader& in) {
   return part.noted ? is_plain(in) : *in.p != '{' && *in.p != '[' && in.scalar();
 }
 
+// What tells apart the texts that differ from a pattern from the same place on: their next bytes.
+std::uint64_t key_of(std::int32_t pattern, std::int32_t at, const char* other, const char* end) {
+  const std::string_view next(other, std::min<std::size_t>(24, static_cast<std::size_t>(end - other)));
+  const std::uint64_t place = static_cast<std::uint64_t>(pattern) << 32 | static_cast<std::uint32_t>(at);
+  return TextHash{}(next) + place * 0x9e3779b97f4a7c15u;
+}
+
 std::size_t room_of(const Pattern& pattern) {
   std::size_t room = sizeof pattern + pattern.text.size() + pattern.kept.size() +
                      pattern.free.size() * sizeof(FreePart) + pattern.notes.size() * sizeof(PatternNote);
@@ -55,6 +64,23 @@ std::size_t room_of(const Pattern& pattern) {
 }
 
 }  // namespace
+
+const KnownParts::Part* KnownParts::find(std::uint64_t key, std::int32_t rule, const char* p, const char* end) const {
+  if (parts_.empty()) return nullptr;
+  const Part& found = parts_[key % kSize];
+  if (found.key != key || found.rule != rule) return nullptr;
+  return std::string_view(p, static_cast<std::size_t>(end - p)).starts_with(found.text) ? &found : nullptr;
+}
+
+void KnownParts::store(std::uint64_t key, std::int32_t rule, std::string_view text, std::int32_t number) {
+  if (text.size() > kLongest || (text.front() != '{' && text.front() != '[')) return;
+  if (parts_.empty()) parts_.resize(kSize);
+  Part& to = parts_[key % kSize];
+  to.key = key;
+  to.rule = rule;
+  to.number = number;
+  to.text = text;
+}
 
 PatternPlace Pattern::place(std::int32_t at) const {
   PatternPlace made;
@@ -72,12 +98,13 @@ const PatternTree::Branch* PatternTree::branch(const Trace& trace, char next) co
   return found == all.end() || found->where != wanted ? nullptr : &*found;
 }
 
-const Pattern* PatternTree::follow(JsonReader& in, Trace& trace) const {
+const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trace& trace) const {
   trace.tree = this;
   trace.pattern = -1;
   trace.at = trace.value_at = 0;
   trace.next = 0;
   trace.stretches.clear();
+  trace.others.clear();
   if (patterns_.empty()) return nullptr;
   trace.pattern = 0;
   trace.stretches.push_back({0, 0, 0});
@@ -105,9 +132,16 @@ const Pattern* PatternTree::follow(JsonReader& in, Trace& trace) const {
     while (trace.next < free.size() && free[trace.next].end < here) ++trace.next;
     if (trace.next < free.size() && free[trace.next].begin <= here) {
       const FreePart& part = free[trace.next];
+      const char* const other = p;
       p -= here - part.begin;
       JsonReader own{p, in.end};
-      if (is_another(part, own)) {
+      if (part.rule >= 0) {
+        const std::uint64_t key = key_of(trace.pattern, here, other, in.end);
+        const KnownParts::Part* before = known.find(key, part.rule, p, in.end);
+        trace.others.push_back({static_cast<std::int32_t>(trace.next), before ? before->number : -1, key});
+        if (before != nullptr) own.p += before->text.size();
+      }
+      if (own.p != p || is_another(part, own)) {
         p = own.p;
         t = static_cast<std::size_t>(part.end);
         shift();
@@ -180,15 +214,15 @@ void Patterns::take(const Patterns& other) {
     trees_[place].followed += other.trees_[place].followed;
     for (const Pattern& pattern : other.trees_[place].patterns()) {
       JsonReader in{pattern.text.data(), pattern.text.data() + pattern.text.size()};
-      if (trees_[place].follow(in, trace) == nullptr) learn(static_cast<std::int32_t>(place), pattern, trace);
+      if (trees_[place].follow(in, known_, trace) == nullptr) learn(static_cast<std::int32_t>(place), pattern, trace);
     }
   }
 }
 
 const Pattern* Patterns::follow(std::int32_t place, JsonReader& in) {
   const auto at = static_cast<std::size_t>(place);
-  const Pattern* found = base_ == nullptr ? nullptr : base_->trees_[at].follow(in, trace_);
-  if (found == nullptr) found = trees_[at].follow(in, trace_);
+  const Pattern* found = base_ == nullptr ? nullptr : base_->trees_[at].follow(in, known_, trace_);
+  if (found == nullptr) found = trees_[at].follow(in, known_, trace_);
   trees_[at].followed += found != nullptr;
   return found;
 }

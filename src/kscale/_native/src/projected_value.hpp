@@ -143,6 +143,14 @@ struct ProjectedValue {
     return skip();
   }
 
+  // A facet that is not the one of the pattern, and what it is stored under.
+  struct OtherFacet {
+    std::int32_t rule;
+    std::string_view text;
+    std::int32_t* number;
+    std::uint64_t key;
+  };
+
   // A value by a rule with patterns: compared with those, or else read, and maybe learnt.
   bool alike(const ProjectionRule& rule, bool& present) {
     const char* start = in.p;
@@ -159,21 +167,30 @@ struct ProjectedValue {
       }
       text += found->kept;
       present = found->present;
-      std::vector<std::pair<std::int32_t, std::int32_t>> others;  // what they are made of may follow patterns, too
+      std::vector<OtherFacet> others;  // what they are made of may follow patterns, too
       for (const PatternFacet& each : found->facets) {
+        const PatternTree::OtherPart* const other = patterns.trace().other(each.part);
+        std::int32_t* const number = facets + rules[static_cast<std::size_t>(each.rule)].slot;
+        if (other != nullptr && other->number >= 0) {
+          if (numbered) *number = other->number;
+          continue;
+        }
         const std::int32_t begin = of_facets.place(each.begin), end = of_facets.end_of(each.part);
         const std::string_view here(start + begin, static_cast<std::size_t>(end - begin));
         if (here != found->text_of(each.part)) {
-          others.emplace_back(each.rule, begin);
+          others.push_back({each.rule, here, number, other == nullptr ? 0 : other->key});
         } else if (numbered && each.counts) {
-          const std::int32_t facet = rules[static_cast<std::size_t>(each.rule)].slot;
-          facets[facet] = table(facet).number(each.text);
+          *number = table(rules[static_cast<std::size_t>(each.rule)].slot).number(each.text);
+          if (other != nullptr) patterns.known_parts().store(other->key, each.rule, here, *number);
         }
       }
-      for (const auto& [number, where] : others) {
-        in.p = start + where;
+      for (const OtherFacet& each : others) {
+        in.p = each.text.data();
         bool counts;
-        if (!value(number, counts)) return false;
+        if (!value(each.rule, counts)) return false;
+        if (numbered && !odd && *each.number >= 0) {
+          patterns.known_parts().store(each.key, each.rule, each.text, *each.number);
+        }
       }
       in = ahead;
       return true;

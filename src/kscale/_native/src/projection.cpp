@@ -69,6 +69,7 @@ void TextTable::remove(std::size_t i) {
 
 void Projector::retain(const std::uint8_t* keep, std::vector<std::vector<std::uint8_t>>& used) {
   const std::size_t size = tables_.size(), count = combinations_.size() / size;
+  patterns_.known_parts().clear();
   used.clear();
   for (const TextTable& table : tables_) used.emplace_back(table.count(), 0);
   std::vector<std::vector<std::uint8_t>> before = used;

@@ -607,12 +607,14 @@ class PodStore:
         return row
 
     def _write_rows(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Put rows as :meth:`PodTable.put` does, and update the sums."""
-        self._count(rows, -1)
-        existing = len(rows)
+        """Put rows as :meth:`PodTable.put` does, and update the sums where they change."""
+        columns, existing = self.table.columns, len(rows)
+        changes = [columns[name][rows] != values[COLUMN[name], :existing] for name in _COUNTED]
+        counted = np.append(np.logical_or.reduce(changes), np.ones(len(keys), np.bool_))
+        self._count(rows[counted[:existing]], -1)
         rows = self.table.put(rows, keys, values)
         self._index.add(keys, rows[existing:])
-        self._count(rows, 1)
+        self._count(rows[counted], 1)
         return rows
 
     def remove(self, key: str, uid: str = "") -> bool:

@@ -1,6 +1,7 @@
 // Values that were read before, and where others that are alike may differ: those are compared instead of read.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -51,8 +52,29 @@ struct Pattern {
   PatternPlace place(std::int32_t at) const;
   std::string_view text_of(std::int32_t part) const {
     const FreePart& of = free[static_cast<std::size_t>(part)];
-    return std::string_view(text).substr(static_cast<std::size_t>(of.begin), static_cast<std::size_t>(of.end - of.begin));
+    return {text.data() + of.begin, static_cast<std::size_t>(of.end - of.begin)};
   }
+};
+
+// A cache of texts that stood where patterns have other facets, and of the numbers of what they are reduced to. It saves
+// reading those texts again.
+class KnownParts {
+ public:
+  struct Part {
+    std::uint64_t key = 0;
+    std::int32_t rule = -1, number = -1;
+    std::string text;  // an object or array, so that it ends where this ends
+  };
+
+  // The text at `p` by a rule, if it is one that was stored under this key; otherwise null.
+  const Part* find(std::uint64_t key, std::int32_t rule, const char* p, const char* end) const;
+  void store(std::uint64_t key, std::int32_t rule, std::string_view text, std::int32_t number);
+  void clear() { parts_.clear(); }
+
+ private:
+  static constexpr std::size_t kSize = 2048, kLongest = 1024;  // texts, and bytes of one
+
+  std::vector<Part> parts_;
 };
 
 // The patterns of values that stand at one place: a tree, in which what begins like a pattern and then differs has a
@@ -64,17 +86,30 @@ class PatternTree {
     std::int32_t first, pattern, shift;
   };
 
+  // A free part with a rule, where another text stands than in the pattern of that place; `number`: in the known parts,
+  // -1 = it is none of them; `key`: of it there.
+  struct OtherPart {
+    std::int32_t part, number;
+    std::uint64_t key;
+  };
+
   // What came of following: how far, in a pattern and in the value.
   struct Trace {
     std::int32_t pattern = -1;          // the last one; -1: there is none
     std::int32_t at = 0, value_at = 0;  // where it ended
     std::size_t next = 0;               // the free part that is next there
     std::vector<Stretch> stretches;     // of the free parts before it
+    std::vector<OtherPart> others;
     const PatternTree* tree = nullptr;
 
+    const OtherPart* other(std::int32_t part) const {  // null: it was not compared, since it is as in some pattern
+      const auto found = std::ranges::find(others, part, &OtherPart::part);
+      return found == others.end() ? nullptr : &*found;
+    }
   };
 
-  // Places of a pattern in the value that followed it, if one asks in ascending order and the tree has not changed since.
+  // Where places of a pattern are in the value that followed it. The places come in ascending order, before the tree
+  // learns more.
   class Places {
    public:
     explicit Places(const Trace& trace) : trace_(trace) {}
@@ -92,7 +127,7 @@ class PatternTree {
   };
 
   // The pattern that the value at `in` follows: its text but for free parts. `in` is then behind it. Null: none.
-  const Pattern* follow(JsonReader& in, Trace& trace) const;
+  const Pattern* follow(JsonReader& in, const KnownParts& known, Trace& trace) const;
   // A value followed none and left that trace; how many more bytes that takes (0: it cannot stand in this tree).
   std::size_t add(Pattern pattern, const Trace& trace);
 
@@ -137,6 +172,7 @@ class Patterns {
   const Pattern* follow(std::int32_t place, JsonReader& in);
   // Of the last value that was asked about: where it ended in a tree, and where the places of its pattern are in it.
   const PatternTree::Trace& trace() const { return trace_; }
+  KnownParts& known_parts() { return known_; }
   // Whether a value of this size that follows none is worth being learnt.
   bool wants(std::int32_t place, std::size_t size) const;
   void learn(std::int32_t place, Pattern pattern, const PatternTree::Trace& trace);
@@ -150,6 +186,7 @@ class Patterns {
   std::shared_ptr<Patterns> base_;
   std::vector<PatternTree> trees_;
   PatternTree::Trace trace_;
+  KnownParts known_;
   std::size_t bytes_ = 0;
 };
 
