@@ -190,7 +190,7 @@ class _OneNamespace:
     by_type: dict[str, LimitRangeItem | None]
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """Return the limit range of a type; ``namespace`` is ignored."""
+        """Return the limit range of a type, None if there is none; ``namespace`` is ignored."""
         del namespace
         return self.by_type.get(type_)
 

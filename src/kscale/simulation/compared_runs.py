@@ -326,7 +326,7 @@ class FinishedRun(NamedTuple):
     begin: Moment
 
     def loop_at(self, at: Moment) -> LoopFact | None:
-        """Return the last loop of the Cluster Autoscaler up to a moment."""
+        """Return the last loop of the Cluster Autoscaler up to a moment; None if there is none."""
         return next((loop for loop in reversed(self.loops) if loop.at <= at), None)
 
     def statuses_of(self, about: str) -> list[ScalerStatus]:

@@ -485,8 +485,8 @@ class Cluster:
         read; put the rest in front of the next chunk. Bytes may therefore be cut anywhere::
 
             data = left + chunk
-            found = cluster.watched(data)
-            left = data[found.used:]
+            result = cluster.watched(data)
+            left = data[result.used:]
 
         ``problems`` reports lines that are not events and objects that cannot be read; the other events are applied.
         """

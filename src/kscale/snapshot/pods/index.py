@@ -154,7 +154,7 @@ class PodSelection:
         return self.table.interner.identity_of(self.table.columns["class_of"][self.rows])
 
     def labels(self, number: int) -> dict[str, str] | None:
-        """Return the labels of a number from :attr:`label_numbers`."""
+        """Return the labels that a number from :attr:`label_numbers` identifies; None if the pods have no labels."""
         return self.table.interner.identities[number].labels
 
     def select(self, rows: NDArray[np.int64]) -> PodSelection:
