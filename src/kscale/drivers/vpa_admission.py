@@ -178,7 +178,7 @@ class LargeReviews:
         return reviewed
 
     def close(self) -> None:
-        """Take no further reviews."""
+        """Shut down the worker; reviews that wait are cancelled."""
         if self._worker is not None:
             self._worker.shutdown(wait=False, cancel_futures=True)
 

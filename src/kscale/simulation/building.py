@@ -478,7 +478,7 @@ class _Builder:
         )
 
     def _check(self) -> None:
-        """Raise InputError if there are problems."""
+        """Raise InputError with all problems recorded so far, if there are any."""
         if self.values.problems:
             raise InputError(self.values.problems)
 

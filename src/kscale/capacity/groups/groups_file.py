@@ -112,7 +112,7 @@ class GroupTemplate(Node):
         return Node(**{name: getattr(self, name) for name in Node.__struct_fields__})
 
     def node_template(self, pods: list[Pod]) -> NodeTemplate:
-        """Return the template with these pods."""
+        """Build the node template of this entry, with these pods on it; pools of devices get their number of slices."""
         counts = Counter((item.spec.driver, item.spec.pool.name) for item in self.resource_slices)
 
         def complete(item: ResourceSlice) -> ResourceSlice:

@@ -458,7 +458,7 @@ class _StartPlans:
 
     @cached_property
     def _claims(self) -> PlannedPlacement:
-        """Return the plan by Karpenter's rule."""
+        """Return the plan that places pods one by one, as Karpenter's scheduler does."""
         return plan_by_claims(self._instance)
 
     def check(self, best: _Result, max_types: int | None = None) -> list[_Result]:

@@ -267,7 +267,7 @@ class DecisionCache:
     # -- the others ------------------------------------------------------------------------------------------------
 
     def _scale_down(self, world: World) -> Decision:
-        """Decide an exhaustive scale-down."""
+        """Return the decision of an exhaustive scale-down, cached for equal worlds."""
         decided: Decision = self._get_or_compute(world, "scale-down", lambda: _scaled_down(world))
         return decided
 

@@ -307,7 +307,7 @@ class Tables:
 
     @property
     def work(self) -> int:
-        """Return the number of entries computed."""
+        """Return the number of table entries, which measures the work."""
         return int(np.prod(self.tier.shape))
 
     def search(

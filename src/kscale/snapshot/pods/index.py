@@ -302,7 +302,7 @@ class _Identities:
         matches.seen = len(matches.candidates)
 
     def _learn(self, interner: Interner) -> None:
-        """Add the interner's new identities."""
+        """Add identities that the interner has assigned since the last call."""
         touched = set()
         for number in range(self._known, len(interner.identities)):
             namespace = interner.identities[number].namespace
