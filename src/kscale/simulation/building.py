@@ -131,7 +131,7 @@ def scheduling_of(world: WorldEntry, values: Values) -> Scheduling:
     if config is None:
         return Scheduling(ScoreOptions() if world.scheduler == "scores" else None)
     if world.scheduler != "scores":
-        values.wrong(_FIELD, "is of use with scheduler: scores only")
+        values.wrong(_FIELD, "has an effect only with scheduler: scores")
         return Scheduling()
     try:
         data = config if isinstance(config, Mapping) else read_plain_file(values.folder / config, _WHAT, "one")

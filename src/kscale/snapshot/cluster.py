@@ -173,7 +173,7 @@ class Relist:
         if kind is not None:
             return
         if not self._complete:
-            raise InputError(f"the list of {self.kind} did not come to its end: nothing was removed")
+            raise InputError(f"the list of {self.kind} is incomplete: nothing was removed")
         self._contents.drop(self.kind, missing)
         self._contents.pods.tidy()
         self._changes.append(ChangedKeys(removed=missing))

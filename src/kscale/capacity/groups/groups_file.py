@@ -475,9 +475,9 @@ def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[
         yield "", "no template: give template, fromNode, instanceType, nodes or nodeSelector"
     for field, value in (("catalogue", entry.catalogue), ("zone", entry.zone), ("region", entry.region)):
         if value and entry.instance_type is None:
-            yield field, "is of use with instanceType only"
+            yield field, "has an effect only with instanceType"
     if entry.pods and entry.template is None:
-        yield "pods", "is of use with template only"
+        yield "pods", "has an effect only with template"
     if entry.template is not None and not (entry.template.status.allocatable or entry.template.status.capacity):
         yield "template.status.allocatable", "is empty: the node would have room for nothing"
     yield from _template(entry)

@@ -362,7 +362,7 @@ def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], in
         if largest < 2.0**_ENTRY_BITS:
             return narrow, shift
         if not value.max(initial=0) >> shift:
-            raise InputError("a bin holds 2**30 items and more: no bound is looked for")
+            raise InputError("a bin holds 2**30 items or more: no bound is computed")
         shift += max(1, int(np.log2(largest)) - _ENTRY_BITS)
 
 

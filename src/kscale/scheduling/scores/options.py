@@ -90,7 +90,7 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.weights.get("NodeResourcesBalancedAllocation") and not self.balanced_resources:
             raise InputError("balanced_resources: NodeResourcesBalancedAllocation scores no resources")
         if (self.fit_strategy == "RequestedToCapacityRatio") is not bool(self.fit_shape):
-            raise InputError("fit_shape: points go with RequestedToCapacityRatio, at least one")
+            raise InputError("fit_shape: RequestedToCapacityRatio needs at least one point")
         _check_shape(self.fit_shape, "fit_shape")
         if not self.volume_shape:
             raise InputError("volume_shape: at least one point")
