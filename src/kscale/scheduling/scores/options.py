@@ -38,11 +38,19 @@ class Scoring(Protocol):
     """A compiled scorer (:class:`kscale.plugin.ScorePlugin`)."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name of the plug-in."""
+        ...
+
     @property
-    def resources(self) -> tuple[str, ...]: ...
+    def resources(self) -> tuple[str, ...]:
+        """Return the further columns of ``request`` and ``free`` that the function reads."""
+        ...
+
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Return the address of the compiled function."""
+        ...
 
 
 class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
