@@ -240,7 +240,7 @@ class LoopContext:
         self.candidates: list[NodeGroup] = [group for group in every if not group.exists and not group.upcoming]
 
     def update_state(self, **changes: Any) -> None:
-        """Replace fields of the state."""
+        """Replace the given fields of the state."""
         self.state = replace(self.state, **changes)
 
     @property

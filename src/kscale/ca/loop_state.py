@@ -98,9 +98,14 @@ class _Unneeded(Protocol):
     """An unneeded node, as the planner lists it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the node's name."""
+        ...
+
     @property
-    def threshold(self) -> int: ...
+    def threshold(self) -> int:
+        """Return how long the node must be unneeded before it is deleted, in nanoseconds."""
+        ...
 
 
 class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):

@@ -129,7 +129,7 @@ def find_pod(snapshot: Snapshot, name: str) -> Pod:
         pod: Pod = snapshot.pod(name)
     except KeyError:
         if location := snapshot.whereabouts(name):
-            raise InputError(Problem(f"is not asked about: it {location}", object=f"Pod {name}")) from None
+            raise InputError(Problem(f"is neither pending nor placed: it {location}", object=f"Pod {name}")) from None
         from difflib import get_close_matches
 
         near = get_close_matches(name, snapshot.pending, n=3)

@@ -120,7 +120,7 @@ def _mistakes(rule: PriceRule) -> Iterator[tuple[str, str]]:
         yield "price", f"{rule.price} is not a price"
     if rule.reserved is None:
         if rule.zone:
-            yield "zone", "is of use with reserved only"
+            yield "zone", "has an effect only with reserved"
         return
     if rule.reserved < 1:
         yield "reserved", f"{rule.reserved} is not a number of machines"

@@ -202,7 +202,7 @@ def apply_advice(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
         return pod
 
     def recommended(container: Container) -> ResourceList | None:
-        """Return the container's requests, with the recommended ones in place of its own."""
+        """Return the container's requests, with recommended amounts in place of its own where there are any."""
         advice = recommendations.get(container.name)
         if advice is None:
             return container.resources.requests

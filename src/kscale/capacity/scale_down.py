@@ -222,7 +222,7 @@ def report_scale_down(
     deleting, draining = list(deleting), list(draining)
     for name in draining:
         if name in deleting:
-            raise InputError(f"node {name} is said to be deleted without pods and to be drained")
+            raise InputError(f"node {name} is in both deleting and draining")
     plan = scale_down(
         snapshot,
         groups,

@@ -281,7 +281,7 @@ def _list_admitted_containers(pod: Pod, patches: Sequence[PatchOperation]) -> li
             new.setdefault((int(parts[3]), parts[5]), {})[name] = str(patch.value)
 
     def texts(amounts: ResourceList | None) -> dict[str, str]:
-        """Format the amounts as quantities."""
+        """Return the amounts as texts, by resource."""
         return {name: str(amount) for name, amount in (amounts or {}).items()}
 
     return [

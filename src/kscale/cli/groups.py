@@ -346,7 +346,9 @@ class GroupSource(OptionGroup):
         allowed = cluster_architectures.allowed if not self.arch else {arch.value for arch in self.arch}
         if not allowed:
             if len({kind.arch for kind in kinds}) > 1:
-                terminal.warn("no node says its architecture: types of all are offered (--arch chooses)")
+                terminal.warn(
+                    "the architecture of the nodes is unknown: types of all architectures are offered (--arch chooses)"
+                )
                 offered = " and ".join(sorted({kind.arch for kind in kinds}))
                 self.assumptions.append(f"the pods' images exist for {offered}, as no node or pod names one")
             return kinds

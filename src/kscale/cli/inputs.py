@@ -232,7 +232,7 @@ class Files(OptionGroup):
 
     @property
     def source_names(self) -> str:
-        """Return the sources' names for messages."""
+        """Return the names of the input files, separated by commas, for messages."""
         return ", ".join("stdin" if name == "-" else name for name in self.filename)
 
     @property

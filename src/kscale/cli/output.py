@@ -188,7 +188,7 @@ def money_cell(amount: float | None) -> Cell:
 
 
 def make_columns(*titles: str, align: Literal["left", "right"] = "left", wide: bool = False) -> list[Column]:
-    """Return columns of the same form."""
+    """Return a column for each title, all with the same alignment."""
     return [Column(title, align, wide) for title in titles]
 
 

@@ -182,7 +182,7 @@ class LastChanges(OptionGroup):
     last_failure: str | None = None
 
     def on(self, state: LoopState | None) -> LoopState | None:
-        """Return the state with these times. Without any option, ``state`` is returned unchanged."""
+        """Return the state with these times. Without any option, ``state`` (also None) is returned unchanged."""
         from msgspec.structs import replace
 
         from kscale.ca.loop_state import LoopState

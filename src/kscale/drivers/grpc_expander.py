@@ -120,7 +120,7 @@ class Request:
         for kind, members in self._unknown.items():
             for member, count in sorted(members.items()):
                 objects = f"{count:,} {kind}{'s' * (count > 1)}"
-                yield f"{member} of {objects} is not in the API: the expander server is not told"
+                yield f"{member} of {objects} is not in the API and not sent to the expander server"
 
 
 def answered_groups(response: bytes) -> list[str | None]:

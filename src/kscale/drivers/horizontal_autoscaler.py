@@ -105,7 +105,7 @@ class SlowHpas:
             self._controller.requeue_skipped(key, now=now)
 
     def note_slow(self, keys: Iterable[str]) -> None:
-        """Mark HPAs as slow."""
+        """Mark HPAs as slow and log a warning: they are reconciled separately from now on."""
         for key in keys:
             self._slow.add(key)
             text = (

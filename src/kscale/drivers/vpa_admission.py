@@ -178,7 +178,7 @@ class LargeReviews:
         return reviewed
 
     def close(self) -> None:
-        """Take no further reviews."""
+        """Shut down the worker; reviews that wait are cancelled."""
         if self._worker is not None:
             self._worker.shutdown(wait=False, cancel_futures=True)
 
@@ -190,7 +190,7 @@ class _OneNamespace:
     by_type: dict[str, LimitRangeItem | None]
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """Return the limit range of a type; ``namespace`` is ignored."""
+        """Return the limit range of a type, None if there is none; ``namespace`` is ignored."""
         del namespace
         return self.by_type.get(type_)
 

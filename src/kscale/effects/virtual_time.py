@@ -207,7 +207,7 @@ class VirtualTime:
             self.now = max(self.now, last)
 
     def _push(self, time: Moment, running: Running, call: Callable[[], None]) -> None:
-        """Schedule ``call`` for a machine."""
+        """Schedule ``call`` of a running machine at ``time``."""
         self._sequence += 1
         heappush(self._due, (time, running.rank, self._sequence, running, call))
 
@@ -326,7 +326,7 @@ class _MachineGroup:
             self._next()
 
     def _next(self) -> None:
-        """Start the next machine that waits."""
+        """Start the next machine that waits for its turn."""
         index, machine = self._waiting.popleft()
         of = self._of
         self._time.start(

@@ -327,7 +327,7 @@ def to_dict(value: Any) -> Any:
 
 
 def to_json(value: Any) -> bytes:
-    """Encode an object as JSON."""
+    """Encode a struct or plain data as JSON."""
     return msgspec.json.encode(value, enc_hook=enc_hook)
 
 

@@ -501,7 +501,7 @@ def _decode_group(data: object, number: int) -> NodeGroup:
         return data
     where = f"node group {number}"
     if not isinstance(data, Mapping):
-        raise InputError(Problem(f"a NodeGroup is due, not {type(data).__name__}", object=where))
+        raise InputError(Problem(f"a NodeGroup is expected, not {type(data).__name__}", object=where))
     return group_from_dict(data, where)
 
 

@@ -161,7 +161,7 @@ def canonical(labels: Mapping[str, str | None] | None, spec: Mapping[str, Any] |
 
 
 def _hash(text: bytes) -> bytes:
-    """Return a digest of 16 bytes."""
+    """Return the BLAKE2b digest of a text (16 bytes)."""
     from hashlib import blake2b  # imported here because it loads OpenSSL
 
     return blake2b(text, digest_size=16).digest()

@@ -63,7 +63,10 @@ def _check_of(struct: type[msgspec.Struct]) -> _Check | None:
 
 
 def _struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Check | None:
-    """Return the check of a struct; see :func:`_check_of`. ``outer``: structs that contain it."""
+    """Return the check of a struct; None if it has nothing to check. See :func:`_check_of`.
+
+    ``outer``: structs that contain it.
+    """
     if described.cls in outer:  # a recursive type: none of these has times
         return None
     times: list[tuple[str, str]] = []

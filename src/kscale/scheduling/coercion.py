@@ -236,7 +236,7 @@ def _check_names(snapshot: Snapshot, names: list[str], waiting: bool) -> None:
     """Raise InputError if a name occurs twice; if ``waiting``, also if a pod is unknown or on a node."""
     if len(set(names)) < len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise InputError(f"pod {twice!r} is given twice")
+        raise InputError(f"pod {twice!r} is passed twice")
     if not waiting:
         return
     try:
@@ -246,7 +246,7 @@ def _check_names(snapshot: Snapshot, names: list[str], waiting: bool) -> None:
     for name, node in zip(names, nodes, strict=True):
         if node >= 0:
             raise InputError(
-                f"pod {name!r} is on node {snapshot.nodes[node]!r} already: only a pod that waits is placed"
+                f"pod {name!r} is on node {snapshot.nodes[node]!r} already: only pending pods can be placed"
             )
 
 

@@ -219,7 +219,7 @@ def _failure(
     unexpected: str = "",
     numbers: Numbers = (),
 ) -> Verdict:
-    """Build a failing verdict."""
+    """Build the verdict of a plug-in that rejects the pod."""
     return Verdict(
         ok=False,
         type=FAILING_PREDICATE,

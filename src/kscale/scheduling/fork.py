@@ -223,7 +223,7 @@ class Fork:
         template, and for the number of an existing node.
         """
         if type(template) is not int or not 0 <= template < len(self._bases):
-            raise InputError(f"there is no template {template!r}: this fork was given {len(self._bases)}")
+            raise InputError(f"there is no template {template!r}: this fork has {len(self._bases)}")
         base, copies = self._bases[template], self._copies
         if copy is None:
             copy = len(self._added)
@@ -253,7 +253,7 @@ class Fork:
                 f"one of class {number}" for (number, location), count in self._mine.items() if location == n and count
             ]
             named = ", ".join(pods[:5]) + (" ..." if len(pods) > 5 else "")
-            raise InputError(f"node {self.node_name(n)!r} has pods that this fork placed: take them off first: {named}")
+            raise InputError(f"node {self.node_name(n)!r} has pods that this fork placed: remove them first: {named}")
         left = Counter({number: count for (number, location), count in self._lost.items() if location == n})
         removed: list[int] = []
         for key, number in self._snapshot_pods(n):
@@ -333,7 +333,7 @@ class Fork:
         try:
             return self._numbers[pod]
         except KeyError:
-            raise InputError(f"pod {pod!r} was not given to this fork") from None
+            raise InputError(f"pod {pod!r} was not passed to this fork") from None
 
     def class_of(self, pod: str | int) -> PodClass:
         """Return the class of a pod, i.e. what predicates read of it. Raises InputError if the pod is unknown."""
@@ -454,7 +454,7 @@ class Fork:
         number = self.pod(pod)
         if number >= self.session.checked_count:
             raise InputError(
-                f"class {number} belongs to placed pods only: where they fit can be asked of pods given to fork()"
+                f"class {number} belongs to placed pods only: fit checks need pods that were passed to fork()"
             )
         return number
 
@@ -479,7 +479,7 @@ class Fork:
         """Raise InputError if the pod is on a node."""
         node = self._at.get(pod, _NOWHERE) if isinstance(pod, str) else _NOWHERE
         if node != _NOWHERE:
-            raise InputError(f"pod {pod!r} is on node {self.node_name(node)!r} already: take it off first")
+            raise InputError(f"pod {pod!r} is on node {self.node_name(node)!r} already: remove it first")
 
     def _place(self, pod: str | int, number: int, node: int) -> None:
         """Place a pod of class ``number`` on a node, without checks."""

@@ -40,13 +40,24 @@ class Predicate(Protocol):
     """A compiled predicate (:class:`kscale.plugin.PredicatePlugin`)."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name of the plug-in."""
+        ...
+
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """Return the reason reported for a rejected pod."""
+        ...
+
     @property
-    def resources(self) -> tuple[str, ...]: ...
+    def resources(self) -> tuple[str, ...]:
+        """Return the further columns of ``request`` and ``free`` that the function reads."""
+        ...
+
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Return the address of the compiled function."""
+        ...
 
 
 class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):

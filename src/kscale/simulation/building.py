@@ -131,7 +131,7 @@ def scheduling_of(world: WorldEntry, values: Values) -> Scheduling:
     if config is None:
         return Scheduling(ScoreOptions() if world.scheduler == "scores" else None)
     if world.scheduler != "scores":
-        values.wrong(_FIELD, "is of use with scheduler: scores only")
+        values.wrong(_FIELD, "has an effect only with scheduler: scores")
         return Scheduling()
     try:
         data = config if isinstance(config, Mapping) else read_plain_file(values.folder / config, _WHAT, "one")
@@ -478,7 +478,7 @@ class _Builder:
         )
 
     def _check(self) -> None:
-        """Raise InputError if there are problems."""
+        """Raise InputError with all problems recorded so far, if there are any."""
         if self.values.problems:
             raise InputError(self.values.problems)
 

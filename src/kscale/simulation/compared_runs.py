@@ -326,7 +326,7 @@ class FinishedRun(NamedTuple):
     begin: Moment
 
     def loop_at(self, at: Moment) -> LoopFact | None:
-        """Return the last loop of the Cluster Autoscaler up to a moment."""
+        """Return the last loop of the Cluster Autoscaler up to a moment; None if there is none."""
         return next((loop for loop in reversed(self.loops) if loop.at <= at), None)
 
     def statuses_of(self, about: str) -> list[ScalerStatus]:
@@ -384,7 +384,7 @@ def _listen_to_programs(setup: Setup) -> tuple[list[LoopFact], dict[str, list[Sc
             driver.heard = note_diagnostics
 
     def note_statuses(changes: Sequence[tuple[str, Any, Any]]) -> None:
-        """Record the statuses of changed HPAs."""
+        """Store the status and the time of each HPA among the changed objects."""
         for _, _, hpa in changes:
             if isinstance(hpa, HorizontalPodAutoscaler):
                 _note_status(hpa, setup.world.time.now, statuses)
@@ -607,7 +607,7 @@ class ProvisionerComparison(Record, frozen=True):
     runs: list[ProvisionerRun]
 
     def summary(self) -> str:
-        """Return the cost of each run."""
+        """Return one line with the node-hours and cost of each run."""
         return ", ".join(
             f"{run.provisioner}: {run.node_hours:,.1f} node-hours" + ("" if run.cost is None else f", ${run.cost:,.2f}")
             for run in self.runs
@@ -666,7 +666,7 @@ def compare_provisioners(
 
 
 def _summarize(names: Sequence[str], reports: Sequence[SimulationReport]) -> list[ProvisionerRun]:
-    """Build the record of each run."""
+    """Build one record per run from the runs' reports."""
     return [
         ProvisionerRun(
             provisioner=name,

@@ -78,7 +78,7 @@ _NEW_LOOP: Final = "core/static_autoscaler.go RunOnce"
 
 
 def _rule(name: str, legacy: str, current: str, legacy_source: str, current_source: str) -> ReleaseRule:
-    """Build a rule."""
+    """Build the rule ``name`` that differs between the releases, with the source of each."""
     return ReleaseRule(
         id=name, legacy=legacy, current=current, legacy_source=legacy_source, current_source=current_source
     )
@@ -719,7 +719,7 @@ class _Reruns:
 
 
 def _summarize_run(profile: str, ran: FinishedRun, profiles: Mapping[str, str]) -> ComparedRun:
-    """Build the record of a run."""
+    """Build the record of a run from its report."""
     report = ran.run.report
     return ComparedRun(
         profile=profile,

@@ -119,7 +119,7 @@ class Machines(NamedTuple):
 
     @classmethod
     def of(cls, groups: Sequence[NodeGroup]) -> Machines:
-        """Collect the machines of all groups."""
+        """Build from the groups: the group of each node and of each machine that is not being deleted."""
         group_of = {name: group.id for group in groups for name in group.nodes}
         wanted = {
             machine: group.id

@@ -34,7 +34,7 @@ class TimesByOwner:
         self._times, self._usual, self._endless = times, usual, replace(usual, work=None)
 
     def __call__(self, pod: Pod) -> PodTimes:
-        """Return the times of a pod."""
+        """Return the durations of a pod's start and work, from recorded pods of the same workload."""
         owner = controller_of(pod.metadata)
         return self._usual if owner is None else self._find(owner.kind, pod, owner.name)
 

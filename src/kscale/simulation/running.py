@@ -273,7 +273,8 @@ class _Run:
             world.time.steps(_STEPS, end)
             stands = stands + 1 if world.time.now == before else 0
             if stands > _STANDSTILL:
-                text = f"time stands still at {to_text(before, fraction=True)}: what happens then happens again at once"
+                now = to_text(before, fraction=True)
+                text = f"time does not advance beyond {now}: each event causes another one at the same time"
                 raise InputError(Problem(text))
             if progress is not None:
                 progress(world.time.now - self.begin, self.setup.horizon)

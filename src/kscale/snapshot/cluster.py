@@ -173,7 +173,7 @@ class Relist:
         if kind is not None:
             return
         if not self._complete:
-            raise InputError(f"the list of {self.kind} did not come to its end: nothing was removed")
+            raise InputError(f"the list of {self.kind} is incomplete: nothing was removed")
         self._contents.drop(self.kind, missing)
         self._contents.pods.tidy()
         self._changes.append(ChangedKeys(removed=missing))
@@ -489,8 +489,8 @@ class Cluster:
         read; put the rest in front of the next chunk. Bytes may therefore be cut anywhere::
 
             data = left + chunk
-            found = cluster.watched(data)
-            left = data[found.used:]
+            result = cluster.watched(data)
+            left = data[result.used:]
 
         ``problems`` reports lines that are not events and objects that cannot be read; the other events are applied.
         """

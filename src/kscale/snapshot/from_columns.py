@@ -197,7 +197,7 @@ def _strings(values: Any, name: str) -> list[str]:
         seen: set[str] = set()
         for i, one in enumerate(texts):
             if one in seen:
-                raise InputError(f"from_columns: {name}[{i}] is {one!r} once more")
+                raise InputError(f"from_columns: {name}[{i}] is {one!r} again")
             seen.add(one)
     return texts
 
@@ -238,7 +238,7 @@ def _convert_flags(values: ArrayLike, name: str, count: int) -> NDArray[np.bool_
     if array.ndim != 1 or (array.size and array.dtype.kind not in "biu"):
         raise InputError(f"from_columns: {name} is not a column of truth values")
     if len(array) != count:
-        raise InputError(f"from_columns: {name} has not one entry a node")
+        raise InputError(f"from_columns: {name} does not have one entry per node")
     _refuse(array, (array != 0) & (array != 1), name, 0, 1)
     return array.astype(bool)
 
@@ -269,7 +269,7 @@ def _nodes(
     """Build the columns of the nodes. Raises InputError for arguments of another length or type."""
     count = len(names)
     if PODS in resources:
-        raise InputError(f"from_columns: resources[{list(resources).index(PODS)}] is {PODS!r}: say it with slots")
+        raise InputError(f"from_columns: resources[{list(resources).index(PODS)}] is {PODS!r}: use slots")
     amounts = _matrix(allocatable, "allocatable", (len(resources), count))
     room = np.full(count, 110, dtype=np.int64) if slots is None else _integers(slots, "slots")
     cordoned = (
@@ -279,7 +279,7 @@ def _nodes(
     lists |= {f"labels[{key!r}]": values for key, values in (labels or {}).items()}
     for argument, values in lists.items():
         if values is not None and len(values) != count:
-            raise InputError(f"from_columns: {argument} has not one entry a node")
+            raise InputError(f"from_columns: {argument} does not have one entry per node")
     for key, values in (labels or {}).items():
         for i, value in enumerate(values):
             if not (value is None or isinstance(value, str)):
@@ -364,5 +364,5 @@ def _example(pod: Pod | dict[str, Any], i: int) -> Pod:
     if example.spec.resource_claims or any(volume.ephemeral is not None for volume in example.spec.volumes):
         raise InputError(f"from_columns: pods[{i}] has generic ephemeral volumes or resource claims")
     if example.spec.node_name or example.status.nominated_node_name:
-        raise InputError(f"from_columns: pods[{i}] has a node: say it with pod_node")
+        raise InputError(f"from_columns: pods[{i}] has a node: use pod_node")
     return example

@@ -331,7 +331,7 @@ class _NodeChanges:
             self.removed.add(name)
 
     def apply_to(self, base: NodeColumns, nodes: dict[str, Any]) -> NodeColumns:
-        """Return the columns after the changes."""
+        """Return the node columns ``base`` with the changes applied; ``nodes``: current nodes by name."""
         if not len(base):
             return NodeColumns(nodes.values())
         replaced: list[Node] = [nodes[name] for name in self.replaced]

@@ -56,7 +56,10 @@ class LimitRangeLookup(Protocol):
     """Source of effective limit ranges."""
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """Return the merged limits of a namespace for containers or pods. Raises :class:`LimitRangeError`."""
+        """Return the merged limits of a namespace for containers or pods; None if it has none.
+
+        Raises :class:`LimitRangeError`.
+        """
 
 
 class LimitRanges:

@@ -207,7 +207,7 @@ def build_container_resources(
 
 
 def _fill_missing(values: ResourceList | None, current: ResourceList | None) -> ResourceList | None:
-    """Return the recommended values, with missing cpu and memory taken from ``current``."""
+    """Return the recommended values, with missing cpu and memory taken from ``current``; None if there are none."""
     missing: ResourceList = {name: (current or {})[name] for name in (CPU, MEMORY) if name in (current or {})}
     if not missing:
         return values

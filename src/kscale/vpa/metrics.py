@@ -433,7 +433,7 @@ class VpaUpdateCounters:
         return self.count_evicted(0), self.updated_in_place(0)
 
     def count_evicted(self, by: int = 1) -> Observation:
-        """Return the observation of evictions."""
+        """Build the observation that counts ``by`` evicted pods."""
         return build_observation(f"{_PREFIX}evicted_pods_total", {**self._size, **self._mode, **self._name}, by)
 
     def not_evicted(self, reason: str) -> Observation:
@@ -442,7 +442,7 @@ class VpaUpdateCounters:
         return build_observation(f"{_PREFIX}failed_eviction_attempts_total", labels)
 
     def updated_in_place(self, by: int = 1) -> Observation:
-        """Return the observation of resizes."""
+        """Build the observation that counts ``by`` pods resized in place."""
         return build_observation(f"{_PREFIX}in_place_updated_pods_total", {**self._size, **self._name}, by)
 
     def not_updated_in_place(self, reason: str) -> Observation:

@@ -374,4 +374,4 @@ class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 def _find_interval_problems(interval: timedelta, field: str) -> list[Problem]:
     """Return a problem if the interval is not positive, as Go's ticker then never ticks."""
-    return [] if interval > timedelta() else [Problem("no round follows upon the first one", field=field)]
+    return [] if interval > timedelta() else [Problem("must be greater than zero", field=field)]

@@ -171,6 +171,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self._running
 
     def is_closed(self) -> bool:
+        """Return whether the loop was closed."""
         return self._closed
 
     def close(self) -> None:

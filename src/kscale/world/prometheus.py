@@ -127,7 +127,7 @@ class Prometheus:
                         return ApiError(f"it answers more than the {MOST_LABELS:,} labels allowed")
                     return body
         except (self._http.InvalidURL, UnicodeError):  # the exception text is the URL with the password
-            return ApiError("its address is not a URL that can be asked")
+            return ApiError("its address is not a valid URL")
         except self._http.ClientResponseError as error:  # its text is followed by the URL
             return ApiError(shorten(error.message, _LONGEST_TEXT))
         except (self._http.ClientError, OSError, TimeoutError) as error:

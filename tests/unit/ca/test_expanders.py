@@ -305,7 +305,7 @@ _EMPTY = kscale.Cluster([])
     ],
 )  # fmt: skip
 def test_doors_with_nobody_to_ask_refuse_to_ask_for_prices(door: Callable[[], object]) -> None:
-    with pytest.raises(InputError, match="nobody is there to tell prices") as refused:
+    with pytest.raises(InputError, match="there is no cloud provider that reports prices") as refused:
         door()
     assert [(each.object, each.field) for each in refused.value.problems] == [("ExpanderInput", "ask_prices")]
 

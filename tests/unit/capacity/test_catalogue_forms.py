@@ -250,7 +250,7 @@ def test_bad_texts(raw: bytes, text: str) -> None:
         ),
         (
             b'{"Items": [{"retailPrice": 1, "armRegionName": "e", "armSkuName": "s"}], "NextPageLink": "https://more"}',
-            "the list goes on at https://more",
+            "the list continues at https://more",
         ),
     ],
 )
@@ -328,7 +328,7 @@ def test_kept_under_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert dict(read_catalogue("aws")) == dict(aws)
     with pytest.raises(InputError, match="imported are aws"):
         read_catalogue("gcp")
-    with pytest.raises(InputError, match="can be no name of a catalogue"):
+    with pytest.raises(InputError, match="is not a valid name of a catalogue"):
         store_catalogue(aws, "../aws")
     monkeypatch.setenv("XDG_DATA_HOME", str(EXAMPLES / "aws.csv"))
     with pytest.raises(InputError, match="Not a directory"):

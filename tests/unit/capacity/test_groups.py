@@ -145,8 +145,8 @@ ONE = {"id": "a", "fromNode": "n1"}
             'groups[0] (a): taints[0].effect: "Never" is not one of NoSchedule, PreferNoSchedule, NoExecute',
         ),
         ([{**ONE, "taints": [{"effect": "NoExecute"}]}], "groups[0] (a): taints[0].key: is empty"),
-        ([{**ONE, "zone": "a"}], "groups[0] (a): zone: is of use with instanceType only"),
-        ([{**ONE, "pods": [{}]}], "groups[0] (a): pods: is of use with template only"),
+        ([{**ONE, "zone": "a"}], "groups[0] (a): zone: has an effect only with instanceType"),
+        ([{**ONE, "pods": [{}]}], "groups[0] (a): pods: has an effect only with template"),
         (
             [{"id": "a", "template": {}}],
             "groups[0] (a): template.status.allocatable: is empty: the node would have room for nothing",

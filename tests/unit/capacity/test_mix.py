@@ -382,7 +382,7 @@ def test_a_node_pool_names_the_node_class_of_the_cloud(
 
 @pytest.mark.parametrize("type_", ["c-4x-amd64-linux", "g2-pool", "pool", "m5", "standard_d4", "n2-"])
 def test_an_unknown_cloud_is_no_guess(type_: str) -> None:
-    with pytest.raises(kscale.InputError, match="nothing says of which cloud o is"):
+    with pytest.raises(kscale.InputError, match="the cloud of o is unknown"):
         node_class_of([offer("o", 4, 8, 1.0, type=type_)])
 
 
@@ -404,7 +404,7 @@ def test_a_plan_in_the_words_of_autoscalers() -> None:
     requirements = {each["key"]: each["values"] for each in pool["spec"]["template"]["spec"]["requirements"]}
     assert requirements == {"node.kubernetes.io/instance-type": ["large"], "karpenter.sh/capacity-type": ["on-demand"]}
     assert pool["spec"]["template"]["spec"]["nodeClassRef"] == dict(zip(("group", "kind", "name"), own, strict=True))
-    with pytest.raises(kscale.InputError, match="nothing says of which cloud large is: name the node class"):
+    with pytest.raises(kscale.InputError, match="the cloud of large is unknown: name the node class"):
         node_pool(plan, [SMALL, LARGE])
     with pytest.raises(kscale.InputError, match="large, which is not among the offers"):
         node_pool(plan, [SMALL])
@@ -475,7 +475,7 @@ def test_a_minimum_of_spot_is_made_up_for(solver: bool) -> None:
     [
         (None, {"spot_share": 0.0}, "spot_share: the minimum of spot is more than a share of 0 allows"),
         (4, {"spot_share": 0.3}, "spot_share: the minimum of spot is more than a share of 0.3 allows"),
-        (None, {"spot_share": 0.3, "limits": {"nodes": 6}}, r"spot_share, limits\[nodes\]: no nodes were found"),
+        (None, {"spot_share": 0.3, "limits": {"nodes": 6}}, r"spot_share, limits\[nodes\]: no plan was found"),
     ],
 )
 def test_a_minimum_that_no_share_of_spot_allows_has_a_name(

@@ -107,7 +107,7 @@ def test_the_first_rule_that_matches_gives_the_price() -> None:
         ({"family": "m5", "price": -1}, "price: -1.0 is not a price"),
         ({"family": "m5", "price": 1, "reserved": 2}, "reserved machines are of one instance type"),
         ({"instanceType": "m5.large", "price": 1, "reserved": 0}, "reserved: 0 is not a number of machines"),
-        ({"instanceType": "m5.large", "price": 1, "zone": "a"}, "zone: is of use with reserved only"),
+        ({"instanceType": "m5.large", "price": 1, "zone": "a"}, "zone: has an effect only with reserved"),
         ({"family": "m5", "percent": 5}, "percent"),
     ],
 )

@@ -265,7 +265,7 @@ def test_patterns_scale_workloads() -> None:
     assert sizes({"*": "x3", "shop/ReplicaSet/web": 1}) == {**before, "web": 1}, "the name wins"
     for scale, text in (
         ({"cart*": 3}, 'pods.scale: "cart\\*" has no pods; a workload is named namespace/kind/name'),
-        ({"shop/*": 3, "*": 4}, 'pods.scale: both "shop/\\*" and "\\*" mean shop/ReplicaSet/web'),
+        ({"shop/*": 3, "*": 4}, 'pods.scale: both "shop/\\*" and "\\*" match shop/ReplicaSet/web'),
     ):
         with pytest.raises(InputError, match=text):
             sizes(scale)
@@ -586,7 +586,7 @@ def test_flags_that_are_refused_are_refused_at_their_turn() -> None:
         ({"prices": {"scale": {"small": "2"}}}, '"2" is no factor'),
         ({"flags": {"max-nodes": 3}}, "there is no flag"),
         ({"pods": {"remove": "app=nope"}}, 'no pod has the labels "app=nope"'),
-        ({"pods": {"namespace": "shop"}}, "pods.namespace is of use with remove only"),
+        ({"pods": {"namespace": "shop"}}, "pods.namespace has an effect only with remove"),
         ({"pods": {"scale": {"web": 3}}}, '"web" has no pods; a workload is named namespace/kind/name'),
         ({"pods": {"scale": {"shop/ReplicaSet/web": -1}}}, "-1 is negative"),
         ({"pods": {"add": ["nowhere.json"]}}, "nowhere.json"),
@@ -600,7 +600,7 @@ def test_flags_that_are_refused_are_refused_at_their_turn() -> None:
         ({"flags": {"estimator": "bogus"}}, "edits[0].flags: estimator: Unknown estimator: bogus"),
         ({"requests": {"cpu": "much"}}, '"much" is neither a quantity nor a factor'),
         ({"requests": {"cpu": "1", "selector": "a in ("}}, "selector: "),
-        ({"requests": {"cpu": "1", "namespace": "x"}}, "no pod is meant"),
+        ({"requests": {"cpu": "1", "namespace": "x"}}, "no pod matches"),
         ({"requests": {"recommendation": "nowhere.json"}}, "nowhere.json"),
         ({"scheduler": "nowhere.yaml"}, "nowhere.yaml"),
         ({"groups": {}}, "groups: add, remove or set something"),
@@ -610,7 +610,7 @@ def test_flags_that_are_refused_are_refused_at_their_turn() -> None:
         ({"prices": {"scale": {"small": "x2"}, "region": "mars"}}, "prices: name a catalogue, or scale something"),
         ({"flags": {}}, "flags: no flag is named"),
         ({"flags": {"scale-down-unneeded-time": "1m"}}, "has no effect: it concerns scale-down"),
-        ({"requests": {"memory": "x0.5", "selector": "app=hugepages"}}, "no pod is meant"),
+        ({"requests": {"memory": "x0.5", "selector": "app=hugepages"}}, "no pod matches"),
     ],
 )
 def test_edits_of_what_is_not_there(edit: dict[str, Any], text: str) -> None:

@@ -178,7 +178,7 @@ def test_a_mix_has_the_prices_of_the_catalogue(account: Account, tmp_path: Path)
     [
         ([], "either FILE or --live is needed"),
         (["file", "--live", "aws"], "either FILE or --live is needed"),
-        (["file", "--region", "us-east-1"], "it is of use with --live only"),
+        (["file", "--region", "us-east-1"], "it has an effect only with --live"),
     ],
 )
 def test_a_catalogue_is_of_a_file_or_of_a_live_account(arguments: list[str], why: str) -> None:

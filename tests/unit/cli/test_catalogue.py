@@ -61,7 +61,7 @@ def test_prices_pods_and_formula_at_the_import(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         (("import", "nowhere.json"), "nowhere.json: No such file"),
-        (("import", str(EXAMPLES / "aws.csv"), "--name", "a/b"), '"a/b" can be no name'),
+        (("import", str(EXAMPLES / "aws.csv"), "--name", "a/b"), '"a/b" is not a valid name'),
         (("import", str(EXAMPLES / "aws.csv"), "--prices", str(EXAMPLES / "README.md")), "the column is missing"),
         (("show", "gcp"), "gcp: No such file or directory; no catalogue is imported"),
         (("show", str(EXAMPLES / "aws.csv"), "--instance-type", "m9*"), 'no instance type like "m9*"'),

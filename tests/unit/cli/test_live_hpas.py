@@ -275,7 +275,7 @@ def test_several_contexts_are_one_table(east: FakeApiServer) -> None:
 def test_what_excludes_a_live_cluster(east: FakeApiServer, tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(json.dumps(USAGE))
     for more, said in (
-        (("--metrics", tmp_path / "m.json"), "a live cluster is asked for its metrics"),
+        (("--metrics", tmp_path / "m.json"), "the metrics of a live cluster come from its API server"),
         (("-f", tmp_path / "m.json"), "exclude each other"),
     ):
         found = kscale("hpa", "--context", "east", *more)

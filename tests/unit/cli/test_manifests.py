@@ -86,12 +86,12 @@ def test_what_is_printed() -> None:
         ("cluster-autoscaler", "--max-nodes-total=many", "'many' is not a valid"),
         ("cluster-autoscaler", "--feature-gates=A=true", "--feature-gates is not taken"),
         ("cluster-autoscaler", "expander", "unexpected extra argument"),
-        ("cluster-autoscaler", "--cloud-provider=nope", "--cloud-provider is said by this command"),
-        ("cluster-autoscaler", "--cloud-provider=kwok", "--cloud-provider is said by this command"),
-        ("cluster-autoscaler", "--namespace=other", "--namespace is said by this command"),
-        ("horizontal", "--leader-elect-resource-namespace=other", "is said by this command"),
-        ("vpa-updater", "--admission-controller-status-lease-namespace=other", "is said by this command"),
-        ("vpa-admission", "--status-lease-namespace=other", "is said by this command"),
+        ("cluster-autoscaler", "--cloud-provider=nope", "--cloud-provider is set by this command"),
+        ("cluster-autoscaler", "--cloud-provider=kwok", "--cloud-provider is set by this command"),
+        ("cluster-autoscaler", "--namespace=other", "--namespace is set by this command"),
+        ("horizontal", "--leader-elect-resource-namespace=other", "is set by this command"),
+        ("vpa-updater", "--admission-controller-status-lease-namespace=other", "is set by this command"),
+        ("vpa-admission", "--status-lease-namespace=other", "is set by this command"),
         ("horizontal", "--address=:9999", "--address: the port of probes"),
         ("cluster-autoscaler", "--tls-cert-file=/x", "--tls-cert-file: the Deployment mounts no such file"),
         ("vpa-updater", "--tls-private-key-file=/x", "--tls-private-key-file: the Deployment mounts no such file"),
@@ -271,7 +271,7 @@ def test_a_kustomize_base(program: str, tmp_path: Path) -> None:
     assert (base / resources).stat().st_mode & 0o077 == 0
     assert run("manifests", program, *image, "--directory", base).code == 0  # the same again
     (base / "kustomization.yaml").write_text("resources: [mine.yaml]\n")
-    for more, said in (((), "is another kustomization"), (("-o", "json"), "written as yaml")):
+    for more, said in (((), "is a different kustomization"), (("-o", "json"), "written as yaml")):
         found = run("manifests", program, *image, "--directory", base, *more)
         assert (found.code, said in found.stderr) == (2, True), found.stderr
     assert (base / "kustomization.yaml").read_text() == "resources: [mine.yaml]\n"
@@ -291,12 +291,12 @@ def test_nobody_elses_file_is_overwritten_by_a_kustomize_base(tmp_path: Path) ->
     command = ("manifests", "vpa-crds", "--directory", tmp_path)
     (tmp_path / "kscale.yaml").write_text("mine: 1\n")
     found = run(*command)
-    assert (found.code, "kscale.yaml is there, without the kustomization.yaml of" in found.stderr) == (2, True)
+    assert (found.code, "kscale.yaml exists already, without the kustomization.yaml of" in found.stderr) == (2, True)
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"kscale.yaml": "mine: 1\n"}
     (tmp_path / "kscale.yaml").unlink()
     (tmp_path / "kustomization.yaml").write_bytes(b"\xff\xfe")
     found = run(*command)
-    assert (found.code, "is another kustomization" in found.stderr) == (2, True)
+    assert (found.code, "is a different kustomization" in found.stderr) == (2, True)
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"kustomization.yaml": b"\xff\xfe"}
 
 

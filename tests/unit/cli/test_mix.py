@@ -156,8 +156,8 @@ def test_nodes_without_an_architecture_are_no_reason_to_leave_types_out(tmp_path
     (tmp_path / "types.csv").write_text(ARM, encoding="utf-8")
     dump = write(tmp_path / "dump.json", node("n1"), pod("p", "2"))
     got = kscale("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--ignore-existing")
-    assert "warning: no node says its architecture: types of all are offered" in got.stderr
-    assert "Some new nodes are arm64; no node says its own." in got.stdout
+    assert "warning: the architecture of the nodes is unknown: types of all architectures are offered" in got.stderr
+    assert "Some new nodes are arm64; the architecture of the cluster's nodes is unknown." in got.stdout
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_node_pool_of_no_known_cloud_is_refused_before_the_search(tmp_path: Pa
     (tmp_path / "groups.json").write_text(json.dumps([entry]))
     got = kscale("mix", "-f", dump, "-g", tmp_path / "groups.json", "--to-nodepool", tmp_path / "pool.json")
     assert (got.code, got.stdout) == (2, "")
-    assert "--to-nodepool: nothing says of which cloud own is: name the node class" in got.stderr
+    assert "--to-nodepool: the cloud of own is unknown: name the node class" in got.stderr
 
 
 def test_manifests_on_an_empty_cluster(tmp_path: Path, dump: Path) -> None:

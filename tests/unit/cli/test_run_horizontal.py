@@ -89,7 +89,7 @@ def test_flags() -> None:
         ),
         ("--controllers=*", "kscale runs no other controller"),
         ("--hpa-selector=a==b=c", "--hpa-selector"),
-        ("--horizontal-pod-autoscaler-sync-period=0", "it must be longer than nothing"),
+        ("--horizontal-pod-autoscaler-sync-period=0", "it must be greater than zero"),
         ("--horizontal-pod-autoscaler-sync-period=soon", "--horizontal-pod-autoscaler-sync-period"),
         ("--concurrent-horizontal-pod-autoscaler-syncs=0", "must be greater than 0, but got 0"),
         ("--concurrent-horizontal-pod-autoscaler-syncs=0", "for --concurrent-horizontal-pod-autoscaler-syncs"),

@@ -78,7 +78,7 @@ def test_the_recommenders_flags() -> None:
     [
         (
             "--strategy=percentile",
-            "--strategy: percentile wants the samples of the past days, which checkpoints",
+            "--strategy: percentile needs the samples of the past days, which checkpoints",
         ),
         ("--strategy=krr", "no strategy 'krr'; there are "),
         ("--setting=cpu_percentile=50", "strategy vpa has no setting cpu_percentile"),

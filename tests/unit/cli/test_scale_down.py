@@ -423,7 +423,7 @@ def test_alone_and_together(world: World) -> None:
         (["--gpu-total", "v100"], "incorrect gpu limit specification: v100"),
         (["--profile", "oldest"], "unknown profile 'oldest'"),
         (["--deleting", "n99"], "there is no node n99"),
-        (["--deleting", "n1", "--draining", "n1"], "node n1 is said to be deleted without pods and to be drained"),
+        (["--deleting", "n1", "--draining", "n1"], "node n1 is in both deleting and draining"),
         (["--last-scale-up", "yesterday"], "--last-scale-up"),
         (["--scale-down-utilization-threshold", "-1"], "--scale-down-utilization-threshold"),
     ],

@@ -65,11 +65,11 @@ def test_rules(tmp_path: Path, own: str) -> None:
     assert chosen("least-waste") == ("b",)
     assert chosen("least-cost", str(tmp_path / "groups.yaml")) == ("b",)
     assert chosen(f"{own}:pick") == ("b", "a")
-    with pytest.raises(InputError, match="gave 'a', not ids of groups"):
+    with pytest.raises(InputError, match="returned 'a', not ids of groups"):
         chosen(f"{own}:text")
-    with pytest.raises(InputError, match="gave None, not ids of groups"):
+    with pytest.raises(InputError, match="returned None, not ids of groups"):
         chosen(f"{own}:nothing_said")
-    with pytest.raises(InputError, match="gave 'c', which it was not asked about"):
+    with pytest.raises(InputError, match="returned 'c', which is none of the options"):
         chosen(f"{own}:other")
     assert chosen(f"{own}:none_of_them") == (), "the autoscaler keeps all"
 

@@ -66,7 +66,7 @@ def test_loss_of_every_worker_that_had_the_shared_base(tmp_path: Path) -> None:
 def test_workers_that_are_lost_again_and_again(cluster: Any) -> None:
     cluster.scheduler.allowed_failures = 0
     with (
-        pytest.raises(kscale.KscaleError, match=r"^workers ended again and again without an answer"),
+        pytest.raises(kscale.KscaleError, match=r"^workers ended repeatedly without a result"),
         workers_of(address(cluster), None) as (executor, count, share),
     ):
         list(sweep(dies, [1], executor=executor, workers=count, share=share))

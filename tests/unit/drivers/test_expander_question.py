@@ -215,4 +215,4 @@ def test_members_that_the_api_does_not_have_are_named() -> None:
 
     options = ca.AutoscalingOptions(expander="grpc")
     found = kscale.scale_up(kscale.Cluster(pods), GROUPS, now=NOW, options=options, rank=rank).warnings
-    assert found == ["spec.vendor of 2 Pods is not in the API: the expander server is not told"]
+    assert found == ["spec.vendor of 2 Pods is not in the API and not sent to the expander server"]

@@ -132,7 +132,7 @@ def test_a_provider_that_answers_something_else_is_named(
     monkeypatch.setattr(cloud, "prices", lambda _: told)
     (found,) = client.prices(GetPrices(nodes=(group.node_template.node,), start=0, end=SECOND)).nodes
     assert isinstance(found, ApiError)
-    assert "priced: Prices: nodes: asked about a node the provider says Prices(" in found.message
+    assert "priced: Prices: nodes: the provider returned Prices(" in found.message
 
 
 def test_a_pod_that_cannot_be_sent_has_no_price_and_the_others_have(client: ExternalGroups) -> None:

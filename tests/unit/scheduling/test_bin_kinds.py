@@ -193,7 +193,7 @@ def test_the_same_effort_ends_in_the_same_place() -> None:
     [
         ({"capacity": [[1, 1]]}, "do not match"),
         ({"available": [1.5]}, "available: one whole number"),
-        ({"available": [1], "least": [2]}, "least: one number a kind"),
+        ({"available": [1], "least": [2]}, "least: one number per kind"),
         ({"allowed": [[True, True]]}, "allowed has shape"),
         ({"rows": [[1, 1]], "high": [1]}, "rows: one row of weights"),
         ({"demand": [[1] * 17], "capacity": [[1] * 17]}, "between 1 and 16 resources"),

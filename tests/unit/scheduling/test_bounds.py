@@ -143,8 +143,8 @@ def test_best_bound_stops_at_a_known_packing() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (([[5]], [1], [4]), "class 0: demand: not one item fits"),
-        (([[1]], [2], [4], [0]), "class 0: demand: not one item fits"),
+        (([[5]], [1], [4]), "class 0: demand: no item fits"),
+        (([[1]], [2], [4], [0]), "class 0: demand: no item fits"),
         (([[1.5]], [1], [4]), "demand must be a 2-dimensional array of integers"),
         (([[1]], [-1], [4]), "count holds a negative"),
         (([[1, 2]], [1], [4]), "demand has shape"),

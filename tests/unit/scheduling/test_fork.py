@@ -80,7 +80,7 @@ REFUSED: list[tuple[str, Callable[[Fork], Any], str]] = [
     ("a name twice", then(lambda v: v.add(0, 5), lambda v: v.add(0, 5)), "there is a node 't-e-5' already"),
     ("a negative copy", lambda v: v.add(0, -1), "copy is -1"),
     ("a huge copy", lambda v: v.add(0, 2**70), "copy is 1180591620717411303424"),
-    ("no such template", lambda v: v.add(1), "there is no template 1: this fork was given 1"),
+    ("no such template", lambda v: v.add(1), "there is no template 1: this fork has 1"),
     ("a negative template", lambda v: v.add(-1), "there is no template -1"),
     ("name of -1", lambda v: v.node_name(-1), "the number of a node is -1, not between 0 and 1"),
     ("name of 99", lambda v: v.node_name(99), "the number of a node is 99"),
@@ -89,7 +89,7 @@ REFUSED: list[tuple[str, Callable[[Fork], Any], str]] = [
     ("free of a huge number", lambda v: v.free(2**70), "the number of a node is 1180591620717411303424"),
     ("free of a float", lambda v: v.free(1.5), "the number of a node is 1.5, not a whole number"),  # type: ignore[arg-type]
     ("placing a huge number", lambda v: v.place("d/a", 2**40), "the number of a node is"),
-    ("an unknown pod", lambda v: v.place("d/zz", "n1"), "pod 'd/zz' was not given to this fork"),
+    ("an unknown pod", lambda v: v.place("d/zz", "n1"), "pod 'd/zz' was not passed to this fork"),
     ("an unknown node", lambda v: v.place("d/a", "zz"), "no node 'zz'"),
     ("floats", lambda v: v.schedule_anywhere("d/a", np.ones(2)), "acceptable is not a column of 2 truth values"),
     ("too short", lambda v: v.schedule_anywhere("d/a", [1]), "acceptable is not a column of 2 truth values"),
@@ -265,9 +265,9 @@ def test_any_walk_agrees_with_a_plain_model() -> None:
 def test_a_name_given_twice_is_refused() -> None:
     world = forked().snapshot
     for call in (kscale.place, kscale.fit, kscale.fork):
-        with pytest.raises(InputError, match="pod 'd/a' is given twice"):
+        with pytest.raises(InputError, match="pod 'd/a' is passed twice"):
             call(world, ["d/a", "d/b", "d/a"])
-    with pytest.raises(InputError, match="pod 'd/a' is given twice"):
+    with pytest.raises(InputError, match="pod 'd/a' is passed twice"):
         kscale.estimate(world, ["d/a", "d/a"], template=TEMPLATE)
 
 

@@ -86,7 +86,7 @@ def test_what_a_scenario_file_may_not_say(tmp_path: Path, more: str, said: str) 
 
 
 def test_what_cannot_be_simulated() -> None:
-    with pytest.raises(InputError, match="nothing simulates"):
+    with pytest.raises(InputError, match="there is no simulator"):
         whatif(base(), scenarios_from([{"name": "s", "edits": [], "question": "simulate"}]))
     with pytest.raises(InputError, match="flag kubeconfig has no effect"):
         asked({"flags": {"kubeconfig": "x"}})

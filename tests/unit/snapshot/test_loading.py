@@ -278,7 +278,7 @@ def test_zstd_in_many_frames() -> None:
         (b"[" * 100_000, "nested too deeply"),
         (b"- " * 20_000 + b"a", "nested too deeply"),
         (b"&a [*a]", "nested too deeply"),
-        (BOMB, "the aliases stand for too many values"),
+        (BOMB, "the aliases expand to too many values"),
         (b"kind: Pod\nkind: Node\n", "line 2, column 1: malformed YAML: the key kind comes twice"),
         (b'a: !!python/object/apply:os.system ["ls"]', "malformed YAML: could not determine a constructor"),
         (b"kind: Pod\nmetadata: {name: x, labels: {1: a}}", "Pod x: metadata.labels: a key: expected `str`, got `int`"),

@@ -286,7 +286,7 @@ def test_many_warnings() -> None:
 @pytest.mark.parametrize("address", ["http://a..b:9", f"http://{'a' * 300}:9", "http://x:99999", "http://:9"])
 def test_hosts_that_are_none(address: str) -> None:
     answer = asyncio.run(Prometheus(address).query(RANGE))
-    assert answer == ApiError("its address is not a URL that can be asked")
+    assert answer == ApiError("its address is not a valid URL")
 
 
 @pytest.mark.parametrize("token", ["a\nb", "a\rb", "a\0b"])

@@ -323,7 +323,7 @@ def _estimate_many(
     if position_of(threads, "threads") < 1:
         raise InputError("threads is 0, less than one thread")
     if threads > 1 and not fresh_cursor:
-        raise InputError("threads: only with fresh_cursor, where no template waits for the one before it")
+        raise InputError("threads needs fresh_cursor: otherwise each template waits for the one before it")
     chosen = coerce_estimate_options(options, len(prepared))
     if groups is not None:
         members = []

@@ -412,7 +412,9 @@ def build_dry_run_responder(
     prices of a provider and there is none.
     """
     if inputs is not None and inputs.ask_prices and inputs.prices is None and prices is None:
-        raise InputError(Problem("nobody is there to tell prices", object="ExpanderInput", field="ask_prices"))
+        raise InputError(
+            Problem("there is no cloud provider that reports prices", object="ExpanderInput", field="ask_prices")
+        )
 
     def respond(action: Action) -> Ranking | Prices | ApiError:
         if isinstance(action, GetPrices):

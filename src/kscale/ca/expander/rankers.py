@@ -115,7 +115,7 @@ def needed_nodes(option: RankOption, node: Node) -> int:
 
 
 def _amount(name: str, quantity: Quantity) -> int:
-    """Return milli-units of cpu, otherwise units."""
+    """Return the amount of a resource: in milli-units for cpu, in units otherwise."""
     return quantity.milli_value() if name == CPU else quantity.value()
 
 

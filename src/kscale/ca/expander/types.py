@@ -57,10 +57,12 @@ class PodRuns(Sequence[PodRun]):
 
     @property
     def pod_count(self) -> int:
+        """Return the number of all pods."""
         raise NotImplementedError
 
     @property
     def requested(self) -> tuple[int, int]:
+        """Return the sum of the requests: (cpu, memory) in billionths of a core and of a byte."""
         raise NotImplementedError
 
 
@@ -83,21 +85,28 @@ class Option(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def pod_count(self) -> int:
+        """Return the number of pods that the option's nodes take."""
         return self.pods.pod_count if isinstance(self.pods, PodRuns) else sum(run.count for run in self.pods)
 
 
 class PriceModel(Protocol):
     """Prices from ``start`` to ``end``. An unknown price raises :class:`kscale.ca.AutoscalerError`."""
 
-    def node_price(self, node: Node, start: Moment, end: Moment) -> float: ...
+    def node_price(self, node: Node, start: Moment, end: Moment) -> float:
+        """Return the price of a node from ``start`` to ``end``."""
+        ...
 
-    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float: ...
+    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:
+        """Return the price of what a pod requests from ``start`` to ``end``."""
+        ...
 
 
 class Rng(Protocol):
     """A source of random numbers: ``randrange(n)`` is uniform in 0..n-1 (``random.Random`` is one)."""
 
-    def randrange(self, stop: int, /) -> int: ...
+    def randrange(self, stop: int, /) -> int:
+        """Return a random integer from 0 up to ``stop``, exclusive."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

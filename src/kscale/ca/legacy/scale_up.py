@@ -388,7 +388,9 @@ def _add_candidate(
     wrong = sorted(key for key, value in labels.items() if own.get(key, value) != value)
     if wrong:
         pairs = ", ".join(f"{key}={labels[key]} (it has {own[key]})" for key in wrong)
-        candidates.warnings.append(f"node group {group.id} could not be made with the labels that pods want: {pairs}")
+        candidates.warnings.append(
+            f"node group {group.id} could not be created with the labels that pods request: {pairs}"
+        )
         return
     status = replace(
         node.status,

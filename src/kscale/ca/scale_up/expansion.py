@@ -350,10 +350,12 @@ class EstimatedPodRuns(PodRuns):
 
     @property
     def pod_count(self) -> int:
+        """Return the number of all pods."""
         return len(self._estimate.order_numbers)
 
     @property
     def requested(self) -> tuple[int, int]:
+        """Return the sum of the requests: (cpu, memory) in billionths of a core and of a byte."""
         return self._estimate.requested
 
 
@@ -369,10 +371,12 @@ class ExpansionOption(msgspec.Struct, kw_only=True):
 
     @property
     def pods(self) -> list[str]:
+        """List the pods that the option's nodes take."""
         return self.estimate.placed_pods
 
     @property
     def pod_count(self) -> int:
+        """Return the number of pods that the option's nodes take."""
         return len(self.estimate.order_numbers)
 
 

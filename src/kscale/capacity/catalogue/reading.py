@@ -141,7 +141,7 @@ def read_retail_prices(pages: list[dict[str, Any]], source: str) -> Prices:
     Raises InputError with all items that cannot be read, or if the last page refers to a next page.
     """
     if link := pages[-1].get("NextPageLink"):
-        raise InputError(Problem(f"the list goes on at {link}: a list of all pages is read, too", source))
+        raise InputError(Problem(f"the list continues at {link}: pass all pages", source))
     result = Prices()
     problems: list[Problem] = []
     for page, content in enumerate(pages):
@@ -185,7 +185,7 @@ def data_directory(environ: Mapping[str, str] = os.environ) -> Path:
 def path_of(name: str) -> Path:
     """Return the file of an imported catalogue, which need not exist. Raises InputError for an invalid name."""
     if not _NAME.fullmatch(name):
-        raise InputError(f'"{name}" can be no name of a catalogue: letters, digits, dots, dashes and underscores')
+        raise InputError(f'"{name}" is not a valid name of a catalogue: letters, digits, dots, dashes and underscores')
     return _folder() / f"{name}.csv"
 
 

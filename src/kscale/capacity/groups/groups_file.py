@@ -113,7 +113,7 @@ class GroupTemplate(Node):
         return Node(**{name: getattr(self, name) for name in Node.__struct_fields__})
 
     def node_template(self, pods: list[Pod]) -> NodeTemplate:
-        """Return the template with these pods."""
+        """Build the node template of this entry, with these pods on it; pools of devices get their number of slices."""
         counts = Counter((item.spec.driver, item.spec.pool.name) for item in self.resource_slices)
 
         def complete(item: ResourceSlice) -> ResourceSlice:
@@ -476,9 +476,9 @@ def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[
         yield "", "no template: give template, fromNode, instanceType, nodes or nodeSelector"
     for field, value in (("catalogue", entry.catalogue), ("zone", entry.zone), ("region", entry.region)):
         if value and entry.instance_type is None:
-            yield field, "is of use with instanceType only"
+            yield field, "has an effect only with instanceType"
     if entry.pods and entry.template is None:
-        yield "pods", "is of use with template only"
+        yield "pods", "has an effect only with template"
     if entry.template is not None and not (entry.template.status.allocatable or entry.template.status.capacity):
         yield "template.status.allocatable", "is empty: the node would have room for nothing"
     yield from _template(entry)

@@ -184,7 +184,7 @@ class Requirements(Mapping[str, Requirement]):
         return self._by_key.get(key) or Requirement(key, complement=True)
 
     def with_(self, requirements: Iterable[Requirement]) -> Requirements:
-        """Return these requirements together with others."""
+        """Return a copy with more requirements; those of the same key are intersected."""
         result = Requirements()
         result._by_key = dict(self._by_key)
         result._add(requirements)

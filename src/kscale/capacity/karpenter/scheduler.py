@@ -325,7 +325,7 @@ class _Scheduler:
     # -- decisions ---------------------------------------------------------------------------------------------------
 
     def solve(self) -> Placement:
-        """Place all pods."""
+        """Place all pods; try rejected pods again until no more can be placed."""
         # A pod that its topology refused may fit once others were placed: pods are tried until no try succeeds.
         queue = deque(sorted(range(len(self._names)), key=self._sort_key))
         lengths: dict[int, int] = {}

@@ -503,7 +503,7 @@ class Topology:
 
 
 def _with_label_keys(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> LabelSelector | None:
-    """Return the selector of a constraint, narrowed by the pod's values of its ``matchLabelKeys``."""
+    """Return the selector of a constraint (None if it has none), narrowed by the pod's values of ``matchLabelKeys``."""
     selector = constraint.label_selector
     more = [
         LabelSelectorRequirement(key=key, operator="In", values=[labels[key]])

@@ -234,7 +234,7 @@ def subjects(
         if pods != ALL:
             raise InputError(f'pods is "{pods}": give a list of names, "{ALL}" or None')
         if not isinstance(cluster, Cluster):
-            raise InputError('pods="all" needs a Cluster: a snapshot knows no way to leave out its nodes')
+            raise InputError('pods="all" needs a Cluster: the nodes of a snapshot cannot be left out')
         return _make_all_pods_pending(cluster), None, msgspec.structs.replace(options, existing=False)
     snapshot = cluster.snapshot(dra=True) if isinstance(cluster, Cluster) else cluster
     pending = list(snapshot.pending)

@@ -302,7 +302,7 @@ def mix(
     stop_bound, stop_plan, stop_few_types = (*stops, stops[-1])[:3]
     chosen = offers_of(_complete(cluster, offers), anew=pods == ALL)
     if not chosen:
-        raise InputError("no offer: nothing may be bought")
+        raise InputError("no offers: no node may be added")
     snapshot, names, options = subjects(cluster, pods, options)
     budget = Budget(
         options.bound_effort, options.plan_effort, stop_bound, stop_plan, options.tolerance, threads=options.threads
@@ -320,7 +320,7 @@ def mix(
         fields += [shared.name for shared in options.shared_limits]
         if options.spot_share is not None:
             fields.insert(0, "spot_share")
-        raise InputError(f"{', '.join(fields)}: no nodes were found that keep to this beside the minima of the offers")
+        raise InputError(f"{', '.join(fields)}: no plan was found that meets this and the minima of the offers")
     if not unrestricted.instance.nowhere.size:
         for point in points:
             if not point.unschedulable_count:
@@ -458,7 +458,7 @@ class _StartPlans:
 
     @cached_property
     def _claims(self) -> PlannedPlacement:
-        """Return the plan by Karpenter's rule."""
+        """Return the plan that places pods one by one, as Karpenter's scheduler does."""
         return plan_by_claims(self._instance)
 
     def check(self, best: _Result, max_types: int | None = None) -> list[_Result]:
@@ -503,7 +503,7 @@ def _with_few_types(
     offers = unrestricted.instance.offers
     required_types = frozenset(offer.type for offer in offers if offer.least)
     if max_types is not None and len(required_types) > max_types:
-        raise InputError(f"max_types: {len(required_types)} types have a minimum, and at most {max_types} may be there")
+        raise InputError(f"max_types: {len(required_types)} types have a minimum, and at most {max_types} are allowed")
     numbers = {k for k in _CURVE if len(required_types) <= k < len(free)} if options.curve else set()
     if max_types is not None and max_types < len(free):
         numbers.add(max_types)

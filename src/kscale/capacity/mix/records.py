@@ -366,7 +366,7 @@ def node_class_of(offers: Iterable[Offer]) -> tuple[str, str, str]:
     unknown = [name for name, cloud in clouds.items() if cloud is None]
     if unknown:
         hint = "AWS, Azure and Google Cloud are known"
-        raise InputError(f"nothing says of which cloud {unknown[0]} is: name the node class ({hint})")
+        raise InputError(f"the cloud of {unknown[0]} is unknown: name the node class ({hint})")
     several = sorted({cloud for cloud in clouds.values() if cloud is not None})
     if len(several) > 1:
         raise InputError(f"the nodes are of {' and '.join(several)}: a NodePool has one node class")

@@ -507,7 +507,7 @@ def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
         for pod in removed:
             cluster.remove(pod)
     elif edit.namespace is not None:
-        raise InputError("pods.namespace is of use with remove only")
+        raise InputError("pods.namespace has an effect only with remove")
     if edit.scale:
         _scale_workloads(world.place, cluster, edit)
     for name in edit.add:
@@ -563,7 +563,7 @@ def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> li
         for name in matches:
             other = keys.setdefault(name, pattern)
             if other not in (name, pattern):
-                raise InputError(f'pods.scale: both "{other}" and "{pattern}" mean {name}')
+                raise InputError(f'pods.scale: both "{other}" and "{pattern}" match {name}')
     return list(keys.items())
 
 
@@ -674,14 +674,14 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
     cluster = world.place.cluster.copy()
     chosen = list(_select_pods(world.place, edit.namespace, edit.selector))
     if not chosen:
-        raise InputError("requests: no pod is meant")
+        raise InputError("requests: no pod matches")
     if edit.recommendation is not None:
         changed = _apply_recommendations(world.place, chosen, folder / edit.recommendation)
     else:
         changes = {name: _amount(name, text) for name, text in amounts.items()}
         changed = [_replace_requests(pod, changes) for pod in chosen]
     if all(new is old for new, old in zip(changed, chosen, strict=True)):
-        raise InputError("requests: it says nothing of what the pods that are meant ask for")
+        raise InputError("requests: this changes none of the selected pods")
     for pod in changed:
         cluster.apply(pod)
     return replace(world, place=SharedCluster(cluster, world.place.lost))

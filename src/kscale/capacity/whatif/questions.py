@@ -292,7 +292,7 @@ class DecisionCache:
     # -- the others ------------------------------------------------------------------------------------------------
 
     def _scale_down(self, world: World) -> Decision:
-        """Decide an exhaustive scale-down."""
+        """Return the decision of an exhaustive scale-down, cached for equal worlds."""
         decided: Decision = self._get_or_compute(world, "scale-down", lambda: _scaled_down(world))
         return decided
 
@@ -385,11 +385,11 @@ class DecisionCache:
         InputError without simulator, or if existing and new nodes of a group have different prices.
         """
         if self._simulates is None:
-            raise InputError("nothing simulates: Base.simulate is None")
+            raise InputError("there is no simulator: Base.simulate is None")
         simulate, names = self._simulates, world.options.expander_names
         for group in world.groups:
             if world.standing.get(group.id, group.price) != group.price:
-                raise InputError(f"node group {group.id}: a simulation does not tell nodes at two prices apart")
+                raise InputError(f"node group {group.id}: a simulation cannot distinguish nodes at two prices")
         priced = tuple(world.prices.items()) if "price" in names else ()
         decided: Decision = self._get_or_compute(
             world, ("simulate", tuple(names), priced), lambda: _simulate(world, self._with_templates(world), simulate)

@@ -209,7 +209,7 @@ def import_catalogue(
     if (file is None) == (live is None):
         raise typer.BadParameter("either FILE or --live is needed", param_hint="FILE")
     if region is not None and live is None:
-        raise typer.BadParameter("it is of use with --live only", param_hint="--region")
+        raise typer.BadParameter("it has an effect only with --live", param_hint="--region")
     catalogue = _read(file, region, overhead, max_pods)
     for each in prices or []:
         catalogue = read_prices(each).onto(catalogue)

@@ -141,7 +141,7 @@ def answer(
             raise InputError([Problem(_no_hpa(name, deleted.get(name))) for name in unknown])
         chosen = [dump.hpas[name] for name in names]
     if state_read is not None and decided_at is None and dump.newest == ZERO_TIME:
-        raise typer.BadParameter("the input holds no time: a state of the past needs to be told", param_hint="--now")
+        raise typer.BadParameter("the input contains no time: a saved state needs the current time", param_hint="--now")
     with show.terminal.step("deciding"), collector_paused():
         report = hpa_report(
             dump,
@@ -188,7 +188,7 @@ def _read(
                 freeze_objects()
             return dump
         if metrics:
-            raise typer.BadParameter("a live cluster is asked for its metrics", param_hint="--metrics")
+            raise typer.BadParameter("the metrics of a live cluster come from its API server", param_hint="--metrics")
         from kscale.drivers.live_dump import read_live_dump
         from kscale.world.clock import SystemClock
 

@@ -158,11 +158,13 @@ def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Pat
     file, listed = directory / _BASE, directory / _OBJECTS
     if file.exists():
         if read_file(file) != base.encode():
-            raise typer.BadParameter(f"{file} is there, and is another kustomization", param_hint="--directory")
+            raise typer.BadParameter(
+                f"{file} exists already and is a different kustomization", param_hint="--directory"
+            )
     else:
         for path in (listed, *(directory / name for name in others)):
             if path.exists():
-                text = f"{path} is there, without the {_BASE} of this command"
+                text = f"{path} exists already, without the {_BASE} of this command"
                 raise typer.BadParameter(text, param_hint="--directory")
     directory.mkdir(parents=True, exist_ok=True)
     # Written first: otherwise objects of an interrupted run would seem to belong to somebody else.
@@ -196,7 +198,7 @@ def own_options(program: str, deployment: DeploymentFlags, **own: str) -> dict[s
     for name, value in own.items():
         if values[name] != value:
             raise typer.BadParameter(
-                f"{flag_of(name)} is said by this command: its rules go by it", param_hint="--flag"
+                f"{flag_of(name)} is set by this command: its RBAC rules depend on the flag", param_hint="--flag"
             )
     usual = _option_values(arguments)
     for name, why in _FOLLOWED_BY_NOTHING.items():
@@ -267,7 +269,7 @@ def print_cluster_autoscaler(
     else:
         for name, value in (("--role-arn", role_arn), ("--iam-policy", iam_policy), ("--nodes", options["nodes"])):
             if value:
-                raise typer.BadParameter("is of use with --cloud-provider=aws only", param_hint=name)
+                raise typer.BadParameter("has an effect only with --cloud-provider=aws", param_hint=name)
     if iam_policy and show.directory is None:
         if show.output not in (Format.TABLE, Format.JSON):
             raise typer.BadParameter("an IAM policy is JSON", param_hint="-o")

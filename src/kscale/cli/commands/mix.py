@@ -342,7 +342,9 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
         footer.append("The bound is by prices of resources; the extra [solver] and more time (--budget) prove more.")
     if others:
         existing_text = (
-            f"the cluster's are {', '.join(sorted(architectures))}" if architectures else "no node says its own"
+            f"the cluster's are {', '.join(sorted(architectures))}"
+            if architectures
+            else "the architecture of the cluster's nodes is unknown"
         )
         footer.append(
             f"Some new nodes are {' and '.join(others)}; {existing_text}. The pods' images have to exist for them."

@@ -240,7 +240,7 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
     with_template = with_templates(cluster, snapshot, named)
     priced_groups = set_prices(with_template, None if catalogue is None else catalogue_of(catalogue, terminal))
     if lacking := [group.id for group in priced_groups if group.price is None]:
-        terminal.warn(f"no price for {', '.join(lacking)}: what all pools cost before and after is not told")
+        terminal.warn(f"no price for {', '.join(lacking)}: the cost of all pools before and after is unknown")
         return []
     return priced_groups
 

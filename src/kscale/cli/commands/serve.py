@@ -132,12 +132,12 @@ def _import_ranker(rule: str) -> Callable[[RankOptions], Ranking]:
         """Rank with the user's function. Raises InputError if the result is not ids of the offered groups."""
         ranked = function(request)
         if isinstance(ranked, str) or not isinstance(ranked, Iterable):
-            raise InputError(f"{rule} gave {ranked!r}, not ids of groups")
+            raise InputError(f"{rule} returned {ranked!r}, not ids of groups")
         groups = list(ranked)
         offered = {option.group for option in request.options}
         for group in groups:
             if group not in offered:
-                raise InputError(f"{rule} gave {group!r}, which it was not asked about")
+                raise InputError(f"{rule} returned {group!r}, which is none of the options")
         return Ranking(groups=tuple(dict.fromkeys(groups)))
 
     return rank

@@ -145,7 +145,7 @@ def workers_of(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
         with _workers(executor, jobs) as workers:
             yield workers
     except BrokenExecutor as error:
-        text = f"workers ended again and again without an answer (for want of memory?): {error}"
+        text = f"workers ended repeatedly without a result (out of memory?): {error}"
         raise KscaleError(text) from None
 
 

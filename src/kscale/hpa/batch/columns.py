@@ -243,7 +243,7 @@ class ConditionColumns:
     time: NDArray[np.int64]
 
     def copy(self) -> ConditionColumns:
-        """Copy the columns for writing."""
+        """Return an independent copy, whose columns can be written."""
         return ConditionColumns(self.status.copy(), self.reason.copy(), self.time.copy())
 
 

@@ -209,7 +209,7 @@ class DecisionInputs:
 
     @property
     def options(self) -> HPAOptions:
-        """Return the flags and feature gates."""
+        """Return the options with which the HPAs were decided."""
         return self.prepared.options
 
 

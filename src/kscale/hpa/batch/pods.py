@@ -196,6 +196,7 @@ class ListedPods:
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return each pod's request in milli-units, and a mask of the pods without a request."""
         amounts = [get_pod_request(self._pods[row], container, resource, options) for row in rows.tolist()]
         bad = np.array([isinstance(amount, str) for amount in amounts], np.bool_)
         return np.array([0 if isinstance(amount, str) else amount for amount in amounts], np.int64), bad
@@ -203,19 +204,22 @@ class ListedPods:
     def have_labels(
         self, rows: NDArray[np.int64], numbers: NDArray[np.int32], sets: Sequence[Mapping[str, str]]
     ) -> NDArray[np.bool_]:
+        """Check whether each pod has exactly the labels ``sets[numbers[i]]`` (True for a negative number)."""
         pairs = zip(rows.tolist(), numbers.tolist(), strict=True)
         return np.array(
             [number < 0 or (self._pods[row].metadata.labels or {}) == sets[number] for row, number in pairs], np.bool_
         )
 
     def labels(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Yield the key and the labels of each pod."""
         return zip(self.keys, (pod.metadata.labels or {} for pod in self._pods), strict=True)
 
     def stamps(self) -> tuple[object, NDArray[np.int64]]:
-        """Return no stamps: listed pods are never cached between batches."""
+        """Return no issuer and no stamps: listed pods do not support them."""
         return None, np.empty(0, np.int64)
 
     def pod(self, row: int) -> Pod:
+        """Return the pod of a row as a struct."""
         return self._pods[row]
 
 
@@ -346,6 +350,7 @@ class IndexedPods:
 
     @property
     def keys(self) -> Sequence[str]:
+        """Return ``namespace/name`` of all rows of the table."""
         return self._all.table.keys
 
     @property
@@ -354,6 +359,7 @@ class IndexedPods:
         return self._all.rows
 
     def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:
+        """Return the pods of each selection; the result ``before`` is reused as far as the pods are unchanged."""
         table = self._all.table
         population = table.population
         last = None if before is None else before.key
@@ -369,12 +375,14 @@ class IndexedPods:
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return each pod's request in milli-units, and a mask of the pods without a request."""
         pods = self._all.select(rows)
         return pods.memo(_ShapeRequests).get(pods, container, resource, options)
 
     def have_labels(
         self, rows: NDArray[np.int64], numbers: NDArray[np.int32], sets: Sequence[Mapping[str, str]]
     ) -> NDArray[np.bool_]:
+        """Check whether each pod has exactly the labels ``sets[numbers[i]]`` (True for a negative number)."""
         pods = self._all.select(rows)
         both = pods.label_numbers.astype(np.int64) * (len(sets) + 1) + numbers + 1
         # Pods of one owner are mostly consecutive, so far fewer entries are sorted.
@@ -389,15 +397,18 @@ class IndexedPods:
         return out
 
     def labels(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Yield the key and the labels of each pod."""
         pods = self._all
         numbers = pods.label_numbers.tolist()
         sets = {number: pods.labels(number) or {} for number in set(numbers)}
         return zip(pods.keys, [sets[number] for number in numbers], strict=True)
 
     def stamps(self) -> tuple[object, NDArray[np.int64]]:
+        """Return the object that issues stamps, and a stamp for each row of the table."""
         return self._all.table_stamps
 
     def pod(self, row: int) -> Pod:
+        """Return the pod of a row as a struct."""
         return self._all.select(np.array([row], np.int64)).pod(0)
 
 

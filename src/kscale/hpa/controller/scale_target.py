@@ -80,7 +80,7 @@ class SelectorStore:
         self._index.add(namespace, selector, name)
 
     def is_registered(self, namespace: str, name: str) -> bool:
-        """Check whether an HPA is registered."""
+        """Check whether the selector of an HPA is stored."""
         return name in self.entries(namespace)
 
     def copy(self) -> SelectorStore:

@@ -221,7 +221,7 @@ class Dump:
         time = self.newest if now is None else moment(now)
         if time == ZERO_TIME:
             if state is not None and state.hpas:
-                raise InputError("the input holds no time: a state of the past needs to be told what time it is now")
+                raise InputError("the input contains no time: a saved state needs the current time (now)")
             time = 0
         if state is None:
             state = self.build_stable_state()

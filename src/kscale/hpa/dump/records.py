@@ -85,7 +85,7 @@ def decode_usage_records(records: Sequence[RawObject]) -> tuple[PodUsage, set[st
 
 
 def decode_usage_items(text: bytes | memoryview) -> tuple[PodUsage, set[str]] | None:
-    """Decode a list's items, separated by commas, as :func:`decode_usage_records` does."""
+    """Decode a list's items, separated by commas, as :func:`decode_usage_records` does; None if that is impossible."""
     items = b"".join((b"[", text, b"]"))
     if not is_valid_text(items):
         return None

@@ -204,7 +204,10 @@ def update_mode(vpa: VerticalPodAutoscaler) -> str:
 
 
 def container_policy(container: str, policy: PodResourcePolicy | None) -> ContainerResourcePolicy | None:
-    """Return the policy that applies to one container; for many containers build :class:`ContainerPolicies` once."""
+    """Return the policy that applies to one container; None if there is none.
+
+    For many containers build :class:`ContainerPolicies` once.
+    """
     return ContainerPolicies(policy).get(container)
 
 

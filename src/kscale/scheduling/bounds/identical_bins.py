@@ -260,7 +260,9 @@ def column_generation_of(
         chosen = patterns[:, classes]
         fits = (chosen <= kinds.most[0]).all() and (chosen @ kinds.demand <= kinds.capacity[0]).all()
         if patterns.shape[1] != len(instance.count) or not fits:
-            raise InputError("patterns: one row for each bin that is known, of as many of each class as fit it")
+            raise InputError(
+                "patterns: one row per known bin expected, with the number of items of each class that fit it together"
+            )
         start = np.zeros(len(chosen), dtype=np.int64), chosen
     work = Generation(kinds, effort or Effort(), integral=True, enough=enough, known=start, threads=threads)
     work.run()

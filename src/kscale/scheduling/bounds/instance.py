@@ -89,7 +89,7 @@ class Instance(msgspec.Struct, frozen=True):
         stuck = np.flatnonzero((counts > 0) & (limit == 0))
         if stuck.size:
             raise InputError(
-                [Problem("not one item fits an empty bin", object=f"class {int(k)}", field="demand") for k in stuck]
+                [Problem("no item fits an empty bin", object=f"class {int(k)}", field="demand") for k in stuck]
             )
         return cls(sizes, counts, room, limit)
 
@@ -179,14 +179,14 @@ class BinKinds(msgspec.Struct, frozen=True):
         if sizes.shape[0] != k or room.shape != (t, sizes.shape[1]):
             raise InputError(f"demand {sizes.shape}, count {k}, capacity {room.shape} and cost {t} do not match")
         if not 1 <= sizes.shape[1] <= _MOST_RESOURCES:
-            raise InputError(f"between 1 and {_MOST_RESOURCES} resources can be looked at, not {sizes.shape[1]}")
+            raise InputError(f"between 1 and {_MOST_RESOURCES} resources are supported, not {sizes.shape[1]}")
         sizes, room = _scale_to_largest_unit(sizes, room)
         maximum = (
             np.full(t, UNLIMITED, dtype=np.int64) if available is None else _check_integers(available, "available", t)
         )
         needed = np.zeros(t, dtype=np.int64) if least is None else int64(least, "least", 1)
         if needed.shape != (t,) or ((maximum >= 0) & (needed > maximum)).any():
-            raise InputError("least: one number a kind, no more than there are bins of it")
+            raise InputError("least: one number per kind expected, at most the number of available bins")
         matrix = np.zeros((0, t), np.int64) if rows is None else np.ascontiguousarray(rows, dtype=np.int64)
         lows = np.full(len(matrix), -np.inf) if low is None else np.asarray(low, dtype=np.float64)
         highs = np.full(len(matrix), np.inf) if high is None else np.asarray(high, dtype=np.float64)

@@ -493,7 +493,7 @@ class Generation:
         return ceil_div(int(self.objective * 1e6) - 1, 1_000_000)
 
     def _slack(self, prices: NDArray[np.float64]) -> float:
-        """Return by which share of its bin's cost a filling may be worth more without being searched for."""
+        """Return the tolerance of the search: fillings worth up to (1 + tolerance) times the cost are not searched."""
         if not self._integral:
             gap = self.objective / self.bound - 1.0 if self.bound > 0 else 1.0
             return max(self.tolerance / 4, self._share * min(gap, 0.05))

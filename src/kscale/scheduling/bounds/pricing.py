@@ -307,7 +307,7 @@ class Tables:
 
     @property
     def work(self) -> int:
-        """Return the number of entries computed."""
+        """Return the number of table entries, which measures the work."""
         return int(np.prod(self.tier.shape))
 
     def search(
@@ -362,7 +362,7 @@ def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], in
         if largest < 2.0**_ENTRY_BITS:
             return narrow, shift
         if not value.max(initial=0) >> shift:
-            raise InputError("a bin holds 2**30 items and more: no bound is looked for")
+            raise InputError("a bin holds 2**30 items or more: no bound is computed")
         shift += max(1, int(np.log2(largest)) - _ENTRY_BITS)
 
 

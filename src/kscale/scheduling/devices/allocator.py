@@ -307,7 +307,7 @@ class _Search:
             except _TooManyDevicesError:
                 too_many += 1
         if too_many == len(parts) and not first_of_claim:
-            raise _TooManyDevicesError  # no other device of an earlier request of the claim mends it
+            raise _TooManyDevicesError  # another device for an earlier request of the claim would not help
         return False
 
     def _fill(self, i: int, part: _Part, allocated_count: int, start: int) -> bool:

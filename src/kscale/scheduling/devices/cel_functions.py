@@ -559,7 +559,7 @@ def _pairs(types: Any, names: TypeNames) -> dict[str, Callable[..., Any]]:
 
 
 def optional_class() -> Any:
-    """Return the class of optional values."""
+    """Return the class of CEL's optional values."""
 
     class Optional:
         """An optional value: it has a value or not."""

@@ -70,7 +70,7 @@ class ClaimRequests(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the pod requests nothing."""
+        """Return whether the pod needs no devices, allocated or not."""
         return not (self.allocated or self.open or self.extended or self.stale)
 
 
@@ -325,7 +325,7 @@ class Devices:
 
     @cached_property
     def allocator(self) -> Allocator:
-        """Return an allocator for these devices."""
+        """Return an allocator for the devices of the inventory."""
         return Allocator(self.inventory, self._ctx.informers.device_classes)
 
     def content(self, node: NodeFacts) -> Hashable:

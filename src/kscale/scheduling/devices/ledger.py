@@ -73,7 +73,7 @@ class ClaimState(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, claim: ResourceClaim) -> ClaimState:
-        """Build from a claim as observed."""
+        """Build the state of a claim from the API object: its consumers, allocation and devices in use."""
         allocation = claim.status.allocation
         return cls(
             claim,

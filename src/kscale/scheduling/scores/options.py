@@ -38,11 +38,19 @@ class Scoring(Protocol):
     """A compiled scorer (:class:`kscale.plugin.ScorePlugin`)."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name of the plug-in."""
+        ...
+
     @property
-    def resources(self) -> tuple[str, ...]: ...
+    def resources(self) -> tuple[str, ...]:
+        """Return the further columns of ``request`` and ``free`` that the function reads."""
+        ...
+
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Return the address of the compiled function."""
+        ...
 
 
 class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +98,7 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.weights.get("NodeResourcesBalancedAllocation") and not self.balanced_resources:
             raise InputError("balanced_resources: NodeResourcesBalancedAllocation scores no resources")
         if (self.fit_strategy == "RequestedToCapacityRatio") is not bool(self.fit_shape):
-            raise InputError("fit_shape: points go with RequestedToCapacityRatio, at least one")
+            raise InputError("fit_shape: RequestedToCapacityRatio needs at least one point")
         _check_shape(self.fit_shape, "fit_shape")
         if not self.volume_shape:
             raise InputError("volume_shape: at least one point")

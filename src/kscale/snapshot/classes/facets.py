@@ -278,7 +278,7 @@ class Queueing(NamedTuple):
 
     @classmethod
     def of(cls, pod: Pod) -> Queueing:
-        """Build the queueing of a pod."""
+        """Build from a pod: the fields that decide how it is queued."""
         condition = find(pod.status.conditions, "PodScheduled") if pod.status.conditions else None
         annotated = pod.metadata.annotations is not None
         return cls(

@@ -63,7 +63,7 @@ class Shape:
         return rest
 
     def _decode(self) -> Pod:
-        """Build the exemplar from the texts."""
+        """Decode the shape's texts into an example pod."""
         rest, labels, affinity, volumes, owners = self._texts
         assert rest is not None
         pod = from_stored_json(rest, Pod)
@@ -85,7 +85,7 @@ class Shape:
 
 
 def _restored(pod: Pod | None, texts: tuple[bytes | None, ...], settled: bool) -> Shape:
-    """Build an unpickled shape."""
+    """Build a shape when it is unpickled."""
     return Shape(pod, texts, settled=settled)
 
 

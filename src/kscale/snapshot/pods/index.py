@@ -168,7 +168,7 @@ class PodSelection:
         return self.table.interner.identity_of(self.table.columns["class_of"][self.rows])
 
     def labels(self, number: int) -> dict[str, str] | None:
-        """Return the labels of a number from :attr:`label_numbers`."""
+        """Return the labels that a number from :attr:`label_numbers` identifies; None if the pods have no labels."""
         return self.table.interner.identities[number].labels
 
     def select(self, rows: NDArray[np.int64]) -> PodSelection:
@@ -316,7 +316,7 @@ class _Identities:
         matches.seen = len(matches.candidates)
 
     def _learn(self, interner: Interner) -> None:
-        """Add the interner's new identities."""
+        """Add identities that the interner has assigned since the last call."""
         touched = set()
         for number in range(self._known, len(interner.identities)):
             namespace = interner.identities[number].namespace

@@ -535,7 +535,7 @@ class PodTable:
                 self.versions[row] = record.pod.metadata.resource_version
 
     def next_stamps(self, count: int) -> NDArray[np.int64]:
-        """Return unused stamps."""
+        """Return ``count`` unused stamps: int64[count]."""
         first = self._next_stamp(count)
         return np.arange(first, first + count)
 
@@ -592,7 +592,7 @@ class PodTable:
         return rows
 
     def drop(self, rows: NDArray[np.int64]) -> None:
-        """Mark rows as removed."""
+        """Mark rows as removed, and release their records and texts."""
         self._own(("state", "source"))
         self._release_rows(rows)
         self.population = object()
@@ -738,7 +738,7 @@ class PodTable:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def record(self, row: int) -> PodRecord:
-        """Return the pod of a row."""
+        """Return the record of a row's pod, built from the columns unless it is stored."""
         stored = self.records.get(row)
         if stored is not None:
             return stored

@@ -329,7 +329,7 @@ def _loaded(text: bytes, line: int, budget: _Budget) -> Iterator[Any | Problem]:
             if document is None:
                 continue
             if b"*" in text and not budget.take(_size(document, {})):
-                yield Problem("the aliases stand for too many values")
+                yield Problem("the aliases expand to too many values")
                 return
             yield document
     except RecursionError:  # also an alias that contains itself

@@ -229,7 +229,7 @@ class ScannedList:
         return len(self._scanned.begin)
 
     def items(self) -> ScannedItems:
-        """Read all items."""
+        """Read all items and return them."""
         return self._reader.items(self._scanned.part(0, len(self)))
 
     @property
@@ -384,7 +384,7 @@ class _ProjectedList(NamedTuple):
     places: _projection.Places
 
     def part(self, first: int, end: int) -> _ScannedText:
-        """Return some of the items."""
+        """Return the items from ``first`` up to ``end``, exclusive."""
         items = slice(first, end)
         return _ScannedText(
             self.view, self.source, self.place, self.listed, first, self.begin[items], self.size[items],

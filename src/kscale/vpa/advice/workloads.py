@@ -438,7 +438,7 @@ class UsageFeed:
             self._finite = {kind: np.concatenate([counts[:done], more]) for kind, counts in self._finite.items()}
 
     def add(self, batch: UsageBatch) -> None:
-        """Add one batch."""
+        """Add a batch of usage samples to the workloads of its containers."""
         self.counts.update(f"warnings of the source: {text}" for text in batch.warnings)
         if not len(batch):
             return

@@ -115,7 +115,7 @@ class AggregateStore:
         self.free_slots[:0] = range(old + more - 1, old - 1, -1)
 
     def _extend(self, columns: Mapping[str, type[Any]], more: int) -> None:
-        """Extend columns by ``more`` zeros."""
+        """Append ``more`` zeros to each of the columns."""
         for name in columns:
             column = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros(more, column.dtype)]))

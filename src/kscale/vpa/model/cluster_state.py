@@ -105,7 +105,7 @@ class ContainerSlotCache:
         return number
 
     def forget(self, names: Iterable[ContainerName]) -> None:
-        """Drop containers that may have moved."""
+        """Drop the cached slots of containers that were removed or may have moved."""
         for name in names:
             slot = self._known.pop(name, None)
             if slot is not None and len(self._last[1]):

@@ -350,7 +350,7 @@ class Histogram:
         return bool((np.abs(self.weights[span] - other.weights[span]) <= _EQUALITY_TOLERANCE).all())
 
     def save(self) -> SavedHistogram:
-        """Return upstream's checkpoint form."""
+        """Return the histogram in the form of upstream's checkpoints."""
         return self.bank.save([self.index])[0]
 
     def load(

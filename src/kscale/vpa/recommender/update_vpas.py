@@ -96,7 +96,7 @@ def apply_vpa_policy(
 
 
 def _clamp_resources(resources: ResourceList | None, low: ResourceList, high: ResourceList) -> ResourceList | None:
-    """Return the resources within minimum and maximum; a zero bound counts as none, and the maximum wins."""
+    """Return the resources clamped to minimum and maximum; a zero bound counts as none, and the maximum wins."""
     if resources is None:
         return None
     result = dict(resources)

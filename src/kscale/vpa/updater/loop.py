@@ -175,7 +175,7 @@ class VpaUpdate:
                 self._record_unchanged(pod, *self._restriction.explain_block(pod))
 
     def _note(self, *texts: str) -> None:
-        """Add texts to the diagnostics."""
+        """Add texts to the diagnostics of the loop's result."""
         self._loop.result.diagnostics += texts
 
     def _wait(self, limiter: RateLimiter, *failed: Observation) -> StepsOf[UpdaterAction, None]:

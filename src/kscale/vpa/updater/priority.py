@@ -307,7 +307,7 @@ class SequentialAdmission:
         self.parts = list(parts)
 
     def loop_init(self, pods: Iterable[Pod], controlled: Iterable[tuple[VerticalPodAutoscaler, list[Pod]]]) -> None:
-        """Initialize every filter."""
+        """Call ``loop_init`` of every combined filter, at the start of a loop."""
         all_pods, members = list(pods), list(controlled)
         for part in self.parts:
             part.loop_init(all_pods, members)
@@ -317,7 +317,7 @@ class SequentialAdmission:
         return all(part.admit(pod, recommendation) for part in self.parts)
 
     def clean_up(self) -> None:
-        """Clean up every filter."""
+        """Call ``clean_up`` of every combined filter, at the end of a loop."""
         for part in self.parts:
             part.clean_up()
 

@@ -469,7 +469,7 @@ class Informer:
         return Waited(at=self._now())
 
     def _count(self, metric: str, value: int = 1) -> None:
-        """Observe a metric of this kind."""
+        """Count ``value`` in a metric, with the labels of this informer's kind."""
         self._observe(Observation(name=metric, value=float(value), labels=self._labels))
 
     def _count_unreadable(self) -> None:

@@ -62,7 +62,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text."""
+        """Return the secret text, which ``repr`` hides."""
         return self._text
 
     def __bool__(self) -> bool:

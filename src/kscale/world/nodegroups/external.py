@@ -650,7 +650,7 @@ class ExternalGroups(Provider):
 
 
 def _decode_sized(message: Any, data: bytes) -> tuple[Any, int]:
-    """Return (message, size in bytes)."""
+    """Decode a response and return (message, size in bytes)."""
     return message.FromString(data), len(data)
 
 

@@ -169,7 +169,7 @@ class ExternalServer(RpcServer):
         prices = self._groups.prices(question)
         if not rule.fits(question, prices):
             subject, where = ("a node", "nodes") if question.nodes else ("a pod", "pods")
-            text = f"asked about {subject} the provider says {prices!r:.200}: {rule.description} expected"
+            text = f"the provider returned {prices!r:.200} for {subject}: {rule.description} expected"
             raise InputError(Problem(text, self._groups.name, "Prices", where))
         (price,) = (*prices.nodes, *prices.pods)
         if isinstance(price, ApiError):

@@ -46,7 +46,7 @@ class Provider:
 
         Raises ProviderError if the cloud cannot be read, NotImplementedError if the subclass lacks the method.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not tell its groups")
+        raise NotImplementedError(f"{type(self).__name__} does not implement refresh()")
 
     def has_instance(self, node: Node) -> bool:
         """Check whether the instance of a node still exists. Raises ProviderError unless a subclass implements it."""

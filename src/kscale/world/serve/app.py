@@ -211,6 +211,7 @@ class _Connection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
+        """Pass the data to the inner protocol."""
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -225,6 +226,7 @@ class _Connection(asyncio.Protocol):
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer, release the connection's place, and notify the inner protocol."""
         self._stop_timer()
         self._release()
         self._inner.connection_lost(exc)

@@ -55,7 +55,7 @@ class _Recent:
         self._expire(now)
 
     def sorted(self, now: int) -> list[float]:
-        """Return the values in ascending order."""
+        """Return the values that have not expired at ``now``, in ascending order."""
         self._expire(now)
         return sorted(self._values[self._begin :])
 

@@ -192,7 +192,7 @@ class SimulatedCloud(Provider):
             text = f"size increase too large, desired: {pool.target + delta} max: {pool.group.max_size}"
             raise ProviderError(text, CLOUD_ERROR)
         if atomic and not pool.times.in_stock(pool.billed_count + delta - 1, self._time.now):
-            raise ProviderError(f"{delta} machines cannot be had at once", CLOUD_ERROR)
+            raise ProviderError(f"{delta} machines cannot be created at once", CLOUD_ERROR)
         pool.target += delta
         for number in range(delta):
             self._start_machine(pool, after=number * pool.times.apart)

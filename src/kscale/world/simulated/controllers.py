@@ -106,7 +106,7 @@ class _Pods:
             self.states[key] = state
 
     def drop(self, key: str) -> None:
-        """Remove a pod."""
+        """Remove a pod, and count it no more."""
         del self.pods[key]
         self._count(self.states.pop(key), _GOING)
 

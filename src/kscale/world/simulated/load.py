@@ -99,7 +99,7 @@ class RandomDraws:
         return spread.get_quantile(self.bits(purpose, entity, number))
 
     def one_of(self, choices: Sequence[str], purpose: str, entity: str, number: int = 0) -> str:
-        """Return one of several choices."""
+        """Draw one of several choices."""
         return choices[self.below(len(choices), purpose, entity, number)]
 
 
@@ -170,7 +170,7 @@ class Signal:
         return self._next(time)[0]
 
     def _next(self, time: Moment) -> tuple[Moment | None, int]:
-        """Return (:meth:`next_change`, value until then)."""
+        """Return (time of the next change, None if there is none; value until then)."""
         place = (time - self.begin) // _MILLISECOND
         rounds = place // self.repeat if self.repeat and place >= 0 else 0
         step = bisect_right(self._time, place - rounds * self.repeat)
@@ -312,7 +312,7 @@ class Load:
         self._until: tuple[Moment, Moment] | None = None  # (begin, result of :meth:`steady_until`)
 
     def begin(self) -> None:
-        """Start the arrival of work."""
+        """Start the arrival of work: schedule the first step of all queues."""
         self._stepped = self._time.now
         if self.queues:
             self._time.at(self._time.now + _STEP, self._step, rank=HAPPENINGS)

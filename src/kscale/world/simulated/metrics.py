@@ -123,7 +123,7 @@ class _Joined(NamedTuple):
 
     @classmethod
     def of(cls, parts: Sequence[tuple[_Rows, Sequence[str]]], usage: PodUsage) -> _Joined:
-        """Cache the result of a query. ``usage``: the concatenated usage of all parts."""
+        """Build the cached result of a query. ``usage``: the concatenated usage of all parts."""
         begins = np.append(0, usage.ends)[:-1]
         serves = np.repeat([rows.serves for rows, _ in parts], [len(rows.keys) for rows, _ in parts])
         served = [len(rows.keys) if rows.serves else 0 for rows, _ in parts]

@@ -112,7 +112,7 @@ class VolumeBinder:
         self._handle_other_change(old, new)
 
     def _handle_other_change(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        """Retry unbound claims."""
+        """Schedule a scheduling round if claims are unbound, as the change may allow to bind them."""
         del old, new
         if self._unbound:
             self._turn.schedule()

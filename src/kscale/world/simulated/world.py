@@ -158,7 +158,7 @@ class SimulatedWorld:
             self.api.remove(current)
 
     def begin(self) -> None:
-        """Start load and metrics."""
+        """Start the load generator and the metrics server."""
         self.load.begin()
         self.metrics.begin()
 

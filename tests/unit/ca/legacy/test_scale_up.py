@@ -370,7 +370,9 @@ def test_machines_get_the_labels_and_devices_that_pods_want() -> None:
         "hdd-v100": ({"disk": "hdd", **v100}, "4"),
         "dgx": ({"disk": "ssd", **v100}, "0"),
     }
-    assert found.warnings == ["node group hdd could not be made with the labels that pods want: disk=ssd (it has hdd)"]
+    assert found.warnings == [
+        "node group hdd could not be created with the labels that pods request: disk=ssd (it has hdd)"
+    ]
 
 
 def test_a_pod_that_wants_a_device_gets_a_group_with_one() -> None:

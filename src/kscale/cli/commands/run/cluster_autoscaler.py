@@ -75,7 +75,7 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
         text = f"there is no cloud provider {process.cloud_provider!r} here; there are {', '.join(CLOUDS)}"
         raise InputError(Problem(text, field="--cloud-provider"))
     if process.static_sizes and process.cloud_provider != "static":
-        raise InputError(Problem("is of use with --cloud-provider=static only", field="--static-sizes"))
+        raise InputError(Problem("has an effect only with --cloud-provider=static", field="--static-sizes"))
     if process.cloud_provider == "static" and not (process.dry_run or process.static_sizes):
         text = "node groups of a file are for --dry-run; --static-sizes says where changes of their sizes are written"
         raise InputError(Problem(text, field="--cloud-provider"))
@@ -262,7 +262,7 @@ async def _cloud(
             raise InputError([Problem(text, process.cloud_config, f"node group {name}", "price") for name in without])
         return StaticGroups(groups, board, sizes=process.static_sizes)
     if wants_prices and process.cloud_provider != "externalgrpc":
-        text = f"{_NO_PRICING}: of {process.cloud_provider} no prices are asked"
+        text = f"{_NO_PRICING}: {process.cloud_provider} does not report prices"
         raise InputError(Problem(text, field="--expander"))
     if process.cloud_provider == "externalgrpc":
         from kscale.world.nodegroups.external import ExternalGroups, read_config
@@ -350,7 +350,9 @@ async def _machines(
     if access is None and process.clusterapi_cloud_config_authoritative:
         access = in_cluster()
         if access is None:
-            raise InputError(Problem("this is no pod, and there is no --cloud-config", field="--cloud-config"))
+            raise InputError(
+                Problem("kscale does not run in a pod, and --cloud-config is not set", field="--cloud-config")
+            )
     if access is not None:
         client = connect(
             access,

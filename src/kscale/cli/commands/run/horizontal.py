@@ -89,7 +89,7 @@ def command(
     """
     work = flags.values()
     if not work[_PERIOD]:
-        raise InputError(Problem("it must be longer than nothing", field=flag_of(_PERIOD)))
+        raise InputError(Problem("it must be greater than zero", field=flag_of(_PERIOD)))
     try:
         parse_selector(flags.hpa_selector)
     except SelectorError as error:

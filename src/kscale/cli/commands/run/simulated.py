@@ -71,7 +71,7 @@ def run_if_simulated(
         raise InputError(Problem(f"{flags.world!r} is neither {' nor '.join(_WORLDS)}", field="--world"))
     if flags.world == "live":
         if flags.scenario:
-            raise InputError(Problem("is of use with --world simulated only", field="--scenario"))
+            raise InputError(Problem("has an effect only with --world simulated", field="--scenario"))
         return False
     useless = [flag for group in idle for flag in flags_given_of(group) if flag not in allowed]
     useless += idle_flags()

@@ -186,7 +186,7 @@ class StrategyFlags(OptionGroup):
         if is_upstreams:
             return None
         if strategy.needs_samples and options.use_checkpoints:
-            text = f"{self.strategy} wants the samples of the past days, which checkpoints do not hold: "
+            text = f"{self.strategy} needs the samples of the past days, which checkpoints do not hold: "
             raise InputError(Problem(text + "--storage=prometheus asks Prometheus for them", field="--strategy"))
         try:
             interval = parse_duration(self.strategy_interval)
