@@ -262,7 +262,7 @@ class Classifier:
         self._leftovers = leftovers
 
     def classes(self, pods: Iterable[PodRecord]) -> list[PodClass]:
-        """Return the class of each pod."""
+        """Return the class of each pod, in the order of ``pods``."""
         numbers = self._numbers(pods)
         if numbers is not None:
             return [self._interner.classes[number] for number in numbers.tolist()]
