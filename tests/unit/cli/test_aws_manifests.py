@@ -126,7 +126,7 @@ def test_nobody_elses_policy_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "iam-policy.json").write_text("{}")
     result = run(*COMMAND, DISCOVERED, "--directory", tmp_path)
     assert result.code == 2
-    assert "iam-policy.json is there" in result.stderr
+    assert "iam-policy.json exists already" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["iam-policy.json"]
 
 

@@ -69,7 +69,7 @@ def test_each_program_of_the_vpa_runs_beside_the_others(tmp_path: Path) -> None:
 def test_what_cannot_be_meant(file: Path) -> None:
     for arguments, text in (
         (("--world", "flat"), "neither live nor simulated"),
-        (("--scenario", file), "--world simulated only"),
+        (("--scenario", file), "only with --world simulated"),
         (("--world", "simulated", "--scenario", "none.yaml"), "No such file"),
     ):
         found = kscale_command("run", "vpa-updater", *arguments)

@@ -86,7 +86,11 @@ def test_so_many_candidates_of_preemption() -> None:
 
 
 BAD: list[tuple[Json, str, str]] = [
-    ({"scheduler": "first-fit", "schedulerConfiguration": configuration()}, "world.schedulerConfiguration", "of use"),
+    (
+        {"scheduler": "first-fit", "schedulerConfiguration": configuration()},
+        "world.schedulerConfiguration",
+        "only with",
+    ),
     ({"schedulerConfiguration": {"kind": "Pod"}}, "world.schedulerConfiguration", "gvk"),
     ({"schedulerConfiguration": configuration(plugins=3)}, "world.schedulerConfiguration", "not an object"),
     ({"schedulerConfiguration": "none.yaml"}, "", "No such file"),

@@ -111,7 +111,7 @@ def test_on_the_clusters_own_pools_memory_may_rise(cluster: Path) -> None:
     groups.write_text(yaml.safe_dump(pools))
     run = recommend(cluster, lines, "--effect", "-g", groups, "-o", "json")
     assert answer(run)["effect"]["poolsBefore"] is None, "not every pool has a price"
-    assert "no price for memory: what all pools cost" in " ".join(run.stderr.split())
+    assert "no price for memory: the cost of all pools" in " ".join(run.stderr.split())
 
 
 def test_pods_that_would_no_longer_fit(cluster: Path) -> None:
