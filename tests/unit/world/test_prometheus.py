@@ -13,7 +13,7 @@ from aiohttp import web
 from kscale.effects import SECOND, ApiError, QueryPrometheus
 from kscale.errors import InputError
 from kscale.world.prometheus import ContainerUsage, Prometheus, RangeQueries, series_of
-from kscale.world.serve.app import Server
+from kscale.world.serve.app import ANY_PATH, Server
 
 RANGE = QueryPrometheus(query="up", start=10 * SECOND, end=20 * SECOND + 500_000_000, step=5 * SECOND)
 
@@ -26,7 +26,7 @@ def asked(answer: Any, question: QueryPrometheus, **given: Any) -> tuple[bytes |
         return answer
 
     async def main() -> bytes | ApiError:
-        async with Server({"/{path:.*}": handler}, "127.0.0.1:0") as server:
+        async with Server({ANY_PATH: handler}, "127.0.0.1:0") as server:
             return await Prometheus(f"http://127.0.0.1:{server.port}/", **given).query(question)
 
     return asyncio.run(main()), seen
