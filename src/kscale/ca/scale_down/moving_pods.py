@@ -155,9 +155,10 @@ class MovingPods:
         return self.record(i).pod
 
     def compute_per_kind(self, what: tuple[Any, ...], make: Callable[[Pod], V]) -> list[V]:
-        """Compute a value from the exemplar of each kind, cached between snapshots.
+        """Return ``make(exemplar)`` for each kind of pod.
 
-        ``what`` identifies the value in the cache (:func:`kscale.snapshot.caches.cached_by_identity`).
+        Values are cached between snapshots while the exemplar is the same object. ``what`` is
+        the key in the cache: the purpose, and everything besides the pod on which the values depend.
         """
         return cached_by_identity(self._snapshot.interner.memo, what, self.exemplars, make)
 

@@ -179,9 +179,9 @@ _BOUND = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-c
 
 
 def claims_of(workload: Workload, nodes: list[Node]) -> Iterator[dict[str, Any]]:
-    """Yield the claim and the bound volume of each running pod of a StatefulSet.
+    """Yield two objects for each running pod of a StatefulSet: its PersistentVolumeClaim and the volume bound to it.
 
-    The volume can only be used in the zone of the pod's node.
+    The volume can only be used in the zone of the pod's node. ``workload`` must be a StatefulSet with storage.
     """
     for ordinal, node_index in enumerate(workload.running.tolist()):
         claim = f"data-{workload.name}-{ordinal}"

@@ -228,7 +228,11 @@ def import_catalogue(
 
 
 def _read(file: str | None, region: str | None, overhead: Overhead | None, max_pods: int | None) -> Catalogue:
-    """Read a catalogue from ``file``; without a file, from the live AWS account in ``region``. Raises InputError."""
+    """Read a catalogue of instance types from ``file``, or without one from AWS; ``region`` counts only then.
+
+    ``overhead``: resources reserved on each node; ``max_pods``: pods per node (None: as the source says). Raises
+    InputError if the source cannot be read.
+    """
     from kscale.capacity.catalogue import read_catalogue
 
     if file is not None:

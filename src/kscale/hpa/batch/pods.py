@@ -113,7 +113,8 @@ class BatchPods(Protocol):
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return each pod's request in milli-units (0 if there is none), and a mask of the pods without a request.
 
-        See :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
+        ``container``: its name, or empty for the sum of the pod. ``options`` say how requests of the pod level count;
+        see :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
         """
         ...
 
@@ -196,7 +197,7 @@ class ListedPods:
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each pod's request in milli-units, and a mask of the pods without a request."""
+        """Return each pod's request in milli-units, and a mask; see :meth:`BatchPods.requests`."""
         amounts = [get_pod_request(self._pods[row], container, resource, options) for row in rows.tolist()]
         bad = np.array([isinstance(amount, str) for amount in amounts], np.bool_)
         return np.array([0 if isinstance(amount, str) else amount for amount in amounts], np.int64), bad
@@ -375,7 +376,7 @@ class IndexedPods:
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each pod's request in milli-units, and a mask of the pods without a request."""
+        """Return each pod's request in milli-units, and a mask; see :meth:`BatchPods.requests`."""
         pods = self._all.select(rows)
         return pods.memo(_ShapeRequests).get(pods, container, resource, options)
 

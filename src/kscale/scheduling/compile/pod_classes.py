@@ -428,7 +428,10 @@ class PodClasses:
         return classes
 
     def _register_classes(self, plugins: Iterable[Plugin], carriers: Sequence[PodClass]) -> None:
-        """Create the plug-ins' parts, and add the classes to them."""
+        """Create the :class:`Part` of each plug-in that counts pods, and enter the classes that it has to count.
+
+        ``carriers``: classes with anti-affinity terms, of placed pods too; they may keep pods of other classes out.
+        """
         part_of = {plugin.name: part for plugin in plugins if (part := plugin.part(self.rows)) is not None}
         self.parts = list(part_of.values())
         if carriers:

@@ -367,7 +367,7 @@ def functions(types: Any, names: TypeNames, optional: Any) -> dict[str, Callable
 
 
 def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
-    """Return the functions on quantities, versions and conversions by name."""
+    """Return CEL's functions on quantities, on versions and for conversions, by name. ``types``: cel-python's types."""
     boolean, integer = types.BoolType, types.IntType
 
     def readable(read: Callable[..., Any]) -> Callable[..., Any]:

@@ -124,7 +124,7 @@ class VolumeBinding(Plugin):
         return objects if all(map(is_bound, volumes.claims_of(pod))) else (*objects, volumes)
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
-        """Return the index of all claims, volumes and classes."""
+        """Return the index of claims, volumes and classes. While it is the same object, cached verdicts are valid."""
         return (Volumes.of(ctx),)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:

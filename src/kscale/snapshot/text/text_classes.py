@@ -254,7 +254,10 @@ class TextClasses:
         return self._projector.combination_rows(places - 1)
 
     def _read(self, places: NDArray[np.int32]) -> None:
-        """Parse the texts of new combinations and fill in their rows of ``values``; their classes are not known yet."""
+        """Parse the texts of combinations and fill in their rows of ``values``, all but the classes.
+
+        ``places``: numbers of the combinations + 1, which are their rows.
+        """
         rows = self._rows(places)
         usable = self._rests.learn(rows[:, -1])
         for number, facet_texts in enumerate(self._facets):
