@@ -267,6 +267,6 @@ def test_pages_name_every_case() -> None:
     listed = {name: program for name, program in rows if (CASES / f"{name}.yaml").exists()}
     assert set(listed) == {path.stem for path in CASES.glob("*.yaml")}
     others = sum(program != "Cluster Autoscaler" for program in listed.values())
-    numbers = {6: "Six", 10: "ten"}
-    said = f"{numbers[len(listed) - others]} cases of the Cluster Autoscaler, and {numbers[others]} of the other"
-    assert f"{said} programs," in (docs / "live.md").read_text(encoding="utf-8")
+    numbers = {6: "six", 10: "ten"}
+    said = f"There are {numbers[len(listed) - others]} cases of the Cluster Autoscaler and {numbers[others]} of the other"
+    assert f"{said} programs." in (docs / "live.md").read_text(encoding="utf-8")

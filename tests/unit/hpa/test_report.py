@@ -175,7 +175,7 @@ def test_without_any_time_now_is_not_known() -> None:
     assert report.now is None
     assert all(each.time >= 0 for each in report.state.hpas["shop/web"].recommendations or ())
     before = ControllerState(hpas={"shop/web": HPAState(recommendations=())})
-    with pytest.raises(InputError, match="the input holds no time"):
+    with pytest.raises(InputError, match="the input contains no time"):
         hpa_report(dump, state=before)
     assert hpa_report(dump, state=before, now=from_text(NOW)).now == NOW
 

@@ -53,7 +53,7 @@ REFUSED: list[tuple[Callable[..., Any], Json, str]] = [
     (many, {"templates": NODE}, "templates is .*, not a list"),
     (many, {"threads": 0, "fresh_cursor": True}, "threads is 0, less than one thread"),
     (many, {"threads": "x"}, "threads is 'x', not a whole number"),
-    (many, {"threads": 2}, "threads: only with fresh_cursor"),
+    (many, {"threads": 2}, "threads needs fresh_cursor"),
     (place, {"state": 3}, "state is 3, not a PlaceState"),
     (place, {"state": {}}, "state is {}, not a PlaceState"),
     (place, {"state": kscale.PlaceState(cursor=-7)}, r"state\.cursor is -7, not between 0"),

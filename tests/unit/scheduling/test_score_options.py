@@ -17,7 +17,7 @@ from unit.scheduling.score_cases import Json
         ({"fit_resources": {"cpu": 0}}, "fit_resources: cpu is 0"),
         ({"fit_resources": {}}, "scores no resources"),
         ({"balanced_resources": ()}, "scores no resources"),
-        ({"fit_shape": ((0, 1),)}, "go with RequestedToCapacityRatio"),
+        ({"fit_shape": ((0, 1),)}, "LeastAllocated takes no points"),
         ({"fit_strategy": "RequestedToCapacityRatio"}, "at least one"),
         (
             {"fit_strategy": "RequestedToCapacityRatio", "fit_shape": ((5, 1), (5, 2))},

@@ -97,8 +97,10 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError("fit_resources: NodeResourcesFit scores no resources")
         if self.weights.get("NodeResourcesBalancedAllocation") and not self.balanced_resources:
             raise InputError("balanced_resources: NodeResourcesBalancedAllocation scores no resources")
-        if (self.fit_strategy == "RequestedToCapacityRatio") is not bool(self.fit_shape):
+        if self.fit_strategy == "RequestedToCapacityRatio" and not self.fit_shape:
             raise InputError("fit_shape: RequestedToCapacityRatio needs at least one point")
+        if self.fit_strategy != "RequestedToCapacityRatio" and self.fit_shape:
+            raise InputError(f"fit_shape: {self.fit_strategy} takes no points, only RequestedToCapacityRatio does")
         _check_shape(self.fit_shape, "fit_shape")
         if not self.volume_shape:
             raise InputError("volume_shape: at least one point")

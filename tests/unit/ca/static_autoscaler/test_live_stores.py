@@ -424,6 +424,7 @@ OTHER_ANNOTATIONS = {
     "ca/scale_down/unneeded.py": "of nodes",
     "ca/loop_context.py": "of nodes",
     "ca/templates.py": "copies those of a DaemonSet's template",
+    "hpa/api/admission.py": "of HPAs",
     "hpa/api/keda.py": "of HPAs and ScaledObjects",
     "snapshot/classes/facets.py": "checks whether there are any",
     "snapshot/manifests.py": "of objects that manifests change",
