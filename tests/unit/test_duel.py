@@ -268,5 +268,6 @@ def test_pages_name_every_case() -> None:
     assert set(listed) == {path.stem for path in CASES.glob("*.yaml")}
     others = sum(program != "Cluster Autoscaler" for program in listed.values())
     numbers = {6: "six", 10: "ten"}
-    said = f"{numbers[len(listed) - others]} cases of the Cluster Autoscaler and {numbers[others]} of the other programs."
+    own = len(listed) - others
+    said = f"{numbers[own]} cases of the Cluster Autoscaler and {numbers[others]} of the other programs."
     assert said in (docs / "live.md").read_text(encoding="utf-8")
