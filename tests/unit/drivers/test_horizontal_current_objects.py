@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from kscale.effects import SECOND, to_text
-from kscale.hpa.batch import reconcile_all
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.transport import Answer, Call
 from unit.drivers.horizontal_world import HPAS, World, by_backlog, running, scenario
@@ -85,27 +84,6 @@ def test_a_pod_that_stays_unready_holds_the_size() -> None:
         three_at_75(world)
         await decided(world, lambda: None)
         assert world.replicas("web") == 3
-
-    scenario(case)
-
-
-@pytest.mark.parametrize("changes", [False, True])
-def test_a_batch_is_prepared_again_only_if_something_changed_while_metrics_were_asked_for(
-    monkeypatch: pytest.MonkeyPatch, changes: bool
-) -> None:
-    prepared: list[Any] = []
-    prepare_again = reconcile_all._BatchReconcile._restart_with
-
-    def count(batch: Any, current: Any) -> None:
-        prepared.append(current)
-        prepare_again(batch, current)
-
-    monkeypatch.setattr(reconcile_all._BatchReconcile, "_restart_with", count)
-
-    async def case(world: World) -> None:
-        three_at_75(world)
-        await decided(world, lambda: be_ready(world, "web-2") if changes else None, seconds=SLOW + 1)
-        assert bool(prepared) is changes
 
     scenario(case)
 
