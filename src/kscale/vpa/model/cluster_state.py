@@ -165,8 +165,6 @@ class RecommenderState:
         """Containers of the last usage, resolved by :func:`~kscale.vpa.model.add_samples.add_usage`."""
         self.merge_plans: list[Any] = []
         """Plans of the last merges of lists of VPAs."""
-        self.window_layouts: list[Any] = []
-        """Containers with memory windows, laid out for the last checkpoints."""
         self.cached_recommendations: Any = None
         """The last recommendations, cached by the estimators."""
         self.container_slots = ContainerSlotCache()

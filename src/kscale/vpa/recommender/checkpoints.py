@@ -9,7 +9,6 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
-from operator import is_
 from typing import Any, Final, NamedTuple, Never
 
 import numpy as np
@@ -45,7 +44,7 @@ from kscale.objects.api.vpa import (
 from kscale.objects.argument_types import unchecked
 from kscale.objects.selectors import parse_int64
 from kscale.objects.times import nanoseconds
-from kscale.vpa.model.cluster_state import VpaContainerSlots, merge_containers
+from kscale.vpa.model.cluster_state import merge_containers
 from kscale.vpa.model.histogram import Histogram, HistogramError, SavedHistogram
 from kscale.vpa.model.saved_state import Aggregate, AggregateKey, AggregateStore, RecommenderState, Vpa
 from kscale.vpa.model.vpa import FETCHING_HISTORY
@@ -228,16 +227,6 @@ class _PreparedCheckpoints(NamedTuple):
     until: Moment
 
 
-class _WindowLayout(NamedTuple):
-    """Containers with memory windows of the VPAs in ``names``, whose ``slots`` are these objects. ``columns``: as
-    :meth:`CheckpointBatch._lay_out_windows` returns them.
-    """
-
-    names: Sequence[tuple[Vpa, str]]
-    slots: list[VpaContainerSlots]
-    columns: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
-
-
 class CheckpointBatch:
     """Checkpoints of VPAs, prepared for several VPAs together and taken one by one."""
 
@@ -257,7 +246,7 @@ class CheckpointBatch:
         rows: dict[Vpa, dict[str, int]] = {vpa: {} for vpa in vpas}
         for row, (vpa, name) in enumerate(names):
             rows[vpa][name] = row
-        until = self._take_out_open_windows(store, names, rows, now)
+        until = self._take_out_open_windows(store, rows, now)
         which = np.arange(len(names))
         memory, cpu = store.memory.save(which), store.cpu.save(which)
         columns = (each[which].tolist() for each in (store.first, store.last, store.samples))
@@ -279,52 +268,35 @@ class CheckpointBatch:
         ]
 
     def _take_out_open_windows(
-        self, merged: AggregateStore, names: Sequence[tuple[Vpa, str]], rows: dict[Vpa, dict[str, int]], now: Moment
+        self, merged: AggregateStore, rows: dict[Vpa, dict[str, int]], now: Moment
     ) -> npt.NDArray[np.int64]:
         """Subtract the peaks of open memory windows from ``merged``.
 
-        ``names``: VPA and container of each row; ``rows``: the row of each container by VPA. Returns when each VPA's
-        first open window closes (nanoseconds).
+        ``rows``: the row of each container by VPA. Returns when each VPA's first open window closes (nanoseconds).
         """
         store = self._state.store
+        slots_by_vpa = [self._state.slots_of(vpa) for vpa in rows]
         until = np.full(len(rows), _NEVER_TIME)
-        if not rows:
+        if not slots_by_vpa:
             return until
-        which, owner, row = self._lay_out_windows(names, rows)
+        which = np.concatenate([each.slot for each in slots_by_vpa])
         end = store.window_end[which]
         is_open = end > now
         if is_open.any():
+            # Concatenate the names of all VPAs, so that one lookup finds the rows of all containers.
+            row_of = np.array(
+                [own[name] for each, own in zip(slots_by_vpa, rows.values(), strict=True) for name in each.names],
+                np.int64,
+            )
+            begins = np.cumsum([0, *(len(each.names) for each in slots_by_vpa)])[:-1]
+            owner = np.repeat(np.arange(len(slots_by_vpa)), [len(each.slot) for each in slots_by_vpa])
+            name = np.concatenate([each.name for each in slots_by_vpa])
             if not is_open.all():
-                which, end, owner, row = which[is_open], end[is_open], owner[is_open], row[is_open]
+                which, end, owner, name = which[is_open], end[is_open], owner[is_open], name[is_open]
             peak = np.maximum(store.memory_peak[which], store.oom_peak[which]).astype(np.float64)
-            merged.memory.add_samples(row, peak, np.ones(len(which)), end, subtract=True)
+            merged.memory.add_samples(row_of[name + begins[owner]], peak, np.ones(len(which)), end, subtract=True)
             np.minimum.at(until, owner, end)
         return until
-
-    def _lay_out_windows(
-        self, names: Sequence[tuple[Vpa, str]], rows: dict[Vpa, dict[str, int]]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the slot of each container, the position of its VPA, and the merged row of its name: int64[n] each.
-
-        The result is cached while the same containers of the same VPAs are merged.
-        """
-        slots_by_vpa = [self._state.slots_of(vpa) for vpa in rows]
-        cached: list[_WindowLayout] = self._state.window_layouts
-        for layout in cached:
-            if layout.names is names and all(map(is_, layout.slots, slots_by_vpa)):  # equal names are of the same VPAs
-                return layout.columns
-        # Concatenate the names of all VPAs, so that one lookup finds the rows of all containers.
-        row_of = np.array(
-            [own[name] for each, own in zip(slots_by_vpa, rows.values(), strict=True) for name in each.names], np.int64
-        )
-        begins = np.cumsum([0, *(len(each.names) for each in slots_by_vpa)])[:-1]
-        owner = np.repeat(np.arange(len(slots_by_vpa)), [len(each.slot) for each in slots_by_vpa])
-        name = np.concatenate([each.name for each in slots_by_vpa])
-        columns = np.concatenate([each.slot for each in slots_by_vpa]), owner, row_of[name + begins[owner]]
-        plans = self._state.merge_plans
-        known = [_WindowLayout(names, slots_by_vpa, columns), *(each for each in cached if each.names is not names)]
-        self._state.window_layouts = [each for each in known if any(each.names is plan.names for plan in plans)]
-        return columns
 
 
 _CHECKPOINT_KIND: Final = "VerticalPodAutoscalerCheckpoint"
