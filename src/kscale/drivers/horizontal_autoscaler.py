@@ -284,8 +284,7 @@ class HorizontalView:
     """Inputs of a round: the HPAs that are due.
 
     ``gone``: keys of deleted HPAs; ``scales``: scales of the watched targets by key of the HPA; ``pods``: None if no
-    HPA is due; ``version``: the newest observed resource version of HPAs; ``target_versions``: those of the kinds of
-    watched targets.
+    HPA is due; ``version``: the newest observed resource version of HPAs.
     """
 
     hpas: Sequence[HorizontalPodAutoscaler] = ()
@@ -293,7 +292,6 @@ class HorizontalView:
     scales: dict[str, Scale] = field(default_factory=dict)
     pods: PodIndex | None = None
     version: str = ""
-    target_versions: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,29 +402,16 @@ class HorizontalAutoscaler:
             scales=scales,
             pods=stores.snapshot().pod_index if hpas else None,
             version=stores.resource_version(_KIND),
-            target_versions=_list_target_versions(stores),
         )
 
-    def _read_again(
-        self, progress: Progress, hpas: Sequence[HorizontalPodAutoscaler], seen: HorizontalView | None = None
-    ) -> Steps[CurrentObjects | None]:
-        """Read the current objects of some HPAs from the stores.
-
-        Returns None if the stores are not settled, or if nothing has changed since they had the objects of ``seen``.
-        """
-        outcome = yield from progress.act(ReadStores(partial(self._current, hpas, seen)))
+    def _read_again(self, progress: Progress, hpas: Sequence[HorizontalPodAutoscaler]) -> Steps[CurrentObjects | None]:
+        """Read the current objects of some HPAs from the stores; None if the stores are not settled."""
+        outcome = yield from progress.act(ReadStores(partial(self._current, hpas)))
         current: CurrentObjects | None = outcome.value
         return current
 
-    def _current(
-        self, hpas: Sequence[HorizontalPodAutoscaler], seen: HorizontalView | None, stores: Stores
-    ) -> CurrentObjects | None:
-        """Return the current objects of some HPAs; a deleted HPA is None. See :meth:`_read_again`."""
-        pods = stores.snapshot().pod_index
-        if seen is not None and seen.version and seen.version == stores.resource_version(_KIND):
-            same_pods = seen.pods is not None and seen.pods.is_of_same_pods(pods)
-            if same_pods and seen.target_versions == _list_target_versions(stores):
-                return None
+    def _current(self, hpas: Sequence[HorizontalPodAutoscaler], stores: Stores) -> CurrentObjects:
+        """Return the current objects of some HPAs; a deleted HPA is None."""
         scales: dict[str, Scale] = {}
         current: list[HorizontalPodAutoscaler | None] = []
         for known in hpas:
@@ -436,7 +421,7 @@ class HorizontalAutoscaler:
                 scale = self._scale(stores, key := hpa.key, hpa)
                 if scale is not None:
                     scales[key] = scale
-        return CurrentObjects(hpas=current, scales=scales, pods=pods)
+        return CurrentObjects(hpas=current, scales=scales, pods=stores.snapshot().pod_index)
 
     def _take_in(self) -> None:
         """Process the noticed changes.
@@ -542,7 +527,7 @@ class HorizontalAutoscaler:
                 mapper=mapper,
                 within=self.options.sync_period_ns,
                 before=self._before,
-                refresh=partial(self._read_again, seen=replace(sight, hpas=(), gone=(), scales={})),
+                refresh=self._read_again,
             )
             self._before = None
             controller.done_all(batch, ended=(yield from progress.clock()))
@@ -631,11 +616,6 @@ class HorizontalAutoscaler:
             else:
                 self._mapper, self._mapper_tick = outcome.value, tick
         return self._mapper
-
-
-def _list_target_versions(stores: Stores) -> list[str]:
-    """Return the newest resource version of each kind of target that is watched."""
-    return [stores.resource_version(kind) for _, kind in sorted(_WATCHED)]
 
 
 def _forget_size(key: str) -> Observation:

@@ -53,10 +53,6 @@ class PodIndex:
         ends, selected = _names.select_rows(starts, rows, begin, groups)
         return PodSelections(ends, PodSelection(self._table, selected))
 
-    def is_of_same_pods(self, other: PodIndex) -> bool:
-        """Return whether both are of the same pods, unchanged. False if that would have to be compared."""
-        return self._table is other._table
-
     @property
     def pods(self) -> PodSelection:
         """Return all pods."""
