@@ -60,7 +60,7 @@ from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
 from kscale.hpa.controller.state import ControllerState, HPAState
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
-from kscale.objects.argument_types import typed, typed_methods
+from kscale.objects.argument_types import typed, typed_methods, unchecked
 from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper
 from kscale.records import Result, Rows
 from kscale.snapshot.caches import collector_paused
@@ -172,6 +172,8 @@ def _decode_path(bits: int) -> tuple[str, ...]:
     """Return the names of the branches in the kernel's bits."""
     return tuple([name for bit, name in CALCULATION_PATHS if bits & bit])
 
+
+_run_at_once = unchecked(run_dry_at_once)
 
 DECISION_BRANCHES: Final = ("no_scale", "disabled", "above_max", "below_min", "metrics", "failed")
 RESCALE_REASONS: Final = ("none", "above_max", "below_min", "metric_above", "all_below")
@@ -391,7 +393,7 @@ class Decisions(Result):
             )
             target = TargetScale(scale, resources[row][0])
             machine = partial(_finish_reconcile, hpas[row], state.get(self.keys[row]), decision, target, options)
-            out.append(run_dry_at_once(machine, now=origin.now))
+            out.append(_run_at_once(machine, now=origin.now))
         return out
 
     def decided_by_metrics(self) -> NDArray[np.bool_]:

@@ -298,9 +298,10 @@ class PlacedSums:
         taken = [classes[number].occupancy for number in fresh.tolist()]
         for name in FIXED_RESOURCES:
             amounts[name][fresh] = [each.get(name, 0) for each in taken]
+        amounts["known"][fresh] = [1 + any(name not in FIXED_RESOURCES for name in each) for each in taken]
+        for name in FIXED_RESOURCES:
             if amounts[name][numbers].any():
                 self._used.add(name, np.int64)
-        amounts["known"][fresh] = [1 + any(name not in FIXED_RESOURCES for name in each) for each in taken]
 
 
 class BatchPlan(NamedTuple):
