@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -89,7 +89,6 @@ class MetricResultRows:
         self._pods_at, self._samples_at = inputs.rows.pods_begin.tolist(), inputs.rows.samples.tolist()
         self._replicas, self._utilization = results.replicas.tolist(), results.utilization.tolist()
         self._usage, self._ratios = results.usage.tolist(), results.ratios.tolist()
-        self._paths = [_decode_path(bits) for bits in range(256)]
         self._path = results.path.tolist()
         self._all_ready: list[bool] = np.logical_not(results.groups[:, 1:].any(axis=1)).tolist()
         self._measured: dict[int, tuple[list[int], list[int]]] = {}
@@ -136,7 +135,7 @@ class MetricResultRows:
             utilization=self._utilization[at] if CALCULATION_MODES[metric.mode] == "utilization" else None,
             usage=self._usage[at],
             timestamp=self._get_first_time(joined, self._pods_at[at], len(names), group),
-            path=self._paths[self._path[at]],
+            path=_decode_path(self._path[at]),
             ratio=ratio,
             second_ratio=second_ratio,
             groups=self._list_pods_by_group(at, metric, names),
@@ -168,6 +167,7 @@ class MetricResultRows:
         return times[min(rows)] if rows else ZERO_TIME
 
 
+@cache
 def _decode_path(bits: int) -> tuple[str, ...]:
     """Return the names of the branches in the kernel's bits."""
     return tuple([name for bit, name in CALCULATION_PATHS if bits & bit])

@@ -328,7 +328,7 @@ def plan_batch(
     """
     version = batch.column("version")
     row_of, fresh, changed, ended, repeated = index.plan(
-        batch.keys, table.names, version, table.columns["version"], deleted, anew
+        batch.keys, table.keys, version, table.columns["version"], deleted, anew
     )
     deleted_rows = row_of[ended]
     if len(ended):
@@ -834,7 +834,7 @@ class PodStore:
 
     def _row(self, key: str) -> int:
         """Return the row of a key, or -1 if there is no such pod."""
-        return self._index.row(key, self.table.names)
+        return self._index.row(key, self.table.keys)
 
     def _existing_row(self, key: str) -> int:
         """Return the row of a key. Raises KeyError if there is no such pod."""

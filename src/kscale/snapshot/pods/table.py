@@ -439,12 +439,6 @@ class PodTable:
         self.growing = growing
         self.columns = growing.arrays
 
-    @property
-    def names(self) -> list[str]:
-        """Return the keys by row while rows still change. Do not modify the result."""
-        assert isinstance(self.keys, list)
-        return self.keys
-
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def freeze(self) -> PodTable:
