@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ class RowIndex:
     def add(self, keys: list[str], rows: NDArray[np.int64]) -> None: ...
     def move(self, keys: list[str], rows: NDArray[np.int64], first: int) -> None: ...
     def remove(self, keys: list[str], rows: NDArray[np.int64]) -> None: ...
-    def row(self, key: str, names: list[str]) -> int: ...
+    # ``names`` must be a list: tables whose rows change have one.
+    def row(self, key: str, names: Sequence[str]) -> int: ...
     def plan(
         self,
         keys: list[str],
-        names: list[str],
+        names: Sequence[str],
         version: NDArray[np.int64],
         held: NDArray[np.int64],
         deleted: NDArray[np.bool_] | None,

@@ -220,7 +220,7 @@ class Applying:
 
 def watch(contents: StoredObjects, view: memoryview, lines: ScannedLines) -> Watched:
     """Apply the events of the lines, in order."""
-    if len(lines.pods) == len(lines.type) == 1:
+    if len(lines.pods.keys) == len(lines.type) == 1:
         return _apply_one_pod(contents, lines)
     return _Watch(contents, view, lines).run()
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from kscale.errors import InputError, UnreadableObjectError
 from kscale.hpa import Dump, admit, hpa_report, read_dump, to_v1
 from kscale.hpa.dump import reader as reader_module
+from kscale.hpa.dump.records import DumpPods
 from kscale.objects.decode import to_dict
-from kscale.snapshot.cluster import Cluster
 from unit.hpa.test_conformance_inputs import SOURCES, document, metric
 
 DATA: Final = Path(__file__).parent / "data"
@@ -168,7 +168,7 @@ def test_a_damaged_dump(documents: list[dict[str, Any]]) -> None:
 
 def pods_of(dump: Dump) -> list[tuple[str, Any]]:
     """Return the pods by key. Of a pod with a damaged field that no decision reads, return the error that names it."""
-    pods = dump.pods.cluster.pod_index().pods
+    pods = dump.pods.index.pods
 
     def content(position: int) -> Any:
         try:
@@ -238,17 +238,17 @@ def test_few_batches_are_read_however_often_the_kind_changes(
 ) -> None:
     """A change of kind must not end a batch of pods or of usage."""
     sizes: dict[str, list[int]] = {"Pod": [], "PodMetrics": []}
-    apply_batch, decode_usage = Cluster.apply_batch, reader_module.decode_usage_records
+    add_batch, decode_usage = DumpPods.add_batch, reader_module.decode_usage_records
 
-    def count_pods(self: Cluster, batch: Any) -> Any:
+    def count_pods(self: DumpPods, batch: Any) -> Any:
         sizes["Pod"].append(len(batch))
-        return apply_batch(self, batch)
+        return add_batch(self, batch)
 
     def count_usage(records: Any) -> Any:
         sizes["PodMetrics"].append(len(records))
         return decode_usage(records)
 
-    monkeypatch.setattr(Cluster, "apply_batch", count_pods)
+    monkeypatch.setattr(DumpPods, "add_batch", count_pods)
     monkeypatch.setattr(reader_module, "decode_usage_records", count_usage)
     mixed = read_dump(write(APPLICATIONS))
     assert sizes == {"Pod": [60], "PodMetrics": [60]}

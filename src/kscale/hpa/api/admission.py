@@ -26,7 +26,7 @@ from kscale.objects.api.autoscaling import (
 )
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import KubeObject
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, unchecked
 from kscale.objects.decode import decoder, from_dict, to_dict
 from kscale.objects.kinds import DEFAULT_NAMESPACE, check_kind, kind_of
 from kscale.objects.names import FieldError
@@ -48,6 +48,9 @@ __all__ = [
     "validate_stored",
 ]
 
+
+_apply_defaults = unchecked(apply_defaults)
+_validate = unchecked(validate)
 
 K = TypeVar("K", bound=KubeObject)
 
@@ -207,12 +210,11 @@ def admit_decoded(
 
 
 def validate_stored(hpa: HorizontalPodAutoscaler, *, is_stored: bool) -> Admission:
-    """Validate an object of a dump, which keeps its status.
+    """Validate an object from :func:`decode_hpa`, which keeps its status.
 
     ``is_stored``: a server has stored it, so that it may break rules that only a new object must keep.
     """
-    hpa = apply_defaults(hpa)
-    errors = validate(hpa, hpa if is_stored else None)
+    errors = _validate(hpa, hpa if is_stored else None)
     return Admission(errors=tuple(errors)) if errors else Admission(hpa=hpa, defaulted=hpa)
 
 
@@ -301,7 +303,7 @@ def decode_hpa(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
     _check_value(data, shape, "", (), version.rpartition("/")[2])
     data = _replace_nulls(data, shape)
     if type_ is HorizontalPodAutoscalerV1:
-        return from_v1(from_dict(data, HorizontalPodAutoscalerV1))
+        return _apply_defaults(from_v1(from_dict(data, HorizontalPodAutoscalerV1)))
     return _complete_decoded(from_dict(data, HorizontalPodAutoscaler))
 
 
@@ -328,7 +330,7 @@ def decode_hpa_fast(text: bytes) -> HorizontalPodAutoscaler | None:
 
 def _complete_decoded(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """Fill in defaults, and remove annotations that only v1 objects have."""
-    hpa = apply_defaults(hpa)
+    hpa = _apply_defaults(hpa)
     if hpa.metadata.annotations is None:
         return hpa
     return msgspec.structs.replace(hpa, metadata=strip_v1_annotations(hpa.metadata))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -60,7 +60,7 @@ from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
 from kscale.hpa.controller.state import ControllerState, HPAState
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
-from kscale.objects.argument_types import typed, typed_methods
+from kscale.objects.argument_types import typed, typed_methods, unchecked
 from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper
 from kscale.records import Result, Rows
 from kscale.snapshot.caches import collector_paused
@@ -89,7 +89,6 @@ class MetricResultRows:
         self._pods_at, self._samples_at = inputs.rows.pods_begin.tolist(), inputs.rows.samples.tolist()
         self._replicas, self._utilization = results.replicas.tolist(), results.utilization.tolist()
         self._usage, self._ratios = results.usage.tolist(), results.ratios.tolist()
-        self._paths = [_decode_path(bits) for bits in range(256)]
         self._path = results.path.tolist()
         self._all_ready: list[bool] = np.logical_not(results.groups[:, 1:].any(axis=1)).tolist()
         self._measured: dict[int, tuple[list[int], list[int]]] = {}
@@ -136,7 +135,7 @@ class MetricResultRows:
             utilization=self._utilization[at] if CALCULATION_MODES[metric.mode] == "utilization" else None,
             usage=self._usage[at],
             timestamp=self._get_first_time(joined, self._pods_at[at], len(names), group),
-            path=self._paths[self._path[at]],
+            path=_decode_path(self._path[at]),
             ratio=ratio,
             second_ratio=second_ratio,
             groups=self._list_pods_by_group(at, metric, names),
@@ -168,10 +167,13 @@ class MetricResultRows:
         return times[min(rows)] if rows else ZERO_TIME
 
 
+@cache
 def _decode_path(bits: int) -> tuple[str, ...]:
     """Return the names of the branches in the kernel's bits."""
     return tuple([name for bit, name in CALCULATION_PATHS if bits & bit])
 
+
+_run_at_once = unchecked(run_dry_at_once)
 
 DECISION_BRANCHES: Final = ("no_scale", "disabled", "above_max", "below_min", "metrics", "failed")
 RESCALE_REASONS: Final = ("none", "above_max", "below_min", "metric_above", "all_below")
@@ -391,7 +393,7 @@ class Decisions(Result):
             )
             target = TargetScale(scale, resources[row][0])
             machine = partial(_finish_reconcile, hpas[row], state.get(self.keys[row]), decision, target, options)
-            out.append(run_dry_at_once(machine, now=origin.now))
+            out.append(_run_at_once(machine, now=origin.now))
         return out
 
     def decided_by_metrics(self) -> NDArray[np.bool_]:

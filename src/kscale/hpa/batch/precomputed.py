@@ -100,14 +100,14 @@ class PrecomputedReconcile:
         reconcile = self._reconcile
         if self._rescales:
             return reconcile.resize(self._target, self._desired)
-        return reconcile.write() if self.writes else reconcile.finish_steps()
+        return reconcile.finish() if self.writes else reconcile.finish_steps()
 
     def write(self) -> StepsOf[WriteStatus | Emit, ReconcileResult]:
         """Write the status, for a reconcile that does not change the scale. The final observations are added to
         ``observations``.
         """
         reconcile = self._reconcile
-        pending = yield from reconcile.write_news()
+        pending = yield from reconcile.write_status()
         self.observations += reconcile.build_observations()
         return reconcile.build_result(pending)
 

@@ -13,7 +13,7 @@ from typing import Any
 from kscale.effects import DEADLINE_EXCEEDED, ApiError, GetMetric, Machine, Moment, Progress, Steps
 from kscale.effects.actions import NOT_FOUND
 from kscale.hpa.batch.hpas import read_target_references
-from kscale.hpa.batch.pods import PodsLike, to_batch_pods
+from kscale.hpa.batch.pods import BatchPods, PodsLike, to_batch_pods
 from kscale.hpa.controller.replica_calculator import format_metric_selector
 from kscale.hpa.controller.scale_target import TargetScale, request_scale
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
@@ -79,6 +79,7 @@ class MetricLists:
         "_external",
         "_index",
         "_labels",
+        "_labels_pending",
         "_parts",
         "_seen",
         "custom",
@@ -94,6 +95,7 @@ class MetricLists:
         self._external: dict[tuple[str, str], _Series] = {}
         self._answered: dict[tuple[str, str, str], list[ExternalMetricValue]] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
+        self._labels_pending: list[BatchPods] = []  # pods whose labels are not read yet: most inputs need none
         self._index = _LookupIndex()
 
     def __repr__(self) -> str:
@@ -108,7 +110,7 @@ class MetricLists:
 
     def add_pod_labels(self, pods: PodsLike) -> None:
         """Store the labels of pods, for items of the resource and custom metrics APIs that have none."""
-        self._labels.update(to_batch_pods(pods).labels())
+        self._labels_pending.append(to_batch_pods(pods))
         self._index = _LookupIndex()
 
     def read_pod_metrics(self, data: bytes, source: str = "") -> list[str]:
@@ -247,7 +249,7 @@ class MetricLists:
         if usage is None:
             namespaces = [of for of, name in self._custom if name == metric]
             items = [each for of in namespaces for each in self._list_custom_values(of, metric, "Pod", metric_selector)]
-            usage = self._index.custom[key] = PodUsage.from_values(metric, items, self._labels)
+            usage = self._index.custom[key] = PodUsage.from_values(metric, items, self._get_pod_labels())
         return usage
 
     def refusal(self, query: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
@@ -293,7 +295,14 @@ class MetricLists:
         usage = self.usage()
         if usage.labels[row] >= 0:
             return usage.label_sets[int(usage.labels[row])]
-        return self._labels.get(usage.keys[row], {})
+        return self._get_pod_labels().get(usage.keys[row], {})
+
+    def _get_pod_labels(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the labels of all added pods by key."""
+        for pods in self._labels_pending:
+            self._labels.update(pods.labels())
+        self._labels_pending.clear()
+        return self._labels
 
     def _iterate_external_values(self, query: GetMetric) -> Iterator[ExternalMetricValue]:
         """Yield the values that a server would return, including values without labels for any selector."""
@@ -322,12 +331,10 @@ class MetricLists:
         where = (query.namespace, query.metric, query.kind, query.metric_selector)
         if not query.name:
             selector = _parse_selector_or_everything(query.selector)
+            values, labels = self._list_custom_values(*where), self._get_pod_labels()
+            pods = [labels.get(f"{query.namespace}/{each.described_object.name}", {}) for each in values]
             return MetricValueList(
-                items=[
-                    each
-                    for each in self._list_custom_values(*where)
-                    if selector.matches(self._labels.get(f"{query.namespace}/{each.described_object.name}", {}))
-                ]
+                items=[each for each, pod in zip(values, pods, strict=True) if selector.matches(pod)]
             )
         named = self._index.named.get(where)
         if named is None:

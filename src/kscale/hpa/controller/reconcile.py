@@ -410,18 +410,11 @@ class ReconcileMachine:
 
         ``pending``: an earlier error, which the result has if the write succeeds.
         """
-        return (yield from (self.write(pending) if self.context.has_news() else self.finish_steps(pending)))
+        return (yield from self.finish_steps((yield from self.write_status()) or pending))
 
-    def write(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
-        """Write the changed status, and return the result.
-
-        ``pending``: an earlier error, which the result has if the write succeeds.
-        """
-        return (yield from self.finish_steps((yield from self.write_news()) or pending))
-
-    def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
-        """Write the changed status. Returns the formatted error, or an empty string."""
-        error = yield from self.context.write_news()
+    def write_status(self) -> StepsOf[WriteStatus | Emit, str]:
+        """Write the status if it changed. Returns the formatted error, or an empty string."""
+        error = yield from self.context.write_status()
         if not error:
             return ""
         self.error_class = "internal"

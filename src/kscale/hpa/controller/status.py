@@ -22,6 +22,7 @@ from kscale.objects.api.autoscaling import (
 )
 from kscale.objects.api.core import ObjectReference
 from kscale.objects.api.meta import is_older_version
+from kscale.objects.argument_types import unchecked
 
 __all__ = [
     "SCALING_LIMITED_CONDITIONS",
@@ -55,6 +56,8 @@ SCALING_LIMITED_CONDITIONS: Final = (
 
 
 Conditions = Sequence[HorizontalPodAutoscalerCondition]
+
+_format_time = unchecked(to_text)
 
 
 def find_condition(conditions: Conditions | None, type_: str) -> HorizontalPodAutoscalerCondition | None:
@@ -142,7 +145,7 @@ class ReconcileContext:
     def _get_time_text(self) -> str | None:
         """Return the time of the decision as the status states it."""
         if self._time_text is None:
-            self._time_text = to_text(self.now)
+            self._time_text = _format_time(self.now)
         return self._time_text
 
     def _conditions(self) -> list[HorizontalPodAutoscalerCondition]:
@@ -176,10 +179,8 @@ class ReconcileContext:
 
     def write_status(self) -> StepsOf[WriteStatus | Emit, str]:
         """Write the status if it changed. Returns the error message; empty on success or if nothing changed."""
-        return (yield from self.write_news()) if self.has_news() else ""
-
-    def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
-        """Write the changed status. Returns the error message; empty on success."""
+        if not self.has_news():
+            return ""
         written = msgspec.structs.replace(self.hpa, status=self.status)
         outcome = yield from self.progress.act(WriteStatus(to_v1(written) if self.options.legacy else written))
         if outcome.error is not None:

@@ -460,7 +460,7 @@ class _DumpReader:
         if pod is not None:
             self.dump.read[kind] += 1
             self._update_newest(pod.metadata.creation_timestamp)
-            self._add_pod(pod)
+            self._add_pod(with_namespace(pod))
             return
         hpa = decode_hpa_record(record) if kind == "HorizontalPodAutoscaler" else None
         if hpa is not None:
@@ -537,8 +537,7 @@ class _DumpReader:
         self.dump.hpas[key] = out.hpa
 
     def _add_pod(self, pod: Pod) -> None:
-        """Add a pod, note a duplicate, and update the newest time that the dump contains."""
-        pod = with_namespace(pod)
+        """Add a pod with a namespace, note a duplicate, and update the newest time that the dump contains."""
         self._update_newest(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
         if self.dump.pods.add(pod):
             self.dump.duplicates.append(f"Pod {pod.metadata.namespace}/{pod.metadata.name}")

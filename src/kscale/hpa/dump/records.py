@@ -6,6 +6,7 @@ labels: two ScaledObjects of a namespace both have a metric ``s0-prometheus``.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +27,8 @@ from kscale.objects.api.metrics import ExternalMetricValue
 from kscale.objects.kinds import group_of
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.selectors import SelectorError, parse_selector
-from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pods.index import PodIndex
+from kscale.snapshot.pods.store import PodStore
 from kscale.snapshot.text.pod_reader import PodBatch, ScannedList
 from kscale.snapshot.text.sources import RawObject
 
@@ -131,7 +132,7 @@ class DumpPods:
     index: PodIndex
 
     def __init__(self) -> None:
-        self.cluster = Cluster()
+        self.store = PodStore(threads=os.cpu_count() or 1)
         self._keys: set[str] = set()
 
     def __len__(self) -> int:
@@ -144,7 +145,7 @@ class DumpPods:
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
         """Read a list whose pods are stored as columns. None if it is empty or must be read item by item."""
-        scanned = self.cluster.reader.scan(view, source, place)
+        scanned = self.store.reader.scan(view, source, place)
         return scanned if scanned is not None and len(scanned) else None
 
     def add(self, pod: Pod) -> bool:
@@ -152,17 +153,17 @@ class DumpPods:
 
         Raises :class:`~kscale.errors.InputError` if the pod cannot be stored.
         """
-        self.cluster.apply_decoded(pod, None)
+        self.store.put(pod, None)
         return self._is_duplicate(pod.key)
 
     def close(self) -> None:
         """Index the pods, of which all were added."""
-        self.cluster.tidy()
-        self.index = self.cluster.pod_index()
+        self.store.tidy()
+        self.index = PodIndex(self.store.table.freeze())
 
     def add_batch(self, batch: PodBatch) -> list[int]:
         """Add pods. Returns the positions in the batch of pods that existed already."""
-        self.cluster.apply_batch(batch)
+        self.store.put_batch(batch, refer=True, anew=True)
         new = set(batch.keys)
         if len(new) == len(batch.keys) and new.isdisjoint(self._keys):
             self._keys |= new

@@ -297,18 +297,10 @@ def read_moments(pod: Pod) -> dict[str, int]:
     """
     metadata, status = pod.metadata, pod.status
     ready = find(status.conditions, "Ready") if status.conditions else None
-    created, started, deleted = (
-        ZERO_TIME if text is None else moment_in(pod, text, field)
-        for text, field in (
-            (metadata.creation_timestamp, "metadata.creationTimestamp"),
-            (status.start_time, "status.startTime"),
-            (metadata.deletion_timestamp, "metadata.deletionTimestamp"),
-        )
-    )
     return {
-        "created": created,
-        "started": started,
-        "deleted": deleted,
+        "created": moment_in(pod, metadata.creation_timestamp, "metadata.creationTimestamp"),
+        "started": moment_in(pod, status.start_time, "status.startTime"),
+        "deleted": moment_in(pod, metadata.deletion_timestamp, "metadata.deletionTimestamp"),
         "since": ZERO_TIME if ready is None else changed_at(pod, ready),
         "ready": 0 if ready is None else _READY.get(ready.status, _OTHER),
         "phase": _PHASE.get(status.phase, 0),

@@ -259,20 +259,25 @@ class PlacedSums:
 
     def extend_to(self, size: int) -> None:
         """Make room for ``size`` nodes."""
-        self._counts.extend_to(size)
-        self._used.extend_to(size)
+        for columns in (self._counts, self._used):
+            if columns.size < size:
+                columns.extend_to(size)
 
-    def change(self, interner: Interner, table: PodTable, rows: NDArray[np.int64], sign: int) -> None:
+    def change(self, table: PodTable, rows: NDArray[np.int64], sign: int) -> None:
         """Add the placed pods in the given rows to the sums of their nodes (``sign`` 1), or subtract them (-1)."""
+        if not len(rows):
+            return
+        self.extend_to(len(table.nodes))
+        classes = table.interner.classes
         more = self._add(table, rows, sign)
         if more is None:
             class_of = table.columns["class_of"][rows[table.columns["state"][rows] == PLACED]]
-            self._learn(interner.classes, class_of)
+            self._learn(classes, class_of)
             more = self._add(table, rows, sign)
             assert more is not None  # all amounts have been added before
         for row in more:
             at = table.columns["at"][row]
-            for name, amount in interner.classes[table.columns["class_of"][row]].occupancy.items():
+            for name, amount in classes[table.columns["class_of"][row]].occupancy.items():
                 if name not in FIXED_RESOURCES:
                     sums = self._used.add(name, np.int64)
                     sums[at] = wrap(int(sums[at]) + sign * amount)
@@ -293,9 +298,10 @@ class PlacedSums:
         taken = [classes[number].occupancy for number in fresh.tolist()]
         for name in FIXED_RESOURCES:
             amounts[name][fresh] = [each.get(name, 0) for each in taken]
+        amounts["known"][fresh] = [1 + any(name not in FIXED_RESOURCES for name in each) for each in taken]
+        for name in FIXED_RESOURCES:
             if amounts[name][numbers].any():
                 self._used.add(name, np.int64)
-        amounts["known"][fresh] = [1 + any(name not in FIXED_RESOURCES for name in each) for each in taken]
 
 
 class BatchPlan(NamedTuple):
@@ -322,7 +328,7 @@ def plan_batch(
     """
     version = batch.column("version")
     row_of, fresh, changed, ended, repeated = index.plan(
-        batch.keys, table.names, version, table.columns["version"], deleted, anew
+        batch.keys, table.keys, version, table.columns["version"], deleted, anew
     )
     deleted_rows = row_of[ended]
     if len(ended):
@@ -598,12 +604,12 @@ class PodStore:
             row = table.append(key, values)
             self._index.add([key], np.array([row]))
         elif any(table.columns[name][row] != values[COLUMN[name]] for name in _COUNTED):
-            self._count(np.array([row]), -1)
+            self.sums.change(self.table, np.array([row]), -1)
             table.replace(row, values)
         else:
             table.replace(row, values)
             return row
-        self._count(np.array([row]), 1)
+        self.sums.change(self.table, np.array([row]), 1)
         return row
 
     def _write_rows(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -611,10 +617,10 @@ class PodStore:
         columns, existing = self.table.columns, len(rows)
         changes = [columns[name][rows] != values[COLUMN[name], :existing] for name in _COUNTED]
         counted = np.append(np.logical_or.reduce(changes), np.ones(len(keys), np.bool_))
-        self._count(rows[counted[:existing]], -1)
+        self.sums.change(self.table, rows[counted[:existing]], -1)
         rows = self.table.put(rows, keys, values)
         self._index.add(keys, rows[existing:])
-        self._count(rows[counted], 1)
+        self.sums.change(self.table, rows[counted], 1)
         return rows
 
     def remove(self, key: str, uid: str = "") -> bool:
@@ -748,7 +754,7 @@ class PodStore:
         """Remove the pods in the given rows."""
         names = self.table.keys
         self._index.remove([names[row] for row in rows.tolist()], rows)
-        self._count(rows, -1)
+        self.sums.change(self.table, rows, -1)
         self.table.drop(rows)
 
     # -- lifetimes ---------------------------------------------------------------------------------------------------
@@ -763,7 +769,7 @@ class PodStore:
         if rows - len(self._index) > _UNUSED_ROWS_ALLOWED + rows // 4 or table.closing:
             self._index.move(*table.close_up(max(_ROWS_PER_STEP, 8 * table.dropped)))
             rows = len(table)
-        if self.interner.made > self._max_entries:
+        if table.interner.made > self._max_entries:
             self._sweep()
         if self._reader is not None and len(self._reader.classes) > self._max_texts:
             self._forget_texts(self._reader.classes)
@@ -818,14 +824,6 @@ class PodStore:
             self._reader.forget_nodes()
         self._max_nodes = _UNUSED_NUMBERS_ALLOWED + 2 * len(self.nodes)
 
-    # -- sums --------------------------------------------------------------------------------------------------------
-
-    def _count(self, rows: NDArray[np.int64], sign: int) -> None:
-        """Add the pods in the given rows to the sums of their nodes (``sign`` 1), or subtract them (-1)."""
-        if len(rows):
-            self.sums.extend_to(len(self.nodes))
-            self.sums.change(self.interner, self.table, rows, sign)
-
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -836,7 +834,7 @@ class PodStore:
 
     def _row(self, key: str) -> int:
         """Return the row of a key, or -1 if there is no such pod."""
-        return self._index.row(key, self.table.names)
+        return self._index.row(key, self.table.keys)
 
     def _existing_row(self, key: str) -> int:
         """Return the row of a key. Raises KeyError if there is no such pod."""

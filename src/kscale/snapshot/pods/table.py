@@ -17,7 +17,7 @@ from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FINISHED, PENDING, REMOVED, GrowingColumns, distinct
 from kscale.snapshot.pods.record import PodFacts, PodRecord
 from kscale.snapshot.text.files import MappedFile, file_of
-from kscale.snapshot.text.pod_reader import PodBatch
+from kscale.snapshot.text.pod_reader import TEXT_COLUMNS, PodBatch
 
 __all__ = [
     "COLUMN",
@@ -382,7 +382,7 @@ def copy_batch(texts: TextStore, batch: PodBatch, keep: NDArray[np.uint8]) -> tu
     Returns the number of the buffer, the position of the texts in it, and from there on int64[3, n]: position and size
     of each text, and position of its UID.
     """
-    block, places = _projection.copy_texts(batch.view, batch.texts, keep)
+    block, places = _projection.copy_texts(batch.view, batch.columns[TEXT_COLUMNS], keep)
     return (*texts.add(block), places)
 
 
@@ -438,12 +438,6 @@ class PodTable:
         """Use these columns. ``columns`` has their entries; only this class writes to them."""
         self.growing = growing
         self.columns = growing.arrays
-
-    @property
-    def names(self) -> list[str]:
-        """Return the keys by row while rows still change. Do not modify the result."""
-        assert isinstance(self.keys, list)
-        return self.keys
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

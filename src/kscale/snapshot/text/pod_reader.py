@@ -34,6 +34,7 @@ __all__ = [
     "READ_FIELDS",
     "READ_OF_PODS",
     "SLOTS",
+    "TEXT_COLUMNS",
     "PodBatch",
     "PodReader",
     "ScannedItems",
@@ -132,6 +133,9 @@ READ_OF_PODS: Final = _read(
 
 _NUMBER: Final = {name: number for number, name in enumerate(_pod_columns.COLUMNS)}
 
+TEXT_COLUMNS: Final = slice(_NUMBER["begin"], _NUMBER["uid_size"] + 1)
+"""Columns ``begin`` to ``uid_size`` of a batch, which locate texts, managed fields and UIDs."""
+
 
 class PodBatch(msgspec.Struct, frozen=True, eq=False):
     """Pods that were read from one text: ``keys`` (``namespace/name``) and columns.
@@ -157,11 +161,6 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
         """Return a column, int64[n]."""
         values: NDArray[np.int64] = self.columns[_NUMBER[name]]
         return values
-
-    @property
-    def texts(self) -> NDArray[np.int64]:
-        """Return the columns ``begin`` to ``uid_size``, which locate texts, managed fields and UIDs."""
-        return self.columns[_NUMBER["begin"] : _NUMBER["uid_size"] + 1]
 
     def pick(self, which: slice | NDArray[np.int64]) -> PodBatch:
         """Return a batch of some of the pods."""
@@ -274,17 +273,12 @@ class PodReader:
     def __init__(self, interner: Interner, *, finished: bool = False, threads: int = 1) -> None:
         self._threads = threads
         self._projector = _projection.Projector(READ_OF_PODS, len(SLOTS), FACETS)
-        self._known = TextClasses(self._projector, interner, finished=finished)
+        self.classes = TextClasses(self._projector, interner, finished=finished)
         self._nodes = _projection.StringNumbers()
 
     def forget_nodes(self) -> None:
         """Forget the numbers of node names. Must not be called while batches with such numbers are not stored yet."""
         self._nodes = _projection.StringNumbers()
-
-    @property
-    def classes(self) -> TextClasses:
-        """Return the classes of the texts seen so far."""
-        return self._known
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
         """Return the items of a JSON list; None for any other text, and for a text with a syntax error."""
@@ -315,7 +309,7 @@ class PodReader:
         read = self._read(scanned)
         if read is None:
             length = scanned.length
-            self._known.learn(np.maximum(scanned.combined, _NONE) + 1, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
+            self.classes.learn(np.maximum(scanned.combined, _NONE) + 1, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
             read = self._read(scanned)
             assert read is not None  # all of their texts are known by now
         fast, keys, columns, odd = read
@@ -337,7 +331,7 @@ class PodReader:
         """
         return _pod_columns.read_pods(
             scanned.view, scanned.listed, scanned.first, scanned.begin, scanned.size, scanned.combined, scanned.at,
-            scanned.length, self._known.values, (PLACED, FINISHED), DEFAULT_NAMESPACE,
+            scanned.length, self.classes.values, (PLACED, FINISHED), DEFAULT_NAMESPACE,
         )  # fmt: skip
 
     def _read_unusual_time(self, scanned: _ScannedText, batch: PodBatch, i: int, slot: int) -> bool:
