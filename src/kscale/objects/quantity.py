@@ -34,6 +34,7 @@ __all__ = [
     "Scanned",
     "check",
     "digits_of",
+    "encode_quantity_parts",
     "fits",
     "go_pow10",
     "parse",
@@ -733,6 +734,13 @@ def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = ""
     store(quantity, "_approximate", None)
     store(quantity, "_hash", None)
     return quantity
+
+
+def encode_quantity_parts(value: object) -> object:
+    """Return the parts in which a quantity differs from others. Raises NotImplementedError for any other type."""
+    if isinstance(value, Quantity):
+        return value.__reduce__()[1][:4]
+    raise NotImplementedError(f"{type(value)} cannot be encoded")
 
 
 _TENS: Final[tuple[int, ...]] = tuple(10**exponent for exponent in range(10))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -347,7 +348,11 @@ class IndexedPods:
 
     def __init__(self, index: PodIndex) -> None:
         self._index = index
-        self._all = index.pods
+
+    @cached_property
+    def _all(self) -> PodSelection:
+        """Return all pods, which are found when they are first needed."""
+        return self._index.pods
 
     @property
     def keys(self) -> Sequence[str]:
@@ -384,6 +389,8 @@ class IndexedPods:
         self, rows: NDArray[np.int64], numbers: NDArray[np.int32], sets: Sequence[Mapping[str, str]]
     ) -> NDArray[np.bool_]:
         """Check whether each pod has exactly the labels ``sets[numbers[i]]`` (True for a negative number)."""
+        if not sets:
+            return np.ones(len(rows), np.bool_)
         pods = self._all.select(rows)
         both = pods.label_numbers.astype(np.int64) * (len(sets) + 1) + numbers + 1
         # Pods of one owner are mostly consecutive, so far fewer entries are sorted.

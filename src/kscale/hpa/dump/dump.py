@@ -57,8 +57,8 @@ class Dump:
     - ``newest``: the newest time in the dump.
     - ``unmodelled``: features that are not modelled, by object.
     - ``generated``: the object that an HPA was generated from, by HPA.
-    - ``known_mapper``: how a live cluster serves kinds; ``unanswered``: requests without a response, as texts. None for
-      files.
+    - ``known_mapper``: how a live cluster serves kinds, or the result of :meth:`mapper` for files; None before all
+      files are read. ``unanswered``: requests without a response, as texts; None for files.
     - ``definitions``: of CustomResourceDefinitions, by (group, kind): the plural, and the scale's paths by version.
     - ``paused``: paused ScaledObjects, whose HPAs KEDA deletes, by ``namespace/name``.
     - ``scaled_objects``: KEDA's ScaledObjects as plain data, by ``namespace/name``.
@@ -142,11 +142,11 @@ class Dump:
 
     def assumed_scale(self, hpa: HorizontalPodAutoscaler) -> str:
         """Return what kscale assumes of a target's scale without a CustomResourceDefinition; empty if nothing."""
-        if self.known_mapper is not None:  # a live cluster has returned the scale
+        if self.unanswered is not None:  # a live cluster has returned the scale
             return ""
         reference = hpa.spec.scale_target_ref
         group, kind = group_of(reference.api_version), reference.kind
-        if has_built_in_scale(group, kind) or (group, kind) in _BUILT_IN_KINDS or (group, kind) in self.definitions:
+        if (group, kind) in _BUILT_IN_KINDS or has_built_in_scale(group, kind) or (group, kind) in self.definitions:
             return ""
         name = f"{kind}{f'.{group}' if group else ''}"
         if (group, kind, hpa.metadata.namespace, reference.name) not in self.targets:

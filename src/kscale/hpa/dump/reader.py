@@ -625,6 +625,7 @@ class _DumpReader:
             self.dump.duplicates += self.dump.metrics.add_pod_metrics(usage)
         self.dump.pods.close()
         self.dump.metrics.add_pod_labels(self.dump.pods.index)
+        self.dump.known_mapper = self.dump.mapper()
         self.dump.known_scales = self.dump.scales()
         for key, hpa in self.dump.hpas.items():
             if texts := describe_unlabelled_metrics(hpa, self.dump.metrics):

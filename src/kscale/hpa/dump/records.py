@@ -153,8 +153,7 @@ class DumpPods:
 
         Raises :class:`~kscale.errors.InputError` if the pod cannot be stored.
         """
-        self.store.put(pod, None)
-        return self._is_duplicate(pod.key)
+        return self._is_duplicate(self.store.put(pod, None))
 
     def close(self) -> None:
         """Index the pods, of which all were added."""

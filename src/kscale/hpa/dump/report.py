@@ -24,6 +24,7 @@ from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.dump.dump import Dump
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import (
+    CrossVersionObjectReference,
     ExternalMetricSource,
     HorizontalPodAutoscaler,
     ObjectMetricSource,
@@ -85,24 +86,24 @@ class PodOwners:
         self._pods = pods
         self._objects = objects
 
-    def count(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[dict[str, int]]:
+    def count(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[Counter[str]]:
         """Count by owner the pods that each HPA's selector matches.
 
-        An owner is ``Kind/name``, or empty for pods without one; the HPA's target comes first. Pods that are being
-        deleted or have failed are left out, as upstream leaves them out. Raises SelectorError for an invalid selector.
+        An owner is ``Kind/name``, or empty for pods without one. Pods that are being deleted or have failed are left
+        out, as upstream leaves them out. Raises SelectorError for an invalid selector.
         """
-        counts: list[dict[str, int]] = []
+        counts: list[Counter[str]] = []
         size = _SELECTED_TOGETHER
         while len(counts) < len(selected):
             batch = selected[len(counts) : len(counts) + size]
             selections = self._pods.select_many([(hpa.metadata.namespace, selector) for hpa, selector in batch])
             counts += self._count_batch(batch, selections)
-            size = max(_SELECTED_TOGETHER, len(batch) * _PODS_TOGETHER // (len(selections.pods) + 1))
+            size = max(_SELECTED_TOGETHER, len(batch) * _PODS_TOGETHER // (int(selections.ends[-1]) + 1))
         return counts
 
     def _count_batch(
         self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]], selections: PodSelections
-    ) -> list[dict[str, int]]:
+    ) -> list[Counter[str]]:
         """Count by owner the pods of some HPAs; see :meth:`count`."""
         pods = selections.pods
         is_counted = (pods.deleted == ZERO_TIME) & (pods.phase != PHASES.index("Failed"))
@@ -113,29 +114,23 @@ class PodOwners:
         owners = [Counter[str]() for _ in selected]
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
             row, number = divmod(pair, width)
-            hpa, _ = selected[row]
-            reference = hpa.spec.scale_target_ref
-            target = group_of(reference.api_version), reference.kind, reference.name
-            owners[row][self._find_owner(pods.pod_class(number), hpa.metadata.namespace, target)] += count
-        return [
-            dict(sorted(each.items(), key=lambda item: (item[0] != describe_target(hpa), -item[1], item[0])))
-            for (hpa, _), each in zip(selected, owners, strict=True)
-        ]
+            owners[row][self._find_owner(pods.pod_class(number), selected[row][0])] += count
+        return owners
 
-    def _find_owner(self, pods: PodClass, namespace: str, target: _Owner) -> str:
+    def _find_owner(self, pods: PodClass, hpa: HorizontalPodAutoscaler) -> str:
         """Return the owner of pods as ``Kind/name``: the target if it owns them, or their workload; empty for none."""
-        reference = pods.owner
+        reference, target = pods.owner, hpa.spec.scale_target_ref
         shown: _Owner | None = None
         for _ in range(_MAX_OWNER_CHAIN):
             if reference is None:
                 break
             api_version, kind, name = reference
             owner = group_of(api_version), kind, name
-            if owner == target:
+            if owner == (group_of(target.api_version), target.kind, target.name):
                 return f"{kind}/{name}"
             if shown is None or shown[1] in _INTERMEDIATE_KINDS:
                 shown = owner
-            data = self._objects.get((owner[0], kind, namespace, name))
+            data = self._objects.get((owner[0], kind, hpa.metadata.namespace, name))
             reference = (
                 _guess_replica_set_owner(pods.labels or {}, owner, target) if data is None else _read_controller(data)
             )
@@ -158,7 +153,9 @@ def _read_controller(data: Mapping[str, Any]) -> _Owner | None:
     return None if owner is None else (owner.api_version, owner.kind, owner.name)
 
 
-def _guess_replica_set_owner(labels: Mapping[str, str], owner: _Owner, target: _Owner) -> _Owner | None:
+def _guess_replica_set_owner(
+    labels: Mapping[str, str], owner: _Owner, target: CrossVersionObjectReference
+) -> _Owner | None:
     """Return API version, kind and name of the owner of a ReplicaSet that is not in the input, from its name
     ``NAME-HASH``; None if it is unknown. ``labels``: of its pods.
     """
@@ -169,8 +166,8 @@ def _guess_replica_set_owner(labels: Mapping[str, str], owner: _Owner, target: _
         if label in labels and name != owner[2]:
             return "argoproj.io/v1alpha1" if kind == "Rollout" else "apps/v1", kind, name
     name, _, _ = owner[2].rpartition("-")
-    if name == target[2] and target[1] in _TEMPLATE_HASH_LABELS.values():
-        return f"{target[0]}/v1", target[1], name
+    if name == target.name and target.kind in _TEMPLATE_HASH_LABELS.values():
+        return f"{group_of(target.api_version)}/v1", target.kind, name
     return None
 
 
@@ -330,7 +327,7 @@ def _build_paused(key: str, pause: PausedTarget) -> PausedScaledObject:
 def _count_shared_pods(
     scales: Mapping[str, Scale | ApiError], owners: PodOwners, hpas: Sequence[HorizontalPodAutoscaler]
 ) -> list[dict[str, int]]:
-    """Count the pods of each HPA by owner.
+    """Count the pods of each HPA by owner, with the HPA's target first.
 
     Empty for an HPA none of whose pods is known to belong to another owner than its target.
     """
@@ -341,15 +338,15 @@ def _count_shared_pods(
         if isinstance(scale, Scale) and scale.status.selector and depends_on_pods(hpa):
             selected.append((row, hpa, scale.status.selector))
     for row, counts in zip((row for row, _, _ in selected), _count_pods(owners, selected), strict=True):
-        # Without any owner reference the owners of the pods are unknown.
-        if set(counts) - {""} and set(counts) != {describe_target(hpas[row])}:
-            shared[row] = counts
+        if not any(counts):  # without any owner reference the owners of the pods are unknown
+            continue
+        target = describe_target(hpas[row])
+        if set(counts) != {target}:
+            shared[row] = dict(sorted(counts.items(), key=lambda item: (item[0] != target, -item[1], item[0])))
     return shared
 
 
-def _count_pods(
-    owners: PodOwners, selected: Sequence[tuple[int, HorizontalPodAutoscaler, str]]
-) -> list[dict[str, int]]:
+def _count_pods(owners: PodOwners, selected: Sequence[tuple[int, HorizontalPodAutoscaler, str]]) -> list[Counter[str]]:
     """Count the pods of each HPA by owner.
 
     Empty for an invalid selector, which is the error of the HPA's decision.
@@ -358,7 +355,7 @@ def _count_pods(
         return owners.count([(hpa, selector) for _, hpa, selector in selected])
     except SelectorError:
         if len(selected) == 1:
-            return [{}]
+            return [Counter()]
         return [counts for each in selected for counts in _count_pods(owners, [each])]
 
 

@@ -16,7 +16,7 @@ from kscale.objects.api.core import Pod, PodSpec
 from kscale.objects.kinds import with_namespace
 from kscale.objects.pod_owners import controller_of
 from kscale.objects.pod_resources import resize_infeasible
-from kscale.objects.quantity import Quantity, wrap
+from kscale.objects.quantity import encode_quantity_parts, wrap
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import (
@@ -125,14 +125,7 @@ def _get_frame_key(pod: Pod, placed: bool) -> tuple[Any, ...]:
     )
 
 
-def _encode_quantity(value: object) -> object:
-    """Return the parts in which a quantity differs from others. Raises NotImplementedError for any other type."""
-    if isinstance(value, Quantity):
-        return value.__reduce__()[1][:4]
-    raise NotImplementedError(f"{type(value)} cannot be encoded")
-
-
-_ENCODER: Final = msgspec.json.Encoder(enc_hook=_encode_quantity)
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=encode_quantity_parts)
 
 
 def _encode_contents(pod: Pod, raw: object, placed: bool) -> bytes:
@@ -500,8 +493,8 @@ class PodStore:
 
     # -- one pod -----------------------------------------------------------------------------------------------------
 
-    def put(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> None:
-        """Add a pod, or replace the one under its key in place.
+    def put(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> str:
+        """Add a pod, or replace the one under its key in place, and return the key.
 
         ``raw`` is the API data that the pod was decoded from.
         """
@@ -516,6 +509,7 @@ class PodStore:
         values = self._row_values(record, pod, state, class_of, contents)
         row = self._write_row(self._row(record.key), record.key, values)
         self.table.store_records([row], [record], [values[COLUMN["version"]]])
+        return record.key
 
     def put_all(self, pods: Iterable[Pod]) -> None:
         """Add or replace many pods that are not modified from now on.
