@@ -62,8 +62,8 @@ class PrecomputedReconcile:
     ``hpa``, ``state``, ``options``: as in :func:`~kscale.hpa.reconcile`; ``progress``: at the time of the decision;
     ``target``: the scale from which ``known`` was decided; other HPAs are checked against its selector. ``cached``: an
     earlier reconcile with the same conclusion, so that only metric values may differ. ``observations``: its
-    observations so far (without ``observed`` they may be incomplete); ``writes``: whether a scale or a status must be
-    written.
+    observations so far (incomplete without ``observed``, and :meth:`remaining_steps` adds none); ``writes``: whether a
+    scale or a status must be written.
     """
 
     __slots__ = ("_cached", "_desired", "_reconcile", "_rescales", "_target", "observations", "writes")
@@ -81,7 +81,7 @@ class PrecomputedReconcile:
         observed: bool = True,
     ) -> None:
         context = ReconcileContext(hpa, state, hpa.status, progress.now, options, progress)
-        self._reconcile = reconcile = ReconcileMachine(context, None, known)
+        self._reconcile = reconcile = ReconcileMachine(context, None, known, observed)
         self._target, self._cached = target, cached
         if cached is None:
             self._desired = reconcile.decide_known(target.scale, known)

@@ -238,12 +238,14 @@ def format_status_error(hpa: HorizontalPodAutoscaler, error: str) -> str:
 class ReconcileMachine:
     """Step machine of one reconcile, with its results so far.
 
-    With ``selectors`` None, the check for other HPAs that select the same pods is skipped.
+    With ``selectors`` None, the check for other HPAs that select the same pods is skipped. ``observed``: whether the
+    steps after the decision yield observations.
     """
 
     context: ReconcileContext
     selectors: SelectorStore | None
     known: PrecomputedDecision | None = None
+    observed: bool = True
     metrics: tuple[MetricProposal | MetricError, ...] = ()
     statuses: tuple[MetricStatus, ...] = ()
     normalized: NormalizedReplicas | None = None
@@ -276,7 +278,8 @@ class ReconcileMachine:
 
     def finish_steps(self, error: str = "") -> StepsOf[Observe, ReconcileResult]:
         """Observe the metrics of the reconcile and return the result. ``error``: what upstream's sync returns."""
-        yield from self.context.progress.observe(*self.build_observations())
+        if self.observed:
+            yield from self.context.progress.observe(*self.build_observations())
         return self.build_result(error)
 
     def build_observations(self) -> tuple[Observation, Observation]:
@@ -394,7 +397,9 @@ class ReconcileMachine:
             yield from context.write_status()
             self.error_class = "internal"
             return (yield from self.finish_steps(f"failed to rescale {self._format_target()}: {error}"))
-        yield from context.progress.observe(self.settle(current, desired, rescaled=True))
+        gauge = self.settle(current, desired, rescaled=True)
+        if self.observed:
+            yield from context.progress.observe(gauge)
         return (yield from self.finish(pending))
 
     def settle(self, current: int, desired: int, *, rescaled: bool = False) -> Observation:

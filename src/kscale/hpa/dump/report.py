@@ -105,13 +105,13 @@ class PodOwners:
         self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]], selections: PodSelections
     ) -> list[Counter[str]]:
         """Count by owner the pods of some HPAs; see :meth:`count`."""
+        owners = [Counter[str]() for _ in selected]
         pods = selections.pods
         is_counted = (pods.deleted == ZERO_TIME) & (pods.phase != PHASES.index("Failed"))
         classes = pods.classes[is_counted].astype(np.int64)
         rows = np.repeat(np.arange(len(selected)), np.diff(selections.ends))[is_counted]
         width = int(classes.max(initial=0)) + 1
         pairs, counts = np.unique(rows * width + classes, return_counts=True)
-        owners = [Counter[str]() for _ in selected]
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
             row, number = divmod(pair, width)
             owners[row][self._find_owner(pods.pod_class(number), selected[row][0])] += count
@@ -277,6 +277,7 @@ def hpa_report(
     mode = "given" if state is not None else "fresh" if fresh else "settled"
     if fresh and state is None:
         state = ControllerState()
+    scales = dump.scales()
     decisions = dump.decide(state=state, now=now, options=options, threads=threads)
     number = {key: row for row, key in enumerate(dump.hpas)}
     shown = [(hpa, number[f"{hpa.metadata.namespace}/{hpa.metadata.name}"]) for hpa in chosen]
@@ -285,7 +286,6 @@ def hpa_report(
     rows = dict(zip(wanted, decisions.get_reconciles(wanted), strict=True))
     owners = PodOwners(dump.pods.index, dump.targets)
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
-    scales = dump.scales()
     reported = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
     if hpas is None or len(chosen) == len(every):
         reported |= {f"ScaledObject {key}" for key in dump.scaled_objects}  # also those without an HPA
