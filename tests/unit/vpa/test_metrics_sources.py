@@ -68,6 +68,10 @@ def test_columns_say_the_same_of_memory_however_large_or_negative(memory: str) -
 def test_usage_at_what_is_no_time_is_named() -> None:
     with pytest.raises(InputError, match="PodMetrics shop/a: timestamp"):
         convert_pod_metrics([metrics("a", "today", app={"cpu": "1"})])
+    built = metrics("a", None, app={"cpu": "1"})
+    built.timestamp = 5  # type: ignore[assignment]
+    with pytest.raises(InputError, match=r"PodMetrics shop/a: timestamp: text is 5, not a string \(got int\)"):
+        convert_pod_metrics([built])
 
 
 def state(*pods: str, options: RecommenderOptions = BOTH) -> RecommenderState:

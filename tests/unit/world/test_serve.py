@@ -290,9 +290,39 @@ def test_a_client_that_waits_before_it_sends_its_body() -> None:
         sent: dict[str, Any] = {"data": b"{}", "headers": {"Content-Type": "application/json"}}
         assert (await ask("/any/path", "POST", expect100=True, **sent))[:2] == (200, "{}")
         sent["headers"]["Expect"] = "a miracle"
-        assert (await ask("/", "POST", **sent))[0] == 417
+        assert (await ask("/", "POST", **sent))[:2] == (417, "Unknown Expect: a miracle")
+        sent["headers"]["Expect"] = ""  # expects nothing
+        assert (await ask("/", "POST", **sent))[:2] == (200, "{}")
 
     served(main, {ANY_PATH: admission_webhook(review)})
+
+
+@pytest.mark.parametrize("expected", ["100-continue", "a miracle"])
+def test_a_client_of_http_1_0_expects_nothing(expected: str) -> None:
+    lines = ("POST / HTTP/1.0", "Content-Type: application/json", "Content-Length: 2", f"Expect: {expected}")
+    assert _first_line("\r\n".join((*lines, "", "{}"))) == "HTTP/1.0 200 OK"
+
+
+@pytest.mark.parametrize("request_line", ["OPTIONS * HTTP/1.1", "CONNECT example.org:443 HTTP/1.1"])
+def test_a_request_without_a_path_has_no_handler(request_line: str) -> None:
+    assert _first_line(f"{request_line}\r\nHost: example.org\r\n\r\n") == "HTTP/1.1 404 Not Found"
+
+
+def _first_line(request: str) -> str:
+    """Return the first line of a webhook's response to the text of a request."""
+
+    async def review(body: bytes, _seconds: float) -> bytes:
+        return body
+
+    async def run() -> str:
+        async with Server({ANY_PATH: admission_webhook(review)}, "127.0.0.1:0") as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(request.encode())
+            line = await reader.readline()
+            writer.close()
+            return line.decode().strip()
+
+    return asyncio.run(run())
 
 
 def test_metrics() -> None:

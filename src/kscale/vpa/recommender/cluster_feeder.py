@@ -228,7 +228,8 @@ def convert_pod_metrics(items: Iterable[PodMetrics]) -> Usage:
         if not pod.containers:
             continue
         try:
-            time = _parse_time(pod.timestamp)
+            text = pod.timestamp
+            time = _parse_time(text) if type(text) is str else from_text(text)
         except ValueError as error:
             raise InputError(Problem(str(error), f"PodMetrics {pod.key}", field="timestamp")) from None
         namespace, name = pod.namespace, pod.name

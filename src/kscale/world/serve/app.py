@@ -410,12 +410,14 @@ class Server:
         """Handle a request after notifying its connection that the headers have arrived."""
         if request.transport is not None:
             request.transport.get_protocol().request_arrived()
-        handler = self._handlers.get(request.path) or self._handlers.get(ANY_PATH)
+        path = request.path
+        handler = (self._handlers.get(path) or self._handlers.get(ANY_PATH)) if path.startswith("/") else None
         if handler is None:
             raise self._web.HTTPNotFound
-        if (expected := request.headers.get("Expect")) is not None:
+        expected = request.headers.get("Expect")
+        if expected and request.version >= (1, 1):  # clients of HTTP 1.0 do not understand status 100
             if expected.lower() != "100-continue":
-                raise self._web.HTTPExpectationFailed
+                raise self._web.HTTPExpectationFailed(text=f"Unknown Expect: {expected}")
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # the response has not begun
         return await handler(request)
