@@ -107,6 +107,37 @@ def test_every_kind_of_metric() -> None:
     assert made.value("nodes_count", state="unready") is None
 
 
+def test_a_recorder_adds_to_its_series_as_observations_do() -> None:
+    metrics = [
+        Metric("a_total", "counter", ("type",)),
+        Metric("seconds", "histogram", ("a", "b"), (0.1, 1.0)),
+        Metric("quantiles", "summary", ("a", "b"), of="seconds"),
+    ]
+    made, plain = store(*metrics), store(*metrics)
+    labels = [{"type": "x"}, {"b": "2", "a": "1"}]
+    record = made.recorder(zip(("a_total", "seconds"), labels, strict=True))
+    for seconds in (0.05, 0.5, 5.0):
+        record((1.0, seconds))
+        seen = zip(("a_total", "seconds"), (1.0, seconds), labels, strict=True)
+        plain.observe([Observation(name=name, value=value, labels=each) for name, value, each in seen])
+    assert text(made) == text(plain)
+    for each in (made, plain):
+        each.observe([Observation(name="seconds", reset=True)])
+    record((1.0, 2.0))
+    assert "seconds_count{" in "\n".join(text(made))
+    assert made.value("a_total", type="x") == 4.0
+    with pytest.raises(ValueError, match="shorter"):
+        record((1.0,))
+
+
+def test_a_recorder_is_only_of_known_series() -> None:
+    made = store(Metric("a_total", "counter", ("type",)))
+    with pytest.raises(UnknownMetricError, match="there is no metric b_total"):
+        made.recorder([("b_total", {})])
+    with pytest.raises(UnknownMetricError, match=r"a_total has the labels \('type',\), not \('kind',\)"):
+        made.recorder([("a_total", {"kind": "x"})])
+
+
 def test_a_counter_counts_on_from_any_number() -> None:
     """A sum with a NumPy number is one of NumPy's, too."""
     made = store(Metric("n_total", "counter"))

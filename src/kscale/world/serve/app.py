@@ -513,8 +513,11 @@ def admission_webhook(
     async def answer(request: Any) -> Any:
         started = time.perf_counter()
         try:
-            if request.content.is_eof():  # the body has arrived with the headers
-                body = await request.read()
+            content = request.content
+            if content.is_eof():  # the body has arrived with the headers
+                body = content.read_nowait()
+                if len(body) > request.client_max_size:
+                    raise web.HTTPRequestEntityTooLarge(request.client_max_size)
             else:
                 async with asyncio.timeout(read_timeout):
                     body = await request.read()
