@@ -511,6 +511,26 @@ def test_old_versions_are_refused(tmp_path: Path) -> None:
     assert tls.context.minimum_version == tls._current.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
+def test_clients_get_no_session_tickets(tmp_path: Path) -> None:
+    """Nobody who calls a webhook resumes sessions; a ticket takes a fifth of the server's time for a handshake."""
+    paths = pair(tmp_path, "one.example")
+    tls = ReloadingContext(str(paths[0]), str(paths[1]))
+
+    async def main() -> None:
+        async with Server(endpoints(), "127.0.0.1:0", tls=tls) as server:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            AUTHORITY.configure_trust(context)
+            context.check_hostname = False
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            session = writer.get_extra_info("ssl_object").session
+            assert session is None or not session.has_ticket
+            writer.close()
+
+    asyncio.run(main())
+
+
 def test_clients_that_have_to_show_a_certificate(tmp_path: Path) -> None:
     paths = pair(tmp_path, "one.example")
     ca = tmp_path / "ca.crt"
