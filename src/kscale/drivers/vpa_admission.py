@@ -45,6 +45,7 @@ from kscale.vpa.options import AdmissionOptions
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.protocols import Change, Stores, Watch
 from kscale.world.serve.app import ANY_PATH, ConnectionLimits, Server, admission_webhook
+from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.tls import ReloadingContext
 
 __all__ = [
@@ -239,7 +240,26 @@ _CA_CHECK_INTERVAL: Final = SECOND
 _FIRST_LOOK: Final = 5 * SECOND
 """Time limit of the first discovery. Reviews wait for it, although pods of well-known controllers do not need it."""
 _STEPS: Final = "vpa_admission_controller_execution_latency_seconds"
-_STEP_LABELS: Final = [{"step": name} for name in ("read_request", "admit", "total")]
+_STEP_SERIES: Final = [(_STEPS, {"step": name}) for name in ("read_request", "admit", "total")]
+
+
+class _ReviewMetrics:
+    """Records the durations and the count of reviews. Their series are looked up once for each kind of result."""
+
+    def __init__(self, metrics: MetricStore) -> None:
+        self._metrics = metrics
+        self._recorders: dict[tuple[str, str, bool], Callable[[Sequence[float]], None]] = {}
+
+    def record(self, reviewed: ReviewResult, reading: float, reviewing: float) -> None:
+        """Record a review; ``reading`` and ``reviewing`` are in seconds."""
+        total, counts = reading + reviewing, bool(reviewed.observations)
+        key = reviewed.status, reviewed.resource, counts
+        recorder = self._recorders.get(key)
+        if recorder is None:
+            others = [reviewed.latency(total), *reviewed.observations]
+            series = [*_STEP_SERIES, *((each.name, each.labels) for each in others)]
+            recorder = self._recorders[key] = self._metrics.recorder(series)
+        recorder((reading, reviewing, total, total, 1.0) if counts else (reading, reviewing, total, total))
 
 
 class AdmissionController:
@@ -437,6 +457,7 @@ def admission_program(
     performer = Performer(context.client, context.clock, resources=context.resources, observe=context.metrics.observe)
     live = Live(performer, context.clock)
     listens = asyncio.Event()
+    metrics = _ReviewMetrics(context.metrics)
     large = LargeReviews(live, driver.match, driver.limit_ranges, options, serving.reviews, context.metrics.observe)
 
     async def review(body: bytes, reading: float) -> bytes:
@@ -450,10 +471,7 @@ def admission_program(
         took = time.perf_counter() - started
         for text in reviewed.messages:
             _log.error("%s", text)
-        total = reading + took
-        steps = zip(_STEP_LABELS, (reading, took, total), strict=True)
-        observations = [Observation(name=_STEPS, value=seconds, labels=labels) for labels, seconds in steps]
-        context.metrics.observe([*observations, reviewed.latency(total), *reviewed.observations])
+        metrics.record(reviewed, reading, took)
         return reviewed.body
 
     def refused(why: str, took: float) -> None:

@@ -169,7 +169,7 @@ class ScaleCache:
     as each standalone job has its own owner.
     """
 
-    __slots__ = ("_entries", "_freshness", "_jitter", "_lifetime", "_most", "now")
+    __slots__ = ("_entries", "_freshness", "_jitter", "_lifetime", "_most", "changes", "now")
 
     def __init__(
         self,
@@ -184,6 +184,8 @@ class ScaleCache:
         self._freshness = freshness
         self._lifetime = lifetime
         self._jitter = jitter
+        self.changes = 0
+        """Count of changes of any entry."""
         self.now: Moment = ZERO_TIME
         """Time of the lookup. The caller sets it."""
 
@@ -219,6 +221,7 @@ class ScaleCache:
         time = moment(now)
         if key in self._entries:
             return
+        self.changes += 1
         if len(self._entries) >= self._most:  # drop an eighth at once, so that few inserts sort all entries
             oldest = sorted(self._entries, key=lambda each: self._entries[each].delete_after)
             for each in oldest[: self._most // 8 + 1]:
@@ -232,8 +235,10 @@ class ScaleCache:
             answer = yield from _request_scale_steps(progress, key)
             entry = self._entries.get(key)
             if entry is not None:
+                self.changes += 1
                 entry.answer, entry.refresh_after = answer, self._compute_refresh_time(progress.now)
         for key in [key for key, entry in self._entries.items() if progress.now > entry.delete_after]:
+            self.changes += 1
             del self._entries[key]
 
     def _compute_refresh_time(self, now: Moment) -> Moment:
@@ -349,7 +354,7 @@ class Controllers:
     Not safe for concurrent use.
     """
 
-    __slots__ = ("_objects", "mapper", "scales")
+    __slots__ = ("_changes", "_objects", "mapper", "scales")
 
     def __init__(
         self,
@@ -359,6 +364,7 @@ class Controllers:
         scales: ScaleLookup = NO_SCALES,
     ) -> None:
         self._objects: dict[tuple[str, str, str], KubeObject] = {}
+        self._changes = 0
         self.mapper = mapper if mapper is not None else RESTMapper(())
         self.scales = scales
         for item in objects:
@@ -374,11 +380,24 @@ class Controllers:
         """Add the object ``item``, or replace the one of the same kind, namespace and name."""
         kind = type(item).__name__
         if kind in WELL_KNOWN_KINDS:
-            self._objects[kind, item.namespace, item.name] = item
+            key = kind, item.namespace, item.name
+            if _changes_match(self._objects.get(key), item):
+                self._changes += 1
+            self._objects[key] = item
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Remove an object if it exists."""
-        self._objects.pop((kind, namespace, name), None)
+        if self._objects.pop((kind, namespace, name), None) is not None:
+            self._changes += 1
+
+    @property
+    def version(self) -> tuple[object, ...] | None:
+        """Return a value that differs after each change of an owner, a selector, a served kind or a scale.
+
+        None if changes of the scales are not counted: only :class:`ScaleCache` counts them.
+        """
+        scales = self.scales
+        return (self, self._changes, self.mapper, scales, scales.changes) if isinstance(scales, ScaleCache) else None
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
         """Return a controller of a well-known kind, or None."""
@@ -420,6 +439,16 @@ class Controllers:
             except ScaleRefusedError as error:
                 refused = error
         raise refused if refused is not None else UnknownKindError(f"no resource of kind {key.kind}")
+
+
+def _changes_match(before: KubeObject | None, after: KubeObject) -> bool:
+    """Check whether a change of a well-known controller may change the owner or the selector of its pods."""
+    return (
+        before is None
+        or before is after  # it may have been changed in place
+        or before.metadata.owner_references != after.metadata.owner_references
+        or get_pod_selector(before) != get_pod_selector(after)
+    )
 
 
 def get_pod_selector(controller: KubeObject) -> LabelSelector | None:

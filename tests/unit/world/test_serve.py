@@ -107,6 +107,37 @@ def test_every_kind_of_metric() -> None:
     assert made.value("nodes_count", state="unready") is None
 
 
+def test_a_recorder_adds_to_its_series_as_observations_do() -> None:
+    metrics = [
+        Metric("a_total", "counter", ("type",)),
+        Metric("seconds", "histogram", ("a", "b"), (0.1, 1.0)),
+        Metric("quantiles", "summary", ("a", "b"), of="seconds"),
+    ]
+    made, plain = store(*metrics), store(*metrics)
+    labels = [{"type": "x"}, {"b": "2", "a": "1"}]
+    record = made.recorder(zip(("a_total", "seconds"), labels, strict=True))
+    for seconds in (0.05, 0.5, 5.0):
+        record((1.0, seconds))
+        seen = zip(("a_total", "seconds"), (1.0, seconds), labels, strict=True)
+        plain.observe([Observation(name=name, value=value, labels=each) for name, value, each in seen])
+    assert text(made) == text(plain)
+    for each in (made, plain):
+        each.observe([Observation(name="seconds", reset=True)])
+    record((1.0, 2.0))
+    assert "seconds_count{" in "\n".join(text(made))
+    assert made.value("a_total", type="x") == 4.0
+    with pytest.raises(ValueError, match="shorter"):
+        record((1.0,))
+
+
+def test_a_recorder_is_only_of_known_series() -> None:
+    made = store(Metric("a_total", "counter", ("type",)))
+    with pytest.raises(UnknownMetricError, match="there is no metric b_total"):
+        made.recorder([("b_total", {})])
+    with pytest.raises(UnknownMetricError, match=r"a_total has the labels \('type',\), not \('kind',\)"):
+        made.recorder([("a_total", {"kind": "x"})])
+
+
 def test_a_counter_counts_on_from_any_number() -> None:
     """A sum with a NumPy number is one of NumPy's, too."""
     made = store(Metric("n_total", "counter"))
@@ -508,6 +539,26 @@ def test_old_versions_are_refused(tmp_path: Path) -> None:
     paths = pair(tmp_path, "one.example")
     tls = ReloadingContext(str(paths[0]), str(paths[1]))
     assert tls.context.minimum_version == tls._current.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_clients_get_no_session_tickets(tmp_path: Path) -> None:
+    """Nobody who calls a webhook resumes sessions; a ticket takes a fifth of the server's time for a handshake."""
+    paths = pair(tmp_path, "one.example")
+    tls = ReloadingContext(str(paths[0]), str(paths[1]))
+
+    async def main() -> None:
+        async with Server(endpoints(), "127.0.0.1:0", tls=tls) as server:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            AUTHORITY.configure_trust(context)
+            context.check_hostname = False
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            session = writer.get_extra_info("ssl_object").session
+            assert session is None or not session.has_ticket
+            writer.close()
+
+    asyncio.run(main())
 
 
 def test_clients_that_have_to_show_a_certificate(tmp_path: Path) -> None:

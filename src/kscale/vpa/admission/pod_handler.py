@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -36,28 +37,41 @@ from kscale.vpa.container_resources import (
     has_startup_boost,
     recommend_container_resources,
 )
-from kscale.vpa.controllers import ControllerKey, Controllers, TargetError, run_without_requests
+from kscale.vpa.controllers import WELL_KNOWN_KINDS, ControllerKey, Controllers, TargetError, run_without_requests
 from kscale.vpa.options import CPU_STARTUP_BOOST_GATE, AdmissionOptions, is_gate_enabled
 from kscale.vpa.resources import CurrentResources, order_resources
-from kscale.vpa.target import find_controlling_vpa, find_topmost_owner_steps, resolve_target_selector_steps
+from kscale.vpa.target import (
+    find_controlling_vpa,
+    find_topmost_owner_steps,
+    get_pod_owner,
+    resolve_target_selector_steps,
+)
 
 __all__ = ["PodAdmission", "VpaIndex", "admit_pod", "admit_pod_steps", "patch_pod", "read_review_pod"]
 
 
 _TargetKey = tuple[str, str, str]  # namespace, kind, name
+_CACHED_MATCHES: Final = 4096
 
 
 class VpaIndex:
     """Index of VPAs by the controller that they target.
 
     ``vpas``: the initial VPAs; :meth:`apply` and :meth:`remove` change the index. Not safe for concurrent use.
+
+    The VPA of pods with the same owner and labels is cached until the spec of a VPA, an owner, a selector or a scale
+    changes.
     """
 
-    __slots__ = ("_by_target", "_target_of")
+    __slots__ = ("_by_target", "_changes", "_matches", "_target_of", "_version")
 
     def __init__(self, vpas: Iterable[VerticalPodAutoscaler] = ()) -> None:
         self._by_target: dict[_TargetKey, dict[tuple[str, str], VerticalPodAutoscaler]] = {}
         self._target_of: dict[tuple[str, str], _TargetKey] = {}
+        self._changes = 0
+        self._matches: dict[bytes, tuple[str, str] | None] = {}
+        """Namespace and name of the VPA by the digest of a pod's owner and labels; as of ``_version``."""
+        self._version: object = None
         for vpa in vpas:
             self.apply(vpa)
 
@@ -74,13 +88,17 @@ class VpaIndex:
         if self._target_of.get(key) != place:
             self.remove(*key)
         if place is not None:
-            self._by_target.setdefault(place, {})[key] = vpa
+            known = self._by_target.setdefault(place, {})
+            if _changes_match(known.get(key), vpa):
+                self._changes += 1
+            known[key] = vpa
             self._target_of[key] = place
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove a VPA; a missing one is ignored."""
         place = self._target_of.pop((namespace, name), None)
         if place is not None:
+            self._changes += 1
             known = self._by_target[place]
             del known[namespace, name]
             if not known:
@@ -98,14 +116,47 @@ class VpaIndex:
         VPAs in mode Off count only with a startup boost. Unknown scales are requested through ``progress``.
         ``diagnostics`` receives what upstream logs if it finds no controller or selector.
         """
+        owner = get_pod_owner(pod)
+        if owner is None:
+            return None
         diagnostics = [] if diagnostics is None else diagnostics
+        version = self._get_version(controllers)
+        if version is None:
+            return (yield from self._find_steps(pod, controllers, progress, diagnostics))[0]
+        if version != self._version:
+            self._matches, self._version = {}, version
+        digest = hashlib.blake2b(_ENCODER.encode((owner, pod.metadata.labels)), digest_size=32).digest()
+        if digest in self._matches:
+            key = self._matches[digest]
+            return None if key is None else self._by_target[self._target_of[key]][key]
+        vpa, is_final = yield from self._find_steps(pod, controllers, progress, diagnostics)
+        if is_final and version == self._version == self._get_version(controllers):  # unchanged during requests
+            if len(self._matches) >= _CACHED_MATCHES:
+                del self._matches[next(iter(self._matches))]
+            self._matches[digest] = None if vpa is None else (vpa.namespace, vpa.name)
+        return vpa
+
+    def _get_version(self, controllers: Controllers) -> tuple[object, ...] | None:
+        """Return a value that differs after each change that may change a match; None if changes are not counted."""
+        version = controllers.version
+        return None if version is None else (self._changes, *version)
+
+    def _find_steps(
+        self, pod: Pod, controllers: Controllers, progress: Progress, diagnostics: list[str]
+    ) -> StepsOf[GetScale, tuple[VerticalPodAutoscaler | None, bool]]:
+        """Find the VPA of a pod without the cache. Returns also whether the result may be cached.
+
+        It may not if a message names the pod, or if the selector is that of a scale, which is requested for each pod as
+        upstream does.
+        """
         try:
             parent = yield from find_topmost_owner_steps(pod, controllers, progress)
         except TargetError as error:
             diagnostics.append(f"Failed to get parent controller for pod {pod.key}: {error}")
-            return None
+            return None, False
         if parent is None:
-            return None
+            return None, True
+        is_final = parent.kind in WELL_KNOWN_KINDS
         candidates: list[tuple[VerticalPodAutoscaler, Selector]] = []
         for vpa in self.targeting(parent):
             if update_mode(vpa) == "Off" and not has_startup_boost(vpa):
@@ -114,7 +165,21 @@ class VpaIndex:
                 candidates.append((vpa, (yield from resolve_target_selector_steps(vpa, controllers, progress))))
             except TargetError as error:
                 diagnostics.append(f"Skipping VPA object {vpa.key} because we cannot fetch selector: {error}")
-        return find_controlling_vpa(pod, parent, candidates)
+                is_final = False
+        return find_controlling_vpa(pod, parent, candidates), is_final
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+def _changes_match(before: VerticalPodAutoscaler | None, after: VerticalPodAutoscaler) -> bool:
+    """Check whether a change of a VPA may change the pods that it controls; its status does not."""
+    return (
+        before is None
+        or before is after  # it may have been changed in place
+        or before.spec != after.spec
+        or before.metadata.creation_timestamp != after.metadata.creation_timestamp
+    )
 
 
 _ROOT_PATH: Final = "."

@@ -208,7 +208,7 @@ class PatchCache:
         admitted = patch_pod(pod, vpa, limit_ranges, options)
         if admitted.errors or admitted.diagnostics:
             return admitted
-        patch = _Patch(_encode_patch(admitted.patches))
+        patch = _Patch(admitted.patches)
         self._entries[key] = vpa, limits, patch
         self._entries.move_to_end(key)
         if len(self._entries) > _CACHED_PATCHES:
@@ -216,10 +216,19 @@ class PatchCache:
         return patch
 
 
-class _Patch(NamedTuple):
-    """The fields of a response for a JSON patch."""
+class _Patch:
+    """Encoded response to the review of a pod, but for the ``uid`` of the request."""
 
-    fields: dict[str, str]
+    __slots__ = ("_after", "_before", "is_empty")
+
+    def __init__(self, patches: list[PatchOperation]) -> None:
+        self.is_empty = not patches
+        encoded = _encode_response({"uid": None, "allowed": True, **_encode_patch(patches)})
+        self._before, _, self._after = encoded.partition(b"null")
+
+    def build_body(self, uid: Any) -> bytes:
+        """Return the response to the request with this ``uid``."""
+        return b"%b%b%b" % (self._before, msgspec.json.encode(uid), self._after)
 
 
 class PodReview(NamedTuple):
@@ -337,7 +346,7 @@ def review_pod(
     if isinstance(review.pod, PodAdmission):
         admitted = review.pod
     elif vpa is None:
-        admitted = _Patch({})
+        admitted = _NO_PATCH
     elif patches is not None:
         admitted = patches.get(review.pod, vpa, limit_ranges, options)
     else:
@@ -345,10 +354,10 @@ def review_pod(
     messages: list[str] = []
     if isinstance(admitted, PodAdmission):
         messages = [*map(str, admitted.errors), *admitted.diagnostics]
-        admitted = _Patch(_encode_patch(admitted.patches))
+        admitted = _Patch(admitted.patches)
     return ReviewResult(
-        body=_encode_response({"uid": review.uid, "allowed": True, **admitted.fields}),
-        status="applied" if admitted.fields else "skipped",  # errors never block a pod
+        body=admitted.build_body(review.uid),
+        status="skipped" if admitted.is_empty else "applied",  # errors never block a pod
         resource="Pod",
         messages=messages,
     )
@@ -428,3 +437,6 @@ def _encode_response(response: dict[str, Any]) -> bytes:
     return msgspec.json.encode(
         {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": "", **response}}
     )
+
+
+_NO_PATCH: Final = _Patch([])

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import ssl
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -133,7 +132,7 @@ class Connections:
         listening: socket.socket,
         make_protocol: Callable[[], asyncio.Protocol],
         limits: ConnectionLimits,
-        tls: ssl.SSLContext | None,
+        tls: ReloadingContext | None,
     ) -> None:
         self._listening, self._make_protocol, self._limits, self._tls = listening, make_protocol, limits, tls
         self._places = asyncio.Semaphore(limits.connections)
@@ -171,7 +170,7 @@ class Connections:
                 await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: connection,
                     client,
-                    ssl=self._tls,
+                    ssl=self._tls.context,
                     ssl_handshake_timeout=timeout,
                     ssl_shutdown_timeout=timeout,
                 )
@@ -390,8 +389,7 @@ class Server:
         )
         self._runner = self._web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
-        context = None if self._tls is None else self._tls.context
-        connections = Connections(self._listening, self._runner.server, self.limits, context)
+        connections = Connections(self._listening, self._runner.server, self.limits, self._tls)
         self._tasks.append(asyncio.create_task(connections.accept()))
         if self._tls is not None:
             self._tasks.append(asyncio.create_task(self._tls.watch()))
@@ -515,8 +513,11 @@ def admission_webhook(
     async def answer(request: Any) -> Any:
         started = time.perf_counter()
         try:
-            if request.content.is_eof():  # the body has arrived with the headers
-                body = await request.read()
+            content = request.content
+            if content.is_eof():  # the body has arrived with the headers
+                body = content.read_nowait()
+                if len(body) > request.client_max_size:
+                    raise web.HTTPRequestEntityTooLarge(request.client_max_size)
             else:
                 async with asyncio.timeout(read_timeout):
                     body = await request.read()

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
@@ -128,8 +128,8 @@ _Seen = tuple[tuple[int, int, int], ...]
 class ReloadingContext:
     """TLS context of a server whose certificate files may be replaced.
 
-    ``context`` is the context to listen with. Each handshake uses the newest certificate that could be loaded. Between
-    two writes the files may contain a certificate and the key of another, and a context that has loaded such a pair
+    ``context`` is the context of the next connection, with the newest certificate that could be loaded. Between two
+    writes the files may contain a certificate and the key of another, and a context that has loaded such a pair
     fails every handshake. Therefore changed files are loaded into a new context, which replaces the old one only if the
     pair is valid.
 
@@ -155,10 +155,11 @@ class ReloadingContext:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
         self._seen = self._read_signatures()
         self._current = self._load()
-        self.context = self._empty()
-        self.context.sni_callback = self._choose  # also called without a server name
-        if client_ca:  # the initial context decides whether a client certificate is required
-            self.context.verify_mode = ssl.CERT_REQUIRED
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """Return the context of the next connection."""
+        return self._current
 
     def refresh(self) -> bool:
         """Load the files again if they have changed. Returns whether a new certificate is in use.
@@ -181,10 +182,6 @@ class ReloadingContext:
         while self._reload:
             await asyncio.sleep(seconds)
             self.refresh()
-
-    def _choose(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
-        """Use the current context for a handshake (callback of OpenSSL's server name indication)."""
-        connection.context = self._current
 
     def _read_signatures(self) -> _Seen:
         """Return (inode, modification time in ns, size) of each file; zeros if the file is missing."""
@@ -215,6 +212,8 @@ class ReloadingContext:
         """Build a context without a certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self._minimum
+        # API servers and Prometheus keep no tickets, and each new certificate would make them useless.
+        context.num_tickets = 0
         if self._ciphers:
             context.set_ciphers(self._ciphers)
         context.set_alpn_protocols(["http/1.1"])
