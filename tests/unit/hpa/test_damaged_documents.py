@@ -306,3 +306,13 @@ def test_a_damaged_autoscaler(pair: tuple[list[dict[str, Any]], list[dict[str, A
             assert (out.hpa is not None) + (out.decode_error is not None) + bool(out.errors) == 1
             if out.hpa is not None:
                 to_v1(out.hpa)
+
+
+def test_pods_without_a_name_are_duplicates_however_they_are_read() -> None:
+    def nameless(**more: Any) -> dict[str, Any]:
+        containers = [{"name": "c", "image": None}]  # a null image takes the slow decoder
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": ""}, "spec": {"containers": containers}, **more}
+
+    given = [nameless(), nameless(), nameless(status=None)]
+    for text in (json.dumps({"kind": "List", "apiVersion": "v1", "items": given}), "\n".join(map(json.dumps, given))):
+        assert read_dump(text.encode(), strict=False).duplicates == ["Pod default/"] * 2

@@ -13,7 +13,7 @@ from typing import Any
 from kscale.effects import DEADLINE_EXCEEDED, ApiError, GetMetric, Machine, Moment, Progress, Steps
 from kscale.effects.actions import NOT_FOUND
 from kscale.hpa.batch.hpas import read_target_references
-from kscale.hpa.batch.pods import BatchPods, PodsLike, to_batch_pods
+from kscale.hpa.batch.pods import BatchPods, IndexedPods, PodsLike, to_batch_pods
 from kscale.hpa.controller.replica_calculator import format_metric_selector
 from kscale.hpa.controller.scale_target import TargetScale, request_scale
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
@@ -110,7 +110,10 @@ class MetricLists:
 
     def add_pod_labels(self, pods: PodsLike) -> None:
         """Store the labels of pods, for items of the resource and custom metrics APIs that have none."""
-        self._labels_pending.append(to_batch_pods(pods))
+        batch = to_batch_pods(pods)
+        self._labels_pending.append(batch)
+        if not isinstance(batch, IndexedPods):  # pods of a list may change, an index does not
+            self._get_pod_labels()
         self._index = _LookupIndex()
 
     def read_pod_metrics(self, data: bytes, source: str = "") -> list[str]:

@@ -485,7 +485,7 @@ class _DumpReader:
                 self.dump.duplicates.append(f"ScaledObject {get_data_key(data)}")
             self.dump.scaled_objects[get_data_key(data)] = data
         elif kind == "Pod" and not group:
-            self._add_pod(from_dict(data, Pod))
+            self._add_pod(with_namespace(from_dict(data, Pod)))
         elif kind == "CustomResourceDefinition":
             of, of_kind, plural, paths = definition_of(data)
             self.dump.definitions[of, of_kind] = (plural, paths)
