@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, ResourceRequirements
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.names import qualified_name_errors
@@ -444,7 +446,7 @@ def _get_request_name(number: int, container: Container, resource: str) -> str:
 # -- all amounts of a pod --------------------------------------------------------------------------------------
 
 
-class PodAmounts(NamedTuple):
+class PodAmounts(msgspec.Struct, frozen=True, gc=False):
     """The amounts of a pod that predicates and the autoscaler read, in the scheduler's integers.
 
     - ``demand``: of the pending pod; ``occupancy``: what the placed pod takes from its node.
@@ -475,9 +477,9 @@ def pod_amounts(pod: Pod) -> PodAmounts:
     if first is not None:
         first_request = first.get(CPU, _ZERO).approximate_float(), first.get(MEMORY, _ZERO).approximate_float()
     return PodAmounts(
-        demand=clamp_at_zero(integers) if occupied is requests else to_integers(requests, floor=True),
-        extended=list_extended_requests(pod, requests),
-        occupancy=integers,
-        first_request=first_request,
-        requested=requested,
+        clamp_at_zero(integers) if occupied is requests else to_integers(requests, floor=True),
+        list_extended_requests(pod, requests),
+        integers,
+        first_request,
+        requested,
     )

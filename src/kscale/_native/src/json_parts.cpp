@@ -65,7 +65,9 @@ bool exceeds_depth(const char* data, std::size_t size, std::int64_t levels) {
   std::int64_t brackets = 0;           // few texts have more than `levels`, and only those are parsed
   for (std::size_t begin = 0; begin < size; begin += kBlock) {
     std::uint8_t here = 0;
-    for (std::size_t i = begin; i < std::min(begin + kBlock, size); ++i) here += (data[i] | 0x20) == '{';
+    for (std::size_t i = begin; i < std::min(begin + kBlock, size); ++i) {
+      here = static_cast<std::uint8_t>(here + ((data[i] | 0x20) == '{'));
+    }
     brackets += here;
   }
   return brackets > levels && json_extent(data, size).depth > levels;

@@ -27,7 +27,6 @@ __all__ = [
     "FrameKey",
     "HostPort",
     "LabelsFacet",
-    "PodFacets",
     "Queueing",
     "QueueingNumbers",
     "VolumesFacet",
@@ -37,6 +36,7 @@ __all__ = [
     "frame_fields",
     "frame_key",
     "labels_facet",
+    "pod_facets",
     "stays",
     "volumes_facet",
 ]
@@ -179,41 +179,35 @@ def inferred_features(pod: Pod) -> frozenset[str]:
 def amounts_facet(pod: Pod) -> AmountsFacet:
     """Return the facet (key, class fields) of the pod's requests and of what it occupies on its node."""
     amounts = pod_amounts(pod)
-    demand, extended, occupancy, first, requested = amounts
+    demand, occupancy = amounts.demand, amounts.occupancy
     key = (
         tuple(sorted(demand.items())),
         tuple(sorted(occupancy.items())) if occupancy is not demand and occupancy != demand else None,
-        first,
-        requested,
-        extended,
+        amounts.first_request,
+        amounts.requested,
+        amounts.extended,
     )
-    return key, amounts._asdict()
+    return key, msgspec.structs.asdict(amounts)
 
 
-class PodFacets(NamedTuple):
-    """The facets that make up a pod's class. ``owner``: apiVersion, kind and name of its controller."""
+def pod_facets(
+    pod: Pod, *, placed: bool, moves: bool, named: bool
+) -> tuple[FrameKey, AmountsFacet, LabelsFacet, AffinityFacet, VolumesFacet, tuple[str, str, str] | None]:
+    """Return the facets that make up a pod's class, and apiVersion, kind and name of its controller.
 
-    frame: FrameKey
-    amounts: AmountsFacet
-    labels: LabelsFacet
-    affinity: AffinityFacet
-    volumes: VolumesFacet
-    owner: tuple[str, str, str] | None
-
-    @classmethod
-    def of(cls, pod: Pod, *, placed: bool, moves: bool, named: bool) -> PodFacets:
-        """Read the facets of a pod. The arguments are those of ``Interner.classify``."""
-        controller = controller_of(pod.metadata)
-        owner = (controller.api_version, controller.kind, controller.name) if controller else None
-        affinity = affinity_facet(pod.spec.affinity)
-        return cls(
-            frame_key(pod, placed, named),
-            amounts_facet(pod),
-            labels_facet(pod.metadata.labels),
-            drop_node_affinity(affinity) if placed and not moves and stays(owner) else affinity,
-            volumes_facet(pod.spec.volumes),
-            owner,
-        )
+    ``placed``, ``moves``, ``named``: as in ``Interner.classify``.
+    """
+    controller = controller_of(pod.metadata)
+    owner = (controller.api_version, controller.kind, controller.name) if controller else None
+    affinity = affinity_facet(pod.spec.affinity)
+    return (
+        frame_key(pod, placed, named),
+        amounts_facet(pod),
+        labels_facet(pod.metadata.labels),
+        drop_node_affinity(affinity) if placed and not moves and stays(owner) else affinity,
+        volumes_facet(pod.spec.volumes),
+        owner,
+    )
 
 
 def frame_key(pod: Pod, placed: bool, named: bool) -> FrameKey:

@@ -33,12 +33,12 @@ from kscale.snapshot.classes.facets import (
     FrameKey,
     HostPort,
     LabelsFacet,
-    PodFacets,
     QueueingNumbers,
     VolumesFacet,
     amounts_facet,
     frame_fields,
     frame_key,
+    pod_facets,
 )
 from kscale.snapshot.classes.pod_shapes import Shape, shape_key
 from kscale.snapshot.columns import GrowingColumns
@@ -379,7 +379,7 @@ class Interner:
         named : bool
             The pod's name and UID distinguish it from others.
         """
-        frame, amounts, labels, affinity, volumes, owner = PodFacets.of(pod, placed=placed, moves=moves, named=named)
+        frame, amounts, labels, affinity, volumes, owner = pod_facets(pod, placed=placed, moves=moves, named=named)
         pod_class = self.variant(self._prototype(pod, frame, amounts), labels, affinity, volumes, owner)
         if not stored:
             self._requested.add(pod_class.index)
