@@ -60,19 +60,19 @@ def build_autoscaler(name: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def estimate(number: int) -> Callable[[], object]:
-    """Read a cluster with one pending pod, and estimate its nodes."""
+def estimate(number: int) -> Callable[[], bool]:
+    """Read a cluster with one pending pod, and estimate its nodes: one."""
     objects = [NODE, build_pod(f"p{number}", "web", cpu=f"{1100 + number}m")]
-    return lambda: kscale.estimate(kscale.load(objects), template=dict(NODE))
+    return lambda: kscale.estimate(kscale.load(objects), template=dict(NODE)).node_count == 1
 
 
-def decide(number: int) -> Callable[[], object]:
-    """Read the dump of one HPA, and report its decision."""
+def decide(number: int) -> Callable[[], bool]:
+    """Read the dump of one HPA, and report its decision: two replicas."""
     objects = build_autoscaler(f"web{number}")
-    return lambda: hpa.hpa_report(hpa.read_dump(objects), now=NOW)
+    return lambda: hpa.hpa_report(hpa.read_dump(objects), now=NOW).hpas[0].desired_replicas == 2
 
 
-def watch(number: int) -> Callable[[], object]:
+def watch(number: int) -> Callable[[], bool]:
     """Apply one watch event to a cluster that had events before: a pod of a known class gets a node."""
     names = [f"p{number}", f"q{number}"]
     cluster = kscale.load([NODE, *(build_pod(name, "web") for name in names)])
@@ -80,11 +80,11 @@ def watch(number: int) -> Callable[[], object]:
     first, second = (json.dumps(event).encode() + b"\n" for event in events)
     cluster.watched(first)
     cluster.snapshot()
-    return lambda: cluster.watched(second)
+    return lambda: cluster.watched(second).events == 1
 
 
-def count(call: Callable[[], object]) -> tuple[int, int]:
-    """Return the changes of file between consecutive calls, and the number of files."""
+def count(call: Callable[[], bool]) -> tuple[int, int]:
+    """Return the changes of file between consecutive calls, and the number of files. The call checks its answer."""
     files: list[str] = []
 
     def note(frame: Any, event: str, _argument: object) -> None:
@@ -94,9 +94,10 @@ def count(call: Callable[[], object]) -> tuple[int, int]:
 
     sys.setprofile(note)
     try:
-        call()
+        is_right = call()
     finally:
         sys.setprofile(None)
+    assert is_right, "another answer than the scenario has"
     return sum(one != other for one, other in pairwise(files)), len(set(files))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from kscale.objects.argument_types import typed_late
+from kscale.objects.argument_types import typed_late, unchecked
 from kscale.objects.times import ZERO_TIME, duration, moment, moment_of
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Nanoseconds",
     "OtherDuration",
     "duration",
+    "format_moment",
     "from_text",
     "later",
     "moment",
@@ -91,6 +92,10 @@ def to_text(time: Moment, *, fraction: bool = False) -> str | None:
     seconds, nanoseconds = divmod(time, SECOND)
     text = _seconds_text(seconds)
     return f"{text}.{nanoseconds:09d}Z" if fraction and nanoseconds else f"{text}Z"
+
+
+format_moment: Final = unchecked(to_text)
+""":func:`to_text` without a check of the argument, for callers that know that it is a moment."""
 
 
 @lru_cache(maxsize=1024)  # objects of one loop share a few times

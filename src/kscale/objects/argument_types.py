@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LOOKED_AT: Final = 10_000
 """Elements of a list or values of a dict that are looked at."""
 _MAX_PLANS: Final = 64
-"""Combinations of types for which a function or struct remembers what remains to be checked."""
+"""Maximum number of combinations of types whose remaining checks are cached, for each function or struct."""
 _OWN_ERRORS: Final = ("SnapshotLike", "PodsLike", "PodLike", "TemplateLike", "ArrayLike", "Source")
 """Annotations of arguments that their functions check themselves, by value."""
 
@@ -64,9 +64,10 @@ _Within = Callable[[Any], "tuple[str, Any, _Type] | None"]
 
 
 class _Plan:
-    """What remains to be checked of values of known types; most types decide alone that a value is allowed.
+    """Checks that values of a combination of types still need: for most types, every value is allowed.
 
-    ``by_value``: position and check of each other value. A check returns None if the value is allowed.
+    ``by_value``: position and check of each value for which the type is not enough. A check returns None if the value
+    is allowed.
     ``has_iterators``: whether elements of an iterator have a check.
     """
 

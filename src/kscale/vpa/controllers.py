@@ -381,7 +381,7 @@ class Controllers:
         kind = type(item).__name__
         if kind in WELL_KNOWN_KINDS:
             key = kind, item.namespace, item.name
-            if _changes_match(self._objects.get(key), item):
+            if _changes_owner_or_selector(self._objects.get(key), item):
                 self._changes += 1
             self._objects[key] = item
 
@@ -441,7 +441,7 @@ class Controllers:
         raise refused if refused is not None else UnknownKindError(f"no resource of kind {key.kind}")
 
 
-def _changes_match(before: KubeObject | None, after: KubeObject) -> bool:
+def _changes_owner_or_selector(before: KubeObject | None, after: KubeObject) -> bool:
     """Check whether a change of a well-known controller may change the owner or the selector of its pods."""
     return (
         before is None

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from kscale.effects import Emit, Event, Moment, Progress, StepsOf, WriteStatus, to_text
+from kscale.effects import Emit, Event, Moment, Progress, StepsOf, WriteStatus, format_moment
 from kscale.hpa.api.v1_conversion import to_v1
 from kscale.hpa.controller.state import HPAState, WrittenVersion
 from kscale.hpa.options import HPAOptions
@@ -22,7 +22,6 @@ from kscale.objects.api.autoscaling import (
 )
 from kscale.objects.api.core import ObjectReference
 from kscale.objects.api.meta import is_older_version
-from kscale.objects.argument_types import unchecked
 
 __all__ = [
     "SCALING_LIMITED_CONDITIONS",
@@ -56,8 +55,6 @@ SCALING_LIMITED_CONDITIONS: Final = (
 
 
 Conditions = Sequence[HorizontalPodAutoscalerCondition]
-
-_format_time = unchecked(to_text)
 
 
 def find_condition(conditions: Conditions | None, type_: str) -> HorizontalPodAutoscalerCondition | None:
@@ -145,7 +142,7 @@ class ReconcileContext:
     def _get_time_text(self) -> str | None:
         """Return the time of the decision as the status states it."""
         if self._time_text is None:
-            self._time_text = _format_time(self.now)
+            self._time_text = format_moment(self.now)
         return self._time_text
 
     def _conditions(self) -> list[HorizontalPodAutoscalerCondition]:

@@ -31,7 +31,7 @@ from kscale.objects.api.autoscaling import (
     Scale,
 )
 from kscale.objects.api.meta import ObjectMeta
-from kscale.objects.argument_types import typed, unchecked
+from kscale.objects.argument_types import typed
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import group_of
 from kscale.objects.pod_owners import controller_of
@@ -50,8 +50,6 @@ __all__ = [
     "hpa_report",
 ]
 
-
-_format_time = unchecked(to_text)
 
 _TEMPLATE_HASH_LABELS: Final = {"pod-template-hash": "Deployment", "rollouts-pod-template-hash": "Rollout"}
 """Pod labels whose value ends the name of the ReplicaSet, and the kind that owns the ReplicaSet."""
@@ -294,7 +292,7 @@ def hpa_report(
         namespaces = {hpa.metadata.namespace for hpa in chosen}
         paused = {key: pause for key, pause in dump.paused.items() if key.partition("/")[0] in namespaces}
     return HPAReport(
-        now=_format_time(dump.newest if now is None else moment(now), fraction=True),
+        now=to_text(dump.newest if now is None else moment(now), fraction=True),
         state_mode=mode,
         hpas=[
             build_decision(

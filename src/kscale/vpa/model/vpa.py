@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kscale.effects import ZERO_TIME, Moment, to_text
+from kscale.effects import ZERO_TIME, Moment, format_moment
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import (
     PodResourcePolicy,
@@ -19,7 +19,6 @@ from kscale.objects.api.vpa import (
     VerticalPodAutoscalerCondition,
     VerticalPodAutoscalerStatus,
 )
-from kscale.objects.argument_types import unchecked
 from kscale.objects.selectors import Selector
 from kscale.vpa.metrics import QualityObserver
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey
@@ -43,9 +42,6 @@ __all__ = [
     "format_labels",
     "update_from_object",
 ]
-
-_format_time = unchecked(to_text)
-
 
 INACTIVE_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """Phases of pods that have ended."""
@@ -225,7 +221,7 @@ class Vpa:
         self.conditions[type_] = VerticalPodAutoscalerCondition(
             type=type_,
             status=text,
-            last_transition_time=_format_time(now) if moved or old is None else old.last_transition_time,
+            last_transition_time=format_moment(now) if moved or old is None else old.last_transition_time,
             reason=reason,
             message=message,
         )

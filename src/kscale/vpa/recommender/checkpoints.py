@@ -30,7 +30,7 @@ from kscale.effects import (
     Together,
     Within,
     duration,
-    to_text,
+    format_moment,
 )
 from kscale.errors import InputError, KscaleError, Problem
 from kscale.objects.api.meta import ObjectMeta, shorten
@@ -41,7 +41,6 @@ from kscale.objects.api.vpa import (
     VerticalPodAutoscalerCheckpointSpec,
     VerticalPodAutoscalerCheckpointStatus,
 )
-from kscale.objects.argument_types import unchecked
 from kscale.objects.selectors import parse_int64
 from kscale.objects.times import nanoseconds
 from kscale.vpa.model.cluster_state import merge_containers
@@ -62,9 +61,6 @@ __all__ = [
     "load_checkpoints",
     "maintain_checkpoints_steps",
 ]
-
-_format_time = unchecked(to_text)
-
 
 CHECKPOINT_VERSION: Final = "v3"
 _YEAR_ONE_MOMENT: Final = nanoseconds("0001-01-01T00:00:00Z")
@@ -189,12 +185,12 @@ def build_checkpoint_status(
     """
     first, last, count = samples
     return VerticalPodAutoscalerCheckpointStatus(
-        last_update_time=_format_time(now),
+        last_update_time=format_moment(now),
         version=CHECKPOINT_VERSION,
         cpu_histogram=encode_histogram(cpu),
         memory_histogram=encode_histogram(memory),
-        first_sample_start=_format_time(first),
-        last_sample_start=_format_time(last),
+        first_sample_start=format_moment(first),
+        last_sample_start=format_moment(last),
         total_samples_count=count,
     )
 
@@ -202,7 +198,7 @@ def build_checkpoint_status(
 def encode_histogram(histogram: SavedHistogram) -> HistogramCheckpoint:
     """Encode a histogram for a checkpoint."""
     saved = HistogramCheckpoint(
-        reference_timestamp=_format_time(histogram.reference_time),
+        reference_timestamp=format_moment(histogram.reference_time),
         bucket_weights={str(bucket): weight for bucket, weight in histogram.bucket_weights.items()} or None,
     )
     if histogram.total_weight:  # what stays the default is not written

@@ -31,7 +31,7 @@ from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ObjectMeta, ResourceList
 from kscale.objects.api.metrics import ContainerMetrics, ExternalMetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.api.vpa import VerticalPodAutoscaler
-from kscale.objects.argument_types import typed, unchecked
+from kscale.objects.argument_types import typed
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.pod_owners import controller_of
 from kscale.objects.selectors import EQUALS, NOTHING, Selector, SelectorError, requirement
@@ -60,8 +60,6 @@ __all__ = [
     "load_vpas_steps",
     "query_prometheus_steps",
 ]
-
-_parse_time = unchecked(from_text)
 
 
 def is_managed_vpa(vpa: VerticalPodAutoscaler, options: RecommenderOptions) -> bool:
@@ -228,8 +226,7 @@ def convert_pod_metrics(items: Iterable[PodMetrics]) -> Usage:
         if not pod.containers:
             continue
         try:
-            text = pod.timestamp
-            time = _parse_time(text) if type(text) is str else from_text(text)
+            time = from_text(pod.timestamp)
         except ValueError as error:
             raise InputError(Problem(str(error), f"PodMetrics {pod.key}", field="timestamp")) from None
         namespace, name = pod.namespace, pod.name

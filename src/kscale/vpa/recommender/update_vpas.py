@@ -26,7 +26,6 @@ from kscale.effects import (
     Progress,
     StepsOf,
     Together,
-    from_text,
 )
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import (
@@ -36,8 +35,8 @@ from kscale.objects.api.vpa import (
     VerticalPodAutoscalerCondition,
     VerticalPodAutoscalerStatus,
 )
-from kscale.objects.argument_types import unchecked
 from kscale.objects.decode import to_dict
+from kscale.objects.times import moment_of
 from kscale.snapshot.caches import collector_paused
 from kscale.vpa.metrics import ObservationTally, QualityObserver
 from kscale.vpa.model.saved_state import RecommenderState, Vpa
@@ -63,8 +62,6 @@ __all__ = [
     "round_up_integer_cpu",
     "update_vpas_steps",
 ]
-
-_parse_time = unchecked(from_text)
 
 
 def apply_vpa_policy(
@@ -314,7 +311,7 @@ def _get_global_max(options: RecommenderOptions) -> ResourceList:
 def _seconds_since_creation(vpa: Vpa, now: Moment) -> list[float]:
     """Return a list with the seconds since a VPA's creation; empty if the creation time is unknown."""
     try:
-        created = _parse_time(vpa.created)
+        created = moment_of(vpa.created)
     except ValueError:
         return []
     return [] if created == ZERO_TIME else [(now - created) / 1e9]
@@ -368,4 +365,4 @@ def _is_equal_recommendation(a: RecommendedPodResources | None, b: RecommendedPo
 
 def _parse_conditions(conditions: Sequence[VerticalPodAutoscalerCondition]) -> list[tuple[object, ...]]:
     """Return the conditions as tuples with parsed times, so that they can be compared."""
-    return [(c.type, c.status, _parse_time(c.last_transition_time), c.reason, c.message) for c in conditions]
+    return [(c.type, c.status, moment_of(c.last_transition_time), c.reason, c.message) for c in conditions]

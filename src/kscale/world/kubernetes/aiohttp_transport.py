@@ -225,14 +225,13 @@ class AiohttpTransport:
             async with limit:
                 response = await self._request(call)
                 try:
-                    data = self._received(response)
-                    buffer = self.buffers.open(kept=call.kept) if data is None or call.kept else None
-                    if buffer is None:
-                        assert data is not None
-                    elif data is not None:
-                        buffer.adjust(len(data))
-                    else:
+                    data, buffer = self._received(response), None
+                    if data is None:
+                        buffer = self.buffers.open(kept=call.kept)
                         data = await self._read(call, response, limit, buffer)
+                    elif call.kept:
+                        buffer = self.buffers.open(kept=True)
+                        buffer.adjust(len(data))
                 except BaseException:
                     response.close()  # do not wait for the rest of the body
                     raise
