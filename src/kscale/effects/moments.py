@@ -22,7 +22,6 @@ __all__ = [
     "Nanoseconds",
     "OtherDuration",
     "duration",
-    "format_moment",
     "from_text",
     "later",
     "moment",

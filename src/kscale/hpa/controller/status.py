@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from kscale.effects import Emit, Event, Moment, Progress, StepsOf, WriteStatus, format_moment
+from kscale.effects import Emit, Event, Moment, Progress, StepsOf, WriteStatus
+from kscale.effects.moments import format_moment
 from kscale.hpa.api.v1_conversion import to_v1
 from kscale.hpa.controller.state import HPAState, WrittenVersion
 from kscale.hpa.options import HPAOptions

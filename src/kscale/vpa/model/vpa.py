@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kscale.effects import ZERO_TIME, Moment, format_moment
+from kscale.effects import ZERO_TIME, Moment
+from kscale.effects.moments import format_moment
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import (
     PodResourcePolicy,

@@ -30,8 +30,8 @@ from kscale.effects import (
     Together,
     Within,
     duration,
-    format_moment,
 )
+from kscale.effects.moments import format_moment
 from kscale.errors import InputError, KscaleError, Problem
 from kscale.objects.api.meta import ObjectMeta, shorten
 from kscale.objects.api.vpa import (
