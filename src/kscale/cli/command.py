@@ -199,7 +199,7 @@ def _answer(function: Callable[..., Answer | None], arguments: dict[str, Any], s
     """Call the command once, or once per cluster if an option group names several clusters."""
     for name, value in arguments.items():
         if isinstance(value, OptionGroup) and (parts := value.split_by_context()):
-            answering = cast("Callable[..., Answer]", function)  # who asks about clusters answers
+            answering = cast("Callable[..., Answer]", function)  # such commands always return one
             commands = {each: partial(answering, **(arguments | {name: part})) for each, part in parts.items()}
             return run_for_all(commands, show.terminal)
     return function(**arguments)

@@ -350,7 +350,7 @@ class HorizontalAutoscaler:
         self._seen_version = ""
         self._outdated_writes: set[str] = set()  # keys of HPAs
 
-    # -- where the stores live ---------------------------------------------------------------------------------------
+    # -- stores ------------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: datetime | Moment) -> None:
         """Record a change of an HPA. Changes of targets are ignored: a target is read when its HPA is due."""
@@ -548,7 +548,7 @@ class HorizontalAutoscaler:
             )
         self._take_in()  # release old versions of objects
 
-    # -- rounds that are left out --------------------------------------------------------------------------------------
+    # -- skipped rounds ------------------------------------------------------------------------------------------------
 
     @property
     def input_sources(self) -> InputSources:

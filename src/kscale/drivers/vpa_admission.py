@@ -344,7 +344,7 @@ class AdmissionController:
         vpa = yield from self.vpas.match_steps(pod, self._feed.controllers, Progress(now), diagnostics)
         return vpa
 
-    # -- the rest ----------------------------------------------------------------------------------------------------
+    # -- rounds ----------------------------------------------------------------------------------------------------
 
     def clock_set(self, by: int) -> None:
         """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""

@@ -443,7 +443,7 @@ def _get_request_name(number: int, container: Container, resource: str) -> str:
     return f"container-{number}-request-{sorted(container.resources.requests or {}).index(resource)}"
 
 
-# -- all amounts of a pod --------------------------------------------------------------------------------------
+# -- amounts of a pod ------------------------------------------------------------------------------------------
 
 
 class PodAmounts(msgspec.Struct, frozen=True, gc=False):

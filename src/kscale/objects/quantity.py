@@ -115,7 +115,7 @@ def read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
     product = mantissa * 10**up
     if fits(product):
         return product, True
-    # Upstream has unrolled multiplications for these factors, whose wrapped result leaks.
+    # For these factors upstream keeps the wrapped product after an overflow; for others it returns 0.
     return (wrap(product) if up in (1, 2, 3, 6, 9) else 0), False
 
 
@@ -136,7 +136,7 @@ def read_big(mantissa: int, exponent: int, scale: int) -> int:
         divisor: int = 10**down
         quotient, rest = divmod(abs(low), divisor)
         return (quotient if low >= 0 else -quotient) + (1 if rest else 0)
-    quotient, rest = divmod(mantissa, 10 ** min(down, MAX_ALIGNMENT))  # an upper bound on what parsing lets through
+    quotient, rest = divmod(mantissa, 10 ** min(down, MAX_ALIGNMENT))  # no parsed quantity has a larger exponent
     return wrap(quotient + (1 if rest else 0))
 
 
@@ -429,7 +429,7 @@ class Quantity:
     def __deepcopy__(self, memo: dict[int, Any]) -> Quantity:
         return self
 
-    # -- making ------------------------------------------------------------------------------------------------
+    # -- constructors ------------------------------------------------------------------------------------------
 
     @staticmethod
     def zero(format: str = "") -> Quantity:  # noqa: A002  (the field's own name)

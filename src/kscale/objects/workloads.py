@@ -105,7 +105,7 @@ WORKLOADS: Final = (
 """The kinds that :func:`pods_of` takes."""
 
 _NAMESPACE: Final = uuid.UUID("9f1d3b54-6c0e-5d0b-8a53-1a5b1f4c7c1e")
-_HASH_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # upstream's: no vowels, so no words
+_HASH_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # upstream's alphabet, without vowels so that no words appear
 _API_VERSIONS: Final = {
     "ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1",
     "Job": "batch/v1",

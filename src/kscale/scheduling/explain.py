@@ -118,7 +118,7 @@ class Explainer:
         status, numbers = plugin.explain(self._classes.pods[number], number, node, self)
         return None if status is None else _failure(plugin.name, status.code, status.reasons, numbers=numbers)
 
-    # -- what plug-ins ask -------------------------------------------------------------------------------------------
+    # -- queries of plug-ins -----------------------------------------------------------------------------------------
 
     def facts(self, node: int) -> NodeFacts:
         """Return the facts that predicates read of a node."""

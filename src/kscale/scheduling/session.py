@@ -154,7 +154,7 @@ class Session:
         result.engine = self.engine.copy()
         return result
 
-    # -- use ---------------------------------------------------------------------------------------------------------
+    # -- packing -----------------------------------------------------------------------------------------------------
 
     @property
     def checked_count(self) -> int:
@@ -222,7 +222,7 @@ class Session:
             texts += csi_rules_not_judged(part.requested_drivers, copies.templates, ctx)
         return texts
 
-    # -- why ---------------------------------------------------------------------------------------------------------
+    # -- explanations ------------------------------------------------------------------------------------------------
 
     def verdict(self, number: int, node: int) -> Verdict:
         """Return the verdict on a class and an existing node: the first failing plug-in, where upstream stops.

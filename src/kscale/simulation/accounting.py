@@ -414,7 +414,7 @@ class IdealMixes:
         stay = {pod.spec.node_name for pod in pods if pod.key in lost}
         return plan.cost + sum(prices[name] for name in stay), plan.bound.cost or 0.0
 
-    # -- number of pods that the load needs ---------------------------------------------------------------------------
+    # -- pods needed by the load --------------------------------------------------------------------------------------
 
     def _surplus(self) -> Iterator[str]:
         """Yield the keys of pods that HPAs have beyond what the load needs: terminating pods, and the newest ones."""

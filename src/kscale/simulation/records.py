@@ -68,10 +68,10 @@ class DecisionLog:
         """Add an entry, and count the action as done or refused."""
         name = type(action).__name__
         (self.done if outcome.error is None else self.refused)[name] += 1
-        if isinstance(action, DeleteNodes):  # their names are enough
+        if isinstance(action, DeleteNodes):  # record the names only
             action = msgspec.structs.replace(action, objects=())
         arguments: dict[str, Any] = msgspec.to_builtins(action, enc_hook=enc_hook)
-        if isinstance(action, PutScale):  # of the scale, whose it is
+        if isinstance(action, PutScale):  # record the name of the scale's object only
             arguments |= {"scale": None, "name": action.scale.metadata.name}
         self.entries.append(
             Decision(

@@ -382,7 +382,7 @@ class Values:
         except QuantityError as error:
             self.wrong(field, f"{given!r} is not a quantity: {error}", step)
             return 0
-        if quantity.sign < 0 or quantity.cmp(_TOO_MUCH) >= 0:  # before thousandths are made: Go's run over
+        if quantity.sign < 0 or quantity.cmp(_TOO_MUCH) >= 0:  # checked first, as milli_value() wraps like Go's
             self.wrong(field, f"{given} is out of range", step)
             return 0
         return quantity.milli_value()

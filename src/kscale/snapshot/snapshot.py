@@ -261,7 +261,7 @@ class Snapshot:
         keys = self.table.keys
         return {keys[row]: row for rows in (self._placed_rows, self._pending_rows) for row in rows.tolist()}
 
-    # -- derived -----------------------------------------------------------------------------------------------------
+    # -- derived data ------------------------------------------------------------------------------------------------
 
     @cached_property
     def sort_by_class(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

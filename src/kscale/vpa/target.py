@@ -50,7 +50,7 @@ __all__ = [
 
 _NODE_KIND = "Node"
 
-# -- which pods ------------------------------------------------------------------------------------------------
+# -- selected pods ---------------------------------------------------------------------------------------------
 
 
 def resolve_target_selector(
@@ -97,7 +97,7 @@ def resolve_target_selector_steps(
     )
 
 
-# -- who owns --------------------------------------------------------------------------------------------------
+# -- owners ----------------------------------------------------------------------------------------------------
 
 
 def find_topmost_controller(key: ControllerKey | None, controllers: Controllers) -> ControllerKey | None:
@@ -203,7 +203,7 @@ def _get_owner_key(namespace: str, reference: OwnerReference) -> ControllerKey:
     return ControllerKey(namespace, reference.kind, reference.name, reference.api_version)
 
 
-# -- which VPA -------------------------------------------------------------------------------------------------
+# -- matching VPAs ---------------------------------------------------------------------------------------------
 
 
 def is_stronger_vpa(a: VerticalPodAutoscaler, b: VerticalPodAutoscaler) -> bool:

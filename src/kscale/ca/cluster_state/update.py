@@ -368,7 +368,7 @@ class _ClusterStateUpdate:
             self.state, group, error, delta, self.now, self.options, has_template=has_template
         )
 
-    # -- instances that could not be made ----------------------------------------------------------------------
+    # -- failed instances --------------------------------------------------------------------------------------
 
     def check_creation_errors(self) -> StepsOf[Emit, None]:
         """Register a failed scale-up for instances with creation errors that the previous loop had not seen."""

@@ -474,7 +474,7 @@ class EstimateResult(Result):
         groups = self.pod_groups
         return [groups[g][0] if groups[g] else "" for g in self._group_order.tolist()]
 
-    # -- what stays out ----------------------------------------------------------------------------------------------
+    # -- pods without a node -----------------------------------------------------------------------------------------
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:

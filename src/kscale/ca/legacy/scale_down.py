@@ -427,7 +427,7 @@ class _LegacyScaleDown:
             empty=buckets(chosen.empty if chosen else ()), drain=buckets(chosen.drain if chosen else ())
         )
 
-    # -- what is unneeded --------------------------------------------------------------------------------------------
+    # -- unneeded nodes ----------------------------------------------------------------------------------------------
 
     def _update_unneeded(self, candidates: Sequence[str]) -> dict[str, Moment]:
         """Return since when each unneeded node is unneeded.
@@ -524,7 +524,7 @@ class _LegacyScaleDown:
         threshold = self.options.scale_down_unneeded_time if ready else self.options.scale_down_unready_time
         return UnneededNode(node=node, drain=self.removable[name].drain, since=since, threshold=duration(threshold))
 
-    # -- what to delete ----------------------------------------------------------------------------------------------
+    # -- nodes to delete ---------------------------------------------------------------------------------------------
 
     def _choose(self, since: Mapping[str, Moment], limits: ResourceLimiter) -> tuple[str, NodesToDelete]:
         """Choose the nodes to delete. Returns upstream's result of the scale-down, and the nodes.

@@ -478,7 +478,7 @@ class _LegacyOrchestrator:
         result.unmodelled = self.session.unmodelled
         self.passing: dict[str, list[int]] = {}
 
-    # -- limits and nodes on their way ---------------------------------------------------------------------------
+    # -- limits and upcoming nodes -------------------------------------------------------------------------------
 
     def get_remaining_limits(self, nodes: Sequence[Node]) -> dict[str, int]:
         """Return how much of each limited resource may still be added.
@@ -573,7 +573,7 @@ class _LegacyOrchestrator:
         best = choices[0] if name == "price" and choices else choose_random(choices, rng)
         return None if best is None else next(option for option in result.options if option.group == best.group)
 
-    # -- carrying out --------------------------------------------------------------------------------------------
+    # -- execution -----------------------------------------------------------------------------------------------
 
     def create(self, group: NodeGroup) -> StepsOf[CreateGroup | Emit | Observe, NodeGroup]:
         """Create a group that does not exist yet. This happens before limits are checked.

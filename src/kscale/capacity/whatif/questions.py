@@ -289,7 +289,7 @@ class DecisionCache:
         placed = [*placement.existing, *(pod for claim in placement.claims for pod in claim.pods)]
         return replace(decided, placed=lambda: placed)
 
-    # -- the others ------------------------------------------------------------------------------------------------
+    # -- scale-down and other decisions ----------------------------------------------------------------------------
 
     def _scale_down(self, world: World) -> Decision:
         """Return the decision of an exhaustive scale-down, cached for equal worlds."""

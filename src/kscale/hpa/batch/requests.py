@@ -233,7 +233,7 @@ class MetricLists:
         names |= dict.fromkeys(metric for of, metric, _ in self._answered if of == namespace)
         return list(names)
 
-    # -- for a batch -------------------------------------------------------------------------------------------------
+    # -- batch queries -----------------------------------------------------------------------------------------------
 
     def usage(self) -> PodUsage:
         """Return all items of the resource metrics API as columns."""

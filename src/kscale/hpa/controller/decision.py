@@ -225,7 +225,8 @@ def _explain_proposal(metric: MetricDetail, decision: HPADecision) -> str:
         parts += [f"{count:,} {group}" for group in _GROUPS_NOT_READY if (count := metric.group_counts.get(group, 0))]
     if metric.filled_in and metric.second_ratio is not None:
         parts.append(f"ratio {metric.second_ratio:.4g} with pods not ready or not measured")
-    if metric.tolerated and not decision.decided_by.startswith(f"{metric.name} "):  # which says it already
+    # The line of a deciding metric mentions the tolerance already.
+    if metric.tolerated and not decision.decided_by.startswith(f"{metric.name} "):
         parts.append("within tolerance")
     return f"{', '.join(parts)}: proposes {metric.proposal:,}" if parts else f"proposes {metric.proposal:,}"
 
@@ -365,7 +366,7 @@ def _is_tolerated(replicas: CalculatedReplicas, tolerances: Tolerances, *, per_p
         return True
     if "hold_second_pass" in replicas.path:
         return tolerances.contains(replicas.second_ratio)
-    # A value per pod has no passes: the ratio alone tells.
+    # A metric with a value per pod has a single ratio and no second pass.
     return per_pod and tolerances.contains(replicas.ratio)
 
 

@@ -314,7 +314,7 @@ def _encode_list(items: Any, encode_value: _Encoder, trace: _EncodingTrace) -> l
     written: list[Any] = []
     try:
         for each in items:
-            written.append(encode_value(each, trace))  # noqa: PERF401  # its length says where it failed
+            written.append(encode_value(each, trace))  # noqa: PERF401  # the length is the index of the item that failed
     except _BadValueError:
         trace.path.insert(depth, f"[{len(written)}]")
         raise

@@ -35,7 +35,7 @@ def silent_solver() -> Any:
     """
     base: Any = library("highspy", "linear programming").Highs
 
-    class Silent(base):  # type: ignore[misc]  # the base is had at run time
+    class Silent(base):  # type: ignore[misc]  # the base class is imported at run time
         """HiGHS without output. The flag is set before the callback, because HiGHS prints a banner there from 1.16
         on.
         """

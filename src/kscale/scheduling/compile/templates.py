@@ -152,7 +152,7 @@ class Copies:
             prepared.append(_engine.Template(engine, **arguments, exceptions=exceptions, taken=names_in_use, number=i))
         return prepared
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def facts_of(self, i: int, copy: int | None = None) -> NodeFacts:
         """Return what predicates read of a copy of a template.

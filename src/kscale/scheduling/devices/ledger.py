@@ -422,7 +422,7 @@ class DeviceLedger:
             ),
         )
 
-    def unplace(self, pod: int, node: int) -> None:  # noqa: ARG002  (whatever node it was: claims know their devices)
+    def unplace(self, pod: int, node: int) -> None:  # noqa: ARG002  (the claims record their devices)
         """Release the claims of a pod that was removed.
 
         The pod's own claims, and claims that no other pod uses, give their devices back (upstream:
@@ -492,7 +492,7 @@ class DeviceLedger:
         if not self._marks:
             self._journal.clear()
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def claims(self) -> dict[ClaimKey, ResourceClaim]:
         """Return the claims that pods of this simulation use, in their current state."""

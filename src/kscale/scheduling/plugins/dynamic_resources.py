@@ -101,7 +101,7 @@ class DynamicResources(Plugin):
             tuple(_encode(claim.spec) for claim in need.open),
             tuple(_encode(allocation.node_selector) for allocation in allocations),
             need.extended,
-            need.namespace if need.extended else "",  # errors name it
+            need.namespace if need.extended else "",  # error messages contain the namespace
             need.stale,
             optional,
             any(binding_failed(claim, now, timeout) for claim in need.allocated),

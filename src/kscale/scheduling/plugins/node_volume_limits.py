@@ -149,7 +149,7 @@ class _BrokenNodes(dict[str, str]):
                         broken.setdefault(snapshot.nodes[n], status.reasons[0])
         return broken
 
-    def __hash__(self) -> int:  # type: ignore[override]  # it never changes, and stands for itself in keys
+    def __hash__(self) -> int:  # type: ignore[override]  # immutable, so its identity may be a key
         return id(self)
 
 

@@ -237,7 +237,7 @@ class Counters:
         self._soft: dict[int, tuple[tuple[Constraint, ...], bool]] = {}
         self._weighted_rows: dict[int, list[tuple[int, int]]] = {}
 
-    # -- asking ------------------------------------------------------------------------------------------------------
+    # -- counters ----------------------------------------------------------------------------------------------------
 
     def add_classes(self, pods: Iterable[PodClass]) -> None:
         """Add all classes that will be scored and placed."""
@@ -305,7 +305,7 @@ class Counters:
                 weight_of[term] = weight_of.get(term, 0) + self._hard_weight
         return weight_of
 
-    # -- what was asked ----------------------------------------------------------------------------------------------
+    # -- columns in use ----------------------------------------------------------------------------------------------
 
     @property
     def columns(self) -> frozenset[str]:

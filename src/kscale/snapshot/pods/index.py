@@ -231,9 +231,10 @@ class _Identities:
         self._lock = Lock()
         self._known = 0
         self._of_namespace: dict[str, list[int]] = {}
-        self._by_label: dict[tuple[str, str], tuple[dict[str, list[int]], list[int]]] = {}  # , how many are there
+        # By namespace and label: identities by value, and the number of those that are indexed (in a list).
+        self._by_label: dict[tuple[str, str], tuple[dict[str, list[int]], list[int]]] = {}
         self._matches: dict[tuple[str, Any], _SelectorMatches] = {}
-        self._known_lists: dict[tuple[str, Any], list[int]] = {}  # they grow as identities are learned
+        self._known_lists: dict[tuple[str, Any], list[int]] = {}  # appended to when identities are added
         self._groups: tuple[Any, Any] = (None, None)
 
     def matching(
@@ -295,13 +296,13 @@ class _Identities:
     def _with_label(self, namespace: str, label: tuple[str, str]) -> list[int]:
         """Return a namespace's identities that have a label, as a list that grows with new identities."""
         key, value = label
-        shelves = self._by_label.get((namespace, key))
-        if shelves is None:
-            shelves = self._by_label[namespace, key] = {}, [0]
-            self._shelve(namespace, key)
-        numbers = shelves[0].get(value)
+        by_value = self._by_label.get((namespace, key))
+        if by_value is None:
+            by_value = self._by_label[namespace, key] = {}, [0]
+            self._index_label(namespace, key)
+        numbers = by_value[0].get(value)
         if numbers is None:
-            numbers = shelves[0][value] = []
+            numbers = by_value[0][value] = []
         return numbers
 
     def _match(self, interner: Interner, matches: _SelectorMatches) -> None:
@@ -323,18 +324,18 @@ class _Identities:
         if touched:
             for namespace, key in self._by_label:
                 if namespace in touched:
-                    self._shelve(namespace, key)
+                    self._index_label(namespace, key)
 
-    def _shelve(self, namespace: str, key: str) -> None:
+    def _index_label(self, namespace: str, key: str) -> None:
         """Add a namespace's identities to the index of one label, by value."""
-        shelves, done = self._by_label[namespace, key]
+        by_value, done = self._by_label[namespace, key]
         everything, identities = self._of_namespace.setdefault(namespace, []), self._interner.identities
         for number in everything[done[0] :]:
             labels = identities[number].labels
             if labels is not None and (value := labels.get(key)) is not None:
-                of_value = shelves.get(value)
+                of_value = by_value.get(value)
                 if of_value is None:
-                    shelves[value] = [number]
+                    by_value[value] = [number]
                 else:
                     of_value.append(number)
         done[0] = len(everything)

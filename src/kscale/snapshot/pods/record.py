@@ -258,7 +258,7 @@ def pod_record(source: PodSource | PodRecord) -> PodRecord:
     """
     if isinstance(source, PodRecord):
         return source
-    if type(source) is Pod and source.kind == "Pod" and source.api_version == "v1":  # so are most
+    if type(source) is Pod and source.kind == "Pod" and source.api_version == "v1":  # the most frequent case
         return PodRecord(with_namespace(source))
     if isinstance(source, msgspec.Raw):
         pod = from_json(source, Pod)

@@ -635,7 +635,7 @@ class PodStore:
         row = self._row(key)
         return row >= 0 and bool(version) and self.table.version(row) == version
 
-    # -- listed anew -------------------------------------------------------------------------------------------------
+    # -- relists -----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Start recording which pods are seen. Raises RuntimeError if a listing is in progress."""
@@ -818,7 +818,7 @@ class PodStore:
             self._reader.forget_nodes()
         self._max_nodes = _UNUSED_NUMBERS_ALLOWED + 2 * len(self.nodes)
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._index)

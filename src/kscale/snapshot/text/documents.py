@@ -194,7 +194,7 @@ def _loader() -> Any:
     yaml = library("yaml", _READING)
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-    class Loader(base):  # type: ignore[misc]  # the base is chosen at run time
+    class Loader(base):  # type: ignore[misc]  # the base class is chosen at run time
         """The C loader without the conversions that the API's JSON does not have."""
 
         yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
@@ -385,7 +385,7 @@ def _too_deep(text: bytes, *, inside: int = 0) -> str | None:
             elif isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent)):
                 names.scalar(getattr(event, "value", ""))
     except yaml.MarkedYAMLError as error:
-        return names.label if error.problem == _PARSERS_OWN else None  # of another fault the loader says what it is
+        return names.label if error.problem == _PARSERS_OWN else None  # the loader describes all other errors
     except yaml.YAMLError:
         return None
     return None

@@ -375,7 +375,7 @@ class TextClasses:
             pod = from_json(text, Pod)
         except (InputError, *_UNUSUAL):
             return None
-        pod.metadata.name = "x"  # read separately; an empty or odd name never gets here
+        pod.metadata.name = "x"  # the real name is read separately; pods with an invalid name are not read here
         pod.metadata.namespace = pod.metadata.namespace or DEFAULT_NAMESPACE
         if pod.spec.resource_claims or check(pod):
             return None  # the class of a pod with claims includes its name

@@ -370,7 +370,7 @@ class RecommenderState:
         self.aggregates[aggregate.key] = aggregate
         label_set.aggregates[aggregate.key.container] = aggregate
 
-    # -- where resources are read from --------------------------------------------------------------------------
+    # -- resource sources ---------------------------------------------------------------------------------------
 
     def read_from(self, pod: PodState, sources: tuple[str, ...]) -> None:
         """Set from where the resources of a pod's containers are read (``sources``, one text for each container)."""

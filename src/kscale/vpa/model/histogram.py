@@ -193,7 +193,7 @@ class Histograms:
     def __deepcopy__(self, memo: dict[int, Any]) -> Histograms:
         return self.copy()
 
-    # -- many at once ------------------------------------------------------------------------------------------
+    # -- batches -----------------------------------------------------------------------------------------------
 
     def add_samples(
         self,

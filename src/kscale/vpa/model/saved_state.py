@@ -114,7 +114,7 @@ def _collect_arrays(state: RecommenderState) -> dict[str, Any]:
     return arrays
 
 
-# -- out -------------------------------------------------------------------------------------------------------
+# -- saving ----------------------------------------------------------------------------------------------------
 
 
 def _build_document(state: RecommenderState) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _encode_vpa(vpa: Vpa, number: Any) -> dict[str, Any]:
     }
 
 
-# -- in --------------------------------------------------------------------------------------------------------
+# -- loading ---------------------------------------------------------------------------------------------------
 
 
 def _restore_state(arrays: Mapping[str, Any], document: Mapping[str, Any], threads: int) -> RecommenderState:

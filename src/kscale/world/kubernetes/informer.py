@@ -327,9 +327,9 @@ def _newest(version: str, later: str) -> str:
 _COLLECT: Final = 0.005
 _COLLECT_BYTES: Final = 1.0  # a cluster reads fifty lines at the cost of two
 _REST: Final = 0.1
-_LONGER: Final = 3  # by so much the next rest is longer if nothing came in one: each waking costs as much as some lines
+_LONGER: Final = 3  # factor of the next rest after one without lines, as waking up costs as much as several lines
 _GLANCE: Final = 0.0005
-_MUCH: Final = 2**16  # a connection buffers more than that
+_MUCH: Final = 2**16  # less than a connection buffers
 _MOST_EVENTS: Final = 1024
 _MOST_BYTES: Final = 8 * 2**20
 _LONGEST_TEXT: Final = 2048

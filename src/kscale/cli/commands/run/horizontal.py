@@ -121,7 +121,7 @@ def _build(options: HPAOptions, flags: _Flags) -> Build:
             options,
             selector=flags.hpa_selector,
             manager=_AGENT,
-            take_over=flags.take_over or context.dry_run,  # who writes nothing, fights nobody
+            take_over=flags.take_over or context.dry_run,  # without writes there is no conflict with another controller
         )
         return Program(
             driver=driver,
