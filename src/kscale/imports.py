@@ -26,13 +26,13 @@ def import_on_use(package: str, modules: Mapping[str, Iterable[str]]) -> None:
         Module below the package (``.target``: beside it) -> the names that it defines. A module without names is a
         public name itself.
     """
-    homes = {name: f".{module}" for module, names in modules.items() for name in names}
+    module_of = {name: f".{module}" for module, names in modules.items() for name in names}
     own = {module: f".{module}" for module, names in modules.items() if not names}
 
     class Package(ModuleType):
         def __getattr__(self, name: str) -> Any:
-            if name in homes:
-                value = getattr(import_module(homes[name], package), name)
+            if name in module_of:
+                value = getattr(import_module(module_of[name], package), name)
             elif name in own:
                 value = import_module(own[name], package)
             else:
@@ -42,7 +42,7 @@ def import_on_use(package: str, modules: Mapping[str, Iterable[str]]) -> None:
 
         def __setattr__(self, name: str, value: object) -> None:
             # The import system binds each submodule to its name. A function of the same name is the public one.
-            if name not in homes or not isinstance(value, ModuleType):
+            if name not in module_of or not isinstance(value, ModuleType):
                 super().__setattr__(name, value)
 
         def __dir__(self) -> list[str]:

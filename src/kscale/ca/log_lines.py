@@ -172,10 +172,10 @@ def _format_scale_down_status(plan: ScaleDownPlan, report: LoopReport, options: 
     forbidden = _format_go_bool(report.scale_up is not None and report.scale_up.scale_down_disabled)
     if options.legacy:
         only = _format_go_bool(plan.chosen is None)
-        going = _format_go_bool(report.deletions_under_way)
+        in_progress = _format_go_bool(report.deletions_under_way)
         return (
             f"Scale down status: unneededOnly={only} lastScaleUpTime={up} lastScaleDownDeleteTime={down} "
-            f"lastScaleDownFailTime={failure} scaleDownForbidden={forbidden} isDeleteInProgress={going}"
+            f"lastScaleDownFailTime={failure} scaleDownForbidden={forbidden} isDeleteInProgress={in_progress}"
         )
     cooldown = _format_go_bool(plan.result == "ScaleDownInCooldown")
     return (

@@ -232,9 +232,9 @@ def _find_template_candidates(
     if errors:
         warnings += [f"Failed to get node group for node {name}: {errors[name]}" for name in names if name in errors]
     group_of = groups.ids_of_nodes(names)
-    sought = len({*group_of} - {None})
+    group_count = len({*group_of} - {None})
     for node, group in zip(nodes.nodes, group_of, strict=True):
-        if len(good) == sought:
+        if len(good) == group_count:
             break
         if group is None or group in good:
             continue

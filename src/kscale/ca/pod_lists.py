@@ -308,8 +308,8 @@ def _choose_list(lists: PodLists, pod: Pod, bypassed: frozenset[str], allowed: f
     condition = find(pod.status.conditions, "PodScheduled")
     if condition is not None and condition.status == "False" and condition.reason == "Unschedulable":
         return lists.unschedulable
-    unspoken = condition is None or (condition.status == "False" and not condition.reason)
-    return lists.unprocessed if scheduler in bypassed and unspoken else lists.ignored
+    undecided = condition is None or (condition.status == "False" and not condition.reason)
+    return lists.unprocessed if scheduler in bypassed and undecided else lists.ignored
 
 
 _HAS_PRIORITY_KEY = "pods that name a priority"

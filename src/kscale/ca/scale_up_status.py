@@ -32,9 +32,9 @@ __all__ = [
     "SCALE_UP_NO_OPTIONS_AVAILABLE",
     "SCALE_UP_SUCCESSFUL",
     "ConsideredGroup",
+    "CreatedGroupIds",
     "ExpanderScore",
     "GroupRejection",
-    "MadeGroups",
     "NoScaleUpInfo",
     "PodCounts",
     "ScaleUpChoice",
@@ -76,7 +76,7 @@ class ConsideredGroup(msgspec.Struct, kw_only=True, frozen=True, rename="camel")
     exists: bool = True
 
 
-class MadeGroups(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class CreatedGroupIds(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Groups that were created for this scale-up."""
 
     main: str
@@ -106,7 +106,7 @@ class ScaleUpStatus(msgspec.Struct, kw_only=True, rename="camel"):
     pods_await_evaluation: Sequence[str] = []
     pods_remain_unschedulable: Sequence[NoScaleUpInfo] = []
     considered_groups: list[ConsideredGroup] = []
-    created_groups: list[MadeGroups] = []
+    created_groups: list[CreatedGroupIds] = []
     failed_resize_groups: list[str] = []
     failed_creation_groups: list[str] = []
 
@@ -260,7 +260,7 @@ class ScaleUpPlanRecord(Record, frozen=True):
     not_tried: list[str] = []
     scale_down_disabled: bool = False
     upcoming: dict[str, int] = {}
-    created_groups: list[MadeGroups] = []
+    created_groups: list[CreatedGroupIds] = []
     min_sizes: list[ScaleUpInfo] = []
     not_similar: dict[str, list[str]] = {}
     events: list[Event] = []

@@ -46,7 +46,7 @@ _MONEY = 10**9
 _NONE, _IDLE, _UNBOUND = "(none)", "(idle)", "(unbound volumes)"
 _STORAGE = "storage"
 # A core is worth 7.5 GiB, and a GPU 30 cores: as integers per milli-core, byte and GPU.
-_WORTH = {CPU: 15 * 2**30, MEMORY: 2_000, **dict.fromkeys(GPUS, CORES_PER_GPU * 1_000 * 15 * 2**30)}
+_VALUE_PER_UNIT = {CPU: 15 * 2**30, MEMORY: 2_000, **dict.fromkeys(GPUS, CORES_PER_GPU * 1_000 * 15 * 2**30)}
 
 
 class IdleRule(StrEnum):
@@ -280,7 +280,9 @@ def _divide_nodes(
 
     Pods that request more than a node offers share all of its cost.
     """
-    allocatable = {name: column.tolist() for name, column in snapshot.columns.allocatable.items() if name in _WORTH}
+    allocatable = {
+        name: column.tolist() for name, column in snapshot.columns.allocatable.items() if name in _VALUE_PER_UNIT
+    }
     amount, idle_amount = ("requested", "idle") if usage is None else ("used", "idle_by_usage")
 
     def add(name: str, attribute: str, part: int) -> None:
@@ -294,10 +296,10 @@ def _divide_nodes(
             continue
         offered = {name: column[node] for name, column in allocatable.items() if column[node] > 0}
         worth = [
-            sum(_WORTH[name] * _amount(snapshot, pod, number, name, usage) for name in offered)
+            sum(_VALUE_PER_UNIT[name] * _amount(snapshot, pod, number, name, usage) for name in offered)
             for pod, number in pods_on[node]
         ]
-        rest = max(0, sum(_WORTH[name] * room for name, room in offered.items()) - sum(worth))
+        rest = max(0, sum(_VALUE_PER_UNIT[name] * room for name, room in offered.items()) - sum(worth))
         if not rest and not any(worth):
             rest = 1
         *parts, idle_part = apportion(price, [*worth, rest])
@@ -306,12 +308,12 @@ def _divide_nodes(
             add(names[pod], amount, part)
     if rule is IdleRule.NONE or not idle:
         return
-    everybody = list(lines.lines)
-    weights = [getattr(lines.lines[name], amount) for name in everybody]
+    all_names = list(lines.lines)
+    weights = [getattr(lines.lines[name], amount) for name in all_names]
     if rule is IdleRule.SEPARATE or not any(weights):
         add(_IDLE, idle_amount, idle)
         return
-    for name, part in zip(everybody, apportion(idle, weights), strict=True):
+    for name, part in zip(all_names, apportion(idle, weights), strict=True):
         add(name, idle_amount, part)
 
 

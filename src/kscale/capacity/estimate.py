@@ -128,7 +128,7 @@ def find_pod(snapshot: Snapshot, name: str) -> Pod:
     try:
         pod: Pod = snapshot.pod(name)
     except KeyError:
-        if location := snapshot.whereabouts(name):
+        if location := snapshot.describe_location(name):
             raise InputError(Problem(f"is neither pending nor placed: it {location}", object=f"Pod {name}")) from None
         from difflib import get_close_matches
 

@@ -42,7 +42,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["HeadroomReport", "MorePods", "count_more_pods", "headroom", "report_losses"]
 
 _MOST = 1_000_000
-_TOLD = 100_000
+_MAX_COUNT = 100_000
 """Maximum of copies whose nodes are listed."""
 
 
@@ -214,7 +214,7 @@ def _count_more_pods(snapshot: Snapshot, workload: KubeObject, classes: PodClass
         more, placement, event = _count_more_with_claims(snapshot, workload, pod, classes)
         return replace(answer, more=more, placement=placement, next_event=event), left_out
     more = count_more_pods(snapshot, pod)
-    placement, event = (None, "") if more > _TOLD else _place_more_pods(snapshot, pod, more)
+    placement, event = (None, "") if more > _MAX_COUNT else _place_more_pods(snapshot, pod, more)
     return replace(answer, more=more, placement=placement, next_event=event), left_out
 
 
@@ -251,9 +251,9 @@ def _count_more_with_claims(
         if placed.placed_count < count:
             event = summarize_rejections(placed.snapshot_after, placed.unschedulable_records[:1])[1]
             return placed.placed_count, dict(Counter(placed.placed.values())), event
-        if count >= _TOLD:
+        if count >= _MAX_COUNT:
             return count, None, ""
-        count = min(4 * count, _TOLD)
+        count = min(4 * count, _MAX_COUNT)
 
 
 def _place_more_pods(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], str]:

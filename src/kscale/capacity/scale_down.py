@@ -240,8 +240,8 @@ def report_scale_down(
         ),
     )
     drained = _final_moves(plan.drain, snapshot)
-    going_now = {*drained, *plan.delete_empty}
-    nodes = [_node(name, plan, going_now, drained, groups, options, snapshot) for name in snapshot.nodes]
+    deleted_now = {*drained, *plan.delete_empty}
+    nodes = [_node(name, plan, deleted_now, drained, groups, options, snapshot) for name in snapshot.nodes]
     nodes = _add_refusal_reasons(nodes, plan, snapshot, options)
     going = [item for item in nodes if item.decision in ("delete empty", "drain")]
     report = ScaleDownReport(
@@ -330,7 +330,7 @@ def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list
 def _node(
     name: str,
     plan: ScaleDownPlan,
-    going_now: set[str],
+    deleted_now: set[str],
     drained: dict[str, dict[str, str]],
     groups: Groups,
     options: AutoscalingOptions,
@@ -338,7 +338,7 @@ def _node(
 ) -> ScaleDownNode:
     """Build the row of one node.
 
-    ``going_now``: nodes to delete now. ``drained``: new node of each pod, by drained node.
+    ``deleted_now``: nodes to delete now. ``drained``: new node of each pod, by drained node.
     """
     group = None if name in groups.node_errors else groups.find_group_of_node(name)
     judged = plan.eligibility.get(name)
@@ -346,7 +346,7 @@ def _node(
     removable = plan.removable.get(name)
     unremovable = plan.unremovable.get(name)
     since = plan.state.scale_down.unneeded_since.get(name)
-    going = name in going_now
+    going = name in deleted_now
     if going:
         decision = "drain" if name in drained else "delete empty"
     else:

@@ -235,10 +235,10 @@ def validate(sources: Sequence[str]) -> Validation:
     if unserved := report.skipped["HorizontalPodAutoscaler.autoscaling"]:
         name = f"{unserved:,} HorizontalPodAutoscaler{'s' if unserved > 1 else ''}"
         refused.append(Problem(unserved_version("autoscaling/v2beta1"), object=name, field="apiVersion"))
-    strays = {name: count for name, count in placed.items() if name not in nodes}
+    on_unknown_nodes = {name: count for name, count in placed.items() if name not in nodes}
     lacking += [
         str(Problem(f"not in the input; pods on it: {count:,}", object=f"Node {name}"))
-        for name, count in strays.items()
+        for name, count in on_unknown_nodes.items()
     ]
     if in_doubt and not report.read["Namespace"]:
         lacking.append(format_namespace_warning(in_doubt))

@@ -51,7 +51,7 @@ UNLIMITED: Final = 1 << 20
 _GAP: Final = 2
 MAX_LINES: Final = 2
 """Lines of a cell that is shortened."""
-_COMFORTABLE, _MIN_SENTENCE, _MIN_TEXT = 16, 8, 4
+_PREFERRED_WIDTH, _MIN_SENTENCE, _MIN_TEXT = 16, 8, 4
 """Widths down to which columns shrink: sentences, then names, are comfortable as long as possible."""
 
 
@@ -79,8 +79,8 @@ def fit_widths(widths: Sequence[int], sentences: Sequence[bool], fixed: Sequence
     shrinkable = [index for index, is_fixed in enumerate(fixed) if not is_fixed]
     of_sentences = [index for index in shrinkable if sentences[index]]
     stages = (
-        (_COMFORTABLE, of_sentences),
-        (_COMFORTABLE, [index for index in shrinkable if not sentences[index]]),
+        (_PREFERRED_WIDTH, of_sentences),
+        (_PREFERRED_WIDTH, [index for index in shrinkable if not sentences[index]]),
         (_MIN_SENTENCE, of_sentences),
         (_MIN_TEXT, shrinkable),
     )

@@ -92,10 +92,10 @@ def _headline(plan: ScaleUpPlan) -> str:
         balanced = ", balanced" if len(parts) > 1 else ""
         nodes = f"{plan.new_node_count:,} {plural('node', plan.new_node_count)}{balanced}"
         helped = len(plan.triggered) - len(plan.beyond_limits)
-        whom = _total(
+        helped_pods = _total(
             plan, f"{helped:,} of {pods(requested)}" if requested else "", plan.fake_pods.asked, plan.fake_pods.helped
         )
-        return f"Scale up {' and '.join(parts)} ({nodes}) for {whom}."
+        return f"Scale up {' and '.join(parts)} ({nodes}) for {helped_pods}."
     if plan.min_sizes and plan.result == "ScaleUpNotNeeded":
         return f"No pod needs a scale-up. Raised to their minimum size: {_format_min_sizes(plan)}."
     if plan.remain_unschedulable and all(pending.pods[0] in plan.requests for pending in plan.remain_unschedulable):
@@ -189,8 +189,8 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
     if lists.on_existing:
         real = lists.on_existing - plan.fake_pods.existing
         needs = "needs no new node: it fits" if lists.on_existing == 1 else "need no new node: they fit"
-        whom = _total(plan, pods(real) if real else "", plan.fake_pods.existing)
-        footer.append(f"{whom} {needs} on nodes that exist or are coming.")
+        helped_pods = _total(plan, pods(real) if real else "", plan.fake_pods.existing)
+        footer.append(f"{helped_pods} {needs} on nodes that exist or are coming.")
     if plan.upcoming:
         coming = ", ".join(f"{name} {count:,}" for name, count in plan.upcoming.items())
         footer.append(f"Nodes that are coming already: {coming}.")

@@ -1,6 +1,6 @@
 """The Cluster Autoscaler as a driver (upstream: ``main.go``, ``pkg/loop``).
 
-It has no clock: the driver's caller reports what happened and when, and asks when the driver is due.
+It has no clock: the driver's caller reports what last_results and when, and asks when the driver is due.
 :func:`is_recent_unschedulable` checks the changes of the watch of unscheduled pods.
 """
 
@@ -199,12 +199,12 @@ class LoopTrigger:
         the start of the loop *before* this one, the next loop starts at once, so that two kinds may take turns.
         """
         self._waits_since = now
-        happened = (
+        last_results = (
             ("scale up", last_scale_up),
             ("scale down", last_scale_down_delete),
             ("provisioning request was processed", last_provisioning_request),
         )
-        productive = next((name for name, at in happened if at >= self._previous_run), "")
+        productive = next((name for name, at in last_results if at >= self._previous_run), "")
         self._productive = productive if self._frequent else ""
 
 
@@ -278,10 +278,10 @@ class _LoopView(msgspec.Struct, frozen=True):
 _SMALL_CLUSTER: Final = 500
 
 
-def is_small_cluster(sight: _LoopView) -> bool:
+def is_small_cluster(view: _LoopView) -> bool:
     """Check whether a loop has so few nodes and pods that no step can delay requests, such as renewals of the lease."""
-    counts = sight.snapshot.counts
-    return len(sight.snapshot.nodes) + sum(counts.values()) <= _SMALL_CLUSTER
+    counts = view.snapshot.counts
+    return len(view.snapshot.nodes) + sum(counts.values()) <= _SMALL_CLUSTER
 
 
 class _Round(msgspec.Struct, frozen=True):
@@ -310,7 +310,7 @@ class ClusterAutoscaler:
     name: str = "cluster-autoscaler"
     report: LoopReport | None = None
     """Report of the last loop."""
-    heard: Callable[[Moment, str, LoopReport], None] | None = None
+    on_result: Callable[[Moment, str, LoopReport], None] | None = None
     """Called after each loop with (time of its start, reason of its start, report)."""
     repeats: bool = False
     """Whether the last round is stored, for rounds that only repeat it (:meth:`repeat`). False in a live process."""
@@ -399,7 +399,7 @@ class ClusterAutoscaler:
         config_map = stores.get("ConfigMap", self.options.namespace, PRIORITIES)
         return _LoopView(snapshot, (config_map.data or {}) if isinstance(config_map, ConfigMap) else None, waited)
 
-    def steps(self, sight: _LoopView, now: Moment) -> Steps[None]:
+    def steps(self, view: _LoopView, now: Moment) -> Steps[None]:
         """Run one loop, and update the state from its report."""
         progress = Progress(now)
         before, begun = self.state, self.clock.now()
@@ -407,8 +407,8 @@ class ClusterAutoscaler:
         if self._first:
             self._first = False
             yield from self._introduce(progress)
-        if sight.waited is not None:
-            loop_wait = build_observation("function_duration_seconds", sight.waited / SECOND, function="loopWait")
+        if view.waited is not None:
+            loop_wait = build_observation("function_duration_seconds", view.waited / SECOND, function="loopWait")
             yield from progress.observe(loop_wait)
         inputs = LoopInputs(
             actuator=None if self.process.dry_run else self._actuator,
@@ -420,16 +420,16 @@ class ClusterAutoscaler:
             comparator=Comparator.from_options(self.options, "aws") if self.process.on_aws else None,
             add_provider_resources=self.process.on_aws,
             expander_input=ExpanderInput(
-                priorities=sight.priorities,
+                priorities=view.priorities,
                 namespace=self.options.namespace,
                 ask_prices=self.process.prices is not None,
             ),
         )
         if self.process.dry_run:
-            report = yield from self._pretend(sight, progress, inputs)
+            report = yield from self._pretend(view, progress, inputs)
         else:
             report = yield from run_once_steps(
-                sight.snapshot, self._groups, now=progress.now, options=self.options, state=self.state, inputs=inputs
+                view.snapshot, self._groups, now=progress.now, options=self.options, state=self.state, inputs=inputs
             )
             self.state = report.state
         self._groups = report.groups
@@ -442,15 +442,15 @@ class ClusterAutoscaler:
         for name in report.scale_down.under_rollout if report.scale_down is not None else ():
             _log.debug("Node %s will be skipped as it is currently under rollout", name)
         _log.info("%r", report)
-        if self.heard is not None:
-            self.heard(now, self._trigger.reason, report)
+        if self.on_result is not None:
+            self.on_result(now, self._trigger.reason, report)
         yield from progress.clock()
         if self.desk is not None and self.desk.is_requested:
-            self.desk.deliver(encode_loop_inputs(sight.snapshot, report), start=now, end=progress.now)
+            self.desk.deliver(encode_loop_inputs(view.snapshot, report), start=now, end=progress.now)
         if report.successful:
             self.health.update_last_success(self.clock.now())
         if self.repeats:
-            self._last = _Round(before, sight.snapshot, now, progress.now)
+            self._last = _Round(before, view.snapshot, now, progress.now)
         self._register_end(progress.now)
 
     def _register_end(self, now: Moment) -> None:
@@ -554,7 +554,7 @@ class ClusterAutoscaler:
             _log.error("the state of the cloud cannot be read: %s", cloud.error.message)
         self._groups = cloud.value or ()
 
-    def _pretend(self, sight: _LoopView, progress: Progress, inputs: LoopInputs) -> Steps[LoopReport]:
+    def _pretend(self, view: _LoopView, progress: Progress, inputs: LoopInputs) -> Steps[LoopReport]:
         """Run a loop as a dry run: read the cloud provider, decide as if all actions succeeded, and perform none.
 
         The actions are logged and then discarded: the next loop finds the cluster as it is.
@@ -562,10 +562,10 @@ class ClusterAutoscaler:
         cloud = yield from progress.act(Refresh())
         if cloud.error is None and cloud.value is not None:
             self._groups = cloud.value
-        names = tuple(sight.snapshot.nodes)
+        names = tuple(view.snapshot.nodes)
         machines = yield from progress.act(HasInstances(names))
         report = run_once(
-            sight.snapshot,
+            view.snapshot,
             self._groups,
             now=progress.now,
             options=self.options,
@@ -583,7 +583,7 @@ class ClusterAutoscaler:
         yield from progress.observe(*report.observations)
         yield from progress.emit(*report.events)
         self.state = _undone(report.state, self.state)
-        report.groups = Groups.of(self._groups, sight.snapshot.columns.objects)
+        report.groups = Groups.of(self._groups, view.snapshot.columns.objects)
         return report
 
 

@@ -43,14 +43,14 @@ class _LastReconcile(msgspec.Struct, frozen=True):
     at: Moment
     failures: int = 0
 
-    def is_over(self, sight: NamespaceView, now: Moment) -> bool:
+    def is_over(self, view: NamespaceView, now: Moment) -> bool:
         """Check whether a namespace must be reconciled again: its inputs have changed, or the wait has passed.
 
         The wait is five minutes. After a failure it is 5 ms, and it doubles with each further failure up to five
         minutes.
         """
         wait = min(_FIRST_RETRY << min(self.failures - 1, 40), _RESYNC) if self.failures else _RESYNC
-        return sight.version != self.version or now - self.at >= wait
+        return view.version != self.version or now - self.at >= wait
 
 
 class BufferController:
@@ -103,24 +103,24 @@ class BufferController:
             for name, buffers in by_namespace.items()
         ]
 
-    def steps(self, sights: list[NamespaceView], now: Moment) -> Steps[None]:
+    def steps(self, views: list[NamespaceView], now: Moment) -> Steps[None]:
         """Reconcile the namespaces that are due."""
         p = Progress(now)
-        self._done = {sight.name: self._done[sight.name] for sight in sights if sight.name in self._done}
-        for sight in sights:
-            last = self._done.get(sight.name)
-            if last is not None and not last.is_over(sight, p.now):
+        self._done = {view.name: self._done[view.name] for view in views if view.name in self._done}
+        for view in views:
+            last = self._done.get(view.name)
+            if last is not None and not last.is_over(view, p.now):
                 continue
             reconciled, errors = yield from reconcile_buffers_steps(
-                sight.buffers, sight.quotas, now=p.now, dry_run=self._dry_run
+                view.buffers, view.quotas, now=p.now, dry_run=self._dry_run
             )
             for error in errors:
-                _log.warning("capacity buffers of %s: %s", sight.name, error)
+                _log.warning("capacity buffers of %s: %s", view.name, error)
             failed = 0 if not errors else 1 if last is None else last.failures + 1
             ended = yield from p.clock()
-            self._done[sight.name] = _LastReconcile(sight.version, ended, failed)
+            self._done[view.name] = _LastReconcile(view.version, ended, failed)
             self._times.update(reconciled, ended)
-        buffers = [buffer for sight in sights for buffer in sight.buffers]
+        buffers = [buffer for view in views for buffer in view.buffers]
         self._times.prune(buffers)
         yield from p.observe(*self._times.build_observations(buffers, p.now))
 
@@ -178,10 +178,10 @@ class QuotaController:
         quotas = [each for each in stores.objects("CapacityQuota") if isinstance(each, CapacityQuota)]
         return quotas, stores.snapshot().columns.objects if quotas else ()
 
-    def steps(self, sight: tuple[Sequence[CapacityQuota], Sequence[Node]], now: Moment) -> Steps[None]:
+    def steps(self, view: tuple[Sequence[CapacityQuota], Sequence[Node]], now: Moment) -> Steps[None]:
         """Write each status that differs. A failed write is retried in the next round."""
         p = Progress(now)
-        quotas, nodes = sight
+        quotas, nodes = view
         for quota in quotas:
             status = build_quota_status(quota, nodes, p.now)
             if status is quota.status:

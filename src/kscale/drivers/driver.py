@@ -43,10 +43,10 @@ from kscale.world.protocols import Change, Clock, InputSources, NotifyingStores,
 __all__ = ["Driver", "Repeating", "VirtualDrive", "changes_something", "discover_steps", "format_action", "pretending"]
 
 
-_Sight = TypeVar("_Sight")
+_Observation = TypeVar("_Observation")
 
 
-class Driver(Protocol[_Sight]):
+class Driver(Protocol[_Observation]):
     """One program that works in rounds. Single owner; a round begins after the previous one has ended."""
 
     @property
@@ -74,11 +74,11 @@ class Driver(Protocol[_Sight]):
         """
         ...
 
-    def observe(self, stores: Stores, now: Moment) -> _Sight:
+    def observe(self, stores: Stores, now: Moment) -> _Observation:
         """Return the inputs of the next round, for :meth:`steps`. It must be fast and must not modify the stores."""
         ...
 
-    def steps(self, sight: _Sight, now: Moment) -> Steps[None]:
+    def steps(self, observation: _Observation, now: Moment) -> Steps[None]:
         """Run the round that begins at ``now``, with the inputs that :meth:`observe` returned.
 
         Yields actions, and stores the state for the next round in the driver.

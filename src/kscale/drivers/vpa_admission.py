@@ -383,8 +383,11 @@ class AdmissionController:
             self.synced.set()
         return self._ca() if self.registration.register_webhook else None
 
-    def steps(self, sight: bytes | None, now: Moment) -> Steps[None]:
-        """Run what is due: discovery, registration, renewal of the lease, and update of the CA bundle (``sight``)."""
+    def steps(self, observation: bytes | None, now: Moment) -> Steps[None]:
+        """Run the tasks that are due: discovery, registration, renewal of the lease, update of the CA bundle.
+
+        ``observation``: the CA bundle, as :meth:`observe` returns it.
+        """
         progress = Progress(now)
         if self.synced.is_set():
             yield from self._feed.discover_steps(progress)
@@ -394,7 +397,7 @@ class AdmissionController:
             if self._begun is None or now < self._begun + self._before_renewals:
                 return
             if self.registration.register_webhook:
-                self._registered = sight or b""
+                self._registered = observation or b""
                 yield from register_steps(self.registration, self._registered, progress)
             # Upstream renews its lease only after registration.
             self._renewals = Ticker(duration(self.options.status_lease_update_interval), progress.now)
@@ -404,11 +407,11 @@ class AdmissionController:
             self._ca_checks.advance(now)
             if (
                 self._watches_ca
-                and sight
-                and sight != self._registered
-                and (yield from patch_ca_steps(sight, progress))
+                and observation
+                and observation != self._registered
+                and (yield from patch_ca_steps(observation, progress))
             ):
-                self._registered = sight
+                self._registered = observation
         if now >= self._renewals.due:
             self._renewals.advance(now)
             yield from self._renew(progress)

@@ -170,12 +170,12 @@ class VpaRecommender:
             return self._begin_at
         return min(self._rounds.due, self._refreshes.due) if len(self._scales) else self._rounds.due
 
-    def is_small(self, sight: RecommenderView) -> bool:
+    def is_small(self, view: RecommenderView) -> bool:
         """Check whether no step of a round with these inputs can delay requests, such as renewals of the lease.
 
         A strategy of the user may take any time.
         """
-        count = len(sight.vpas) + len(sight.pods.changed) + len(self.state.pods)
+        count = len(view.vpas) + len(view.pods.changed) + len(self.state.pods)
         return self._advisor is None and count <= _SMALL
 
     def observe(self, stores: Stores, now: Moment) -> RecommenderView:
@@ -206,21 +206,21 @@ class VpaRecommender:
 
     # -- rounds ------------------------------------------------------------------------------------------------------
 
-    def steps(self, sight: RecommenderView, now: Moment) -> Steps[None]:
+    def steps(self, view: RecommenderView, now: Moment) -> Steps[None]:
         """Run a round; the first time load the history, in between refresh scales."""
         progress = Progress(now)
-        if sight.refresh:
+        if view.refresh:
             yield from self._scales.refresh_steps(now)
             return
         yield from self._feed.discover_steps(progress)
         if self._rounds is None:
-            yield from self._load_history(sight, progress)
+            yield from self._load_history(view, progress)
             return
         round_inputs = RecommenderRound(
-            vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms
+            vpas=view.vpas, pods=view.pods, controllers=view.controllers, ooms=view.ooms
         )
         planner = self._planner
-        explain = None if planner is None else partial(self._explain_steps, planner, sight)
+        explain = None if planner is None else partial(self._explain_steps, planner, view)
         result = yield from recommender_steps(
             self.state, round_inputs, now=progress.now, advisor=self._advisor, explain=explain
         )
@@ -228,7 +228,7 @@ class VpaRecommender:
         self._active()
 
     def _explain_steps(
-        self, planner: RoundPlanner, sight: RecommenderView, decided: Sequence[VpaResult], progress: Progress
+        self, planner: RoundPlanner, view: RecommenderView, decided: Sequence[VpaResult], progress: Progress
     ) -> StepsOf[GetScale | Emit, None]:
         """Explain what the recommendations of a round would do to nodes if all pods had them.
 
@@ -239,16 +239,16 @@ class VpaRecommender:
         statuses = {(each.namespace, each.name): each.status for each in decided}
         vpas = [
             msgspec.structs.replace(vpa, status=statuses[vpa.namespace, vpa.name])
-            for vpa in sight.vpas
+            for vpa in view.vpas
             if (vpa.namespace, vpa.name) in statuses
         ]
-        selected = yield from resolve_vpa_selectors_steps(vpas, sight.controllers, progress)
-        live = filter_live_pods(sight.live)
-        controlled = yield from find_controlled_pods_steps(live, selected, sight.controllers, progress)
-        plan = recommendation_plan(planner.cluster(sight.beside, live), controlled, now=progress.now)
+        selected = yield from resolve_vpa_selectors_steps(vpas, view.controllers, progress)
+        live = filter_live_pods(view.live)
+        controlled = yield from find_controlled_pods_steps(live, selected, view.controllers, progress)
+        plan = recommendation_plan(planner.cluster(view.beside, live), controlled, now=progress.now)
         yield from planner.report_steps(plan, progress)
 
-    def _load_history(self, sight: RecommenderView, progress: Progress) -> Steps[None]:
+    def _load_history(self, view: RecommenderView, progress: Progress) -> Steps[None]:
         """Load the history from checkpoints or Prometheus, and schedule the first round.
 
         If checkpoints cannot be listed, the list is retried after ten seconds, since otherwise empty state would
@@ -267,9 +267,9 @@ class VpaRecommender:
                 _log.error("Cannot list VPA checkpoints: %s", checkpoint_list.error.message)
                 self._begin_at = progress.now + _TRY_AGAIN
                 return
-            controllers, checkpoints = sight.controllers, checkpoint_list.value
+            controllers, checkpoints = view.controllers, checkpoint_list.value
             problems: list[Any] = yield from init_from_checkpoints_steps(
-                self.state, sight.vpas, checkpoints, controllers=controllers, now=progress.now
+                self.state, view.vpas, checkpoints, controllers=controllers, now=progress.now
             )
             for text in problems:
                 _log.error("%s", text)

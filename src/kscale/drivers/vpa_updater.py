@@ -84,7 +84,7 @@ class VpaUpdater:
         self.options = options or UpdaterOptions()
         self._planner = None if plan is None else RoundPlanner(plan)
         self.state = UpdaterState()
-        self.heard: Callable[[UpdaterResult], None] | None = None
+        self.on_result: Callable[[UpdaterResult], None] | None = None
         """Called with the result of each loop."""
         self.limit_ranges = LimitRanges()
         self._admission = ScalingDirectionAdmission()
@@ -152,22 +152,22 @@ class VpaUpdater:
         pods = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
         return UpdaterView(vpas, pods, controllers, () if self._planner is None else self._planner.list_objects(stores))
 
-    def steps(self, sight: UpdaterView | None, now: Moment) -> Steps[None]:
-        """Run one loop of the updater; nothing if ``sight`` is None."""
-        if sight is None:
+    def steps(self, view: UpdaterView | None, now: Moment) -> Steps[None]:
+        """Run one loop of the updater; nothing if ``view`` is None."""
+        if view is None:
             return
-        self._acts = self._acts or any(map(is_active_vpa, sight.vpas))
+        self._acts = self._acts or any(map(is_active_vpa, view.vpas))
         progress = Progress(now)
         yield from self._feed.discover_steps(progress)
         inputs = UpdaterRound(
-            vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, limit_ranges=self.limit_ranges
+            vpas=view.vpas, pods=view.pods, controllers=view.controllers, limit_ranges=self.limit_ranges
         )
         if self._planner is not None:
-            yield from self._plan_steps(self._planner, sight, inputs, progress)
+            yield from self._plan_steps(self._planner, view, inputs, progress)
         result = yield from self._loop_steps(self.state, inputs, progress.now, self._admission)
         self._log_result(result)
-        if self.heard is not None:
-            self.heard(result)
+        if self.on_result is not None:
+            self.on_result(result)
         self._active()
 
     def _loop_steps(
@@ -202,7 +202,7 @@ class VpaUpdater:
         return now
 
     def _plan_steps(
-        self, planner: RoundPlanner, sight: UpdaterView, inputs: UpdaterRound, progress: Progress
+        self, planner: RoundPlanner, view: UpdaterView, inputs: UpdaterRound, progress: Progress
     ) -> Steps[None]:
         """Report the effect of the loop on nodes, from a dry run on a copy of the state.
 
@@ -214,7 +214,7 @@ class VpaUpdater:
         now = progress.now
         steps = self._loop_steps(copy.deepcopy(self.state), inputs, now, ScalingDirectionAdmission())
         result: UpdaterResult = yield from dry_run_steps(steps, actions.append, now=now)
-        cluster = planner.cluster(sight.beside, sight.pods)
+        cluster = planner.cluster(view.beside, view.pods)
         yield from planner.report_steps(update_plan(cluster, inputs, result, actions, now=now), progress)
 
     def _log_result(self, result: UpdaterResult) -> None:
@@ -246,5 +246,5 @@ def updater_program(
     metrics = LEGACY_UPDATER_METRICS if options.legacy else UPDATER_METRICS
     return Program(
         driver=driver, metrics=metrics, health=health, clock_set=driver.clock_set,
-        is_small=lambda sight: sight is None or len(sight.vpas) + len(sight.pods) <= _SMALL,
+        is_small=lambda view: view is None or len(view.vpas) + len(view.pods) <= _SMALL,
     )  # fmt: skip

@@ -433,14 +433,14 @@ def _field_path(message: str, path: str, data: Any, type_: type) -> str:
         if name is not None:
             steps.append(name)
         elif index == "...":
-            steps.append(_guilty_key(message, steps, data, type_))
+            steps.append(_find_invalid_key(message, steps, data, type_))
         else:
             steps.append(int(index))
     text = "".join(f"[{step}]" if isinstance(step, int) or "." in step or "/" in step else f".{step}" for step in steps)
     return text.removeprefix(".")
 
 
-def _guilty_key(message: str, steps: list[str | int], data: Any, type_: type) -> str:
+def _find_invalid_key(message: str, steps: list[str | int], data: Any, type_: type) -> str:
     """Return the key of the map at ``steps`` whose value alone gives the same message; ``...`` if none does."""
     node = data
     for step in steps:

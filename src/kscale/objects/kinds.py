@@ -538,5 +538,7 @@ def _build_served_resource(group: str, version: str, resource: _Resource) -> Ser
     """Build a resource from aggregated discovery. Its ``scale`` is empty without the subresource."""
     kind = resource.response_kind or _Kind()
     scale = next((each.response_kind for each in resource.subresources or () if each.subresource == "scale"), None)
-    spoken = "" if scale is None else f"{scale.group}/{scale.version}" if scale.group else scale.version
-    return ServedResource(group, version, kind.kind, resource.resource, resource.scope == "Namespaced", spoken)
+    scale_api_version = "" if scale is None else f"{scale.group}/{scale.version}" if scale.group else scale.version
+    return ServedResource(
+        group, version, kind.kind, resource.resource, resource.scope == "Namespaced", scale_api_version
+    )

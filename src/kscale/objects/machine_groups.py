@@ -348,7 +348,7 @@ class MachineSets:
     def rolling_out(self, owner: MachineOwner) -> bool:
         """Return whether a MachineDeployment is in the middle of a rollout; False for other owners.
 
-        A rollout is in progress if a set that is not of the newest revision has or wants machines. Sets without a
+        A rollout is in progress if a set that is not of the newest revision has or include machines. Sets without a
         revision are old. Raises ValueError if a revision is not an int64.
         """
         if not isinstance(owner, MachineDeployment):
@@ -402,7 +402,7 @@ def machine_groups(
     infrastructure: InfrastructureOf = lambda _: None,
     architecture: str = DEFAULT_ARCHITECTURE,
     *,
-    wants: Callable[[MachineOwner], bool] = lambda _: True,
+    include: Callable[[MachineOwner], bool] = lambda _: True,
     api_group: str = CLUSTER_API,
 ) -> MachineGroups:
     """Return the node groups that the autoscaler finds among Cluster API's objects.
@@ -420,7 +420,7 @@ def machine_groups(
         Returns an owner's Infrastructure or None. Called only for groups without nodes.
     architecture : str
         Architecture if ``infrastructure`` returns None.
-    wants : callable
+    include : callable
         Returns whether an owner may be a group.
     api_group : str
         Prefix of the annotations.
@@ -440,7 +440,7 @@ def machine_groups(
     result = MachineGroups()
     for each in owners:
         name = id_of_owner(each)
-        if name in deployment_of or not wants(each):
+        if name in deployment_of or not include(each):
             continue
         try:
             group = _group(each, members.get(name, []), api_group, infrastructure, architecture, result.warnings)

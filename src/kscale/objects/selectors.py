@@ -458,23 +458,23 @@ class SelectorIndex(Generic[T]):
 
     def add(self, namespace: str, selector: Selector, item: T) -> None:
         """Add an item with its selector."""
-        shelves = self._namespaces.setdefault(namespace, {})
-        shelves.setdefault(selector.exact_label(), {})[item] = selector
+        by_label = self._namespaces.setdefault(namespace, {})
+        by_label.setdefault(selector.exact_label(), {})[item] = selector
 
     def remove(self, namespace: str, selector: Selector, item: T) -> None:
         """Remove an item."""
-        shelves = self._namespaces[namespace]
-        _drop(shelves, selector.exact_label(), item)
-        if not shelves:
+        by_label = self._namespaces[namespace]
+        _drop(by_label, selector.exact_label(), item)
+        if not by_label:
             del self._namespaces[namespace]
 
     def matching(self, namespace: str, labels: _Labels) -> Iterator[T]:
         """Yield the items whose selector matches the labels; first the items that require no label."""
-        shelves = self._namespaces.get(namespace)
-        if shelves is None:
+        by_label = self._namespaces.get(namespace)
+        if by_label is None:
             return
         for label in (None, *labels.items()):
-            for item, selector in list(shelves.get(label, {}).items()):
+            for item, selector in list(by_label.get(label, {}).items()):
                 if selector.matches(labels):
                     yield item
 
@@ -483,9 +483,9 @@ _Place = TypeVar("_Place", bound=Hashable)
 _Kept = TypeVar("_Kept", _Labels, Selector)
 
 
-def _drop(shelves: dict[_Place, dict[T, _Kept]], place: _Place, item: T) -> None:
+def _drop(by_label: dict[_Place, dict[T, _Kept]], place: _Place, item: T) -> None:
     """Remove an item, and its place if that becomes empty."""
-    shelf = shelves[place]
-    del shelf[item]
-    if not shelf:
-        del shelves[place]
+    entries = by_label[place]
+    del entries[item]
+    if not entries:
+        del by_label[place]

@@ -276,9 +276,9 @@ def place(
     records, positions, priorities = _sort_by_priority(pods_of(snapshot, pods, waiting=True))
     look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")
     if not len(records) and scores is None:
-        nowhere = np.zeros(0, dtype=np.int32)
+        no_nodes = np.zeros(0, dtype=np.int32)
         after = PlaceState(cursor=state.cursor, old_hints=state.hints)
-        return PlaceResult(snapshot, records, positions, nowhere, nowhere, after, 0, [])
+        return PlaceResult(snapshot, records, positions, no_nodes, no_nodes, after, 0, [])
     unique, class_of = snapshot.distinct_classes(records)
     session = Session(snapshot, unique, profile=profile)
     engine = session.engine

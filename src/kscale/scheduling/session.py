@@ -21,7 +21,7 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.compile.node_classes import Domains, NodeClasses
 from kscale.scheduling.compile.pod_classes import PodClasses, PreFilterReport, prefilter_report
 from kscale.scheduling.compile.resources import DeviceCounting, Resources
-from kscale.scheduling.compile.templates import Copies, spelled_out
+from kscale.scheduling.compile.templates import Copies, names_in_selectors
 from kscale.scheduling.devices.ledger import DeviceLedger
 from kscale.scheduling.explain import Explainer
 from kscale.scheduling.plugins import PROFILE
@@ -69,8 +69,10 @@ class Session:
         others = [pod for pod_classes in (*copies.pods, present) for pod in pod_classes]
         self._classes = classes = PodClasses.of(ctx, pods, others, templates)
         columns = classes.columns()
-        copies.spell_out(
-            spelled_out(ctx, classes.pods[: classes.own_count]) if templates and columns & {NAME, HOSTNAME} else ()
+        copies.add_names(
+            names_in_selectors(ctx, classes.pods[: classes.own_count])
+            if templates and columns & {NAME, HOSTNAME}
+            else ()
         )
         self._nodes = NodeClasses(ctx, copies.facts, columns)
         devices, ledger = self._devices(one_by_one=one_by_one, moving=moving, exchangeable=exchangeable)

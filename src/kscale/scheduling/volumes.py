@@ -337,7 +337,7 @@ class Volumes:
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
-        self._grounds: dict[int, tuple[PodClass, tuple[Any, ...]]] = {}
+        self._inputs_by_class: dict[int, tuple[PodClass, tuple[Any, ...]]] = {}
 
     @classmethod
     def of(cls, ctx: Context) -> Volumes:
@@ -362,7 +362,7 @@ class Volumes:
 
     def get_dependencies(self, pod: PodClass) -> tuple[Any, ...]:
         """Return the objects that a pod's claims refer to; all storage classes are one object."""
-        cached = self._grounds.get(pod.index)
+        cached = self._inputs_by_class.get(pod.index)
         if cached is not None and cached[0] is pod:
             return cached[1]
         objects: list[Any] = [self._informers.storage_classes]
@@ -371,8 +371,8 @@ class Volumes:
             objects.append(claim)
             if claim is not None and claim.spec.volume_name:
                 objects.append(self.volume(claim.spec.volume_name))
-        self._grounds[pod.index] = pod, tuple(objects)
-        return self._grounds[pod.index][1]
+        self._inputs_by_class[pod.index] = pod, tuple(objects)
+        return self._inputs_by_class[pod.index][1]
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
         """Return a claim; None if the claim does not exist."""

@@ -374,14 +374,14 @@ def _listen_to_programs(setup: Setup) -> tuple[list[LoopFact], dict[str, list[Sc
                 """Record a loop of the Cluster Autoscaler."""
                 loops.append(_build_loop_fact(now, trigger, report, begun, loops[-1] if loops else None))
 
-            driver.heard = loop
+            driver.on_result = loop
         elif isinstance(driver, VpaUpdater):
 
             def note_diagnostics(result: UpdaterResult) -> None:
                 """Record the updater's diagnostics, each text once."""
                 diagnostics.extend(text for text in result.diagnostics if text not in diagnostics)
 
-            driver.heard = note_diagnostics
+            driver.on_result = note_diagnostics
 
     def note_statuses(changes: Sequence[tuple[str, Any, Any]]) -> None:
         """Store the status and the time of each HPA among the changed objects."""

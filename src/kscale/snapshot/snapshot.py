@@ -209,7 +209,7 @@ class Snapshot:
             row = self._row_of.get(key)
         return "" if row is None else uid_text(self.table, row).decode()
 
-    def whereabouts(self, key: str) -> str:
+    def describe_location(self, key: str) -> str:
         """Return why a pod of the input is neither pending nor placed, for messages.
 
         Empty if the pod is not in the input.

@@ -163,25 +163,25 @@ class _CachedScale:
 class ScaleCache:
     """Cache of requested scales and errors. Not safe for concurrent use.
 
-    ``freshness``: nanoseconds after which a response is requested again (up to twice as long, by ``jitter`` from 0 to
+    ``max_age``: nanoseconds after which a response is requested again (up to twice as long, by ``jitter`` from 0 to
     1). ``lifetime``: nanoseconds after which an unread response is dropped. Both apply only if the cache is refreshed.
     ``most``: limit of entries, above which the longest unread ones are dropped. Upstream's cache grows without limit,
     as each standalone job has its own owner.
     """
 
-    __slots__ = ("_entries", "_freshness", "_jitter", "_lifetime", "_most", "changes", "now")
+    __slots__ = ("_entries", "_jitter", "_lifetime", "_max_age", "_most", "changes", "now")
 
     def __init__(
         self,
         *,
-        freshness: int = 600 * SECOND,
+        max_age: int = 600 * SECOND,
         lifetime: int = 3600 * SECOND,
         jitter: Callable[[], float] = lambda: 0.0,
         most: int = 1 << 18,  # more than a cluster has pods
     ) -> None:
         self._entries: dict[ScaleKey, _CachedScale] = {}
         self._most = most
-        self._freshness = freshness
+        self._max_age = max_age
         self._lifetime = lifetime
         self._jitter = jitter
         self.changes = 0
@@ -229,7 +229,7 @@ class ScaleCache:
         self._entries[key] = _CachedScale(answer, self._compute_refresh_time(time), time + self._lifetime)
 
     def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
-        """Request entries again that are older than ``freshness``, and remove unread entries. Call it every 7 s."""
+        """Request entries again that are older than ``max_age``, and remove unread entries. Call it every 7 s."""
         progress = Progress(moment(now))
         for key in [key for key, entry in self._entries.items() if progress.now > entry.refresh_after]:
             answer = yield from _request_scale_steps(progress, key)
@@ -242,8 +242,8 @@ class ScaleCache:
             del self._entries[key]
 
     def _compute_refresh_time(self, now: Moment) -> Moment:
-        """Return when an entry is requested again: after the freshness plus the jitter."""
-        return now + self._freshness + int(self._jitter() * float(self._freshness))
+        """Return when an entry is requested again: after ``max_age`` plus the jitter."""
+        return now + self._max_age + int(self._jitter() * float(self._max_age))
 
 
 class _RequestedScales:

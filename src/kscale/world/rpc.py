@@ -84,7 +84,7 @@ def _file(data: bytes) -> Iterator[str]:
 
 
 MOST_BYTES: Final = 128 << 20
-_SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # Go's spelling
+_GO_NAMES: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # Go's spelling
 
 
 def grpc_library(what: str) -> Any:
@@ -140,8 +140,8 @@ def channel(url: str, credentials: Any, *, what: str, message_bytes: int = MOST_
 def error_text(error: Any) -> str:
     """Format an error of a call as Go's client does."""
     code = error.code().name
-    spelled = _SPELLED.get(code) or "".join(part.capitalize() for part in code.split("_"))
-    return f"rpc error: code = {spelled} desc = {error.details()}"
+    name = _GO_NAMES.get(code) or "".join(part.capitalize() for part in code.split("_"))
+    return f"rpc error: code = {name} desc = {error.details()}"
 
 
 def is_unimplemented(error: Any) -> bool:

@@ -22,7 +22,7 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, pods_of, short
-from kscale.scheduling.compile.resources import PLENTY
+from kscale.scheduling.compile.resources import UNLIMITED_DEVICES
 from kscale.scheduling.equivalent_pods import equivalence_groups, number_controllers_and_shapes
 from kscale.scheduling.session import Session
 from kscale.scheduling.status import Verdict
@@ -565,7 +565,7 @@ class EstimateResult(Result):
         chosen = [
             r
             for r, n in enumerate(roomy)
-            if n < PLENTY // 2
+            if n < UNLIMITED_DEVICES // 2
             and not session.resources[r].startswith("\0")
             # A request that overflows 64 bits is negative and adds room, so this resource gives no bound.
             and all(session.pods[n].occupancy.get(session.resources[r], 0) >= 0 for n in numbers)

@@ -38,8 +38,8 @@ from kscale.ca.scale_up_status import (
     SCALE_UP_NO_OPTIONS_AVAILABLE,
     SCALE_UP_NOT_TRIED,
     SCALE_UP_SUCCESSFUL,
+    CreatedGroupIds,
     GroupRejection,
-    MadeGroups,
     PodCounts,
     ScaleUpChoice,
     UnschedulablePods,
@@ -117,8 +117,8 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         return next((choice.group for choice in self.options if choice.chosen), None)
 
     @property
-    def created_groups(self) -> list[MadeGroups]:
-        return [MadeGroups(main=name) for name in self.done.created] if self.done is not None else []
+    def created_groups(self) -> list[CreatedGroupIds]:
+        return [CreatedGroupIds(main=name) for name in self.done.created] if self.done is not None else []
 
 
 def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list[ScaleUpChoice]:

@@ -432,7 +432,7 @@ class ProvisioningRequestProcessor:
         """
         return {uid: node for uid, node in hints.items() if uid.rsplit("-", 2)[0] in self.requests}
 
-    def upkeep(self, now: datetime | Moment) -> StepsOf[WriteStatus | Delete, None]:
+    def maintain(self, now: datetime | Moment) -> StepsOf[WriteStatus | Delete, None]:
         """Refresh the requests (:func:`refresh_requests_steps`) and collect the warnings."""
         now = moment(now)
         done = yield from refresh_requests_steps(self.requests, now=now, instance=self._instance)

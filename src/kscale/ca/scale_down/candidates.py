@@ -231,9 +231,9 @@ def filter_out_rolling_out(names: Sequence[str], groups: Groups) -> tuple[list[s
     unknown = {group.id for group in groups if group.rolling_out_error is not None}
     if not rolling and not unknown:
         return [*names], []
-    homes = [*zip(names, groups.ids_of_nodes(names), strict=True)]
-    left = [name for name, group in homes if group not in rolling and group not in unknown]
-    return left, [name for name, group in homes if group in rolling and group not in unknown]
+    group_by_node = [*zip(names, groups.ids_of_nodes(names), strict=True)]
+    left = [name for name, group in group_by_node if group not in rolling and group not in unknown]
+    return left, [name for name, group in group_by_node if group in rolling and group not in unknown]
 
 
 class NodeInGroup(msgspec.Struct, kw_only=True, frozen=True):

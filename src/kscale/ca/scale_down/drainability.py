@@ -88,7 +88,7 @@ _ControllerType = TypeVar("_ControllerType", bound=KubeObject)
 class Listers:
     """Existing controllers, by kind, namespace and name."""
 
-    __slots__ = ("_objects", "_standing")
+    __slots__ = ("_objects", "_replica_shortages")
 
     def __init__(self, objects: Iterable[KubeObject] = ()) -> None:
         """Store the controllers among the objects; objects of other kinds are ignored."""
@@ -97,21 +97,24 @@ class Listers:
             for item in objects
             if type(item) in _RESOURCE_NAMES
         }
-        self._standing: tuple[int, dict[tuple[type[KubeObject], str, str], bool]] | None = None
+        self._replica_shortages: tuple[int, dict[tuple[type[KubeObject], str, str], bool]] | None = None
 
     def get(self, kind: type[_ControllerType], namespace: str, name: str) -> _ControllerType | None:
         """Return a controller; None if it does not exist."""
         controller: _ControllerType | None = self._objects.get((kind, namespace, name))
         return controller
 
-    def standing(self, minimum: int) -> dict[tuple[type[KubeObject], str, str], bool]:
+    def replica_shortages(self, minimum: int) -> dict[tuple[type[KubeObject], str, str], bool]:
         """Map (kind, namespace, name) of each existing controller to whether it wants fewer than ``minimum`` replicas.
 
         This is all that rules read of controllers. Do not modify the result.
         """
-        if self._standing is None or self._standing[0] != minimum:
-            self._standing = minimum, {key: _has_too_few_replicas(item, minimum) for key, item in self._objects.items()}
-        return self._standing[1]
+        if self._replica_shortages is None or self._replica_shortages[0] != minimum:
+            self._replica_shortages = (
+                minimum,
+                {key: _has_too_few_replicas(item, minimum) for key, item in self._objects.items()},
+            )
+        return self._replica_shortages[1]
 
     @staticmethod
     def not_found(kind: type[KubeObject], name: str) -> str:

@@ -227,9 +227,10 @@ class DrainCodes:
         names = [rule.name for rule in self._rules]
         self._before_system = self._rules[: names.index("System")] if "System" in names else None
         listers, options = context.listers, context.options
-        standing = None if listers is None else listers.standing(options.min_replica_count)
+        replica_shortages = None if listers is None else listers.replica_shortages(options.min_replica_count)
         of_kind = np.array(
-            pods.compute_per_kind(("drain codes", standing, options), self._get_timeless_code), dtype=np.uint8
+            pods.compute_per_kind(("drain codes", replica_shortages, options), self._get_timeless_code),
+            dtype=np.uint8,
         )
         for kind in np.flatnonzero(of_kind == _TIME_DEPENDENT).tolist():
             of_kind[kind] = self._get_code(pods.exemplars[kind], context)

@@ -188,13 +188,13 @@ class Planner:
         simulator, hints = self._build_simulator(self.pdbs)
         candidates = self._list_candidates(present, simulator)
         self.injected_on = set(hints.hints.values())
-        going = {item.node for item in (*deleting, *draining)}
+        leaving = {item.node for item in (*deleting, *draining)}
         self.in_progress = Counter(item.group for item in (*deleting, *draining))
-        staying = [i for i in present if names[i] not in going] if going else present
+        staying = [i for i in present if names[i] not in leaving] if leaving else present
         destinations = np.zeros(len(self.nodes), dtype=np.uint8)
         destinations[staying] = 1
         removable = self._categorize(
-            [name for name in candidates if name not in going] if going else candidates,
+            [name for name in candidates if name not in leaving] if leaving else candidates,
             simulator,
             destinations,
             before=len(since),
@@ -285,10 +285,10 @@ class Planner:
 
     def _list_present_nodes(self) -> list[int]:
         """Return the positions of the nodes that are not upcoming."""
-        on_their_way = cached_by_identity(
+        already_deleting = cached_by_identity(
             self.snapshot.interner.memo, ("upcoming nodes",), self.nodes, is_upcoming_node
         )
-        positions = np.flatnonzero(~np.array(on_their_way, dtype=np.bool_)).tolist()
+        positions = np.flatnonzero(~np.array(already_deleting, dtype=np.bool_)).tolist()
         upcoming, names = self.inputs.upcoming, self.snapshot.nodes
         return [i for i in positions if names[i] not in upcoming] if upcoming else positions
 

@@ -465,7 +465,7 @@ class RemovalSimulator:
     def _convert_results(
         self,
         candidates: Sequence[str],
-        fate: NDArray[np.int8],
+        outcomes: NDArray[np.int8],
         risky: NDArray[np.uint8],
         pod: NDArray[np.int32],
         start: NDArray[np.int64],
@@ -480,22 +480,22 @@ class RemovalSimulator:
         waits = _any_in_ranges(codes == CODE_WAITS, start)
         begin = start.tolist()
         answers: list[RemovableNode | UnremovableCandidate] = []
-        for c, (name, what, who) in enumerate(zip(candidates, fate.tolist(), pod.tolist(), strict=True)):
-            if what == _removals.REMOVABLE:
+        for c, (name, outcome, pod_index) in enumerate(zip(candidates, outcomes.tolist(), pod.tolist(), strict=True)):
+            if outcome == _removals.REMOVABLE:
                 answers.append(
                     RemovableNode(
                         name, moves, begin[c], begin[c + 1], risky=bool(risky[c]), drain=drain[c], waits=waits[c]
                     )
                 )
-            elif what == _removals.NO_PLACE:
+            elif outcome == _removals.NO_PLACE:
                 answers.append(
                     UnremovableCandidate(
-                        node=name, reason=unremovable_reasons.NO_PLACE_TO_MOVE_PODS, homeless=keys[who]
+                        node=name, reason=unremovable_reasons.NO_PLACE_TO_MOVE_PODS, homeless=keys[pod_index]
                     )
                 )
-            elif what == _removals.BLOCKED:
-                answers.append(self._build_blocked_candidate(name, who))
-            elif what == _removals.NOT_THERE:
+            elif outcome == _removals.BLOCKED:
+                answers.append(self._build_blocked_candidate(name, pod_index))
+            elif outcome == _removals.NOT_THERE:
                 answers.append(UnremovableCandidate(node=name, reason=unremovable_reasons.NO_NODE_INFO))
             else:
                 break

@@ -213,11 +213,11 @@ def find_removable_nodes(
 
     why = stay(None)
     if minimum is not None:
-        going: dict[str, list[Node]] = {}
+        taken_nodes: dict[str, list[Node]] = {}
         for item, of, reason in zip(unneeded, group_of, why, strict=True):
             if reason is None and of is not None:
-                going.setdefault(of, []).append(item.node)
-        if not minimum.consume_together((groups[of], nodes) for of, nodes in going.items()):
+                taken_nodes.setdefault(of, []).append(item.node)
+        if not minimum.consume_together((groups[of], nodes) for of, nodes in taken_nodes.items()):
             why = stay(minimum)
     result = RemovableNodes()
     for item, name, reason in zip(unneeded, names, why, strict=True):

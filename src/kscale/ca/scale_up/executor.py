@@ -24,7 +24,7 @@ from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.ca.scale_up_status import (
     SCALE_UP_ERROR,
     SCALE_UP_SUCCESSFUL,
-    MadeGroups,
+    CreatedGroupIds,
     ScaleUpStatus,
     build_scale_up_events,
 )
@@ -271,7 +271,7 @@ def initialize_node_groups_substeps(
     execution = yield from execute_scale_ups_steps(
         p, plan, Groups([outcome.main, *outcome.extra]), state, options=options, atomic=initializer.atomic
     )
-    created = [MadeGroups(main=outcome.main.id, extra=[group.id for group in outcome.extra])]
+    created = [CreatedGroupIds(main=outcome.main.id, extra=[group.id for group in outcome.extra])]
     if execution.error is not None:
         status = ScaleUpStatus(
             result=SCALE_UP_ERROR,

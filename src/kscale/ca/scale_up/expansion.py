@@ -141,12 +141,12 @@ class GroupSchedulability:
 class _GroupVerdict:
     """Verdict of a node group, and later verdicts that replace it for some of the equivalence groups."""
 
-    __slots__ = ("judgement", "rejected", "takes", "why")
+    __slots__ = ("rejected", "schedulability", "takes", "why")
 
-    def __init__(self, judgement: GroupSchedulability) -> None:
-        self.judgement = judgement
-        self.takes = judgement.fits
-        self.rejected = ~judgement.fits
+    def __init__(self, schedulability: GroupSchedulability) -> None:
+        self.schedulability = schedulability
+        self.takes = schedulability.fits
+        self.rejected = ~schedulability.fits
         self.why: dict[str, NDArray[np.bool_]] = {}
 
     def reject(self, which: NDArray[np.bool_], reason: str) -> None:
@@ -159,7 +159,7 @@ class _GroupVerdict:
         for reason in reversed(self.why):
             if self.why[reason][number]:
                 return [reason]
-        return list(self.judgement.verdict(number).why)
+        return list(self.schedulability.verdict(number).why)
 
 
 class PodGroups(Sequence[PodGroup]):
@@ -180,11 +180,11 @@ class PodGroups(Sequence[PodGroup]):
         """Return the same groups without any verdicts."""
         return PodGroups(self.exemplar_of, self.keys_of)
 
-    def judge(self, group: str, judgement: GroupSchedulability) -> None:
+    def judge(self, group: str, schedulability: GroupSchedulability) -> None:
         """Record the verdicts of a node group."""
         self._said.pop(group, None)
-        self._said[group] = _GroupVerdict(judgement)
-        self.schedulable |= judgement.fits
+        self._said[group] = _GroupVerdict(schedulability)
+        self.schedulable |= schedulability.fits
 
     def rename(self, old: str, new: str) -> None:
         """Rename a group that was created under another name."""
@@ -234,9 +234,9 @@ class PodGroups(Sequence[PodGroup]):
             schedulable_groups=[name for name, item in verdicts.items() if item.takes[number]],
             errors=self.errors(number),
             verdicts={
-                name: item.judgement.verdict(number)
+                name: item.schedulability.verdict(number)
                 for name, item in verdicts.items()
-                if not item.judgement.fits[number]
+                if not item.schedulability.fits[number]
             },
         )
 
@@ -307,15 +307,15 @@ class CachedRecords(Sequence[PodRecord]):
 
     def __init__(self, records: Sequence[PodRecord]) -> None:
         self._records = records
-        self._made: dict[int, PodRecord] = {}
+        self._cache: dict[int, PodRecord] = {}
 
     def __len__(self) -> int:
         return len(self._records)
 
     def __getitem__(self, i: int) -> PodRecord:  # type: ignore[override]  # by number only
-        record = self._made.get(i)
+        record = self._cache.get(i)
         if record is None:
-            record = self._made[i] = self._records[i]
+            record = self._cache[i] = self._records[i]
         return record
 
 

@@ -39,7 +39,7 @@ from kscale.ca.scale_up_status import (
     SCALE_UP_NOT_NEEDED,
     SCALE_UP_SUCCESSFUL,
     ConsideredGroup,
-    MadeGroups,
+    CreatedGroupIds,
     NoScaleUpInfo,
     ScaleUpStatus,
 )
@@ -192,9 +192,11 @@ class ScaleUpOrchestrator(ExpansionFinder):
         groups = [*self.all_groups, *self.considered_more]
         return [ConsideredGroup(id=group.id, exists=group.exists) for group in groups]
 
-    def list_created_groups(self) -> list[MadeGroups]:
+    def list_created_groups(self) -> list[CreatedGroupIds]:
         """List the groups that were created."""
-        return [MadeGroups(main=created.main.id, extra=[item.id for item in created.extra]) for created in self.created]
+        return [
+            CreatedGroupIds(main=created.main.id, extra=[item.id for item in created.extra]) for created in self.created
+        ]
 
     def list_remaining_pods(self) -> Sequence[NoScaleUpInfo]:
         """Return the pods that stay unschedulable, each with reasons that are computed on first access.
@@ -648,10 +650,10 @@ def _plan_min_size(
     if node is None or not is_within_quotas(tracker, group, node, 1):
         return None
     try:
-        want = tracker.check(group, node, group.min_size - group.size).allowed
+        requested = tracker.check(group, node, group.min_size - group.size).allowed
     except AutoscalerError:
         return None
-    capped = cap_by_max_nodes_total(want, group.size, options)
+    capped = cap_by_max_nodes_total(requested, group.size, options)
     yield from p.emit(*capped.events)
     if capped.error is not None:
         return None

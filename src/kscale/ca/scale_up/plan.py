@@ -27,9 +27,9 @@ from kscale.ca.scale_up_status import (
     MAX_NODES_TOTAL_REASON,
     SCALE_UP_IN_COOLDOWN,
     SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL,
+    CreatedGroupIds,
     ExpanderScore,
     GroupRejection,
-    MadeGroups,
     NoScaleUpInfo,
     PodCounts,
     ScaleUpChoice,
@@ -362,7 +362,7 @@ class ScaleUpPlan(Result):
         return [done.best.group for done in self._resized_rounds if done.best is not None]
 
     @property
-    def created_groups(self) -> list[MadeGroups]:
+    def created_groups(self) -> list[CreatedGroupIds]:
         """List the groups that would be created."""
         return [groups for done in self.rounds for groups in done.status.created_groups]
 

@@ -242,7 +242,7 @@ class ScaleUpLoop:
     def end_old_requests(self) -> StepsOf[WriteStatus | Delete, None]:
         """Update expired provisioning requests at the start of a loop."""
         if self.provisioning is not None:
-            yield from self.provisioning.upkeep(self.p.now)
+            yield from self.provisioning.maintain(self.p.now)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 

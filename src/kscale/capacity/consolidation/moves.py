@@ -27,7 +27,7 @@ _OFFERS: Final = 3
 """Number of types that are tried as a node's replacement, besides the cheapest one that could hold it alone."""
 _REFUSED: Final = 8
 """Number of nodes in a row whose pods do not fit after which a new node counts as full."""
-_FRUITLESS: Final = 20
+_MAX_FAILED_SEARCHES: Final = 20
 """Number of a group's nodes in a row without a cheaper replacement after which its other nodes are not tried."""
 
 
@@ -280,22 +280,22 @@ class Moves:
         chosen: list[Replacement] = []
         taken: set[int] = set()
         removed = 0
-        fruitless: Counter[str | None] = Counter()
+        failed_searches: Counter[str | None] = Counter()
         self.engine.fork()
         try:
             for seed in order:
                 if removed >= limits.nodes:
                     break
                 group = self.group_of[seed]
-                if seed in taken or seed in receivers or fruitless[group] >= _FRUITLESS:
+                if seed in taken or seed in receivers or failed_searches[group] >= _MAX_FAILED_SEARCHES:
                     continue
                 others = [n for n in order if n != seed and n not in taken and n not in receivers]
                 others.sort(key=lambda n: self.group_of[n] != group)
                 best = self._find_replacement(seed, others, limits, charge, receivers, limits.nodes - removed)
                 if best is None:
-                    fruitless[group] += 1
+                    failed_searches[group] += 1
                     continue
-                fruitless[group] = 0
+                failed_searches[group] = 0
                 receivers.update(self._place_replacement(best))
                 for node in best.nodes:
                     self._take(node, self.movers(node), limits, charge)

@@ -154,7 +154,7 @@ class _Shape:
     """For each alternative: how many existing nodes take no such pod any more."""
     refusing: list[set[int]] = field(default_factory=list)
     """For each alternative: the claims that take no such pod any more."""
-    is_hopeless: bool = False
+    cannot_fit: bool = False
     """Whether nothing can take such a pod any more."""
 
 
@@ -363,7 +363,7 @@ class _Scheduler:
         The pod's preferences are requirements at first, and are dropped one at a time.
         """
         shape = self._shape_of[i]
-        if shape.is_hopeless:
+        if shape.cannot_fit:
             return False
         for which in range(len(shape.alternatives)):
             if self._add_to_existing(i, shape, which):
@@ -371,7 +371,7 @@ class _Scheduler:
             if self._add_to_claim(i, shape, which) or self._add_to_new_claim(i, shape, which):
                 return True
         # Nodes get fuller, claims narrower and limits smaller, but other pods may make room for a spread or affinity.
-        shape.is_hopeless = all(shape.only_tightens)
+        shape.cannot_fit = all(shape.only_tightens)
         return False
 
     def _add_to_existing(self, i: int, shape: _Shape, which: int) -> bool:
@@ -399,7 +399,7 @@ class _Scheduler:
         if len(requirements) > len(node.requirements):  # a label that the node lacks may have a value for later pods
             for other in self._shapes:
                 other.starts = [min(start, position) for start in other.starts]
-                other.is_hopeless = False
+                other.cannot_fit = False
         node.requirements = requirements
         for name, amount in shape.amounts.items():
             if name in node.remaining:
@@ -501,7 +501,7 @@ class _Scheduler:
             return False
         if len(claim.requirements) > labels and claim.members:  # see _add_to_existing
             for other in self._shapes:
-                other.is_hopeless = False
+                other.cannot_fit = False
                 for refusing in other.refusing:
                     refusing.discard(claim.number)
         claim.members.append(i)

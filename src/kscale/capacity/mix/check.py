@@ -132,15 +132,15 @@ def _check_with(
         acceptable = np.ones(existing_count + len(number), dtype=np.uint8)
         acceptable[:existing_count] = 0
     cheapest = sorted(place_of, key=lambda offer: (offers[offer].price, offer))
-    hopeless: set[int] = set()
+    unplaceable: set[int] = set()
     for i in refused:
         node = world.schedule_anywhere(classes[i], acceptable)
         if node is None and not complete:
             return None
-        if node is None and int(class_of[i]) not in hopeless:
+        if node is None and int(class_of[i]) not in unplaceable:
             node = _on_new_node(world, classes[i], cheapest, place_of, room, result, number)
             if node is None:
-                hopeless.add(int(class_of[i]))
+                unplaceable.add(int(class_of[i]))
             elif acceptable is not None:
                 acceptable = np.append(acceptable, np.uint8(1))
         if node is None:

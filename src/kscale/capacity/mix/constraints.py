@@ -51,7 +51,7 @@ __all__ = [
 
 FREE = -1
 _MOST_CELLS = 16
-_JUDGED = ("PodTopologySpread", "InterPodAffinity")
+_CELL_PLUGINS = ("PodTopologySpread", "InterPodAffinity")
 _ROOM = {"cpu": "1T", "memory": "1Ei", "ephemeral-storage": "1Ei", "pods": "1G"}
 
 
@@ -152,11 +152,11 @@ def assign(
     check decides whether it can be placed.
     """
     giants = [NodeTemplate(node=_build_cell_node(i, labels)) for i, labels in enumerate(cells.labels)]
-    disabled = frozenset(plugin.name for plugin in PROFILE) - set(_JUDGED)
-    stand_ins = [_restrict_rules(pod, cells.keys, c) for c, pod in enumerate(exemplars)]
-    world = fork(snapshot, stand_ins, templates=giants, profile=SchedulerProfile(disabled_filters=disabled))
+    disabled = frozenset(plugin.name for plugin in PROFILE) - set(_CELL_PLUGINS)
+    restricted_pods = [_restrict_rules(pod, cells.keys, c) for c, pod in enumerate(exemplars)]
+    world = fork(snapshot, restricted_pods, templates=giants, profile=SchedulerProfile(disabled_filters=disabled))
     nodes = [world.add(i) for i in range(len(giants))]
-    number = [world.pod(pod.key) for pod in stand_ins]
+    number = [world.pod(pod.key) for pod in restricted_pods]
     labels = [(pod.namespace, tuple(sorted((pod.labels or {}).items()))) for pod in classes]
     separates = np.array([bool(pod.anti_affinity or pod.spread) for pod in classes])
     counts_by_labels: dict[object, NDArray[np.int64]] = {}

@@ -91,7 +91,7 @@ def fill(
             return
         pattern = relaxed.filling[kind].astype(np.int64)
         better = packing.cheapest(pattern, kind)
-        max_copies = np.iinfo(np.int64).max if packing.loose else 1
+        max_copies = np.iinfo(np.int64).max if packing.without_rows else 1
         if not packing.add_bins(better if better >= 0 else kind, pattern, max_copies):
             return
 
@@ -122,7 +122,7 @@ def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
         if not pattern.any():
             return
         cheapest = packing.cheapest(pattern, kind)
-        copies = np.iinfo(np.int64).max if packing.loose else 1
+        copies = np.iinfo(np.int64).max if packing.without_rows else 1
         if packing.add_bins(cheapest if cheapest >= 0 else kind, pattern, copies) <= 0:
             return
         order = [k for k in order if packing.rest[k] > 0]
@@ -179,7 +179,7 @@ def _promising(packing: Packing) -> list[int]:
     usable = np.flatnonzero((holdable > 0) & packing.open_kinds())
     share = np.maximum(holdable[usable], 1)
     orders = [kinds.cost[usable] * bins[usable] / share]
-    if not packing.loose:
+    if not packing.without_rows:
         orders.append(bins[usable] / share)
     chosen = [usable[np.argsort(order, kind="stable")[:_PROMISING]] for order in orders]
     return list(dict.fromkeys(np.concatenate(chosen).tolist()))
@@ -214,31 +214,31 @@ def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
         flow = fluid.solve_integral(effort, count)
         if flow is None or int(flow.bins.sum()) * int(kinds.count.sum()) > _PLACES:
             break
-        trouble = np.zeros(kinds.classes, dtype=np.int64)
+        failures = np.zeros(kinds.classes, dtype=np.int64)
         fewest = kinds.count
         for _ in range(_TRIES):
-            packed, unplaced = _pack_by_flow(kinds, flow, trouble, effort)
+            packed, unplaced = _pack_by_flow(kinds, flow, failures, effort)
             if best is None or packed.before(best, kinds):
                 best = packed
             if unplaced.sum() < fewest.sum():
                 fewest = unplaced
             if not unplaced.any() or effort.is_exhausted:
                 return best
-            trouble += unplaced > 0
+            failures += unplaced > 0
         # Double the surplus of the classes that were not placed.
         count = count + np.maximum(fewest, count - kinds.count) * (fewest > 0)
     return best
 
 
 def _pack_by_flow(
-    kinds: BinKinds, flow: Flow, trouble: NDArray[np.int64], effort: Effort
+    kinds: BinKinds, flow: Flow, failures: NDArray[np.int64], effort: Effort
 ) -> tuple[Packed, NDArray[np.int64]]:
     """Pack items by a flow: (packing, int64[K] items that needed other bins).
 
-    ``trouble`` int64[K] counts earlier failures of each class; classes with more failures are placed first.
+    ``failures`` int64[K] counts earlier failures of each class; classes with more failures are placed first.
     """
     bins = _Bins(kinds, np.repeat(np.arange(kinds.size), flow.bins))
-    for k in _order(kinds, flow.bins, trouble).tolist():
+    for k in _order(kinds, flow.bins, failures).tolist():
         remaining = int(kinds.count[k])
         for t, n in _divide_by_share(flow.share[:, k], remaining):
             remaining -= bins.place(k, n, bins.kind == t)
@@ -254,7 +254,7 @@ def _pack_by_flow(
     return packing.merge_equal_bins(), left_out
 
 
-def _order(kinds: BinKinds, bins: NDArray[np.int64], trouble: NDArray[np.int64]) -> NDArray[np.intp]:
+def _order(kinds: BinKinds, bins: NDArray[np.int64], failures: NDArray[np.int64]) -> NDArray[np.intp]:
     """Return the classes in the order of placing.
 
     First those that failed before, then those with few possible places, then the largest.
@@ -264,7 +264,7 @@ def _order(kinds: BinKinds, bins: NDArray[np.int64], trouble: NDArray[np.int64])
     size = np.array([float((row / room).max(axis=1).min(initial=np.inf)) for row in kinds.demand])
     places = bins[present] @ kinds.most[present].astype(np.int64)
     roomy = kinds.count <= _TIGHT * places
-    order = np.lexsort((np.arange(kinds.classes), -size, roomy, -trouble))
+    order = np.lexsort((np.arange(kinds.classes), -size, roomy, -failures))
     return order[kinds.count[order] > 0]
 
 

@@ -30,7 +30,7 @@ from kscale.objects.api.core import Node
 from kscale.objects.pod_resources import CPU, MEMORY, PODS, to_integers
 from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 from kscale.scheduling.coercion import pods_of
-from kscale.scheduling.compile.resources import PLENTY
+from kscale.scheduling.compile.resources import UNLIMITED_DEVICES
 from kscale.scheduling.fork import Fork, fork
 from kscale.scheduling.profile import Context, SchedulerProfile
 from kscale.snapshot.classes.interner import PodClass
@@ -293,7 +293,7 @@ class Instance:
             slots, amount = session.template_room(number)
             room.append([slots, *(min(amount[r], _ROOM) for r in columns)])
         amounts = np.maximum(np.array(room, dtype=np.int64).reshape(len(room), len(names) + 1), 0)
-        amounts[amounts > PLENTY // 2] = _ROOM
+        amounts[amounts > UNLIMITED_DEVICES // 2] = _ROOM
         demand = np.array(
             [
                 [1, *(max(pod.occupancy.get(name, 0), pod.demand.get(name, 0)) for name in names)]

@@ -30,7 +30,7 @@ __all__ = ["ALL", "ON_DEMAND", "RESERVED", "SPOT", "MixOptions", "Offer", "Share
 
 
 ON_DEMAND, SPOT, RESERVED = "on-demand", "spot", "reserved"
-_DEAREST = 1_000_000  # per hour: costs of plans are counted in billionths
+_MAX_PRICE = 1_000_000  # per hour: costs of plans are counted in billionths
 _RESERVED_LABEL = ("karpenter.sh/capacity-type", "reserved")
 # Labels and values by which clouds and Karpenter mark spot nodes.
 _SPOT_LABELS = {
@@ -99,8 +99,8 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
         names.add(offer.name)
         if not (math.isfinite(offer.price) and offer.price >= 0):
             problems.append(Problem(f"{offer.price} is not a price", object=place, field="price"))
-        elif offer.price > _DEAREST:
-            text = f"{offer.price:g} is more than {_DEAREST:,}: name prices in a larger unit of money"
+        elif offer.price > _MAX_PRICE:
+            text = f"{offer.price:g} is more than {_MAX_PRICE:,}: name prices in a larger unit of money"
             problems.append(Problem(text, object=place, field="price"))
         if offer.least < 0 or (offer.most is not None and offer.least > offer.most):
             problems.append(Problem(f"at least {offer.least} and at most {offer.most} nodes", object=place))

@@ -45,7 +45,7 @@ class Packed:
 class Packing:
     """The bins fixed so far.
 
-    - ``rest`` int64[K]: items not in a bin yet; ``loose``: no row limits the bins
+    - ``rest`` int64[K]: items not in a bin yet; ``without_rows``: no row limits the bins
     - ``worth`` float64[T]: what one more bin of each kind would be worth, or None. A bin that costs nothing is worth
       much if there are few of them and they alone hold some items.
     """
@@ -57,7 +57,7 @@ class Packing:
         self._bins: list[tuple[int, NDArray[np.int64], int]] = []
         self.worth: NDArray[np.float64] | None = None
         self._plain = (kinds.rows >= 0).all(axis=1)  # rows without negative weights: more bins never decrease them
-        self.loose = self._plain.all() and not np.isfinite(kinds.high).any()
+        self.without_rows = self._plain.all() and not np.isfinite(kinds.high).any()
 
     def copy(self) -> Packing:
         """Return an independent copy."""
@@ -72,7 +72,7 @@ class Packing:
         limit = np.iinfo(np.int64).max
         if kinds.available[kind] != UNLIMITED:
             limit = int(kinds.available[kind] - self.used[kind])
-        if not self.loose:
+        if not self.without_rows:
             for q in np.flatnonzero(self._plain & (kinds.rows[:, kind] > 0) & np.isfinite(kinds.high)).tolist():
                 remaining = int(kinds.high[q]) - int(kinds.rows[q] @ self.used)
                 limit = min(limit, remaining // int(kinds.rows[q, kind]))
@@ -127,12 +127,12 @@ class Packing:
         """Return bool[T]: kinds that may get one more bin such that every row still holds."""
         kinds = self.kinds
         is_open = (kinds.available == UNLIMITED) | (self.used < kinds.available)
-        if not self.loose:
+        if not self.without_rows:
             after = (kinds.rows @ self.used)[:, None] + kinds.rows
             is_open &= ~((kinds.rows > 0) & (after > kinds.high[:, None])).any(axis=0)
         return np.asarray(is_open, dtype=np.bool_)
 
-    def _mend(self) -> None:
+    def _repair_rows(self) -> None:
         """Make every balance of kinds hold, one bin at a time, the cheapest change first.
 
         A change is a bin of another kind with the same content, or one more bin that stays empty. If no change helps,
@@ -170,7 +170,7 @@ class Packing:
 
     def merge_equal_bins(self) -> Packed:
         """Return the packing with equal bins merged, including required bins that are empty."""
-        self._mend()
+        self._repair_rows()
         nothing = np.zeros(self.kinds.classes, dtype=np.int64)
         for kind in np.flatnonzero(self.kinds.least > self.used).tolist():
             self._bins.append((kind, nothing, int(self.kinds.least[kind] - self.used[kind])))

@@ -167,9 +167,11 @@ def command(
             now=since,
             known=remembered.templates if remembered is not None else (),
         )
-        unsaid = {group.id for group in described if group.target_size is None}
+        without_target = {group.id for group in described if group.target_size is None}
         groups = [
-            replace(group, target_size=None) if group.id in unsaid and (group.nodes or group.node_selector) else group
+            replace(group, target_size=None)
+            if group.id in without_target and (group.nodes or group.node_selector)
+            else group
             for group in with_members(groups, snapshot.columns.objects)
         ]
         with show.terminal.step("deciding"):

@@ -18,7 +18,7 @@ from kscale.snapshot.columns import median
 
 __all__ = ["Master", "Solved", "have_solver", "silent_solver"]
 
-_DEAR = 1000.0  # cost of an item without a bin, in multiples of the most expensive bin
+_UNPLACED_COST_FACTOR = 1000.0  # cost of an item without a bin, in multiples of the most expensive bin
 _FREE = 1e-9  # a smaller cost is zero, as costs are integers; avoids a division by zero
 
 
@@ -101,16 +101,18 @@ class Master:
         self._rows = kinds.rows * self._row_scale[:, None]
         for low, high in zip(*self._row_bounds(kinds.low, kinds.high), strict=True):
             highs.addRow(low, high, 0, [], [])
-        dear = _DEAR * float(self._cost.max(initial=1.0))
+        unplaced_cost = _UNPLACED_COST_FACTOR * float(self._cost.max(initial=1.0))
         # An item may have no bin and a row may be violated, at a cost, so that there is always a solution.
         number = np.arange(kinds.classes, dtype=np.int32)
-        highs.addCols(kinds.classes, np.full(kinds.classes, dear), np.zeros(kinds.classes),
+        highs.addCols(kinds.classes, np.full(kinds.classes, unplaced_cost), np.zeros(kinds.classes),
                       np.full(kinds.classes, self._infinity), kinds.classes, number, number,
                       np.ones(kinds.classes))  # fmt: skip
         first = kinds.classes + len(self._bounded)
         for q in range(len(kinds.rows)):
             for sign in (1.0, -1.0):
-                highs.addCol(dear, 0.0, self._infinity, 1, np.array([first + q], dtype=np.int32), np.array([sign]))
+                highs.addCol(
+                    unplaced_cost, 0.0, self._infinity, 1, np.array([first + q], dtype=np.int32), np.array([sign])
+                )
         self._slacks = kinds.classes + 2 * len(kinds.rows)
         # Bins that are required, or that balance others in a row, even if they stay empty.
         self.kind: list[int] = np.flatnonzero((kinds.least > 0) | (kinds.rows < 0).any(axis=0)).tolist()

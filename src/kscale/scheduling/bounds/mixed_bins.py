@@ -42,7 +42,7 @@ __all__ = ["Flow", "Fluid", "Generation"]
 _FLOWS = 40_000  # maximum number of pairs of a class and a kind for which the program takes no noticeable time
 _NODES = 50  # node limit of the search for integral bins
 _CLOSE = 5e-4  # relative gap at which the search for integral bins ends
-_DEAR = 1000.0  # cost of an item without a bin, in multiples of the most expensive bin
+_UNPLACED_COST_FACTOR = 1000.0  # cost of an item without a bin, in multiples of the most expensive bin
 
 
 class Flow(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ class Fluid:
         starts = np.searchsorted(column[order], np.arange(columns)).astype(np.int32)
         cost, least, maximum = np.zeros(columns), np.zeros(columns), np.full(columns, infinity)
         cost[:size] = kinds.cost * self._scale
-        cost[size:first] = _DEAR * max(1.0, float(cost[:size].max(initial=0.0)))
+        cost[size:first] = _UNPLACED_COST_FACTOR * max(1.0, float(cost[:size].max(initial=0.0)))
         least[:size] = kinds.least
         maximum[:size] = np.where(kinds.available == UNLIMITED, infinity, kinds.available)
         highs.addCols(
@@ -179,7 +179,9 @@ _FEW_NODES = 100_000  # node limit of a search, as long as such searches find so
 _MOST_NODES = 1_600_000
 _HITS = 12  # number of kinds with a new filling after which the program is solved again
 _SMOOTHING = 0.7  # share of the best prices so far in the prices used
-_CALMING = 0.7  # share of the prices asked about before in the next ones of a single kind: its program's own jump about
+_SINGLE_KIND_SMOOTHING = (
+    0.7  # share of the prices asked about before in the next ones of a single kind: its program's own jump about
+)
 _UNITS, _UNITS_OF_ONE = 8_000, 2_500  # units of a table; what rounding loses has to be searched
 _BATCH = 4  # number of searches per batch
 _SWAPS = 6
@@ -228,7 +230,7 @@ class Generation:
         self._enough = enough
         self._known, self._to_prove = known, prove
         self._best: NDArray[np.float64] | None = None  # the prices of the best bound
-        self._calm: NDArray[np.float64] | None = None  # the last prices used, with a single kind
+        self._smoothed_prices: NDArray[np.float64] | None = None  # the last prices used, with a single kind
         self._nodes = _FEW_NODES
         self._share = _SLACK
         self._tiers: list[Tier] | None = None
@@ -255,7 +257,7 @@ class Generation:
         smoothing = 0.0
         while True:
             solved = self.solved = self._solve()
-            added = self._look_calmly(solved)
+            added = self._search_with_smoothed_prices(solved)
             if added >= _FEW_COLUMNS and not self.effort.is_exhausted:
                 continue
             prices = solved.prices
@@ -263,7 +265,7 @@ class Generation:
                 prices = smoothing * self._best + (1.0 - smoothing) * prices
             relaxed, more = self._relax_and_add(prices, solved)
             added += more
-            self._calm = prices if self._integral else None
+            self._smoothed_prices = prices if self._integral else None
             if not self._to_prove:
                 if not added:
                     return
@@ -316,15 +318,17 @@ class Generation:
         self.effort.spend(300 + len(self.master.pattern) + solved.iterations * (10 + self.kinds.classes // 4))
         return solved
 
-    def _look_calmly(self, solved: Solved) -> int:
+    def _search_with_smoothed_prices(self, solved: Solved) -> int:
         """Add columns at prices between the last ones used and the program's own; return how many are new.
 
         Does nothing and returns 0 once there is a bound, or with several kinds.
         """
-        if self._calm is None or self._best is not None:
+        if self._smoothed_prices is None or self._best is not None:
             return 0
-        self._calm = _CALMING * self._calm + (1.0 - _CALMING) * solved.prices
-        return self._relax_and_add(self._calm, solved)[1]
+        self._smoothed_prices = (
+            _SINGLE_KIND_SMOOTHING * self._smoothed_prices + (1.0 - _SINGLE_KIND_SMOOTHING) * solved.prices
+        )
+        return self._relax_and_add(self._smoothed_prices, solved)[1]
 
     def _relax_and_add(self, prices: NDArray[np.float64], solved: Solved) -> tuple[Relaxed, int]:
         """Add fillings from a relaxation at the given prices.
@@ -458,8 +462,8 @@ class Generation:
         """Compute the tables of a tier, with prices of resources that are typical of its most promising kinds."""
         assert self._tiers is not None  # set by _exact
         tier = self._tiers[number]
-        promise = (relaxed.upper / (solved.ask + self._least))[tier.kinds]
-        nearest = tier.kinds[np.argsort(-promise, kind="stable")[:6]]
+        value_per_cost = (relaxed.upper / (solved.ask + self._least))[tier.kinds]
+        nearest = tier.kinds[np.argsort(-value_per_cost, kind="stable")[:6]]
         weight = np.zeros(self.kinds.demand.shape[1])
         for r in tier.priced.tolist():
             some = relaxed.weight[nearest, r]

@@ -251,8 +251,10 @@ def tiers(kinds: BinKinds, weight: NDArray[np.float64], units: int) -> list[Tier
     ``units``: maximum number of units in the largest bin of a tier.
     """
     worth = weight * kinds.capacity
-    plenty = kinds.capacity.max(axis=0) > _FEW
-    main = np.argmax(np.where(plenty, worth, -1.0), axis=1) if plenty.any() else np.zeros(kinds.size, dtype=np.int64)
+    abundant = kinds.capacity.max(axis=0) > _FEW
+    main = (
+        np.argmax(np.where(abundant, worth, -1.0), axis=1) if abundant.any() else np.zeros(kinds.size, dtype=np.int64)
+    )
     result = []
     for r in distinct(main).tolist():
         members = np.flatnonzero(main == r)

@@ -23,11 +23,11 @@ from kscale.scheduling.profile import DEVICES, Context, NodeFacts
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
 
-__all__ = ["PLENTY", "DeviceCounting", "Resources"]
+__all__ = ["UNLIMITED_DEVICES", "DeviceCounting", "Resources"]
 
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
-PLENTY = 1 << 62
+UNLIMITED_DEVICES = 1 << 62
 """Value in a column of free amounts for nodes on which the column does not matter."""
 
 
@@ -123,9 +123,9 @@ class DeviceCounting:
         free = np.zeros((len(self.columns), len(first)), dtype=np.int64)
         for i, device_sets in enumerate(sets):
             for kind, devices in zip(kinds, device_sets, strict=True):
-                free[kind.column, i] = PLENTY if devices is None else len(devices)
+                free[kind.column, i] = UNLIMITED_DEVICES if devices is None else len(devices)
             for kind, devices in zip(kinds, device_sets, strict=True):  # the same column may matter to another kind
-                if devices is not None and free[kind.column, i] == PLENTY:
+                if devices is not None and free[kind.column, i] == UNLIMITED_DEVICES:
                     free[kind.column, i] = len(devices)
         self._free = free[:, inverse]
 
@@ -253,7 +253,7 @@ class Resources:
     def free(self, existing: int) -> NDArray[np.int64]:
         """Return the free amounts of existing nodes: int64[resources, nodes]. CPU is in milli-units.
 
-        ``PLENTY`` is added where DynamicResources, not NodeResourcesFit, decides.
+        ``UNLIMITED_DEVICES`` is added where DynamicResources, not NodeResourcesFit, decides.
         """
         snapshot, devices = self._ctx.snapshot, self._devices
         free = snapshot.free_of(self.names)
@@ -261,7 +261,7 @@ class Resources:
             if devices is not None and self._is_device(name):
                 row[:] = devices.free(name)[:existing]
             elif self._is_delegated(name):
-                row[snapshot.columns.allocatable.get(name, np.zeros_like(row)) <= 0] += PLENTY
+                row[snapshot.columns.allocatable.get(name, np.zeros_like(row)) <= 0] += UNLIMITED_DEVICES
         return free
 
     def free_of_copy(self, extra: int, allocatable: Mapping[str, int], taken: Mapping[str, int]) -> list[int]:
@@ -276,14 +276,14 @@ class Resources:
                 continue
             have = allocatable.get(name, 0)
             free = _wrap(have - taken.get(name, 0))
-            amounts.append(free + PLENTY if self._is_delegated(name) and have <= 0 else free)
+            amounts.append(free + UNLIMITED_DEVICES if self._is_delegated(name) and have <= 0 else free)
         return amounts
 
     def readable(self, free: Iterable[int]) -> dict[str, int]:
         """Return free amounts by resource, without counted devices and internal offsets."""
         amounts = zip(self.names, free, strict=True)
         return {
-            name: n - PLENTY if n > PLENTY // 2 and self._is_delegated(name) else n
+            name: n - UNLIMITED_DEVICES if n > UNLIMITED_DEVICES // 2 and self._is_delegated(name) else n
             for name, n in amounts
             if not self._is_device(name)
         }

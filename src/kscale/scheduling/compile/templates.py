@@ -26,7 +26,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["Copies", "copy_number"]
 
 _COPY: Final = re.compile(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
-_FRESH: Final = "\0"  # no selector contains the name of such a copy
+_NO_NAME: Final = "\0"  # no selector contains the name of such a copy
 
 
 def copy_number(name: str) -> tuple[str, int] | None:
@@ -80,7 +80,7 @@ class Copies:
         """Return whether pods that come with new nodes claim devices."""
         return any(pod.claims for pod_classes in self.pods for pod in pod_classes)
 
-    def spell_out(self, names: Collection[str]) -> None:
+    def add_names(self, names: Collection[str]) -> None:
         """Compute the facts of the copies to distinguish.
 
         ``names``: node names and host names that occur in selectors.
@@ -89,7 +89,7 @@ class Copies:
         for template in self.templates:
             base = template.node.metadata.name
             self._first.append(len(self.facts))
-            self.facts.append(self._facts(template, f"{base}-e-{_FRESH}"))
+            self.facts.append(self._facts(template, f"{base}-e-{_NO_NAME}"))
             special: dict[int, int] = {}
             for name, copy in spelled:
                 if copy is not None and copy[0] == base:
@@ -170,7 +170,7 @@ class Copies:
         return self._room[i]
 
 
-def spelled_out(ctx: Context, pods: Iterable[PodClass]) -> frozenset[str]:
+def names_in_selectors(ctx: Context, pods: Iterable[PodClass]) -> frozenset[str]:
     """Return node names and host names that occur in selectors of pods, of their volumes or of the profile."""
     names: set[str] = set()
     with_volumes = False

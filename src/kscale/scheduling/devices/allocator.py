@@ -165,11 +165,11 @@ class Allocator:
             return _Part(index, name, exact, admin, None, exact.count or 1)
         devices = []
         for offer in offers:
-            if offer.trouble:
+            if offer.error_text:
                 driver, pool, _ = offer.identity
                 raise AllocationError(
                     f"claim {claim.key}, request {label}: asks for all devices, but resource pool {driver}/{pool} is "
-                    f"{offer.trouble}"
+                    f"{offer.error_text}"
                 )
             # A device whose capacities others use is one of all devices, too: the request then fails.
             if (
@@ -186,7 +186,7 @@ class Allocator:
         """
         self._part([claim], 0, "", exact, ())
         return sum(
-            not offer.trouble
+            not offer.error_text
             and offer.identity not in self.inventory.used
             and self.matches_selectors(claim, exact, offer)
             and first_untolerated(exact.tolerations, taints_of(offer)) is None
@@ -378,7 +378,7 @@ class _Search:
 
     def _is_free(self, part: _Part, offer: Offer) -> bool:
         """Check whether a request may take the device, apart from capacities and counters."""
-        if offer.trouble:
+        if offer.error_text:
             return False
         if offer.shareable:
             return part.admin or offer.identity not in self.owner.inventory.used

@@ -197,10 +197,10 @@ def _to_units(amount: Quantity, per: int) -> int:
 
 
 INCOMPLETE = "currently being updated"
-"""The trouble of a pool with missing slices."""
+"""The error of a pool with missing slices."""
 
 INVALID = "currently invalid"
-"""The trouble of a pool with two devices of one name, or with a device that uses counters that do not exist."""
+"""The error of a pool with two devices of one name, or with a device that uses counters that do not exist."""
 
 DeviceId = tuple[str, str, str]
 """(driver, pool, device)."""
@@ -212,14 +212,14 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
 class Offer(msgspec.Struct, eq=False):
-    """A device that a node can use. ``trouble``: why the pool's devices cannot be allocated (empty: they can);
+    """A device that a node can use. ``error_text``: why the pool's devices cannot be allocated (empty: they can);
     ``kind``: equal for devices of one driver that differ only in name and pool; ``local``: only one node can use the
     device, else ``selector`` selects nodes (None: all).
     """
 
     identity: DeviceId
     device: Device
-    trouble: str
+    error_text: str
     kind: int
     local: bool
     selector: NodeSelector | None = None
@@ -227,7 +227,7 @@ class Offer(msgspec.Struct, eq=False):
     @property
     def complete(self) -> bool:
         """Return whether the device's pool is complete and valid."""
-        return not self.trouble
+        return not self.error_text
 
     @property
     def shareable(self) -> bool:
@@ -356,21 +356,21 @@ class Inventory:
         waiting = {(s.driver, s.pool.name) for s in current if _has_binding_conditions(s)}
         current.sort(key=lambda s: ((s.driver, s.pool.name) in waiting, _has_binding_conditions(s)))
         names: dict[tuple[str, str], set[str]] = {}
-        trouble: dict[tuple[str, str], str] = {}
+        error_text: dict[tuple[str, str], str] = {}
         for spec in current:
             pool = spec.driver, spec.pool.name
             for device in spec.devices:
                 device_names = names.setdefault(pool, set())
                 if device.name in device_names or not all(key in self.available for key, _ in _counters(pool, device)):
-                    trouble[pool] = INVALID
+                    error_text[pool] = INVALID
                 device_names.add(device.name)
             if count[pool] != (spec.pool.resource_slice_count or 1):
-                trouble[pool] = INCOMPLETE
+                error_text[pool] = INCOMPLETE
         for spec in current:
-            self._offer(spec, trouble.get((spec.driver, spec.pool.name), ""))
+            self._offer(spec, error_text.get((spec.driver, spec.pool.name), ""))
 
-    def _offer(self, spec: ResourceSliceSpec, trouble: str) -> None:
-        """Add the devices of a slice. ``trouble``: why they cannot be allocated, or empty."""
+    def _offer(self, spec: ResourceSliceSpec, error_text: str) -> None:
+        """Add the devices of a slice. ``error_text``: why they cannot be allocated, or empty."""
         pool = spec.driver, spec.pool.name
         for device in spec.devices:
             self._rank += 1
@@ -378,7 +378,7 @@ class Inventory:
             local = bool(holder.node_name)
             selector = None if local or holder.all_nodes else holder.node_selector
             kind = self._kind(spec.driver, device)
-            offer = Offer((*pool, device.name), device, trouble, kind, local, selector)
+            offer = Offer((*pool, device.name), device, error_text, kind, local, selector)
             self.shareable = self.shareable or offer.shareable
             if device.consumes_counters:
                 self._counted[offer.identity] = offer
@@ -496,5 +496,5 @@ class Inventory:
             counters = tuple((key[2:], str(self.available.get(key))) for key, _ in counters_of(offer))
             used_amounts = frozenset((name, str(q)) for name, q in self.consumed.get(offer.identity, {}).items())
             state = offer.identity in self.used, offer.identity in self.shares, used_amounts
-            states.append((offer.kind, pool if counters else -1, offer.trouble, state, counters))
+            states.append((offer.kind, pool if counters else -1, offer.error_text, state, counters))
         return tuple(states)

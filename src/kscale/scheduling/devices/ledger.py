@@ -149,7 +149,7 @@ class Needs:
         self._pods = pods
         self._exchangeable = exchangeable
         self._claims = Claims.of(ctx)
-        self._patience = ctx.now, ctx.profile.device_binding_timeout
+        self._binding_timeout = ctx.now, ctx.profile.device_binding_timeout
         self.observed: dict[ClaimKey, ClaimState] = {}
         """The claims of the pods as observed."""
         self.keys = [tuple(self._claim_keys(pod)) for pod in pods]
@@ -223,7 +223,7 @@ class Needs:
             tuple(_encode(claim.spec) for claim in requests.open),
             tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in requests.allocated) if a),
             any(map(skips_operations, requests.allocated)),
-            any(binding_failed(claim, *self._patience) for claim in requests.allocated),
+            any(binding_failed(claim, *self._binding_timeout) for claim in requests.allocated),
             requests.extended,
             requests.stale,
         )
@@ -266,7 +266,7 @@ class DeviceLedger:
         self._allocator = devices.allocator.on(self._inventory)
         self._needs = Needs(ctx, self._pods, exchangeable=exchangeable)
         self._claims = dict(self._needs.observed)
-        self._patience = ctx.now, ctx.profile.device_binding_timeout
+        self._binding_timeout = ctx.now, ctx.profile.device_binding_timeout
         self._existing = len(ctx.snapshot.columns)
         self._known = 0
         self._added: list[_Node] = []
@@ -362,7 +362,7 @@ class DeviceLedger:
                 return None
         if decision is None:
             return None
-        if not all(available(claim, facts, *self._patience) for claim in requests.allocated):
+        if not all(available(claim, facts, *self._binding_timeout) for claim in requests.allocated):
             return None
         return decision
 

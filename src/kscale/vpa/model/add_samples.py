@@ -173,12 +173,12 @@ def add_usage(
     resolved = _resolve_containers(state, usage.containers, now)
     slot = np.empty(len(usage), np.int32)
     all_known = _histogram.look_up(resolved.slots, np.ascontiguousarray(usage.container), slot)
-    taker = _SampleAdder(state, usage, slot, resolved, quality)
+    adder = _SampleAdder(state, usage, slot, resolved, quality)
     near = _find_representable_times(usage.time)
     if isinstance(usage.kind, int) and all_known and near is None:
-        return [error for _, error in taker.add(usage.kind, None)]
+        return [error for _, error in adder.add(usage.kind, None)]
     if all_known and near is None and (turns := _split_alternating_kinds(usage.kind)):
-        errors = [error for kind, where in turns for error in taker.add(kind, where)]
+        errors = [error for kind, where in turns for error in adder.add(kind, where)]
         return [error for _, error in sorted(errors, key=itemgetter(0))]
     known = slot >= 0
     kinds = usage.kind if not isinstance(usage.kind, int) else np.full(len(usage), usage.kind, np.uint8)
@@ -199,7 +199,7 @@ def add_usage(
     for cpu in (True, False):
         wanted = np.flatnonzero(known & ((kinds == CPU_SAMPLE) == cpu))
         if len(wanted):
-            errors += taker.add(kinds, wanted)
+            errors += adder.add(kinds, wanted)
     return [error for _, error in sorted(errors, key=itemgetter(0))]
 
 

@@ -213,8 +213,8 @@ class AggregateStore:
         ``slots[s]``: the slot of the container of series *s*; -1 for no container, counted in ``finite`` only; -2 for
         skipped. ``finite[s]`` is increased by the number of finite values. Samples later than ``now`` are counted.
         """
-        bank = self.cpu.native if cpu else self.memory.native
-        return self.native.feed(bank, cpu, series, time, values, slots, finite, now, threads)
+        resource_histograms = self.cpu.native if cpu else self.memory.native
+        return self.native.feed(resource_histograms, cpu, series, time, values, slots, finite, now, threads)
 
     def group_rows(
         self,

@@ -107,8 +107,8 @@ def _collect_arrays(state: RecommenderState) -> dict[str, Any]:
     """Return the columns of a state by the names that the file uses."""
     store = state.store
     arrays: dict[str, Any] = {name: getattr(store, name) for name in (*AGGREGATE_COLUMNS, *CONTAINER_COLUMNS)}
-    for bank in ("cpu", "memory"):
-        arrays |= {f"{bank}.{name}": getattr(getattr(store, bank), name) for name in _HISTOGRAM_COLUMNS}
+    for resource in ("cpu", "memory"):
+        arrays |= {f"{resource}.{name}": getattr(getattr(store, resource), name) for name in _HISTOGRAM_COLUMNS}
     arrays["free_rows"] = np.array(store.free_rows, np.int64)
     arrays["free_slots"] = np.array(store.free_slots, np.int64)
     return arrays
@@ -232,8 +232,8 @@ def _restore_state(arrays: Mapping[str, Any], document: Mapping[str, Any], threa
 def _restore_store(options: RecommenderOptions, arrays: Mapping[str, Any]) -> AggregateStore:
     """Build the store from the columns. Raises StateError for a column of another type."""
     store = AggregateStore(options)
-    for bank in (store.cpu, store.memory):
-        _fill_histograms(bank, arrays, "cpu" if bank is store.cpu else "memory")
+    for histograms in (store.cpu, store.memory):
+        _fill_histograms(histograms, arrays, "cpu" if histograms is store.cpu else "memory")
     for name, type_ in (*AGGREGATE_COLUMNS.items(), *CONTAINER_COLUMNS.items()):
         if arrays[name].dtype != type_:
             raise StateError(f"column {name} is of type {arrays[name].dtype}")
@@ -243,11 +243,11 @@ def _restore_store(options: RecommenderOptions, arrays: Mapping[str, Any]) -> Ag
     return store
 
 
-def _fill_histograms(bank: Histograms, arrays: Mapping[str, Any], prefix: str) -> None:
-    """Set the columns of a bank of histograms."""
+def _fill_histograms(histograms: Histograms, arrays: Mapping[str, Any], prefix: str) -> None:
+    """Set the columns of the histograms of one resource."""
     for name in _HISTOGRAM_COLUMNS:
-        setattr(bank, name, arrays[f"{prefix}.{name}"])
-    bank.bind()
+        setattr(histograms, name, arrays[f"{prefix}.{name}"])
+    histograms.bind()
 
 
 def _decode_resources(resources: Mapping[str, str] | None) -> ResourceList | None:

@@ -184,8 +184,8 @@ def recommend_pod_resources(state: RecommenderState, vpas: Sequence[Vpa]) -> lis
     if cached is None or cached.names is not merged.names or cached.policies != policies:
         cached = _CachedRecommendations.create(merged.names, policies)
     amounts = estimate_resources(merged.store, cached.numbers, state.options, threads=state.threads)[cached.rows]
-    for place, unasked in enumerate(cached.unasked):  # uncontrolled amounts are not compared
-        amounts[unasked, place] = 0
+    for place, uncontrolled in enumerate(cached.uncontrolled):  # these amounts are not compared
+        amounts[uncontrolled, place] = 0
     if cached.options is not state.options or not np.array_equal(cached.amounts, amounts):
         lists: dict[int, list[_ContainerAmounts]] = {}
         for row, controlled, own in zip(cached.rows.tolist(), cached.resources, amounts.tolist(), strict=True):
@@ -201,7 +201,7 @@ class _CachedRecommendations(NamedTuple):
     """Last recommendations of containers (``names``) under ``policies``.
 
     - ``rows`` int64: rows of containers whose policy is not Off, with the controlled ``resources`` of each.
-    - ``unasked``: for CPU and for memory, a mask of the ``rows`` that do not control the resource.
+    - ``uncontrolled``: for CPU and for memory, a mask of the ``rows`` that do not control the resource.
     - ``numbers`` int64[n]: number of containers that share the minimum of a pod.
     - ``amounts``: amounts of ``rows``, formatted under ``options`` in ``recommendations``, VPA by VPA.
     """
@@ -210,7 +210,7 @@ class _CachedRecommendations(NamedTuple):
     policies: list[PodResourcePolicy | None]
     rows: npt.NDArray[np.int64]
     resources: list[tuple[str, ...]]
-    unasked: list[npt.NDArray[np.bool_]]
+    uncontrolled: list[npt.NDArray[np.bool_]]
     numbers: npt.NDArray[np.int64]
     options: RecommenderOptions | None
     amounts: npt.NDArray[np.int64]
@@ -233,9 +233,9 @@ class _CachedRecommendations(NamedTuple):
             count[id(vpa)] = count.get(id(vpa), 0) + 1
         numbers = np.ones(len(names), np.int64)
         numbers[rows] = [count[id(names[row][0])] for row in rows]
-        unasked = [np.array([name not in controlled for controlled in resources], bool) for name in (CPU, MEMORY)]
+        uncontrolled = [np.array([name not in controlled for controlled in resources], bool) for name in (CPU, MEMORY)]
         nothing = np.empty(0, np.int64)
-        return cls(names, policies, np.array(rows, np.int64), resources, unasked, numbers, None, nothing, [])
+        return cls(names, policies, np.array(rows, np.int64), resources, uncontrolled, numbers, None, nothing, [])
 
 
 def _build_pod_recommendation(

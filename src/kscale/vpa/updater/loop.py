@@ -301,8 +301,8 @@ class VpaUpdate:
             return
         if decision == IN_PLACE_INFEASIBLE:
             self._remember_infeasible(pod)
-        waited_in_vain = self._counters.not_updated_in_place("InPlaceUpdateRateLimiterWaitFailed")
-        yield from self._wait(self._loop.in_place_limiter, waited_in_vain)
+        count_failed_wait = self._counters.not_updated_in_place("InPlaceUpdateRateLimiterWaitFailed")
+        yield from self._wait(self._loop.in_place_limiter, count_failed_wait)
         problem = yield from self._resize(pod)
         if problem is None:
             self._restriction.register_resize(pod)
@@ -353,9 +353,9 @@ class VpaUpdate:
             if not self._can_evict(pod):
                 self._record_unchanged(pod, *self._restriction.explain_block(pod))
                 continue
-            waited_in_vain = self._counters.not_evicted("EvictionRateLimiterWaitFailed")
+            count_failed_wait = self._counters.not_evicted("EvictionRateLimiterWaitFailed")
             try:
-                yield from self._wait(self._loop.eviction_limiter, waited_in_vain)
+                yield from self._wait(self._loop.eviction_limiter, count_failed_wait)
             except LoopStoppedError:
                 for each in pods[i:]:
                     self._record_unchanged(each, "RateLimit", "the rate of evictions allows no more in this loop")

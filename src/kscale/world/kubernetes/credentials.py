@@ -39,7 +39,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 _PERIOD: Final = 60 * SECOND
-_LEEWAY: Final = 10 * SECOND
+_EXPIRY_MARGIN: Final = 10 * SECOND
 _INFO: Final = "KUBERNETES_EXEC_INFO"
 
 RunProgram = Callable[[tuple[str, ...], Mapping[str, str], bool], Awaitable[bytes]]
@@ -79,7 +79,7 @@ class TokenFile:
 
         Raises :class:`CredentialError` if there is no token.
         """
-        if self._expires is not None and self._expires - _LEEWAY > now:
+        if self._expires is not None and self._expires - _EXPIRY_MARGIN > now:
             return self._token
         try:
             text = read_file(self._path).decode().strip()

@@ -144,7 +144,7 @@ class MachineGroupsCloud(Provider):
             nodes,
             self._infrastructure,
             self._architecture,
-            wants=self._is_discovered,
+            include=self._is_discovered,
             api_group=self._api_group,
         )
         for warning in result.warnings:

@@ -272,7 +272,7 @@ _TIMEOUT: Final = "5s"
 _RUNNING: Final = InstanceStatus()
 _AT_ONCE: Final = 100
 _LONGEST_ID: Final = 256
-_STANDS_FOR: Final = {"k8s.io/cluster-autoscaler/fake-node-reason": "unregistered"}
+_PLACEHOLDER_ANNOTATIONS: Final = {"k8s.io/cluster-autoscaler/fake-node-reason": "unregistered"}
 
 
 def read_config(path: str) -> dict[str, str]:
@@ -392,11 +392,11 @@ class ExternalGroups(Provider):
             {id_: node_group_options for id_, (node_group_options, _) in options.items()}
         )
         unregistered = _list_unregistered(nodes, instances)
-        homes, errors = self._find_groups_of_nodes([*nodes, *unregistered])
-        deleted = {node.name for node in unregistered} - homes.keys() - errors.keys()
+        group_of_node, errors = self._find_groups_of_nodes([*nodes, *unregistered])
+        deleted = {node.name for node in unregistered} - group_of_node.keys() - errors.keys()
         members: dict[str, list[str]] = {}
         for node in nodes:
-            if (home := homes.get(node.name)) is not None:
+            if (home := group_of_node.get(node.name)) is not None:
                 members.setdefault(home, []).append(node.name)
         groups = [
             self._build_group(
@@ -699,7 +699,7 @@ def _list_unregistered(nodes: Sequence[Node], instances: Mapping[str, Instances]
     """Return placeholder nodes for instances that should register and have no node, as upstream's ``FakeNode``."""
     registered = {*map(instance_id_of, nodes)}
     return [
-        Node(metadata=ObjectMeta(name=id_, annotations=_STANDS_FOR), spec=NodeSpec(provider_id=id_))
+        Node(metadata=ObjectMeta(name=id_, annotations=_PLACEHOLDER_ANNOTATIONS), spec=NodeSpec(provider_id=id_))
         for instances_of_group in instances.values()
         for id_, status in instances_of_group
         if id_ not in registered and (status is None or (status.state != "deleting" and status.error is None))

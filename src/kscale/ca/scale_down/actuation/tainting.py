@@ -337,9 +337,9 @@ def plan_soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: G
     """
     names = set(unneeded)
     remove, add = [], []
-    concerned = [node for node in nodes if node.spec.taints or node.metadata.name in names]
-    group_of = groups.ids_of_nodes([node.metadata.name for node in concerned])
-    for node, group in zip(concerned, group_of, strict=True):
+    affected = [node for node in nodes if node.spec.taints or node.metadata.name in names]
+    group_of = groups.ids_of_nodes([node.metadata.name for node in affected])
+    for node, group in zip(affected, group_of, strict=True):
         name = node.metadata.name
         if group is None or has_taint(node, TO_BE_DELETED_TAINT):
             continue

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND", "command"]
 
-_YOUNGER: Final = frozenset(
+_FLAGS_NEWER_THAN_1_3: Final = frozenset(
     {
         "--capacity-buffer-controller-enabled",
         "--capacity-buffer-pod-dry-run-enabled",
@@ -61,9 +61,9 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
     not go on (another leads, no API server); 2 flags or files that cannot be used.
     """
     options = loop.options()
-    if options.legacy and (younger := _YOUNGER & {*flags_given_of(process)}):
+    if options.legacy and (too_new := _FLAGS_NEWER_THAN_1_3 & {*flags_given_of(process)}):
         text = "release 1.3 has no such flag"
-        raise InputError([Problem(text, field=flag) for flag in sorted(younger)])
+        raise InputError([Problem(text, field=flag) for flag in sorted(too_new)])
     frequent = process.frequent_loops_enabled and not options.legacy
     allowed = ["--frequent-loops-enabled"]
     if run_if_simulated(
@@ -110,18 +110,18 @@ def build(process: AutoscalerFlags, options: AutoscalingOptions) -> Build:
     return partial(_build, process, options)
 
 
-async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: ProgramContext) -> Program:
+async def _build(process: AutoscalerFlags, options: AutoscalingOptions, context: ProgramContext) -> Program:
     """Assemble the program. If that fails, release what was opened."""
     resources = ExitStack()
     try:
-        return await _put_together(process, options, around, resources)
+        return await _create_program(process, options, context, resources)
     except BaseException:
         await asyncio.to_thread(resources.close)
         raise
 
 
-async def _put_together(
-    process: AutoscalerFlags, options: AutoscalingOptions, around: ProgramContext, resources: ExitStack
+async def _create_program(
+    process: AutoscalerFlags, options: AutoscalingOptions, context: ProgramContext, resources: ExitStack
 ) -> Program:
     """Build the program. ``resources`` collects what must be released at the end; releasing may block."""
     from kscale.ca.expander.chain import build_expander_chain
@@ -146,23 +146,23 @@ async def _put_together(
     ranker = GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert) if "grpc" in chain else None
     if ranker is not None:
         resources.callback(ranker.close)
-    board = CurrentNodes()
-    groups = await _cloud(process, options, around, board, resources)
+    current_nodes = CurrentNodes()
+    groups = await _cloud(process, options, context, current_nodes, resources)
     gpu_label, gpu_types = await asyncio.to_thread(lambda: (groups.gpu_label, groups.gpu_types))
-    devices = not options.legacy and await _read_from_server(lambda: around.resources.serves("resource.k8s.io/v1"))
+    devices = not options.legacy and await _read_from_server(lambda: context.resources.serves("resource.k8s.io/v1"))
     health = HealthCheck(
         HealthCheckOptions(
             max_inactivity=go_duration(process.max_inactivity, "--max-inactivity"),
             max_failing_time=go_duration(process.max_failing_time, "--max-failing-time"),
             max_startup_time=None if options.legacy else go_duration(process.max_startup_time, "--max-startup-time"),
         ),
-        around.steady.now(),
+        context.steady.now(),
     )
     driver = ClusterAutoscaler(
         options,
         AutoscalerProcess(
             frequent_loops=process.frequent_loops_enabled,
-            dry_run=around.dry_run,
+            dry_run=context.dry_run,
             dra=devices,
             gpu_label=LEGACY_GPU_LABEL if options.legacy else gpu_label or DEFAULT_GPU_LABEL,
             gpu_types=gpu_types,
@@ -171,9 +171,9 @@ async def _put_together(
             profile=_profile(process.scheduler_config_file),
             on_aws=process.cloud_provider == "aws" and not options.legacy,
         ),
-        around.steady,
+        context.steady,
         health,
-        board,
+        current_nodes,
         desk=DebuggingSnapshotService() if process.debugging_snapshot_enabled else None,
     )
     others: list[Driver[Any]] = [QuotaController()] if options.capacity_quotas_enabled else []
@@ -182,13 +182,13 @@ async def _put_together(
     ended: list[bool] = []
 
     def monitored() -> None:
-        health.start_monitoring(around.steady.now())
+        health.start_monitoring(context.steady.now())
         driver.leads()
 
     def close() -> None:
         with resources:
             # As in upstream, clean up only after a signal, and only if a status is written.
-            if ended and options.write_status_configmap and not around.dry_run:
+            if ended and options.write_status_configmap and not context.dry_run:
                 groups.close()
 
     def at_end(now: int) -> Steps[None]:
@@ -242,8 +242,8 @@ _NO_PRICING: Final = "couldn't access cloud provider pricing for price expander"
 async def _cloud(
     process: AutoscalerFlags,
     options: AutoscalingOptions,
-    around: ProgramContext,
-    board: CurrentNodes,
+    context: ProgramContext,
+    current_nodes: CurrentNodes,
     held: ExitStack,
 ) -> NodeGroups:
     """Return the node groups of the cloud provider. ``held`` collects what must be released at the end.
@@ -260,7 +260,7 @@ async def _cloud(
         if without:
             text = f"{_NO_PRICING}: it has none"
             raise InputError([Problem(text, process.cloud_config, f"node group {name}", "price") for name in without])
-        return StaticGroups(groups, board, sizes=process.static_sizes)
+        return StaticGroups(groups, current_nodes, sizes=process.static_sizes)
     if wants_prices and process.cloud_provider != "externalgrpc":
         text = f"{_NO_PRICING}: {process.cloud_provider} does not report prices"
         raise InputError(Problem(text, field="--expander"))
@@ -268,15 +268,15 @@ async def _cloud(
         from kscale.world.nodegroups.external import ExternalGroups, read_config
         from kscale.world.nodegroups.provider import NodeInstancesCache
 
-        cache = NodeInstancesCache(around.clock.monotonic, lambda: board.scaling_up)
+        cache = NodeInstancesCache(context.clock.monotonic, lambda: current_nodes.scaling_up)
         config = read_config(process.cloud_config)
-        external = ExternalGroups(config, board, defaults=options.node_group_defaults, cache=cache)
+        external = ExternalGroups(config, current_nodes, defaults=options.node_group_defaults, cache=cache)
         held.callback(external.disconnect)
         return external
     if process.cloud_provider == "aws":
         from kscale.cli.aws import build_provider
 
-        provider, client = await asyncio.to_thread(build_provider, process, around.clock, board)
+        provider, client = await asyncio.to_thread(build_provider, process, context.clock, current_nodes)
         held.callback(client.close)
         return provider
     from kscale.world.kubernetes.performer import Performer
@@ -286,16 +286,16 @@ async def _cloud(
     if process.cloud_provider == "kwok":
         from kscale.world.nodegroups.kwok import CONFIG_MAP, KwokGroups
 
-        ask = blocking(Performer(around.client, around.clock, resources=around.resources), loop)
+        ask = blocking(Performer(context.client, context.clock, resources=context.resources), loop)
         create_groups = partial(
             KwokGroups,
             ask,
             namespace=os.environ.get("POD_NAMESPACE") or options.namespace,
             config_map=os.environ.get("KWOK_PROVIDER_CONFIGMAP") or CONFIG_MAP,
-            watched=board,
+            watched=current_nodes,
         )
         return await _read_from_server(lambda: asyncio.to_thread(create_groups))
-    return await _machines(process, around, board, held)
+    return await _machines(process, context, current_nodes, held)
 
 
 _LONGEST_PAUSE: Final = 30.0
@@ -326,7 +326,7 @@ _ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 
 
 async def _machines(
-    process: AutoscalerFlags, around: ProgramContext, board: CurrentNodes, held: ExitStack
+    process: AutoscalerFlags, context: ProgramContext, current_nodes: CurrentNodes, held: ExitStack
 ) -> NodeGroups:
     """Return the machine groups of the management cluster.
 
@@ -345,7 +345,7 @@ async def _machines(
     from kscale.world.nodegroups.cluster_api import MachineGroupsCloud, read_discovery
     from kscale.world.nodegroups.provider import blocking
 
-    client, resources = around.client, around.resources
+    client, resources = context.client, context.resources
     access = load_access(process.cloud_config) if process.cloud_config else None
     if access is None and process.clusterapi_cloud_config_authoritative:
         access = in_cluster()
@@ -356,7 +356,7 @@ async def _machines(
     if access is not None:
         client = connect(
             access,
-            around.clock,
+            context.clock,
             user_agent=process.user_agent,
             qps=process.kube_client_qps,
             burst=process.kube_client_burst,
@@ -370,10 +370,10 @@ async def _machines(
     else:
         api_version = (await resources.find_name(f"machinedeployments.{group}")).api_version
     return MachineGroupsCloud(
-        blocking(Performer(client, around.clock, resources=resources), asyncio.get_running_loop()),
-        board,
+        blocking(Performer(client, context.clock, resources=resources), asyncio.get_running_loop()),
+        current_nodes,
         api_version=api_version,
-        now=around.clock.now,
+        now=context.clock.now,
         discovery=[read_discovery(text) for text in process.node_group_auto_discovery or ()],
         architecture=architecture,
     )
