@@ -216,9 +216,7 @@ class VpaRecommender:
         if self._rounds is None:
             yield from self._load_history(view, progress)
             return
-        round_inputs = RecommenderRound(
-            vpas=view.vpas, pods=view.pods, controllers=view.controllers, ooms=view.ooms
-        )
+        round_inputs = RecommenderRound(vpas=view.vpas, pods=view.pods, controllers=view.controllers, ooms=view.ooms)
         planner = self._planner
         explain = None if planner is None else partial(self._explain_steps, planner, view)
         result = yield from recommender_steps(
