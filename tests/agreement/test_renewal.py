@@ -82,6 +82,6 @@ def test_plain_classes_ask_what_each_would_ask_by_itself(data: st.DataObject) ->
         known = PodCompiler(Context(snapshot, kscale.SchedulerProfile()))
         for pod in filter(known.is_plain, snapshot.pending_classes):
             shared, own = known.get(pod), known._compile(pod, ())
-            assert (shared.outcome, shared.judges, shared.columns) == (own.outcome, own.judges, own.columns)
+            assert (shared.outcome, shared.node_filters, shared.columns) == (own.outcome, own.node_filters, own.columns)
             assert own.counters == ()
             assert known._get_dependencies(pod) == ()

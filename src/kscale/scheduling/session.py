@@ -26,7 +26,7 @@ from kscale.scheduling.devices.ledger import DeviceLedger
 from kscale.scheduling.explain import Explainer
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
-from kscale.scheduling.plugins.node_volume_limits import VolumeNumbers, csi_rules_not_judged
+from kscale.scheduling.plugins.node_volume_limits import VolumeNumbers, find_unchecked_csi_rules
 from kscale.scheduling.plugins.pod_topology_spread import SpreadNumbers
 from kscale.scheduling.profile import HOSTNAME, NAME, Context, SchedulerProfile
 from kscale.scheduling.status import Verdict
@@ -221,7 +221,7 @@ class Session:
         texts = ["resource claims of the pods that come with a new node"] if ctx.dra and copies.claims else []
         part = self._classes.get_part(VolumeNumbers)
         if copies.templates and part is not None:
-            texts += csi_rules_not_judged(part.requested_drivers, copies.templates, ctx)
+            texts += find_unchecked_csi_rules(part.requested_drivers, copies.templates, ctx)
         return texts
 
     # -- explanations ------------------------------------------------------------------------------------------------

@@ -202,5 +202,10 @@ def test_classes_that_ask_the_same_share_it() -> None:
     known = PodCompiler(Context(snapshot, kscale.SchedulerProfile()))
     found = [known.get(each) for each in result.session.pods]
     assert len({id(question) for question in found}) == 2
-    taints = {id(judge) for question in found for (_, judge) in question.judges if judge.columns == {TAINTS}}
+    taints = {
+        id(node_filter)
+        for question in found
+        for (_, node_filter) in question.node_filters
+        if node_filter.columns == {TAINTS}
+    }
     assert len(taints) == 1

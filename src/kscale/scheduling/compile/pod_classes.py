@@ -20,7 +20,7 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.compile.node_classes import NodeClasses
 from kscale.scheduling.devices.claims import Claims
 from kscale.scheduling.plugins import PROFILE, implementing
-from kscale.scheduling.plugins.base import NOTHING, Judge, Part, Plugin, Rows
+from kscale.scheduling.plugins.base import NOTHING, NodeFilter, Part, Plugin, Rows
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
 from kscale.scheduling.plugins.inter_pod_affinity import InterPodAffinity, TermNumbers
 from kscale.scheduling.plugins.pod_topology_spread import spreads_over_hosts
@@ -34,8 +34,8 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = [
     "CompiledPod",
     "CompiledPodCache",
-    "JudgeKey",
-    "Judges",
+    "NodeFilterKey",
+    "NodeFilters",
     "PodClasses",
     "PodCompiler",
     "PreFilterOutcome",
@@ -128,10 +128,10 @@ def prefilter_report(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PR
     return report
 
 
-JudgeKey = tuple[int, Hashable]
-"""(ordinal of the plug-in, key of the judge)."""
+NodeFilterKey = tuple[int, Hashable]
+"""(ordinal of the plug-in, key of the node filter)."""
 
-Judges = tuple[tuple[JudgeKey, Judge], ...]
+NodeFilters = tuple[tuple[NodeFilterKey, NodeFilter], ...]
 
 _MAX_PROFILES: Final = 4
 _FIXED: Final = frozenset(FIXED_RESOURCES)
@@ -144,7 +144,7 @@ class _Phases:
     def __init__(self, plugins: Iterable[Plugin]) -> None:
         plugins = tuple(plugins)
         self.prefilters = implementing("prefilter", plugins)
-        self.judges = implementing("judge", plugins)
+        self.node_filters = implementing("get_node_filter", plugins)
         self.counters = implementing("get_counters", plugins)
 
 
@@ -155,13 +155,13 @@ _PLAIN: Final = _Phases(plugin for plugin in PROFILE if plugin.checks_plain_pods
 class CompiledPod(msgspec.Struct, eq=False):
     """Inputs of the verdicts on a class; classes may share one.
 
-    ``counters``: (name of a plug-in, the counters that it reads); ``columns``: node columns that judges and PreFilters
-    read; ``dependencies``: the objects that all of this depends on; ``checked_for``: version of the plug-ins' shared
-    dependencies for which these were last compared.
+    ``counters``: (name of a plug-in, the counters that it reads); ``columns``: node columns that node filters and
+    PreFilters read; ``dependencies``: the objects that all of this depends on; ``checked_for``: version of the
+    plug-ins' shared dependencies for which these were last compared.
     """
 
     outcome: PreFilterOutcome
-    judges: Judges
+    node_filters: NodeFilters
     counters: tuple[tuple[str, Any], ...]
     columns: frozenset[str]
     dependencies: tuple[Any, ...]
@@ -219,8 +219,8 @@ class PodCompiler:
         self.cache = ctx.snapshot.interner.memo.get(_CompiledPodCaches, _CompiledPodCaches).of(
             ctx.profile, csi=ctx.csi, dra=ctx.dra
         )
-        self._pairs: dict[JudgeKey, tuple[JudgeKey, Judge]] = {}
-        self._together: dict[Judges, tuple[Judges, frozenset[str]]] = {}
+        self._pairs: dict[NodeFilterKey, tuple[NodeFilterKey, NodeFilter]] = {}
+        self._shared_filters: dict[NodeFilters, tuple[NodeFilters, frozenset[str]]] = {}
         self._plain: dict[tuple[int, int, str, frozenset[str]], CompiledPod] = {}
         self._may_be_plain = not ctx.profile.default_constraints
         self._devices = ctx.dra  # not whether a device class provides a resource, as one may be added later
@@ -276,35 +276,36 @@ class PodCompiler:
         return tuple(objects)
 
     def _compile(self, pod: PodClass, dependencies: tuple[Any, ...], phases: _Phases = _ALL) -> CompiledPod:
-        """Run the PreFilters, and collect judges and counters."""
+        """Run the PreFilters, and collect node filters and counters."""
         ctx, disabled = self._ctx, self._ctx.profile.disabled_filters
         outcome = run_prefilters(pod, ctx, phases.prefilters)
-        judge_pairs: list[tuple[JudgeKey, Judge]] = []
-        for plugin in phases.judges if outcome.failure is None else ():
-            judge = plugin.judge(pod, ctx) if plugin.name not in disabled else None
-            if judge is not None:
-                key = plugin.ordinal, judge.key
-                judge_pairs.append(self._pairs.setdefault(key, (key, judge)))
+        filter_pairs: list[tuple[NodeFilterKey, NodeFilter]] = []
+        for plugin in phases.node_filters if outcome.failure is None else ():
+            node_filter = plugin.get_node_filter(pod, ctx) if plugin.name not in disabled else None
+            if node_filter is not None:
+                key = plugin.ordinal, node_filter.key
+                filter_pairs.append(self._pairs.setdefault(key, (key, node_filter)))
         counters = [(plugin.name, plugin.get_counters(pod, ctx)) for plugin in phases.counters]
-        judges, columns = self._share_judges(tuple(judge_pairs))
+        node_filters, columns = self._share_node_filters(tuple(filter_pairs))
         return CompiledPod(
             outcome=outcome,
-            judges=judges,
+            node_filters=node_filters,
             counters=tuple(each for each in counters if each[1] is not None),
             columns=columns if outcome.nodes is None else columns | {NAME},
             dependencies=dependencies,
             checked_for=self._version if dependencies else -1,
         )
 
-    def _share_judges(self, judges: Judges) -> tuple[Judges, frozenset[str]]:
-        """Return the judges and the columns that they read, as one object shared by all classes with the same judges.
+    def _share_node_filters(self, node_filters: NodeFilters) -> tuple[NodeFilters, frozenset[str]]:
+        """Return the node filters and the columns that they read, shared by all classes with the same filters.
 
         Sharing reduces the cost of garbage collection if there are many different pods.
         """
-        cached = self._together.get(judges)
-        if cached is None:
-            cached = self._together[judges] = judges, frozenset().union(*(judge.columns for _, judge in judges))
-        return cached
+        shared = self._shared_filters.get(node_filters)
+        if shared is None:
+            columns = frozenset[str]().union(*(node_filter.columns for _, node_filter in node_filters))
+            shared = self._shared_filters[node_filters] = node_filters, columns
+        return shared
 
 
 def _is_identical(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
@@ -312,29 +313,29 @@ def _is_identical(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return len(one) == len(other) and all(map(is_, one, other))
 
 
-_Row = tuple[frozenset[str] | None, tuple[JudgeKey, ...]]
-"""(names of nodes that PreFilters allow, or None; judges)."""
+_Row = tuple[frozenset[str] | None, tuple[NodeFilterKey, ...]]
+"""(names of nodes that PreFilters allow, or None; keys of node filters)."""
 
 
 class StaticRows:
-    """Rows of static verdicts; classes with the same PreFilter node set and judges share one."""
+    """Rows of static verdicts; classes with the same PreFilter node set and node filters share one."""
 
     def __init__(self) -> None:
-        self._judges: dict[JudgeKey, Judge] = {}
+        self._node_filters: dict[NodeFilterKey, NodeFilter] = {}
         self._rows: dict[_Row, int] = {}
         self.row(None, ())
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def row(self, nodes: frozenset[str] | None, judges: Judges) -> int:
+    def row(self, nodes: frozenset[str] | None, node_filters: NodeFilters) -> int:
         """Return the index of a row, which is added if it is new. Row 0 passes everything."""
-        keys = tuple([key for key, _ in judges])
+        keys = tuple([key for key, _ in node_filters])
         number = self._rows.get((nodes, keys))
         if number is None:
             number = self._rows[nodes, keys] = len(self._rows)
-            for key, judge in judges:
-                self._judges.setdefault(key, judge)
+            for key, node_filter in node_filters:
+                self._node_filters.setdefault(key, node_filter)
         return number
 
     def table(self, classes: NodeClasses) -> NDArray[np.uint16]:
@@ -342,9 +343,9 @@ class StaticRows:
 
         Bit i: plug-in i fails. Bit 0: a PreFilter excludes the node.
         """
-        parts: dict[JudgeKey, NDArray[np.uint16]] = {}
-        for key, judge in self._judges.items():
-            fails = classes.evaluate(judge.columns, judge.check)
+        parts: dict[NodeFilterKey, NDArray[np.uint16]] = {}
+        for key, node_filter in self._node_filters.items():
+            fails = classes.evaluate(node_filter.columns, node_filter.check)
             parts[key] = fails.astype(np.uint16) << np.uint16(key[0])
         table = np.zeros((len(self._rows), len(classes)), dtype=np.uint16)
         for (nodes, keys), row in zip(self._rows, table, strict=True):
@@ -447,8 +448,8 @@ class PodClasses:
     def compile(self, ctx: Context, copies: list[NodeFacts], elsewhere: Callable[[int], bool] | None) -> None:
         """Compile the classes once all inputs are known.
 
-        ``copies``: new nodes that may be added. ``elsewhere``: whether the ledger, not a judge, decides on a class's
-        devices; None without a ledger.
+        ``copies``: new nodes that may be added. ``elsewhere``: whether the ledger, not a node filter, decides on a
+        class's devices; None without a ledger.
         """
         if self._is_compiled:
             return
@@ -460,7 +461,7 @@ class PodClasses:
             entries[i] = {**(entries[i] or {}), "devices": True}
         static_rows = []
         for i, compiled in enumerate(self._compiled_pods):
-            chosen = compiled.judges
+            chosen = compiled.node_filters
             if i in in_ledger:
                 chosen = tuple(each for each in chosen if each[0][0] != DynamicResources.ordinal)
             static_rows.append(self.statics.row(compiled.outcome.nodes, chosen))

@@ -1,12 +1,12 @@
 """The interface of Filter plug-ins: PreFilters, verdicts on single nodes, and counters of pods per topology domain.
 
-A plug-in does not depend on how a session is compiled. A verdict that depends on a pod and a node alone is a *judge*,
-called once for each distinct combination of the node columns that it reads. Whatever depends on placed pods is counted:
-the plug-in adds a *part* to the packing engine, which decides in C++, and provides the verdicts' texts and numbers.
-Whether a counter row counts a pod depends only on the pod's namespace, labels and whether it is being deleted.
+A plug-in does not depend on how a session is compiled. A verdict that depends on a pod and a node alone is a *node
+filter*, called once for each distinct combination of the node columns that it reads. Whatever depends on placed pods
+is counted: the plug-in adds a *part* to the packing engine, which decides in C++, and provides the verdicts' texts and
+numbers. Whether a counter row counts a pod depends only on the pod's namespace, labels and whether it is being deleted.
 
-So a plug-in is static if it has a ``judge``, and needs counters if it has a ``part``; ``plugins/__init__.py`` lists all
-of them in order (``PROFILE``).
+A plug-in is static if it has node filters, and needs counters if it has a ``part``. ``plugins/__init__.py`` lists all
+plug-ins in order (``PROFILE``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "NOTHING",
     "Eligibility",
     "ExplainContext",
-    "Judge",
+    "NodeFilter",
     "Numbers",
     "Part",
     "Plugin",
@@ -190,9 +190,11 @@ class PreFilter(msgspec.Struct, frozen=True):
 NOTHING = PreFilter()
 
 
-class Judge(msgspec.Struct, frozen=True, eq=False):
-    """Decides on single nodes. ``key``: judges of a plug-in with equal keys agree on every node; ``columns``: what they
-    read of a node (label keys and the columns of :mod:`kscale.scheduling.profile`).
+class NodeFilter(msgspec.Struct, frozen=True, eq=False):
+    """Decides on single nodes, as a plug-in's Filter does for one pod class.
+
+    ``key``: node filters of a plug-in with equal keys agree on every node; ``columns``: what they read of a node (label
+    keys and the columns of :mod:`kscale.scheduling.profile`).
     """
 
     key: Hashable
@@ -335,7 +337,7 @@ class Plugin:
         """Return whether the PreFilter, unless it fails, finds that the Filter has nothing to check."""
         return False
 
-    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+    def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return what decides on single nodes; None if nothing does, or if counters decide.
 
         Called for pods whose PreFilter does not fail.
@@ -351,7 +353,7 @@ class Plugin:
         return None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
-        """Return the objects that ``prefilter``, ``judge`` and ``get_counters`` depend on besides pod and profile.
+        """Return the objects besides pod and profile that the PreFilter, node filter and counters depend on.
 
         As long as these objects are the same, the results are the same. None: the results depend on too much to be
         cached. Whether the tuple is empty must depend on the pod and the profile alone.
@@ -380,8 +382,8 @@ class Plugin:
 
     def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
         """Run the Filter alone on one node; return its status (None = passes) and the numbers behind it."""
-        judge = self.judge(pod, context.ctx)
-        status = None if judge is None else judge.check(context.facts(node))
+        node_filter = self.get_node_filter(pod, context.ctx)
+        status = None if node_filter is None else node_filter.check(context.facts(node))
         if status is not None:
             return status, ()
         counted = context.engine.check_alone(self.ordinal, number, node)

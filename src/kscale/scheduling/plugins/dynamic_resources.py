@@ -22,7 +22,7 @@ from kscale.scheduling.devices.claims import (
     skips_operations,
     to_allocate,
 )
-from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Judge, Numbers, Plugin, PreFilter
+from kscale.scheduling.plugins.base import NOTHING, ExplainContext, NodeFilter, Numbers, Plugin, PreFilter
 from kscale.scheduling.profile import DEVICES, FEATURES, Context, NodeFacts, selector_columns
 from kscale.scheduling.status import ERROR, Status, error, unresolvable
 from kscale.snapshot.classes.interner import PodClass
@@ -66,7 +66,7 @@ class DynamicResources(Plugin):
         """Return the index of device classes."""
         return (ctx.informers.device_classes,)
 
-    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+    def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return what decides whether a node's devices satisfy the claims; None if the pod requests no devices."""
         if not pod.claims and not ctx.dra:
             return None
@@ -106,16 +106,16 @@ class DynamicResources(Plugin):
             optional,
             any(binding_failed(claim, now, timeout) for claim in need.allocated),
         )
-        return Judge(key, columns, check)
+        return NodeFilter(key, columns, check)
 
     def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
         """Return the status, and the devices ``wanted`` and ``free`` for each ``request`` of an open ``claim``.
 
         Tainted devices of the node and those in use are not free.
         """
-        judge = self.judge(pod, context.ctx)
+        node_filter = self.get_node_filter(pod, context.ctx)
         facts = context.facts(node)
-        status = None if judge is None else judge.check(facts)
+        status = None if node_filter is None else node_filter.check(facts)
         if status is None or status.code == ERROR:
             return status, ()
         return status, tuple(self._requests(pod, facts, context.ctx))

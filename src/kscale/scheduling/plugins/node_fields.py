@@ -12,7 +12,7 @@ from functools import cache
 from kscale.objects.api.core import NodeSelector, Taint
 from kscale.objects.node_selectors import CompiledNodeSelector, compile_node_selector
 from kscale.objects.taints import first_untolerated, tolerates
-from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
+from kscale.scheduling.plugins.base import NOTHING, NodeFilter, Plugin, PreFilter
 from kscale.scheduling.profile import CORDON, FEATURES, NAME, TAINTS, Context, NodeFacts, selector_columns
 from kscale.scheduling.status import Status, unresolvable
 from kscale.snapshot.classes.interner import PodClass
@@ -38,7 +38,7 @@ class NodeName(Plugin):
         """Restrict the pod to the node of its ``spec.nodeName``; no restriction without it."""
         return PreFilter(nodes=frozenset({pod.node_name})) if pod.node_name else NOTHING
 
-    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+    def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return the check of the node's name; None without ``spec.nodeName``."""
         node_name = pod.node_name
         if not node_name:
@@ -47,7 +47,7 @@ class NodeName(Plugin):
         def check(node: NodeFacts) -> Status | None:
             return None if node_name == node.name else unresolvable("node(s) didn't match the requested node name")
 
-        return Judge(node_name, frozenset({NAME}), check)
+        return NodeFilter(node_name, frozenset({NAME}), check)
 
 
 _TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -59,7 +59,7 @@ class NodeUnschedulable(Plugin):
     name = "NodeUnschedulable"
     checks_plain_pods = True
 
-    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+    def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return the check that the node is not cordoned; None if the pod tolerates cordoned nodes."""
         if any(tolerates(toleration, _TAINT) for toleration in pod.tolerations):
             return None
@@ -71,7 +71,7 @@ def _check_cordon(node: NodeFacts) -> Status | None:
     return unresolvable("node(s) were unschedulable") if node.unschedulable else None
 
 
-_CORDONED = Judge(None, frozenset({CORDON}), _check_cordon)
+_CORDONED = NodeFilter(None, frozenset({CORDON}), _check_cordon)
 
 
 _TAINT_COLUMNS = frozenset({TAINTS})
@@ -83,7 +83,7 @@ class TaintToleration(Plugin):
     name = "TaintToleration"
     checks_plain_pods = True
 
-    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+    def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return the check that the pod tolerates the NoSchedule and NoExecute taints of the node."""
 
         def check(node: NodeFacts) -> Status | None:
@@ -91,7 +91,7 @@ class TaintToleration(Plugin):
                 return None
             return unresolvable("node(s) had untolerated taint(s)")
 
-        return Judge(pod.tolerations_id, _TAINT_COLUMNS, check)
+        return NodeFilter(pod.tolerations_id, _TAINT_COLUMNS, check)
 
 
 def selects(pod: PodClass, node: NodeFacts) -> bool:
@@ -147,7 +147,7 @@ class NodeAffinity(Plugin):
         """Return whether neither the pod nor the profile has a node selector or node affinity."""
         return pod.node_affinity is None and ctx.profile.added_affinity is None and pod.node_selector is None
 
-    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+    def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return the check of the node selector and the required node affinity; None if there are none."""
         added = ctx.profile.added_affinity
         if pod.node_affinity is None and added is None and not pod.node_selector:
@@ -165,7 +165,7 @@ class NodeAffinity(Plugin):
                 return unresolvable("node(s) didn't match Pod's node affinity/selector")
             return None
 
-        return Judge(pod.selection_id, selection_columns(pod) | selector_columns(added), check)
+        return NodeFilter(pod.selection_id, selection_columns(pod) | selector_columns(added), check)
 
 
 class NodeDeclaredFeatures(Plugin):
@@ -178,7 +178,7 @@ class NodeDeclaredFeatures(Plugin):
         """Return whether the pod requires no declared features of a node."""
         return not pod.features
 
-    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+    def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return the check of the features that the pod requires; None if it requires none."""
         required = pod.features
         if not required:
@@ -187,4 +187,4 @@ class NodeDeclaredFeatures(Plugin):
         def check(node: NodeFacts) -> Status | None:
             return None if required <= node.features else unresolvable("node(s) didn't match Pod's required features")
 
-        return Judge(required, frozenset({FEATURES}), check)
+        return NodeFilter(required, frozenset({FEATURES}), check)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kscale._native import _engine
 from kscale.objects.api.storage import CSINode, PersistentVolumeClaim
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.plugins.base import ExplainContext, Judge, Numbers, Part, Plugin, Rows
+from kscale.scheduling.plugins.base import ExplainContext, NodeFilter, Numbers, Part, Plugin, Rows
 from kscale.scheduling.profile import CSI, NAME, Context, NodeFacts
 from kscale.scheduling.status import Status, error, unresolvable, unschedulable
 from kscale.scheduling.volumes import (
@@ -38,7 +38,7 @@ from kscale.scheduling.volumes import (
 )
 from kscale.snapshot.classes.interner import PodClass
 
-__all__ = ["NodeVolumeLimits", "VolumeNumbers", "csi_rules_not_judged"]
+__all__ = ["NodeVolumeLimits", "VolumeNumbers", "find_unchecked_csi_rules"]
 
 _Attached = tuple[str, str, int]
 """(driver, volume handle, index of the in-tree plug-in from which it has to be migrated or -1)."""
@@ -273,7 +273,7 @@ class VolumeNumbers(Part):
         }
 
 
-def csi_rules_not_judged(drivers: Sequence[str], templates: Sequence[NodeTemplate], ctx: Context) -> list[str]:
+def find_unchecked_csi_rules(drivers: Sequence[str], templates: Sequence[NodeTemplate], ctx: Context) -> list[str]:
     """Return texts on rules of CSI drivers that the input contains and that are not applied to new nodes.
 
     ``drivers``: those whose volumes the pods use. A new node is checked with its template's CSINode. A template has no
@@ -304,14 +304,14 @@ class NodeVolumeLimits(Plugin):
         """Return whether the pod has no claims and no inline volumes of in-tree drivers."""
         return not (pod.has_claims or any(is_in_tree(volume) >= 0 for volume in pod.volumes))
 
-    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+    def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return the check for failures that no count decides, such as an unresolved volume; None if there are none."""
         if not pod.volumes or self.skips(pod, ctx):
             return None
         volumes = Volumes.of(ctx)
         attached = _resolve(pod, volumes, incoming=True)
         if isinstance(attached, Status):
-            return Judge(attached, frozenset(), partial(_everywhere, attached))
+            return NodeFilter(attached, frozenset(), partial(_everywhere, attached))
         broken = _BrokenNodes.of(ctx)
         untranslated = _find_translation_error(pod)
         needed = tuple((driver, plugin) for driver, _, plugin in attached if _is_driver_required(driver, volumes))
@@ -333,7 +333,7 @@ class NodeVolumeLimits(Plugin):
             return None
 
         key: Hashable = needed, untranslated, (migrating, broken) if broken else None
-        return Judge(key, frozenset({CSI, NAME}) if broken else frozenset({CSI}), check)
+        return NodeFilter(key, frozenset({CSI, NAME}) if broken else frozenset({CSI}), check)
 
     def part(self, rows: Rows) -> Part:
         """Return a new part that counts volumes by CSI driver."""

@@ -14,7 +14,7 @@ import msgspec
 from kscale.objects.api.core import NodeSelector
 from kscale.objects.api.storage import PersistentVolume, PersistentVolumeClaim
 from kscale.objects.decode import enc_hook
-from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Judge, Numbers, Plugin, PreFilter
+from kscale.scheduling.plugins.base import NOTHING, ExplainContext, NodeFilter, Numbers, Plugin, PreFilter
 from kscale.scheduling.profile import CSI, Context, NodeFacts, selector_columns
 from kscale.scheduling.status import Status, error, unresolvable
 from kscale.scheduling.volumes import (
@@ -127,7 +127,7 @@ class VolumeBinding(Plugin):
         """Return the index of claims, volumes and classes. While it is the same object, cached verdicts are valid."""
         return (Volumes.of(ctx),)
 
-    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+    def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return the check that bound volumes are reachable and other claims can be bound; None without claims."""
         if not pod.has_claims:
             return None
@@ -160,7 +160,7 @@ class VolumeBinding(Plugin):
                 reasons.append(bound)
             return unresolvable(*reasons) if reasons else None
 
-        return Judge(tuple(key), frozenset(columns), check)
+        return NodeFilter(tuple(key), frozenset(columns), check)
 
     def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
         """Return the status and the first bound claim that the node cannot use; see :func:`_get_unusable_claim`."""
@@ -268,7 +268,7 @@ class VolumeZone(Plugin):
         """Return the index of all claims, volumes and classes."""
         return (Volumes.of(ctx),)
 
-    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+    def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return the check that the node is in the zones and regions of the pod's volumes; None if they have none."""
         requirements = _get_zone_requirements(pod, ctx)
         if isinstance(requirements, Status) or not requirements:
@@ -285,7 +285,7 @@ class VolumeZone(Plugin):
                     return unresolvable("node(s) had no available volume zone")
             return None
 
-        return Judge(requirements, frozenset(_KEYS), check)
+        return NodeFilter(requirements, frozenset(_KEYS), check)
 
 
 def _get_zone_requirements(pod: PodClass, ctx: Context) -> _ZoneRequirements | Status:
