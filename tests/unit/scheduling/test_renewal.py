@@ -202,10 +202,6 @@ def test_classes_that_ask_the_same_share_it() -> None:
     known = PodCompiler(Context(snapshot, kscale.SchedulerProfile()))
     found = [known.get(each) for each in result.session.pods]
     assert len({id(question) for question in found}) == 2
-    taints = {
-        id(node_filter)
-        for question in found
-        for (_, node_filter) in question.node_filters
-        if node_filter.columns == {TAINTS}
-    }
+    filters = [pair for question in found for pair in question.node_filters]
+    taints = {id(node_filter) for _, node_filter in filters if node_filter.columns == {TAINTS}}
     assert len(taints) == 1
