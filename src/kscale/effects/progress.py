@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -44,6 +45,7 @@ from kscale.effects.actions import (
     ReadStores,
     Refresh,
     Resize,
+    Steps,
     StepsOf,
     Together,
     Wait,
@@ -67,6 +69,7 @@ __all__ = [
     "MissingResponseError",
     "OutcomeRule",
     "Progress",
+    "SingleAction",
     "check_outcome",
 ]
 
@@ -294,6 +297,32 @@ class Progress:
         """Record observations. Without observations nothing is yielded."""
         if observations:
             yield from self.act(Observe(observations))
+
+
+class SingleAction(ABC):
+    """A machine that performs one action. Virtual time runs many of them at once, without a generator for each."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def build(self, now: Moment) -> Action | None:
+        """Return the action to perform at ``now``; None if there is nothing to do."""
+
+    @abstractmethod
+    def finish(self, outcome: Outcome) -> Steps[None] | None:
+        """Handle the outcome of the action. Steps that it returns are run as well."""
+
+    def perform_steps(self, action: Action) -> Steps[None]:
+        """Perform the action and handle its outcome."""
+        more = self.finish(check_outcome(action, (yield action)))
+        if more is not None:
+            yield from more
+
+    def __call__(self, now: Moment) -> Steps[None]:
+        """Run the machine like any other one."""
+        action = self.build(now)
+        if action is not None:
+            yield from self.perform_steps(action)
 
 
 class ImmediateProgress(Progress):

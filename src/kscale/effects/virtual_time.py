@@ -25,7 +25,7 @@ from kscale.effects.actions import (
     Within,
 )
 from kscale.effects.moments import LAST_TIME, Moment, to_text
-from kscale.effects.progress import LEGAL_OUTCOMES, IllegalOutcomeError, check_outcome
+from kscale.effects.progress import LEGAL_OUTCOMES, IllegalOutcomeError, SingleAction, check_outcome
 from kscale.objects.times import virtual_moment
 
 __all__ = ["Perform", "Running", "VirtualTime", "run_virtually"]
@@ -34,6 +34,8 @@ Perform = Callable[[Action, Moment], Outcome]
 """Performs an action (never a Wait, Together, Within or InBackground) at a time; the outcome is not earlier."""
 
 _Done = Callable[[Any, Moment], None]
+_Indexed = tuple[int, SingleAction]
+_DoneOne = Callable[[int, Any, Moment], None]
 
 _UNDER_WAY: Final = object()
 _COMPANY: Final = (Together, Within)
@@ -80,6 +82,10 @@ class Running:
             self.steps.close()
 
 
+_Event = tuple[Moment, int, int, Running, Callable[[], None]]
+"""Time, rank, sequence number, handle and call."""
+
+
 class VirtualTime:
     """Running machines of one world, and the current time. Has a single owner.
 
@@ -99,7 +105,7 @@ class VirtualTime:
         If ``now`` is not a time.
     """
 
-    __slots__ = ("_due", "_latency", "_perform", "_sequence", "now")
+    __slots__ = ("_current", "_due", "_latency", "_perform", "_sequence", "now")
 
     def __init__(
         self, perform: Perform, *, now: datetime | Moment, latency: Callable[[Action], int] | None = None
@@ -107,8 +113,8 @@ class VirtualTime:
         self.now = virtual_moment(now)
         self._perform = perform
         self._latency = latency
-        self._sequence = 0
-        self._due: list[tuple[Moment, int, int, Running, Callable[[], None]]] = []
+        self._sequence = self._current = 0  # of the newest event, and of the one that runs
+        self._due: list[_Event] = []
 
     def start(
         self,
@@ -194,7 +200,7 @@ class VirtualTime:
                 heappop(due)
             if not due or due[0][0] > last:
                 return done
-            self.now, _, _, _, call = heappop(due)
+            self.now, _, self._current, _, call = heappop(due)
             call()
         return at_most
 
@@ -231,6 +237,75 @@ class VirtualTime:
             if not self._is_next(outcome.at, running.rank):
                 self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
                 return
+
+    # -- machines of a single action -----------------------------------------------------------------------------------
+
+    def start_actions(self, take: Callable[[], Sequence[_Indexed]], done: _DoneOne, of: Running) -> None:
+        """Start machines of a single action at the current time, with shared events.
+
+        ``take`` returns the machines, with numbers, when they begin. ``done`` is called with (number, return value,
+        time) at the end of each. Rank and ``perform`` are those of ``of``.
+        """
+        self._push_for(of, self.now, partial(self._build_actions, take, done, of))
+
+    def _push_for(self, of: Running, time: Moment, call: Callable[[], None]) -> None:
+        """Schedule a call for machines of ``of``."""
+        self._push(time, Running(of.rank, perform=of.perform), call)
+
+    def _build_actions(self, take: Callable[[], Sequence[_Indexed]], done: _DoneOne, of: Running) -> None:
+        """Build the actions of machines, and schedule that they are performed after their latency."""
+        latency = 0
+        delayed: deque[tuple[int, SingleAction, Action]] = deque()
+        for index, machine in take():
+            action = machine.build(self.now)
+            if action is None:
+                done(index, None, self.now)
+                continue
+            late = 0 if self._latency is None else self._latency(action)
+            if late <= 0:
+                self._run_apart(machine.perform_steps(action), partial(done, index), of)
+            elif late == latency:
+                delayed.append((index, machine, action))
+            else:
+                delayed = deque([(index, machine, action)])
+                self._push_for(of, self.now + late, partial(self._perform_actions, delayed, done, of))
+            latency = late
+
+    def _run_apart(self, steps: Steps[Any], done: _Done, of: Running) -> None:
+        """Run the steps of one machine from now on as those of other machines."""
+        running = Running(of.rank, perform=of.perform)
+        running.steps = steps
+        self._advance(running, steps, None, done)
+
+    def _perform_actions(self, delayed: deque[tuple[int, SingleAction, Action]], done: _DoneOne, of: Running) -> None:
+        """Perform actions in order, and schedule the handling of their outcomes.
+
+        If an action causes an event that comes first, the remaining actions wait for it.
+        """
+        sequence, perform = self._current, of.perform or self._perform
+        ended: list[tuple[int, SingleAction, Outcome]] = []
+        while delayed:
+            index, machine, action = delayed.popleft()
+            outcome = self._check_outcome(of, action, perform(action, self.now))
+            if ended and ended[-1][2].at == outcome.at:
+                ended.append((index, machine, outcome))
+            else:
+                ended = [(index, machine, outcome)]
+                self._push_for(of, outcome.at, partial(self._handle_outcomes, ended, done, of))
+            if delayed and self._due[0][:2] < (self.now, of.rank):
+                call = partial(self._perform_actions, delayed, done, of)
+                event: _Event = (self.now, of.rank, sequence, Running(of.rank, perform=of.perform), call)
+                heappush(self._due, event)
+                return
+
+    def _handle_outcomes(self, ended: Sequence[tuple[int, SingleAction, Outcome]], done: _DoneOne, of: Running) -> None:
+        """Pass outcomes to their machines."""
+        for index, machine, outcome in ended:
+            more = machine.finish(outcome)
+            if more is None:
+                done(index, None, outcome.at)
+            else:
+                self._run_apart(more, partial(done, index), of)
 
     def _is_next(self, time: Moment, rank: int) -> bool:
         """Check whether an event at this time and rank, scheduled now, would run next and at the current time."""
@@ -303,10 +378,13 @@ class VirtualTime:
 class _MachineGroup:
     """Concurrent machines of one action. When all have ended, ``resume`` is called with what they returned.
 
+    Machines of a single action that start at the same moment share their events: one performs the actions of all of
+    them, in order, and one handles the outcomes. The order of everything else is the same as with an event for each.
+
     (There are no reference cycles, so ended machines are freed immediately.)
     """
 
-    __slots__ = ("_left", "_of", "_resume", "_time", "_values", "_waiting")
+    __slots__ = ("_left", "_of", "_resume", "_starting", "_time", "_values", "_waiting")
 
     def __init__(
         self, time: VirtualTime, of: Running, machines: Sequence[Machine], resume: Callable[[Outcome], None]
@@ -315,6 +393,7 @@ class _MachineGroup:
         self._values: list[Any] = [None] * len(machines)
         self._waiting = deque(enumerate(machines))
         self._left = len(machines)
+        self._starting: list[_Indexed] | None = None
 
     def begin(self, at_most: int | None) -> None:
         """Start the first machines, at most ``at_most`` (None: all). Raises ValueError if that is less than one."""
@@ -329,9 +408,22 @@ class _MachineGroup:
         """Start the next machine that waits for its turn."""
         index, machine = self._waiting.popleft()
         of = self._of
+        if isinstance(machine, SingleAction) and of.deadline is None:
+            if self._starting is None:
+                self._starting = []
+                self._time.start_actions(partial(self._take, self._starting), self._finish_machine, of)
+            self._starting.append((index, machine))
+            return
+        self._starting = None  # what follows starts after this machine
         self._time.start(
             machine, partial(self._finish_machine, index), rank=of.rank, deadline=of.deadline, perform=of.perform
         )
+
+    def _take(self, starting: list[_Indexed]) -> list[_Indexed]:
+        """Return the machines that start together now. Later ones start apart from them."""
+        if self._starting is starting:
+            self._starting = None
+        return starting
 
     def _finish_machine(self, index: int, value: Any, at: Moment) -> None:
         """Store what machine number ``index`` returned; start the next one, or resume after the last."""

@@ -259,7 +259,8 @@ def test_only_what_prepares_is_no_brief_step(monkeypatch: pytest.MonkeyPatch) ->
     action = next(writing)
     assert isinstance(action, Together)
     assert action.brief
-    workers = [machine(T0) for machine in action.machines]
+    assert action.at_most == 2
+    workers = [machine(T0) for machine in action.machines[: action.at_most]]
     asked = [next(worker) for worker in workers]
     assert prepared == []
     for one in asked:

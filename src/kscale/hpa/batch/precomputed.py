@@ -45,6 +45,7 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPo
 __all__ = [
     "UNCHANGED_OBSERVATIONS",
     "CachedDecision",
+    "FindOutcome",
     "PrecomputedReconcile",
     "ReconcileAction",
     "ReconcileRun",
@@ -219,9 +220,7 @@ class ReconcileRun:
     by_columns: bool = False
     in_full: bool = False
 
-    def advance(
-        self, outcome: Outcome | None, answer: Callable[[ReconcileRun, ReconcileAction], Outcome | None]
-    ) -> None:
+    def advance(self, outcome: Outcome | None, answer: FindOutcome) -> None:
         """Advance the steps with an outcome (None: start) until they end or ``answer`` returns None for an action."""
         try:
             if outcome is None:
@@ -245,3 +244,7 @@ class ReconcileRun:
         except InputError as error:
             self.problem = error
         self.action = None
+
+
+FindOutcome = Callable[[ReconcileRun, ReconcileAction], Outcome | None]
+"""Returns the outcome of an action of a reconcile that is known already; None if the action must be performed."""

@@ -28,33 +28,47 @@ import msgspec
 import numpy as np
 
 from kscale.effects import (
+    ZERO_TIME,
     ApiError,
+    Deferred,
     Emit,
     GetMetric,
     GetScale,
     List,
+    Machine,
     Moment,
+    Observation,
     Observe,
     Outcome,
     Progress,
     Steps,
+    WriteStatus,
     moment,
 )
+from kscale.effects.progress import SingleAction
 from kscale.hpa.batch.columns import StateStore
 from kscale.hpa.batch.decisions import Decisions, decide_columns, repeat_decisions
 from kscale.hpa.batch.inputs import BatchColumns, BatchObjects, PreparedBatch, get_hpa_keys, prepare_batch
 from kscale.hpa.batch.pods import PodsLike, to_batch_pods
 from kscale.hpa.batch.precomputed import (
+    UNCHANGED_OBSERVATIONS,
     CachedDecision,
+    FindOutcome,
     PrecomputedReconcile,
     ReconcileRun,
 )
 from kscale.hpa.batch.requests import is_late_response, request_metrics_steps, request_scales_steps
 from kscale.hpa.controller.behavior import StateColumns
-from kscale.hpa.controller.reconcile import PrecomputedDecision, ReconcileResult, reconcile
+from kscale.hpa.controller.metric_proposals import build_proposals
+from kscale.hpa.controller.reconcile import (
+    PrecomputedDecision,
+    ReconcileResult,
+    build_reconcile_observations,
+    reconcile,
+)
 from kscale.hpa.controller.replica_calculator import CalculatedReplicas
 from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
-from kscale.hpa.controller.state import ControllerState, HPAState
+from kscale.hpa.controller.state import ControllerState, HPAState, WrittenVersion
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from kscale.objects.argument_types import typed
@@ -198,6 +212,8 @@ class _BatchReconcile:
     ends: dict[str, Moment] = field(default_factory=dict)
     deleted: frozenset[int] = frozenset()
     unanswered: frozenset[int] = frozenset()
+    updates: dict[int, _MetricsUpdate] = field(default_factory=dict)
+    refused: list[ReconcileRun] = field(default_factory=list)
 
     def __post_init__(self, passed_pods: PodsLike, passed_scales: Mapping[str, Scale]) -> None:
         self.keys = get_hpa_keys(self.hpas, None if self.before is None else self.before.prepared.objects)
@@ -248,24 +264,34 @@ class _BatchReconcile:
             self._read_columns()
             self.repeated_rows = self._find_repeated_rows()
             self.rows = list(self.repeated_rows)
-            runs = [
-                self._start_run(row)
-                for row, cached in enumerate(self.repeated_rows)
-                if cached is None and row not in left_out
-            ]
+            runs = []
+            for row, cached in enumerate(self.repeated_rows):
+                if cached is None and row not in left_out:
+                    update = self._start_update(row)
+                    if update is None:
+                        runs.append(self._start_run(row))
+                    else:
+                        self.updates[row] = update
         yield from self._report_finished_runs([run for run in runs if run.action is None and run.begun])
         # Write scales first, as statuses can wait. Then write namespace by namespace, in the order of their first HPA:
-        # the
-        # unfinished rest has its metrics requested again, and comes first the next time.
+        # the unfinished rest has its metrics requested again, and comes first the next time.
         namespace_order: dict[str, int] = {}
         for hpa in self.hpas:
             namespace_order.setdefault(hpa.namespace, len(namespace_order))
-        active_runs = [run for run in runs if run.record is None and run.problem is None]
-        active_runs.sort(key=lambda run: (not self.rescales[run.row], namespace_order[self.hpas[run.row].namespace]))
         run_brief, run_long = self._run_steps, self._run_separately
-        machines = [partial(run_long if run.in_full else run_brief, run) for run in active_runs]
-        yield from self.progress.together(machines, at_most=max_parallel, brief=True)
-        return self._build_batch_result(runs)
+        machines: dict[int, Machine] = {
+            run.row: partial(run_long if run.in_full else run_brief, run)
+            for run in runs
+            if run.record is None and run.problem is None
+        }
+        machines.update(self.updates)
+        order = sorted(
+            machines, key=lambda row: (not self.rescales[row], namespace_order[self.hpas[row].namespace], row)
+        )
+        yield from self.progress.together([machines[row] for row in order], at_most=max_parallel, brief=True)
+        if self.updates:
+            yield from self.progress.act(Observe(Deferred(self._list_observations_of_updates)))
+        return self._build_batch_result([*runs, *self.refused])
 
     def _restart_with(self, current: CurrentObjects) -> None:
         """Prepare the batch again from the current objects.
@@ -352,6 +378,16 @@ class _BatchReconcile:
     def _get_target(self, row: int, scale: Scale) -> TargetScale:
         return TargetScale(scale, self.prepared.hpas.references.resources[row][0])
 
+    def _start_update(self, row: int) -> _MetricsUpdate | None:
+        """Return the write of an HPA of which only metric values have changed since the last batch, else None."""
+        cached, hpa = self.concluded.get(row), self.hpas[row]
+        if cached is None or not self.options.gates["StaleControllerConsistencyHPA"]:
+            return None
+        if all(new[2] == old[2] for new, old in zip(self.replicas[row], cached.replicas, strict=True)):
+            return None  # the status may be the same
+        metrics = [each.status for each in build_proposals(hpa, self._get_calculated_replicas(row), self.options)]
+        return _MetricsUpdate(self, row, cached, msgspec.structs.replace(hpa.status, current_metrics=metrics))
+
     def _start_run(self, row: int) -> ReconcileRun:
         """Start the step machine of one HPA and run it until it needs an action.
 
@@ -360,16 +396,7 @@ class _BatchReconcile:
         known, hpa = self._get_precomputed_decision(row), self.hpas[row]
         rescales = self.rescales[row]
         if known is not None and not rescales:
-            cached = self.concluded.get(row)
-            precomputed = PrecomputedReconcile(
-                hpa,
-                _mark_registered(self.prepared.plain_states[row]),
-                known,
-                self._get_target(row, known.scale) if cached is None else cached.target,
-                progress=Progress(self.at),
-                options=self.options,
-                cached=cached,
-            )
+            precomputed = self._build_precomputed(row, known)
             self.rows[row] = decision = precomputed.to_cached(self.replicas[row])
             out = ReconcileRun(row, precomputed.write(), self.at, [], precomputed.observations, by_columns=True)
             if not precomputed.writes:
@@ -389,6 +416,19 @@ class _BatchReconcile:
             if not rescales:
                 out.advance(None, self._find_known_outcome)
         return out
+
+    def _build_precomputed(self, row: int, known: PrecomputedDecision) -> PrecomputedReconcile:
+        """Build the reconcile of an HPA with a known decision, which does not change its replicas."""
+        cached = self.concluded.get(row)
+        return PrecomputedReconcile(
+            self.hpas[row],
+            _mark_registered(self.prepared.plain_states[row]),
+            known,
+            self._get_target(row, known.scale) if cached is None else cached.target,
+            progress=Progress(self.at),
+            options=self.options,
+            cached=cached,
+        )
 
     def _read_columns(self) -> None:
         """Convert the columns for :meth:`_get_precomputed_decision` to lists, whose rows are faster to read."""
@@ -410,15 +450,19 @@ class _BatchReconcile:
         scale = self.inputs.scales[row]
         if not self.plain[row] or isinstance(scale, ApiError):
             return None
-        replicas = [
-            CalculatedReplicas(replicas=size, utilization=percent, usage=usage)
-            for size, percent, usage in self.replicas[row]
-        ]
+        replicas = self._get_calculated_replicas(row)
         normalized = self.normalized[row]
         if self.rescales[row]:
             past = self.decisions.memory.histories.past
             normalized = msgspec.structs.replace(normalized, recommendations=past.get_recommendations(row))
         return PrecomputedDecision(scale, replicas, normalized)
+
+    def _get_calculated_replicas(self, row: int) -> list[CalculatedReplicas]:
+        """Return the calculator's result for each metric of an HPA."""
+        return [
+            CalculatedReplicas(replicas=size, utilization=percent, usage=usage)
+            for size, percent, usage in self.replicas[row]
+        ]
 
     def _find_known_outcome(self, run: ReconcileRun, action: Any) -> Outcome | None:
         """Return the outcome that the batch knows already, or None if the action must be performed."""
@@ -451,30 +495,65 @@ class _BatchReconcile:
         """Run a long step machine (many pods take a tenth of a second) apart from the brief ones."""
         yield from Progress(now).together([partial(self._run_steps, run)])
 
+    def may_begin(self, now: Moment) -> bool:
+        """Check whether there is time to write another HPA at ``now``."""
+        if self.within is None:
+            return True
+        if self.until is None:  # set at the first write, so that every batch writes some HPAs
+            self.until = now + self.within
+        return now <= self.until
+
     def _run_steps(self, run: ReconcileRun, now: Moment) -> Steps[None]:
-        """Run one HPA's steps. Its clock excludes time spent waiting for other HPAs."""
-        if self.within is not None:
-            if self.until is None:  # set at the first write, so that every batch writes some HPAs
-                self.until = now + self.within
-            if now > self.until:
-                run.steps.close()
-                return
-        progress, late = Progress(now), now - self.at
+        """Run one HPA's steps, if there is time."""
+        if not self.may_begin(now):
+            run.steps.close()
+            return
         answer = self._find_known_outcome
         if not run.begun:
             answer = self._find_outcome_before_write
             run.advance(None, answer)
+        yield from self._act_steps(run, answer, Progress(now), now)
+
+    def _act_steps(self, run: ReconcileRun, answer: FindOutcome, progress: Progress, begun: Moment) -> Steps[None]:
+        """Perform the actions of an HPA that began at ``begun``. Its clock excludes waits for other HPAs."""
+        late = begun - self.at
         while run.action is not None:
             if run.events:
                 yield from self._emit_events(progress, run)
             outcome = yield from progress.act(run.action)
-            run.advance(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
+            run.advance(_move_outcome(outcome, late), answer)
         if run.events:
             yield from self._emit_events(progress, run)
         yield from progress.observe(*run.observations)  # once, after the HPA's writes are done
-        self.ends[self.keys[run.row]] = progress.now
-        if self.slow_after is not None and progress.now - now >= self.slow_after:
-            self.slow.append(self.keys[run.row])
+        self.note_end(run.row, begun, progress.now)
+
+    def note_end(self, row: int, begun: Moment, ended: Moment) -> None:
+        """Record when the actions of an HPA ended, and whether they were slow."""
+        self.ends[self.keys[row]] = ended
+        if self.slow_after is not None and ended - begun >= self.slow_after:
+            self.slow.append(self.keys[row])
+
+    def report_refusal_steps(self, update: _MetricsUpdate, outcome: Outcome) -> Steps[None]:
+        """Continue an HPA whose write of new metric values was refused, as :meth:`_run_steps` does."""
+        known = self._get_precomputed_decision(update.row)
+        assert known is not None  # its decision is that of the last batch
+        precomputed = self._build_precomputed(update.row, known)
+        run = ReconcileRun(update.row, precomputed.write(), self.at, [], precomputed.observations, by_columns=True)
+        self.refused.append(run)
+        answer = self._find_outcome_before_write
+        run.advance(None, answer)  # to the write that was refused
+        run.advance(_move_outcome(outcome, update.begun - self.at), answer)
+        yield from self._act_steps(run, answer, Progress(outcome.at), update.begun)
+
+    def _list_observations_of_updates(self) -> list[Observation]:
+        """Return the observations of the HPAs whose new metric values were written."""
+        result: list[Observation] = []
+        for update in self.updates.values():
+            if update.ended is not None:
+                ended = update.ended - (update.begun - self.at)
+                result += update.cached.observations[: -len(UNCHANGED_OBSERVATIONS)]
+                result += build_reconcile_observations("none", "none", self.at, ended)
+        return result
 
     def _find_outcome_before_write(self, run: ReconcileRun, action: Any) -> Outcome | None:
         """Return the outcome as :meth:`_find_known_outcome` does, but None for a watched scale."""
@@ -499,16 +578,30 @@ class _BatchReconcile:
 
     # -- state -------------------------------------------------------------------------------------------------------
 
+    def _conclude_updates(self) -> tuple[dict[str, HorizontalPodAutoscalerStatus], dict[int, HPAState], set[int]]:
+        """Keep the decisions of HPAs whose new metric values were written.
+
+        Returns their statuses by key, their changed states by row, and the rows that were not written.
+        """
+        written, changed, unfinished = {}, {}, set()
+        for row, update in self.updates.items():
+            if update.ended is None:
+                unfinished.add(row)
+                continue
+            written[self.keys[row]], self.rows[row] = update.status, update.to_cached()
+            if (version := update.find_written_version()) is not None:
+                changed[row] = msgspec.structs.replace(self.inputs.plain_states[row], written=version)
+        return written, changed, unfinished
+
     def _build_batch_result(self, runs: Sequence[ReconcileRun]) -> BatchResult:
         """Build the result of the batch from the HPAs that ran."""
         histories, plain_states = self.decisions.memory.histories, self.inputs.plain_states
         others: dict[int, HPAState] = {}
-        changed: dict[int, HPAState] = {}
         done, unfinished, late, removed = [], [], [], []
         problems: dict[str, Exception] = {}
         records = {}
-        written = {}
         rows = self.rows
+        written, changed, unfinished_updates = self._conclude_updates()
         run_of = {run.row: run for run in runs}
         for row, key in enumerate(self.keys):
             if row in self.deleted:
@@ -522,11 +615,11 @@ class _BatchReconcile:
                 late.append(key)
                 continue
             run = run_of.get(row)
-            if run is None:  # unchanged
+            if run is None and row not in unfinished_updates:  # unchanged, or only metric values have changed
                 done.append(row)
                 continue
-            record = run.record
-            if record is None and run.problem is None:
+            record = None if run is None else run.record
+            if run is None or (record is None and run.problem is None):
                 unfinished.append(key)
                 rows[row] = None
                 continue
@@ -575,6 +668,55 @@ class _BatchReconcile:
             deleted=removed,
             slow=self.slow,
         )
+
+
+@dataclass(slots=True, eq=False)
+class _MetricsUpdate(SingleAction):
+    """Writes an HPA's status with new metric values. The rest of it is the same as in the last batch (``cached``).
+
+    ``begun``: when the write began; ``ended``: when the status was written, with resource ``version``.
+    """
+
+    batch: _BatchReconcile
+    row: int
+    cached: CachedDecision
+    status: HorizontalPodAutoscalerStatus
+    begun: Moment = ZERO_TIME
+    ended: Moment | None = None
+    version: str | None = None
+
+    def build(self, now: Moment) -> WriteStatus | None:
+        """Return the write of the status; None if there is no time for it."""
+        if not self.batch.may_begin(now):
+            return None
+        self.begun = now
+        return WriteStatus(msgspec.structs.replace(self.batch.hpas[self.row], status=self.status))
+
+    def finish(self, outcome: Outcome) -> Steps[None] | None:
+        """Record that the status was written. If it was not, return the steps of the failed reconcile."""
+        if outcome.error is not None:
+            return self.batch.report_refusal_steps(self, outcome)
+        self.ended, self.version = outcome.at, outcome.value
+        self.batch.note_end(self.row, self.begun, outcome.at)
+        return None
+
+    def to_cached(self) -> CachedDecision:
+        """Return the decision to keep for the next batch, with the status that was written."""
+        hpa, replicas = self.batch.hpas[self.row], self.batch.replicas[self.row]
+        return msgspec.structs.replace(self.cached, hpa=hpa, replicas=replicas, written=self.status)
+
+    def find_written_version(self) -> WrittenVersion | None:
+        """Return the version that was written of the HPA; that of an earlier HPA of this name if it is unknown."""
+        uid = self.batch.hpas[self.row].metadata.uid
+        if self.version is not None:
+            return WrittenVersion(uid, self.version)
+        earlier = self.batch.prepared.plain_states[self.row].written
+        return None if earlier is None or earlier.uid == uid else earlier
+
+
+def _move_outcome(outcome: Outcome, late: int) -> Outcome:
+    """Return an outcome with an end ``late`` nanoseconds earlier."""
+    return msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome
 
 
 def _mark_registered(state: HPAState) -> HPAState:

@@ -6,7 +6,6 @@ Upstream: ``pkg/recommender/checkpoint``, ``MaintainCheckpoints``.
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Never
@@ -17,21 +16,24 @@ import numpy.typing as npt
 from kscale.effects import (
     DEADLINE_EXCEEDED,
     ZERO_TIME,
-    ApiError,
     Create,
     Delete,
     Get,
     List,
+    Machine,
     Moment,
+    Outcome,
     Patch,
     PatchOperation,
     Progress,
+    Steps,
     StepsOf,
     Together,
     Within,
     duration,
 )
 from kscale.effects.moments import format_moment
+from kscale.effects.progress import SingleAction
 from kscale.errors import InputError, KscaleError, Problem
 from kscale.objects.api.meta import ObjectMeta, shorten
 from kscale.objects.api.vpa import (
@@ -332,83 +334,110 @@ def maintain_checkpoints_steps(
 def _store_checkpoints_steps(
     state: RecommenderState, progress: Progress, deadline: Moment, diagnostics: list[str]
 ) -> StepsOf[Together, None]:
-    """Store checkpoints (``StoreCheckpoints``).
+    """Store checkpoints (``StoreCheckpoints``), those of several VPAs concurrently.
 
-    Each worker finishes a VPA before it checks the deadline, so at least as many VPAs as workers are written.
+    After the deadline no VPA is begun, except for the first ones: at least as many VPAs as workers are written.
     """
     ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
     ordered = sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
-    waiting = deque(enumerate(ordered))
-    prepared = CheckpointBatch(state)
-
-    def worker(begun: Moment) -> StepsOf[Patch | Create | Together, None]:
-        mine = Progress(begun)
-        while waiting:
-            number, vpa = waiting.popleft()
-            if vpa not in prepared:  # in a step of its own, as it takes long
-                first = number - number % _VPAS_PER_BATCH
-                yield from mine.together(
-                    [partial(_prepare_checkpoints_steps, prepared, vpa, ordered[first : first + _VPAS_PER_BATCH])]
-                )
-            yield from _write_vpa_checkpoints_steps(vpa, prepared, mine, diagnostics)
-            if mine.now >= deadline:
-                return
-
-    if waiting:
-        workers = [worker] * min(state.options.update_worker_count, len(waiting))
-        yield from progress.together(workers, brief=True)
+    prepared, workers = CheckpointBatch(state), state.options.update_worker_count
+    writes: list[Machine] = []
+    for number, vpa in enumerate(ordered):
+        write = _CheckpointWrite(vpa, prepared, ZERO_TIME if number < workers else deadline, diagnostics)
+        first = number - number % _VPAS_PER_BATCH
+        if number < first + workers:  # may begin before the batch is prepared
+            writes.append(partial(_prepare_and_write_steps, write, ordered[first : first + _VPAS_PER_BATCH]))
+        else:
+            writes.append(write)
+    if writes:
+        yield from progress.together(writes, at_most=workers, brief=True)
     if progress.now >= deadline:
         diagnostics.append(f"{_TIMEOUT_TEXT}: {DEADLINE_EXCEEDED.message}")
+
+
+def _prepare_and_write_steps(write: _CheckpointWrite, those: Sequence[Vpa], now: Moment) -> Steps[None]:
+    """Write the checkpoints of a VPA. Before, the checkpoints of the VPAs ``those`` are prepared, if they are not."""
+    progress = Progress(now)
+    if write.is_due(now) and write.vpa not in write.prepared:  # in a step of its own, as it takes long
+        yield from progress.together([partial(_prepare_checkpoints_steps, write.prepared, write.vpa, those)])
+    yield from write(progress.now)
 
 
 def _prepare_checkpoints_steps(
     prepared: CheckpointBatch, vpa: Vpa, those: Sequence[Vpa], now: Moment
 ) -> StepsOf[Never, None]:
-    """Prepare the checkpoints of the VPAs ``those``, unless another worker has prepared ``vpa`` meanwhile."""
+    """Prepare the checkpoints of the VPAs ``those``, unless another machine has prepared ``vpa`` meanwhile."""
     if vpa not in prepared:
         prepared.prepare(those, now)
     yield from ()
 
 
-def _write_vpa_checkpoints_steps(
-    vpa: Vpa, prepared: CheckpointBatch, progress: Progress, diagnostics: list[str]
-) -> StepsOf[Patch | Create, None]:
-    """Write the checkpoints of one VPA, by container name. Errors are added to ``diagnostics``."""
-    now = progress.now
-    for container, status in prepared.pop(vpa, now):
-        error = yield from _create_or_update_checkpoint_steps(vpa, container, status, progress)
-        if error is None:
-            vpa.checkpoint_written = now
-        else:
-            where = f"{vpa.namespace}/{vpa.name} container {container}"
-            diagnostics.append(f"Cannot save checkpoint for VPA {where}: {error.message}")
+class _CheckpointWrite(SingleAction):
+    """Writes the checkpoints of one VPA, by container name, unless the ``deadline`` has passed (the zero time: none).
 
+    Errors are added to ``diagnostics``.
+    """
 
-def _create_or_update_checkpoint_steps(
-    vpa: Vpa, container: str, status: VerticalPodAutoscalerCheckpointStatus, progress: Progress
-) -> StepsOf[Patch | Create, ApiError | None]:
-    """Write a checkpoint (``CreateOrUpdateVpaCheckpoint``). Returns None, or the error."""
-    name = f"{vpa.name}-{container}"
-    outcome = yield from progress.act(
-        Patch(
+    __slots__ = ("_begun", "_deadline", "_diagnostics", "_left", "prepared", "vpa")
+
+    def __init__(self, vpa: Vpa, prepared: CheckpointBatch, deadline: Moment, diagnostics: list[str]) -> None:
+        self.vpa, self.prepared, self._deadline, self._diagnostics = vpa, prepared, deadline, diagnostics
+        self._left: list[tuple[str, VerticalPodAutoscalerCheckpointStatus]] = []
+        self._begun = ZERO_TIME
+
+    def is_due(self, now: Moment) -> bool:
+        """Check whether the write may begin now."""
+        return self._deadline == ZERO_TIME or now < self._deadline
+
+    def build(self, now: Moment) -> Patch | None:
+        """Return the patch of the first container's checkpoint."""
+        if not self.is_due(now):
+            return None
+        self._begun, self._left = now, self.prepared.pop(self.vpa, now)
+        return self._build_patch() if self._left else None
+
+    def finish(self, outcome: Outcome) -> StepsOf[Patch | Create, None] | None:
+        """Record the outcome. Further containers, and a checkpoint that does not exist yet, need further steps."""
+        if outcome.error is None and len(self._left) == 1:
+            self.vpa.checkpoint_written = self._begun
+            return None
+        return self._continue_steps(outcome)
+
+    def _continue_steps(self, outcome: Outcome) -> StepsOf[Patch | Create, None]:
+        """Create the checkpoint if there is none, and write those of the other containers."""
+        vpa, progress = self.vpa, Progress(outcome.at)
+        while True:
+            container, status = self._left.pop(0)
+            name = f"{vpa.name}-{container}"
+            if outcome.error is not None and f'"{name}" not found' in outcome.error.message:
+                checkpoint = VerticalPodAutoscalerCheckpoint(
+                    api_version=API_VERSION,
+                    kind=_CHECKPOINT_KIND,
+                    metadata=ObjectMeta(name=name, namespace=vpa.namespace),
+                    spec=VerticalPodAutoscalerCheckpointSpec(vpa_object_name=vpa.name, container_name=container),
+                    status=status,
+                )
+                outcome = yield from progress.act(Create(checkpoint))
+            if outcome.error is None:
+                vpa.checkpoint_written = self._begun
+            else:
+                where = f"{vpa.namespace}/{vpa.name} container {container}"
+                self._diagnostics.append(f"Cannot save checkpoint for VPA {where}: {outcome.error.message}")
+            if not self._left:
+                return
+            outcome = yield from progress.act(self._build_patch())
+
+    def _build_patch(self) -> Patch:
+        """Build the patch of the next container's checkpoint (``CreateOrUpdateVpaCheckpoint``)."""
+        container, status = self._left[0]
+        return Patch(
             kind=_CHECKPOINT_KIND,
             api_version=API_VERSION,
-            namespace=vpa.namespace,
-            name=name,
+            namespace=self.vpa.namespace,
+            name=f"{self.vpa.name}-{container}",
             type="json",
             patch=(PatchOperation("replace", "/status", status),),
         )
-    )
-    if outcome.error is not None and f'"{name}" not found' in outcome.error.message:
-        checkpoint = VerticalPodAutoscalerCheckpoint(
-            api_version=API_VERSION,
-            kind=_CHECKPOINT_KIND,
-            metadata=ObjectMeta(name=name, namespace=vpa.namespace),
-            spec=VerticalPodAutoscalerCheckpointSpec(vpa_object_name=vpa.name, container_name=container),
-            status=status,
-        )
-        outcome = yield from progress.act(Create(checkpoint))
-    return outcome.error
 
 
 # -- deleting --------------------------------------------------------------------------------------------------

@@ -18,15 +18,16 @@ from kscale.effects import (
     Deferred,
     Emit,
     GetScale,
-    Machine,
     Moment,
     Observe,
+    Outcome,
     Patch,
     PatchOperation,
     Progress,
     StepsOf,
     Together,
 )
+from kscale.effects.progress import SingleAction
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import (
     ContainerPolicies,
@@ -184,7 +185,7 @@ def update_vpas_steps(
     )
     if explain is not None:
         yield from explain(results, progress)
-    written = [_write_status(result, diagnostics) for result in results if result.status_written]
+    written = [_StatusWrite(result, diagnostics) for result in results if result.status_written]
     if written:
         yield from progress.together(written, at_most=state.options.update_worker_count, brief=True)
     _count_objects(state, tally)
@@ -268,26 +269,31 @@ def _is_status_unchanged(vpa: Vpa, status: VerticalPodAutoscalerStatus) -> bool:
     return cached.same and _is_equal_without_recommendation(observed, status)
 
 
-def _write_status(result: VpaResult, diagnostics: list[str]) -> Machine:
-    """Return a step machine that writes a VPA's status. An error is stored in ``result.refusal``."""
+class _StatusWrite(SingleAction):
+    """Writes a VPA's status. An error is stored in ``result.refusal``."""
 
-    def machine(now: Moment) -> StepsOf[Patch, None]:
-        outcome = yield from Progress(now).act(
-            Patch(
-                kind="VerticalPodAutoscaler",
-                api_version=API_VERSION,
-                namespace=result.namespace,
-                name=result.name,
-                subresource="status",
-                type="json",
-                patch=(PatchOperation("add", "/status", _encode_status(result.status)),),
-            )
+    __slots__ = ("_diagnostics", "_result")
+
+    def __init__(self, result: VpaResult, diagnostics: list[str]) -> None:
+        self._result, self._diagnostics = result, diagnostics
+
+    def build(self, now: Moment) -> Patch:  # noqa: ARG002 - the status was decided before
+        result = self._result
+        return Patch(
+            kind="VerticalPodAutoscaler",
+            api_version=API_VERSION,
+            namespace=result.namespace,
+            name=result.name,
+            subresource="status",
+            type="json",
+            patch=(PatchOperation("add", "/status", _encode_status(result.status)),),
         )
+
+    def finish(self, outcome: Outcome) -> None:
+        result = self._result
         if outcome.error is not None:
             result.refusal = outcome.error
-            diagnostics.append(f"Cannot update VPA {result.namespace}/{result.name}: {outcome.error.message}")
-
-    return machine
+            self._diagnostics.append(f"Cannot update VPA {result.namespace}/{result.name}: {outcome.error.message}")
 
 
 def _encode_status(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscalerStatus | dict[str, Any]:
