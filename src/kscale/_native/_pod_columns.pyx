@@ -93,7 +93,7 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     """``(usual, keys, columns, odd)``, or None if ``looks`` (:data:`LOOKS`, by number of the combination + 1) does not
     say yet what some pod stands for.
 
-    Of n pods, ``combined`` -1 those that are read the slow way and -2 those of which only what is noted counts: ``usual``
+    Of n pods, ``combined`` -1 and -3 those that are read the slow way and -2 those of which only what is noted counts: ``usual``
     bool[n], those that columns can tell; their ``keys``, with ``namespace`` where they have none; ``columns``
     int64[:data:`COLUMNS`, m]; ``odd``: (usual pod, slot) of times that are not written as the API server does.
     ``begin``, ``size`` int64[n], ``at``, ``length`` int64[:data:`SLOTS`, n]: places in ``data``; ``listed``: it is a
@@ -117,7 +117,7 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     cdef _Looks held = _Looks(looks)
     cdef Py_ssize_t kinds = held.buffer.len // <Py_ssize_t>sizeof(c_Looks)
     for i in range(n):
-        if not -2 <= combined[i] < kinds - 1 or kinds < 1:
+        if not -3 <= combined[i] < kinds - 1 or kinds < 1:
             raise NativeError("read_pods: no such combination")
         for k in range(kPodSlots):
             if length[k, i] >= 0 and (at[k, i] < 0 or at[k, i] > data.shape[0]

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from numpy import bool_, int8, int32, int64, uint8
@@ -9,11 +10,17 @@ Rule: TypeAlias = str | tuple[Any, ...]
 class Places:
     def __len__(self) -> int: ...
     def part(self, first: int, end: int) -> tuple[NDArray[int64], NDArray[int64]]: ...
+    def have(self, slots: tuple[int, ...], first: int) -> NDArray[bool_]: ...
 
 class Projector:
     def __init__(self, rule: Rule, slots: int, facets: int) -> None: ...
     def scan(
-        self, data: Buffer, threads: int = 1, grain: int = ..., kind: tuple[bytes, bytes] = ...
+        self,
+        data: Buffer,
+        threads: int = 1,
+        grain: int = ...,
+        kind: tuple[bytes, bytes] = ...,
+        meanwhile: Callable[[NDArray[int64], NDArray[int64], NDArray[int32], Places, int], object] | None = ...,
     ) -> tuple[NDArray[int64], NDArray[int64], NDArray[int32], Places, str, str, bytes] | None: ...
     def lines(
         self, data: Buffer, threads: int = 1, grain: int = ..., kind: tuple[bytes, bytes] = ...

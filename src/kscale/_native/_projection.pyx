@@ -46,6 +46,7 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         vector[int64_t] size
         vector[int32_t] combined
         void places(size_t slots, size_t first, size_t count, int64_t* at, int64_t* length)
+        void have(size_t slots, size_t slot, size_t first, uint8_t* out)
     cdef cppclass c_Lines "kscale::ScannedLines":
         c_Lines() except +
         c_Items items
@@ -67,14 +68,16 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
     cdef cppclass c_Projector "kscale::Projector":
         c_Projector(int32_t slots, int32_t facets) except +
         int32_t add(c_Rule rule) except +
-        cbool scan(const char* data, size_t size, c_ItemKind kind, c_Threading how, c_Items& out,
-                   c_Span* head) except +
         size_t lines(const char* data, size_t size, c_ItemKind kind, c_Threading how, c_Lines& out) except +
         const c_TextTable& texts()
         const c_TextTable& facet(size_t i)
         const vector[int32_t]& combinations()
         size_t combinations_free()
         void retain(const uint8_t* keep, vector[vector[uint8_t]]& used) except +
+    cdef cppclass c_ListScan "kscale::ListScan":
+        c_ListScan(c_Projector& to, const char* data, size_t size, c_ItemKind kind, c_Threading how) except +
+        cbool next(c_Items& out) except +
+        cbool finish(c_Span* head)
 
 
 cdef extern from "kscale/string_numbers.hpp" namespace "kscale" nogil:
@@ -187,6 +190,30 @@ cdef class Places:
     def __len__(self):
         return self._items.begin.size()
 
+    cdef begin(self, size_t first):
+        return _array(self._items.begin.data() + first, self._items.begin.size() - first, 8, _INT64)
+
+    cdef size(self, size_t first):
+        return _array(self._items.size.data() + first, self._items.size.size() - first, 8, _INT64)
+
+    cdef combined(self, size_t first):
+        return _array(self._items.combined.data() + first, self._items.combined.size() - first, 4, _INT32)
+
+    def have(self, tuple slots, Py_ssize_t first):
+        """bool[n - first]: whether the items from number ``first`` on have a string that is not empty in one of the
+        slots."""
+        cdef Py_ssize_t n = <Py_ssize_t>self._items.begin.size() - first
+        if not 0 <= first or n < 0:
+            raise IndexError(first)
+        out = np.zeros(n, dtype=np.bool_)
+        cdef uint8_t[::1] view = out.view(np.uint8)
+        for slot in slots:
+            if not 0 <= slot < self._slots:
+                raise IndexError(slot)
+            if n:
+                self._items.have(self._slots, slot, first, &view[0])
+        return out
+
     def part(self, Py_ssize_t first, Py_ssize_t end):
         """``(at, length)`` int64[slots, end - first] of the items from number ``first`` to ``end``; length -1 = absent."""
         if not 0 <= first <= end <= <Py_ssize_t>self._items.begin.size():
@@ -291,37 +318,53 @@ cdef class Projector:
             raise NativeError(f"Projector: no rule {kind!r}")
         return self._own.add(made)
 
-    def scan(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, tuple kind=(b"", b"")):
+    def scan(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, tuple kind=(b"", b""),
+             meanwhile=None):
         """``(begin, size, combined, places, api_version, kind, metadata)``, or None if ``data`` is not one JSON object with an
         array under ``items``. The result does not depend on ``threads``;
         ``grain``: bytes that make another one worth it; ``kind``: (apiVersion, kind); items that say first that they are of
-        another one are not looked into.
+        another one are not looked into. ``meanwhile``: is called with the first three and ``places``, of all items so far,
+        and the number of the first that is new, while other threads read what comes next. Until the end they may still
+        turn out to be part of no list.
 
         ``begin``, ``size`` int64[n]: where the items are; ``combined`` int32[n]: numbers of their combinations of
-        texts, -1 for an item that is absent by its rule or has to be read otherwise; ``places``: :class:`Places` of captured
-        strings; ``metadata``: the JSON text of the list's own, empty if it has none.
+        texts, -1 for an item that is absent by its rule or has to be read otherwise, -3 if no key comes twice in an object
+        of such an item; ``places``: :class:`Places` of captured strings; ``metadata``: the JSON text of the list's own,
+        empty if it has none.
         """
         cdef Places places = Places.__new__(Places)
         cdef c_Span head[3]
-        cdef Py_ssize_t size = data.shape[0]
-        cdef cbool ok
+        cdef Py_ssize_t size = data.shape[0], first = 0
+        cdef cbool ok, more = True
         cdef c_Threading how = _threading(threads, grain)
         cdef c_ItemKind only = _item_kind(kind)
+        cdef c_ListScan* running
         if size == 0:
             return None
-        head[0].size = head[1].size = head[2].size = -1
+        places._slots = self._slots
         with nogil:
-            ok = self._own.scan(<const char*>&data[0], size, only, how, places._items, head)
+            running = new c_ListScan(self._own[0], <const char*>&data[0], size, only, how)
+        try:
+            while True:
+                with nogil:
+                    more = running.next(places._items)
+                if not more:
+                    break
+                if meanwhile is not None and first < len(places):
+                    meanwhile(places.begin(first), places.size(first), places.combined(first), places, first)
+                    first = len(places)
+            ok = running.finish(head)
+        finally:
+            with nogil:
+                del running
         if not ok:
             return None
-        places._slots = self._slots
         names = [
             "" if head[i].size < 0 else PyUnicode_DecodeUTF8(<const char*>&data[0] + head[i].begin, head[i].size, NULL)
             for i in range(2)
         ]
         return (
-            _int64(places._items.begin), _int64(places._items.size), _int32(places._items.combined), places,
-            names[0], names[1],
+            places.begin(0), places.size(0), places.combined(0), places, names[0], names[1],
             b"" if head[2].size < 0 else PyBytes_FromStringAndSize(<const char*>&data[0] + head[2].begin, head[2].size),
         )
 

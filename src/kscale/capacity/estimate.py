@@ -45,7 +45,10 @@ class No(NamedTuple):
 
 
 class Estimated(msgspec.Struct, frozen=True):
-    """Result of one group, by pod name. ``pod_groups``: lists of pods that no predicate distinguishes."""
+    """Result of one group, by pod name. ``pod_groups``: lists of pods that no predicate distinguishes.
+
+    ``placed``: pods and nodes, if they were requested.
+    """
 
     nodes: int
     placed_pods: set[str]
@@ -69,11 +72,12 @@ def estimates(
     cursor: int = 0,
     bound_effort: int = 0,
     threads: int = 1,
+    placements: bool = False,
 ) -> Iterator[Estimated]:
     """Yield upstream's estimate for each group, as if it were the only one, without a limit of nodes.
 
     Every scan of nodes starts at ``cursor``. ``bound_effort``: effort for the lower bound of each group, see
-    :meth:`~kscale.ca.estimator.EstimateResult.bound`.
+    :meth:`~kscale.ca.estimator.EstimateResult.bound`. ``placements``: whether the new node of each pod is requested.
     """
     options = [EstimateOptions(max_nodes=0)] * len(groups)
     results = estimate_many(
@@ -91,7 +95,7 @@ def estimates(
             placed_pods=set(result.placed_pods),
             reasons=_convert_verdicts(result.verdicts),
             pod_groups=result.pod_groups,
-            placed=result.placed,
+            placed=result.placed if placements else {},
             bound=bound.value if bound is not None else 0,
             bound_method=bound.method if bound is not None else "",
             unmodelled=result.unmodelled,
@@ -212,7 +216,15 @@ def estimate_groups(
     pods_to_place = [cleared.get(name, name) for name in candidates]
     lines: list[GroupEstimate] = []
     groups = list(groups)
-    results = estimates(snapshot, pods_to_place, groups, cursor=cursor, bound_effort=bound_effort, threads=threads)
+    results = estimates(
+        snapshot,
+        pods_to_place,
+        groups,
+        cursor=cursor,
+        bound_effort=bound_effort,
+        threads=threads,
+        placements=placements,
+    )
     for group, result in zip(groups, results, strict=True):
         unplaced.difference_update(result.placed_pods)
         unmodelled.update(dict.fromkeys(result.unmodelled))
@@ -248,7 +260,8 @@ def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
     records = snapshot.records(names)
     classes = snapshot.classify(records)
     uses_tpus = {
-        kind.index: any(resource.startswith(TPU_RESOURCE_PREFIX) for resource in kind.demand) for kind in classes
+        number: any(resource.startswith(TPU_RESOURCE_PREFIX) for resource in kind.demand)
+        for number, kind in {kind.index: kind for kind in classes}.items()
     }
     if not any(uses_tpus.values()):
         return {}

@@ -27,13 +27,14 @@ from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FINISHED, GATED, PENDING, PLACED, TERMINATING, NodeColumns
-from kscale.snapshot.loading import Loaded, LoadReport, load_batches, load_objects
+from kscale.snapshot.loading import Loaded, LoadReport, decode_plain_object, load_batches, load_objects
 from kscale.snapshot.object_store import Informers, ObjectStore, kind_name
 from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.pods.store import DescribedPods, PodStore, Texts
 from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot
 from kscale.snapshot.text.pod_reader import PodBatch, PodReader, ScannedList
+from kscale.snapshot.text.sources import DecodedItems
 from kscale.snapshot.watching import Applying, StoredObjects, decode_object, watch
 
 __all__ = ["Cluster", "Relist", "load"]
@@ -698,6 +699,9 @@ def load(
         for item in load_batches(*sources, strict=strict, report=report, scan=scan, is_stored=cluster.has_pod):
             if isinstance(item, Loaded):
                 cluster._put(item.obj, item.raw)  # noqa: SLF001  # nobody else has this cluster: no lock is needed
+            elif isinstance(item, DecodedItems):
+                for obj in item.objects:
+                    cluster._contents.objects.put(obj)  # noqa: SLF001
             else:
                 report.count_batch(item, cluster.apply_batch(item))
         cluster.tidy()
@@ -707,4 +711,4 @@ def load(
 
 def _scan(cluster: Cluster, view: memoryview, source: str, place: str) -> ScannedList | None:
     """Scan a text with the cluster's reader, which is created for the first text."""
-    return cluster.reader.scan(view, source, place)
+    return cluster.reader.scan(view, source, place, decode_plain_object)

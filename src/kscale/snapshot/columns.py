@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, to_integers
+from kscale.objects.quantity import Quantity
 
 __all__ = [
     "EXCLUSION_REASONS",
@@ -204,7 +205,7 @@ class LabelColumn:
     def __init__(self, values: Iterable[str | None]) -> None:
         self.index: dict[str, int] = {}
         self.values: list[str] = []
-        self.ids: NDArray[np.int32] = np.fromiter((self.id_of(value) for value in values), dtype=np.int32)
+        self.ids: NDArray[np.int32] = np.array([*map(self.id_of, values)], dtype=np.int32)
 
     def id_of(self, value: str | None) -> int:
         """Return the number assigned to a value, adding a new value; -1 for None. Only while the column is built."""
@@ -267,8 +268,7 @@ class NodeColumns:
             self.objects = objects
             self.names = tuple(node.metadata.name for node in objects)
             self.index = {name: i for i, name in enumerate(self.names)}
-            for n, node in enumerate(objects):
-                self._set(n, node)
+            self._fill(range(len(objects)), objects)
             self._close()
 
     def _close(self) -> None:
@@ -341,9 +341,10 @@ class NodeColumns:
         nodes = [*replaced, *appended]
         for row, node in zip(rows, nodes, strict=True):
             result.objects[row] = node
-            for column in result.allocatable.values():
-                column[row] = 0
-            result._set(row, node)
+        for column in result.allocatable.values():
+            column[rows] = 0
+        if nodes:
+            result._fill(rows, nodes)
         result.allocatable = {
             name: column for name, column in result.allocatable.items() if name in FIXED_RESOURCES or column.any()
         }
@@ -366,23 +367,35 @@ class NodeColumns:
         self.taint_ids = longer(self.taint_ids)
         self.allocatable = {name: longer(column) for name, column in self.allocatable.items()}
 
-    def _set(self, n: int, node: Node) -> None:
-        """Fill row ``n`` with the fields of a node."""
-        self.unschedulable[n] = node.spec.unschedulable
-        taints = tuple(taint for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute"))
-        taint_key = _taint_key(taints)
-        if taint_key not in self._taint_index:
-            self._taint_index[taint_key] = len(self.taints)
-            self.taints.append(taints)
-        self.taint_ids[n] = self._taint_index[taint_key]
-        amounts = node.status.allocatable or {}
-        self.slots[n] = amounts[PODS].value() if PODS in amounts else 0
-        integers = to_integers(amounts)
-        for name, amount in integers.items():
+    def _fill(self, rows: Sequence[int], nodes: Sequence[Node]) -> None:
+        """Fill rows with the fields of nodes. Nodes that share their quantities, as those of one file do, are converted
+        once.
+        """
+        shared: dict[tuple[Any, ...], int] = {}
+        kinds: list[Mapping[str, Quantity]] = []
+        kind_of, taint_ids = [], []
+        for node in nodes:
+            amounts = node.status.allocatable or {}
+            kind = shared.setdefault((*amounts, *map(id, amounts.values())), len(kinds))
+            if kind == len(kinds):
+                kinds.append(amounts)
+            kind_of.append(kind)
+            taints = tuple([taint for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute")])
+            taint_key = _taint_key(taints)
+            if taint_key not in self._taint_index:
+                self._taint_index[taint_key] = len(self.taints)
+                self.taints.append(taints)
+            taint_ids.append(self._taint_index[taint_key])
+        where = np.array(rows, dtype=np.int64)
+        self.unschedulable[where] = [node.spec.unschedulable for node in nodes]
+        self.taint_ids[where] = taint_ids
+        self.slots[where] = np.array([each[PODS].value() if PODS in each else 0 for each in kinds])[kind_of]
+        integers = [to_integers(each) for each in kinds]
+        for name in dict.fromkeys(name for each in integers for name in each):
             column = self.allocatable.get(name)
             if column is None:
                 column = self.allocatable[name] = np.zeros(len(self.slots), np.int64)
-            column[n] = amount
+            column[where] = np.array([each.get(name, 0) for each in integers], dtype=np.int64)[kind_of]
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -391,7 +404,7 @@ class NodeColumns:
         """Return the column of a label, built on first use."""
         column = self._labels.get(key)
         if column is None:
-            column = LabelColumn((node.metadata.labels or {}).get(key) for node in self.objects)
+            column = LabelColumn([(node.metadata.labels or {}).get(key) for node in self.objects])
             column.ids = read_only(column.ids)
             self._labels[key] = column
         return column

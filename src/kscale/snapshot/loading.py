@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -15,10 +16,11 @@ import msgspec
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import CustomWorkload, KubeObject, ObjectMeta
-from kscale.objects.decode import describe, from_dict, from_json, object_head, refuse_depth
+from kscale.objects.decode import decoder, describe, from_dict, from_json, object_head, refuse_depth
 from kscale.objects.kinds import (
     DEFAULT_NAMESPACE,
     KINDS,
+    NAMESPACED,
     custom_kind_key,
     find_kind,
     group_of,
@@ -27,13 +29,13 @@ from kscale.objects.kinds import (
 )
 from kscale.objects.names import with_name
 from kscale.objects.validation import check, refuse_repeated_keys
-from kscale.snapshot.text.sources import NamedText, RawObject, Scan, Source, read_scanned
+from kscale.snapshot.text.sources import DecodedItems, NamedText, RawObject, Scan, Source, head_of, read_scanned
 
 if TYPE_CHECKING:
     from kscale.snapshot.changes import ChangedKeys
     from kscale.snapshot.text.pod_reader import PodBatch, PodRun
 
-__all__ = ["LoadReport", "Loaded", "load_batches", "load_objects"]
+__all__ = ["LoadReport", "Loaded", "decode_plain_object", "load_batches", "load_objects"]
 
 _NO_KIND = "(no kind)"
 _TWICE = "comes twice; the last one counts"
@@ -169,9 +171,9 @@ def load_batches(
     scan: Scan | None = None,
     namespace: str = DEFAULT_NAMESPACE,
     is_stored: Callable[[str], bool] | None = None,
-) -> Iterator[Loaded | PodBatch]:
+) -> Iterator[Loaded | DecodedItems | PodBatch]:
     """Decode objects as :func:`load_objects` does, with the pods of JSON lists as batches of columns if ``scan`` is
-    given.
+    given, and what the scan has decoded as it is.
 
     With a ``scan`` the namespace is ``default``. The caller must store each object before it takes the next one, and
     must count batches itself (:meth:`LoadReport.count_batch`). ``is_stored`` returns whether a pod with this key was
@@ -186,6 +188,10 @@ def load_batches(
         if isinstance(record, Problem):
             report.problems.append(record)
             report.total += 1
+            continue
+        if isinstance(record, DecodedItems):
+            _count_decoded(record, report, seen)
+            yield record
             continue
         if not isinstance(record, RawObject):
             yield record.batch
@@ -270,7 +276,7 @@ class _CustomRecords:
 
 def _read_sources(
     sources: tuple[Source, ...], scan: Scan | None, report: LoadReport
-) -> Iterator[RawObject | Problem | PodRun]:
+) -> Iterator[RawObject | Problem | PodRun | DecodedItems]:
     """Yield the records of all sources; warn of sources without any."""
     for source in sources:
         empty = True
@@ -330,6 +336,44 @@ def _load(
         if any(finding.fatal for finding in findings):
             return None
     return loaded
+
+
+def decode_plain_object(text: memoryview) -> KubeObject | None:
+    """Decode an object, neither a pod nor of a kind that decides how others are read, whose text repeats no key.
+
+    None if there is something to report about it, or if it must be read in another way.
+    """
+    head = head_of(text)
+    decode = None if head is None else _plain_decoder(*head)
+    if decode is None:
+        return None
+    try:
+        obj = decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return obj if obj.metadata.name and not check(obj) else None
+
+
+@lru_cache(maxsize=1 << 10)  # the keys come from input files
+def _plain_decoder(api_version: str, kind: str) -> Callable[[memoryview], KubeObject] | None:
+    """Return the decoder of a kind for :func:`decode_plain_object`; None if it does not decode this kind."""
+    type_ = find_kind(api_version, kind) if api_version and kind not in _SCALING_KINDS else None
+    return None if type_ is None or type_ is Pod or kind.endswith("List") else decoder(type_).decode
+
+
+def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str, str, str]]) -> None:
+    """Count objects that were decoded by the scan. ``seen``: kinds, namespaces and names so far; it is updated."""
+    objects, read = items.objects, report.read
+    report.total += len(objects)
+    for i, obj in enumerate(objects):
+        kind, metadata = obj.kind, obj.metadata
+        read[kind] += 1
+        namespace = metadata.namespace or (DEFAULT_NAMESPACE if kind in NAMESPACED else "")
+        key = (kind, namespace, metadata.name)
+        if key in seen:
+            report.duplicates += 1
+            report.warn(_TWICE, items.record(i))
+        seen.add(key)
 
 
 def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -> Loaded:

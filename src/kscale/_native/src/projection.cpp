@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kscale/json_reader.hpp"
+#include "kscale/repeated_keys.hpp"
 #include "projected_value.hpp"
 
 namespace kscale {
@@ -134,15 +135,24 @@ bool Projector::item(const char* data, JsonReader& in, ItemKind kind, Depth dept
 }
 
 Projector::Stop Projector::items(const char* data, const char*& p, const char* end, ItemKind kind,
-                                 std::span<const char* const> stops, ScannedItems& out) {
+                                 std::span<const char* const> stops, std::int64_t grain, const Publish& publish,
+                                 ScannedItems& out) {
   JsonReader in{p, end};
   std::size_t next = 0;
+  const char* published = p;
   for (;;) {
     in.space();
     p = in.p;
     while (next < stops.size() && stops[next] < p) ++next;
     if (next < stops.size() && stops[next] == p) return Stop::kStop;
     if (!item(data, in, kind, Depth::kTexts, out)) return Stop::kError;
+    if (out.combined.back() == kOdd && !repeats_a_key(p, static_cast<std::size_t>(in.p - p), kAllLevels)) {
+      out.combined.back() = kUnlike;
+    }
+    if (publish && in.p - published >= grain) {
+      published = in.p;
+      if (!publish(out)) return Stop::kError;
+    }
     if (in.eat(',')) continue;
     if (!in.eat(']')) return Stop::kError;
     p = in.p;
@@ -164,7 +174,7 @@ std::int32_t Projector::combine(const std::int32_t* numbers, std::string& key) {
 }
 
 bool Projector::scan(const char* data, std::size_t size, ItemKind kind, Threading how, ScannedItems& out,
-                     Span head[3]) {
+                     Span head[3], const Publish& publish) {
   JsonReader in{data, data + size};
   if (rules_.empty() || !in.eat('{')) return false;
   bool listed = false;
@@ -182,7 +192,7 @@ bool Projector::scan(const char* data, std::size_t size, ItemKind kind, Threadin
       ++in.p;
       if (in.peek(']')) {
         ++in.p;
-      } else if (!items_on_threads(data, in.p, in.end, kind, how, out)) {
+      } else if (!items_on_threads(data, in.p, in.end, kind, how, publish, out)) {
         return false;
       }
     } else {

@@ -1,4 +1,4 @@
-// One list on several threads. Where an item begins in the middle of a text cannot be known without reading what is in
+// One list on several threads, while the caller works on what was read already. Where an item begins in the middle of a text cannot be known without reading what is in
 // front of it; it can be guessed. Each thread begins at a guess, and what it read counts only if the thread before it
 // came to exactly that place as the beginning of an item: so a wrong guess costs time and changes nothing.
 #include <algorithm>
@@ -57,7 +57,7 @@ struct Seam {
 }  // namespace
 
 bool Projector::items_on_threads(const char* data, const char*& p, const char* end, ItemKind kind,
-                                 Threading how, ScannedItems& out) {
+                                 Threading how, const Publish& publish, ScannedItems& out) {
   const std::ptrdiff_t parts = std::min<std::ptrdiff_t>(how.threads, (end - p) / how.grain);
   std::vector<const char*> starts;
   Seam seam;
@@ -88,13 +88,13 @@ bool Projector::items_on_threads(const char* data, const char*& p, const char* e
       running.start([&, i] {
         Part& part = others[i];
         try {
-          part.stop = part.own.items(data, part.p, end, kind, std::span(starts).subspan(i + 1), part.items);
+          part.stop = part.own.items(data, part.p, end, kind, std::span(starts).subspan(i + 1), 0, nullptr, part.items);
         } catch (...) {  // no memory
           part.failure = std::current_exception();
         }
       });
     }
-    stop = items(data, p, end, kind, starts, out);
+    stop = items(data, p, end, kind, starts, how.grain, publish, out);
   }
   patterns_.settle();
   for (const Part& part : others) patterns_.take(part.own.patterns_);
@@ -109,26 +109,115 @@ bool Projector::items_on_threads(const char* data, const char*& p, const char* e
   return stop == Stop::kEnd;
 }
 
-void Projector::merge(const Projector& other, ScannedItems&& more, ScannedItems& out) {
+FreshTexts Projector::texts_since(std::vector<std::size_t>& told) const {
+  const std::size_t size = tables_.size();
+  told.resize(size + 1);
+  FreshTexts fresh;
+  for (std::size_t table = 0; table < size; ++table) {
+    std::vector<std::string>& texts = fresh.texts.emplace_back();
+    for (std::size_t& i = told[table]; i < tables_[table].count(); ++i) texts.push_back(tables_[table].text(i));
+  }
+  fresh.combinations.assign(combinations_.begin() + static_cast<std::ptrdiff_t>(told[size]), combinations_.end());
+  told[size] = combinations_.size();
+  return fresh;
+}
+
+void Projector::adopt(const FreshTexts& fresh, Renumbering& numbers) {
   // Their texts in the order in which they appeared: so the numbers are those of one reading from front to back.
-  std::vector<std::vector<std::int32_t>> number(tables_.size());
-  for (std::size_t table = 0; table < tables_.size(); ++table) {
-    const TextTable& texts = other.tables_[table];
-    for (std::size_t i = 0; i < texts.count(); ++i) number[table].push_back(tables_[table].number(texts.text(i)));
+  const std::size_t size = tables_.size();
+  numbers.texts.resize(size);
+  for (std::size_t table = 0; table < size; ++table) {
+    for (const std::string& text : fresh.texts[table]) numbers.texts[table].push_back(tables_[table].number(text));
   }
-  std::vector<std::int32_t> combined, numbers(tables_.size());
+  std::vector<std::int32_t> own(size);
   std::string key;
-  for (std::size_t i = 0; i < other.combinations_.size(); i += numbers.size()) {
-    for (std::size_t table = 0; table < numbers.size(); ++table) {
-      const std::int32_t theirs = other.combinations_[i + table];
-      numbers[table] = theirs < 0 ? -1 : number[table][static_cast<std::size_t>(theirs)];
+  for (std::size_t i = 0; i < fresh.combinations.size(); i += size) {
+    for (std::size_t table = 0; table < size; ++table) {
+      const std::int32_t theirs = fresh.combinations[i + table];
+      own[table] = theirs < 0 ? -1 : numbers.texts[table][static_cast<std::size_t>(theirs)];
     }
-    combined.push_back(combine(numbers.data(), key));
+    numbers.combinations.push_back(combine(own.data(), key));
   }
+}
+
+void Projector::take(ScannedItems&& more, const Renumbering& numbers, ScannedItems& out) {
   for (const std::int32_t theirs : more.combined) {
-    out.combined.push_back(theirs < 0 ? theirs : combined[static_cast<std::size_t>(theirs)]);
+    out.combined.push_back(theirs < 0 ? theirs : numbers.combinations[static_cast<std::size_t>(theirs)]);
   }
   out.append(std::move(more));
+}
+
+void Projector::merge(const Projector& other, ScannedItems&& more, ScannedItems& out) {
+  std::vector<std::size_t> told;
+  Renumbering numbers;
+  adopt(other.texts_since(told), numbers);
+  take(std::move(more), numbers, out);
+}
+
+ListScan::ListScan(Projector& to, const char* data, std::size_t size, ItemKind kind, Threading how)
+    : to_(to), own_(to.empty()) {
+  own_.patterns_ = std::move(to.patterns_);
+  own_.patterns_.known_parts().clear();  // their numbers are those of the other's texts
+  const bool aside = how.threads > 1 && static_cast<std::int64_t>(size) / how.grain > 1;
+  how.threads = std::max(how.threads - 1, 1);
+  if (aside) {
+    running_.start([=, this] { read(data, size, kind, how); });
+  } else {
+    read(data, size, kind, how);
+  }
+}
+
+ListScan::~ListScan() {
+  stopped_ = true;
+  running_.join();
+  to_.patterns_ = std::move(own_.patterns_);
+  to_.patterns_.known_parts().clear();
+}
+
+void ListScan::read(const char* data, std::size_t size, ItemKind kind, Threading how) {
+  try {
+    ScannedItems rest;
+    const Publish publish = [this](ScannedItems& items) {
+      add(std::move(items), false);
+      items = {};
+      return !stopped_;
+    };
+    ok_ = own_.scan(data, size, kind, how, rest, head_, publish);
+    add(std::move(rest), true);
+  } catch (...) {  // no memory
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+    ended_ = true;
+    more_.notify_one();
+  }
+}
+
+void ListScan::add(ScannedItems&& items, bool last) {
+  Piece piece{std::move(items), own_.texts_since(told_)};
+  const std::lock_guard lock(mutex_);
+  pieces_.push_back(std::move(piece));
+  ended_ = last;
+  more_.notify_one();
+}
+
+bool ListScan::next(ScannedItems& out) {
+  std::vector<Piece> pieces;
+  {
+    std::unique_lock lock(mutex_);
+    more_.wait(lock, [this] { return ended_ || !pieces_.empty(); });
+    pieces.swap(pieces_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  for (Piece& piece : pieces) {
+    to_.adopt(piece.texts, numbers_);
+    Projector::take(std::move(piece.items), numbers_, out);
+  }
+  return !pieces.empty();
+}
+
+bool ListScan::finish(Span head[3]) const {
+  std::copy(head_, head_ + 3, head);
+  return ok_;
 }
 
 }  // namespace kscale

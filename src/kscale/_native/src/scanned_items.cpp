@@ -68,4 +68,16 @@ void ScannedItems::places(std::size_t slots, std::size_t first, std::size_t coun
   }
 }
 
+void ScannedItems::have(std::size_t slots, std::size_t slot, std::size_t first, std::uint8_t* out) const {
+  std::size_t skipped = 0;
+  for (const std::vector<Noted>& block : blocks_) {
+    const std::size_t items = block.size() / slots;
+    for (std::size_t i = first > skipped ? first - skipped : 0; i < items; ++i) {
+      const std::uint32_t size = block[i * slots + slot].size;
+      if (size != kAbsent && size > 0) out[skipped + i - first] = 1;
+    }
+    skipped += items;
+  }
+}
+
 }  // namespace kscale

@@ -58,7 +58,7 @@ from kscale.objects.scale import definition_of
 from kscale.objects.times import parse_duration
 from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.text.pod_reader import PodBatch, PodRun, ScannedList
-from kscale.snapshot.text.sources import RawObject, Source, read_scanned
+from kscale.snapshot.text.sources import DecodedItems, RawObject, Source, read_scanned
 
 __all__ = ["decode_hpa_record", "read_dump"]
 
@@ -105,6 +105,7 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     for text, source in [*((None, each) for each in sources), *metrics]:
         scope = None if text is None else MetricsScope.parse(text)
         for record in read_scanned(source, scan=reading.scan, empty_lists=True):
+            assert not isinstance(record, DecodedItems)  # this scan decodes nothing
             reading.take(record, scope)
     return reading.end(strict=strict)
 

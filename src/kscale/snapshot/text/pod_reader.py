@@ -8,9 +8,9 @@ the list of fields against those that reading of structs uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _pod_columns, _projection
 from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus, VolumeMount
-from kscale.objects.api.meta import ApiStruct, Condition, ObjectMeta
+from kscale.objects.api.meta import ApiStruct, Condition, KubeObject, ObjectMeta
 from kscale.objects.api.volumes import Volume
 from kscale.objects.kinds import DEFAULT_NAMESPACE
 from kscale.objects.pod_owners import READ_ANNOTATIONS
@@ -27,6 +27,7 @@ from kscale.objects.times import moment_of, nanoseconds
 from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FINISHED, PLACED
+from kscale.snapshot.text.files import MappedFile, file_of
 from kscale.snapshot.text.text_classes import AFFINITY, DELETION_PLACEHOLDER, LABELS, OWNERS, VOLUMES, TextClasses
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "READ_OF_PODS",
     "SLOTS",
     "TEXT_COLUMNS",
+    "Decode",
     "PodBatch",
     "PodReader",
     "ScannedItems",
@@ -195,6 +197,9 @@ class PodRun(NamedTuple):
         return self.pods if len(self) == len(self.pods) else self.pods.pick(slice(self.begin, self.end))
 
 
+Decode: TypeAlias = Callable[[memoryview], KubeObject | None]
+"""Decodes an item that is no pod: (text without repeated keys) -> the object; None: it must be read with a report."""
+
 _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
 
 
@@ -212,14 +217,24 @@ class ScannedItems(msgspec.Struct, frozen=True, eq=False):
 
 
 class ScannedList:
-    """A list of objects. ``metadata`` is the JSON text of the list's own metadata."""
+    """A list of objects. ``metadata`` is the JSON text of the list's own metadata.
+
+    ``objects`` has items that are no pods, by number, as far as they were decoded.
+    """
 
     def __init__(
-        self, reader: PodReader, scanned: _ProjectedList, api_version: str, kind: str, metadata: bytes
+        self,
+        reader: PodReader,
+        scanned: _ProjectedList,
+        api_version: str,
+        kind: str,
+        metadata: bytes,
+        objects: dict[int, KubeObject],
     ) -> None:
         self.api_version = api_version
         self.kind = kind
         self.metadata = metadata
+        self.objects = objects
         self._reader = reader
         self._scanned = scanned
 
@@ -239,7 +254,8 @@ class ScannedList:
 
     def without_items(self) -> ScannedList:
         """Return the list without its items, after they have been read from the text."""
-        return ScannedList(self._reader, self._scanned.without_items(), self.api_version, self.kind, self.metadata)
+        nothing = self._scanned.without_items()
+        return ScannedList(self._reader, nothing, self.api_version, self.kind, self.metadata, {})
 
     def parts(self) -> Iterator[ScannedItems]:
         """Yield the items in parts.
@@ -280,15 +296,20 @@ class PodReader:
         """Forget the numbers of node names. Must not be called while batches with such numbers are not stored yet."""
         self._nodes = _projection.StringNumbers()
 
-    def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """Return the items of a JSON list; None for any other text, and for a text with a syntax error."""
-        scanned = self._projector.scan(view, self._threads, kind=_KIND)
+    def scan(self, view: memoryview, source: str, place: str, decode: Decode | None = None) -> ScannedList | None:
+        """Return the items of a JSON list; None for any other text, and for a text with a syntax error.
+
+        ``decode``: is called for items that are no pods. Of a long text, another thread reads the items ahead.
+        """
+        ahead = _Ahead(self.classes, view, decode)
+        meanwhile = ahead.read if len(view) >= _LONG else None
+        scanned = self._projector.scan(view, self._threads, kind=_KIND, meanwhile=meanwhile)
         if scanned is None:
             return None
         begin, size, combined, places, api_version, kind, metadata = scanned
         listed = (api_version, kind) == ("v1", "PodList")
         items = _ProjectedList(view, source, place, listed, begin, size, combined, places)
-        return ScannedList(self, items, api_version, kind, metadata)
+        return ScannedList(self, items, api_version, kind, metadata, ahead.objects)
 
     def items(self, scanned: _ScannedText) -> ScannedItems:
         """Return the items, with pods as columns."""
@@ -309,7 +330,7 @@ class PodReader:
         read = self._read(scanned)
         if read is None:
             length = scanned.length
-            self.classes.learn(np.maximum(scanned.combined, _NONE) + 1, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
+            _learn(self.classes, scanned.combined, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
             read = self._read(scanned)
             assert read is not None  # all of their texts are known by now
         fast, keys, columns, odd = read
@@ -344,6 +365,40 @@ class PodReader:
         except ValueError:
             return False
         return True
+
+
+class _Ahead:
+    """What can be done with the first items of a list while the rest is read, and has no effect if it is no list."""
+
+    def __init__(self, classes: TextClasses, view: memoryview, decode: Decode | None) -> None:
+        self._classes = classes
+        self._view = view
+        self._file: MappedFile | None = file_of(view)
+        self._decode = decode
+        self.objects: dict[int, KubeObject] = {}
+
+    def read(
+        self,
+        begin: NDArray[np.int64],
+        size: NDArray[np.int64],
+        combined: NDArray[np.int32],
+        places: _projection.Places,
+        first: int,
+    ) -> None:
+        """Find the classes of pods and decode other objects; see :meth:`Projector.scan` for the arguments."""
+        _learn(self._classes, combined, places.have((_NODE, _NOMINATED), first))
+        if self._decode is not None:
+            others = np.flatnonzero(combined == _UNLIKE)
+            for i, at, count in zip(others.tolist(), begin[others].tolist(), size[others].tolist(), strict=True):
+                if (obj := self._decode(self._view[at : at + count])) is not None:
+                    self.objects[first + i] = obj
+        if self._file is not None:
+            self._file.release(int(begin[-1]))
+
+
+def _learn(classes: TextClasses, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
+    """Find the classes of pods by the numbers of their combinations; ``bound``: whether each has a node."""
+    classes.learn(np.maximum(combined, _NONE) + 1, bound)
 
 
 class _ScannedText(NamedTuple):
@@ -393,4 +448,6 @@ class _ProjectedList(NamedTuple):
 
 _KIND: Final = (b"v1", b"Pod")
 _NONE: Final = -1  # for a combination
+_UNLIKE: Final = -3  # the same, and the item has no repeated key
+_LONG: Final = 1 << 21  # bytes of a text that are worth reading ahead
 _PART: Final = 1 << 14  # items

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STDIN",
+    "DecodedItems",
     "NamedText",
     "RawObject",
     "Scan",
     "Source",
     "explain_no_object",
     "explain_no_text",
+    "head_of",
     "is_client_object",
     "read",
     "read_scanned",
@@ -184,7 +186,22 @@ class RawObject(msgspec.Struct, frozen=True):
 Scan: TypeAlias = "Callable[[memoryview, str, str], ScannedList | None]"
 """(text, source, place of the items) -> the list with its pods as columns; None: read item by item."""
 
-_Item: TypeAlias = "RawObject | Problem | PodRun"
+
+class DecodedItems(NamedTuple):
+    """Consecutive items of a list that were decoded without problems. ``first``: number of the first one."""
+
+    objects: list[KubeObject]
+    source: str
+    place: str
+    first: int
+
+    def record(self, i: int) -> RawObject:
+        """Return one of the objects as a record, for messages."""
+        obj = self.objects[i]
+        return RawObject(obj.api_version, obj.kind, obj, self.source, f"{self.place}[{self.first + i}]")
+
+
+_Item: TypeAlias = "RawObject | Problem | PodRun | DecodedItems"
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -479,7 +496,7 @@ def _envelope(view: memoryview) -> _Envelope:
 
 
 def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Item]:
-    """Yield pods as runs, and the other items between them one by one."""
+    """Yield pods as runs, and the other items between them as runs if they are decoded, otherwise one by one."""
     from kscale.snapshot.text.pod_reader import PodRun
 
     own = item_kind(scanned.kind)
@@ -490,17 +507,24 @@ def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_direct
             file.release()
         pods, pods_done = part.pods, 0
         others = np.flatnonzero(~part.fast)
-        ends = (np.flatnonzero(np.diff(others, append=-1) != 1) + 1).tolist()
+        # Others that follow each other are a run, if they were decoded or not.
+        is_decoded = np.fromiter(((part.first + i) in scanned.objects for i in others.tolist()), np.bool_, len(others))
+        ends = (np.flatnonzero((np.diff(others, append=-1) != 1) | np.diff(is_decoded, append=False)) + 1).tolist()
         numbers = others.tolist()
-        places = list(zip(part.begin[others].tolist(), part.size[others].tolist(), strict=True))
         begin = 0
         for end in ends:
             pods_before = numbers[begin] - begin
             if pods_before > pods_done:
                 yield PodRun(pods, pods_done, pods_before)
                 pods_done = pods_before
-            raws = (msgspec.Raw(view[at : at + size]) for at, size in places[begin:end])
-            yield from _from_items(raws, source, pods.place, own, version, in_directory, part.first + numbers[begin])
+            first = part.first + numbers[begin]
+            if is_decoded[begin]:
+                objects = [scanned.objects.pop(part.first + number) for number in numbers[begin:end]]
+                yield DecodedItems(objects, source, pods.place, first)
+            else:
+                spans = zip(part.begin[others[begin:end]].tolist(), part.size[others[begin:end]].tolist(), strict=True)
+                raws = (msgspec.Raw(view[at : at + size]) for at, size in spans)
+                yield from _from_items(raws, source, pods.place, own, version, in_directory, first)
             begin = end
         if len(pods) > pods_done:
             yield PodRun(pods, pods_done, len(pods))
@@ -509,6 +533,12 @@ def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_direct
 def _join_places(where: str, place: str) -> str:
     """Return the place of an item within its container: ``document 2, items[3]``. Either part may be empty."""
     return f"{where}, {place}" if where else place
+
+
+def head_of(text: memoryview) -> tuple[str, str] | None:
+    """Return API version and kind if an object begins with them, written without escapes; otherwise None."""
+    match = _HEAD.match(text[:_HEAD_SIZE])
+    return None if match is None else _read_head(match.groups())
 
 
 @lru_cache(maxsize=1 << 10)  # the keys come from input files
@@ -533,9 +563,9 @@ def _from_items(
     """
     for index, raw in enumerate(items, start=first):
         where = f"{place}[{index}]"
-        match = _HEAD.match(memoryview(raw)[:_HEAD_SIZE])
-        if match is not None:
-            record = RawObject(*_read_head(match.groups()), raw, source, where, in_directory)
+        known_head = head_of(memoryview(raw))
+        if known_head is not None:
+            record = RawObject(*known_head, raw, source, where, in_directory)
         else:
             try:
                 head: _Head | ObjectHead = _HEADS.decode(raw)

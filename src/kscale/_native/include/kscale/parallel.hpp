@@ -18,8 +18,10 @@ class Threads {
   Threads() = default;
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
-  ~Threads() {
+  ~Threads() { join(); }
+  void join() {
     for (auto& thread : threads_) thread.join();
+    threads_.clear();
   }
   template <class F>
   void start(F&& work) {

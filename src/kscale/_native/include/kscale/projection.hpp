@@ -1,9 +1,14 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kscale/parallel.hpp"
 #include "kscale/patterns.hpp"
 #include "kscale/text_hash.hpp"
 
@@ -48,13 +54,15 @@ struct ProjectionRule {
   std::array<std::int32_t, 64> bucket{};  // by length and outer characters
 };
 
-constexpr std::int32_t kOdd = -1, kNoted = -2;
+// Instead of the number of a combination: to be read otherwise; only what is noted counts; as kOdd, and no key comes
+// twice in an object of the item (only lists tell).
+constexpr std::int32_t kOdd = -1, kNoted = -2, kUnlike = -3;
 
 // The items of a scanned list, a column each, and the strings that were captured of them.
 class ScannedItems {
  public:
   std::vector<std::int64_t> begin, size;  // the item's text
-  std::vector<std::int32_t> combined;     // number of its combination of texts; kOdd (see `Projector`, or absent); kNoted
+  std::vector<std::int32_t> combined;     // number of its combination of texts; kOdd (see `Projector`, or absent), ...
 
   // Takes in an item; `at`, `length` [slot]: its strings; length -1 = absent. One whose text is 4 GiB or longer is odd.
   void add(std::int64_t begin_at, std::int64_t whole, std::int32_t number, std::size_t slots, const std::int64_t* at,
@@ -64,6 +72,8 @@ class ScannedItems {
   void append(ScannedItems&& more);
   // Where the strings of items are: `at`, `length` [slot * count + item].
   void places(std::size_t slots, std::size_t first, std::size_t count, std::int64_t* at, std::int64_t* length) const;
+  // Sets `out` [item - first] to 1 for items from `first` on whose string in a slot is not empty.
+  void have(std::size_t slots, std::size_t slot, std::size_t first, std::uint8_t* out) const;
 
  private:
   // Of very many items this is most of the memory: places are told from the item's begin on, in blocks that never move.
@@ -122,6 +132,21 @@ struct Span {
   std::int64_t begin = 0, size = -1;
 };
 
+// Texts and combinations that a projector numbered since it was asked before, in order of their numbers.
+struct FreshTexts {
+  std::vector<std::vector<std::string>> texts;  // by table
+  std::vector<std::int32_t> combinations;       // as `Projector::combinations`
+};
+
+// The numbers that texts and combinations of one projector have in another, by their numbers in the first one.
+struct Renumbering {
+  std::vector<std::vector<std::int32_t>> texts;  // by table
+  std::vector<std::int32_t> combinations;
+};
+
+// Takes the items that were read so far out of its argument; false: nobody needs the rest.
+using Publish = std::function<bool(ScannedItems&)>;
+
 // Reduces the objects of a JSON list to what rules keep of them, and numbers the different texts that are left: those
 // of each facet, those of the rest, and the combinations of a rest with facets.
 //
@@ -137,7 +162,9 @@ class Projector {
 
   // Whether `data` is one JSON object with an array under "items"; `head`: places of its apiVersion, kind and metadata.
   // The result does not depend on the number of threads.
-  bool scan(const char* data, std::size_t size, ItemKind kind, Threading how, ScannedItems& out, Span head[3]);
+  // `publish`: called each time that `how.grain` bytes more were read.
+  bool scan(const char* data, std::size_t size, ItemKind kind, Threading how, ScannedItems& out, Span head[3],
+            const Publish& publish = nullptr);
 
   // The events {"type": ..., "object": ...}, one a line; how many bytes were used: what is behind the last line end
   // counts only if it is a whole event. The result does not depend on the number of threads.
@@ -154,6 +181,8 @@ class Projector {
   void retain(const std::uint8_t* keep, std::vector<std::vector<std::uint8_t>>& used);
 
  private:
+  friend class ListScan;
+
   enum class Stop { kEnd, kStop, kError };
 
   enum class Depth { kPlace, kNotes, kTexts };  // what is read of an item
@@ -167,15 +196,21 @@ class Projector {
                                    std::int64_t* length);
   // Reads items from `p`, at the first of them, up to the end of the array (`p` is then behind it), to a syntax error,
   // or until one begins at one of `stops`, in ascending order (`p` is then there).
-  Stop items(const char* data, const char*& p, const char* end, ItemKind kind,
-             std::span<const char* const> stops, ScannedItems& out);
+  Stop items(const char* data, const char*& p, const char* end, ItemKind kind, std::span<const char* const> stops,
+             std::int64_t grain, const Publish& publish, ScannedItems& out);
   bool items_on_threads(const char* data, const char*& p, const char* end, ItemKind kind, Threading how,
-                        ScannedItems& out);
+                        const Publish& publish, ScannedItems& out);
   bool event(const char* data, const char* p, const char* end, ItemKind kind, ScannedLines& out);
   void some_lines(const char* data, const char* p, const char* end, ItemKind kind, ScannedLines& out);
   std::int32_t combine(const std::int32_t* numbers, std::string& key);
   // Takes over what another projector with the same rules read of the items after those in `out`.
   void merge(const Projector& other, ScannedItems&& more, ScannedItems& out);
+  // What was numbered since the last call with the same `told` (empty at first: how many were handed out by table, then
+  // combinations). Nothing may be removed between the calls.
+  FreshTexts texts_since(std::vector<std::size_t>& told) const;
+  // Numbers what another projector with the same rules has numbered; its items get the numbers that these have here.
+  void adopt(const FreshTexts& fresh, Renumbering& numbers);
+  static void take(ScannedItems&& more, const Renumbering& numbers, ScannedItems& out);
 
   std::int32_t slots_;
   std::vector<TextTable> tables_;  // one a facet, then the items'
@@ -186,6 +221,43 @@ class Projector {
   std::vector<std::int32_t> numbers_;
   std::vector<std::int64_t> at_, length_;
   Patterns patterns_;
+};
+
+// A list that is read by `Projector::scan` on another thread while the caller works on what was read already. The
+// projector gets the same numbers as if it had read the list itself. `data` must stay where it is.
+class ListScan {
+ public:
+  ListScan(Projector& to, const char* data, std::size_t size, ItemKind kind, Threading how);
+  ~ListScan();  // the rest is not read
+  ListScan(const ListScan&) = delete;
+  ListScan& operator=(const ListScan&) = delete;
+
+  // Waits for more items and appends all that were read; false: there are no more. Throws what stopped the reading.
+  bool next(ScannedItems& out);
+  // After the last item: what `scan` returns, and its `head`.
+  bool finish(Span head[3]) const;
+
+ private:
+  struct Piece {
+    ScannedItems items;
+    FreshTexts texts;
+  };
+
+  void read(const char* data, std::size_t size, ItemKind kind, Threading how);
+  void add(ScannedItems&& items, bool last);
+
+  Projector& to_;
+  Projector own_;  // of the other thread
+  Renumbering numbers_;
+  std::vector<std::size_t> told_;
+  std::mutex mutex_;
+  std::condition_variable more_;
+  std::vector<Piece> pieces_;
+  bool ended_ = false, ok_ = false;
+  std::atomic<bool> stopped_ = false;
+  std::exception_ptr failure_;
+  Span head_[3];
+  Threads running_;
 };
 
 }  // namespace kscale
