@@ -98,13 +98,13 @@ def test_an_hpa_decides_as_it_does_among_all() -> None:
 
 def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     dump, explained = rivals(), []
-    explain = Decisions.get_reconciles
+    summarize = Decisions.summarize
 
     def counting(decisions: Decisions, rows: list[int]) -> Any:
         explained.extend(decisions.keys[row] for row in rows)
-        return explain(decisions, rows)
+        return summarize(decisions, rows)
 
-    monkeypatch.setattr(Decisions, "get_reconciles", counting)
+    monkeypatch.setattr(Decisions, "summarize", counting)
     hpa_report(dump, [dump.hpas["shop/rival"]])
     assert explained == ["shop/rival"]
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _reconcile
 from kscale.effects import (
-    ZERO_TIME,
     Action,
     ApiError,
     DryRun,
@@ -26,12 +24,9 @@ from kscale.effects import (
     GetScale,
     List,
     Moment,
-    Progress,
     PutScale,
-    Steps,
     moment,
     run_dry,
-    run_dry_at_once,
 )
 from kscale.errors import InputError
 from kscale.hpa.batch.columns import (
@@ -44,11 +39,18 @@ from kscale.hpa.batch.columns import (
 )
 from kscale.hpa.batch.hpas import ScaleSource, SpecMetric
 from kscale.hpa.batch.inputs import BatchColumns, BatchObjects, PreparedBatch, prepare_batch
-from kscale.hpa.batch.pods import JoinedUsage, PodsLike, to_batch_pods
-from kscale.hpa.batch.precomputed import PrecomputedReconcile
+from kscale.hpa.batch.pods import PodsLike, to_batch_pods
 from kscale.hpa.controller.behavior import NormalizedReplicas
-from kscale.hpa.controller.decision import build_decision, explain_decision
-from kscale.hpa.controller.reconcile import PrecomputedDecision, ReconcileResult, ReconcileSteps, reconcile
+from kscale.hpa.controller.decision import EventText, ReconcileSummary, build_decision, explain_decision
+from kscale.hpa.controller.metric_proposals import get_metric_name
+from kscale.hpa.controller.reconcile import (
+    RESCALE_EVENT,
+    ReconcileResult,
+    ReconcileSteps,
+    explain_change,
+    format_rescale,
+    reconcile,
+)
 from kscale.hpa.controller.replica_calculator import (
     CALCULATION_MODES,
     CALCULATION_PATHS,
@@ -56,11 +58,12 @@ from kscale.hpa.controller.replica_calculator import (
     CalculatedReplicas,
     group_pods,
 )
-from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
-from kscale.hpa.controller.state import ControllerState, HPAState
+from kscale.hpa.controller.scale_target import SelectorStore
+from kscale.hpa.controller.state import ControllerState
+from kscale.hpa.controller.status import CONDITION_MESSAGES, put_condition
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
-from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
-from kscale.objects.argument_types import typed, typed_methods, unchecked
+from kscale.objects.api.autoscaling import HorizontalPodAutoscalerCondition
+from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper
 from kscale.records import Result, Rows
 from kscale.snapshot.caches import collector_paused
@@ -70,117 +73,19 @@ __all__ = [
     "RESCALE_REASONS",
     "DecisionInputs",
     "Decisions",
-    "MetricResultRows",
+    "ReconcileSummaries",
     "decide",
     "decide_columns",
     "repeat_decisions",
 ]
 
 
-class MetricResultRows:
-    """Calculator results, row by row, from columns converted to lists once (reading single rows is slow)."""
-
-    def __init__(self, prepared: PreparedBatch, inputs: BatchColumns, results: CalculatorResults, now: int) -> None:
-        self._prepared, self._inputs, self._now = prepared, inputs, now
-        self._keys = prepared.objects.pods.keys
-        self._group = inputs.group.tolist()
-        self._facet = prepared.hpas.specs.metrics.tolist()
-        self._begin = inputs.targets.metrics_begin.tolist()
-        self._pods_at, self._samples_at = inputs.rows.pods_begin.tolist(), inputs.rows.samples.tolist()
-        self._replicas, self._utilization = results.replicas.tolist(), results.utilization.tolist()
-        self._usage, self._ratios = results.usage.tolist(), results.ratios.tolist()
-        self._path = results.path.tolist()
-        self._all_ready: list[bool] = np.logical_not(results.groups[:, 1:].any(axis=1)).tolist()
-        self._measured: dict[int, tuple[list[int], list[int]]] = {}
-        self._ends = [] if inputs.selected is None else inputs.selected.ends.tolist()
-
-    def get_results(self, row: int) -> tuple[CalculatedReplicas, ...] | None:
-        """Return the calculator's results of an HPA all of whose metrics could be computed.
-
-        None if the HPA has a metric that does not come from the lists of pod usage.
-        """
-        group = self._group[row]
-        metrics = self._prepared.hpas.specs.metric_lists[self._facet[row]]
-        joined_metrics = [self._get_joined_usage(each) for each in metrics]
-        if self._inputs.selected is None or group < 0 or None in joined_metrics:
-            return None
-        names, begin = self._list_pod_names(group), self._begin[row]
-        return tuple(
-            [
-                self._build_result(begin + i, metric, joined, names, group)
-                for i, (metric, joined) in enumerate(zip(metrics, joined_metrics, strict=True))
-                if joined is not None
-            ]
-        )
-
-    def _get_joined_usage(self, metric: SpecMetric) -> JoinedUsage | None:
-        """Return the pod usage that a metric reads, or None if the metric is not read from a list of pods."""
-        key = metric.usage_key
-        return None if key is None else self._inputs.joined.get(key[:1] if key[0] == "resource" else key)
-
-    def _list_pod_names(self, group: int) -> list[str]:
-        """Return the names (without namespace) of a selection's pods."""
-        assert self._inputs.selected is not None
-        rows = self._inputs.selected.rows[self._ends[group] : self._ends[group + 1]]
-        keys = self._keys
-        return [keys[row].partition("/")[2] for row in rows.tolist()]
-
-    def _build_result(
-        self, at: int, metric: SpecMetric, joined: JoinedUsage, names: Sequence[str], group: int
-    ) -> CalculatedReplicas:
-        """Build the result of one metric row ``at``. ``names``: pods of the selection ``group``."""
-        ratio, second_ratio = self._ratios[at]
-        return CalculatedReplicas(
-            replicas=self._replicas[at],
-            utilization=self._utilization[at] if CALCULATION_MODES[metric.mode] == "utilization" else None,
-            usage=self._usage[at],
-            timestamp=self._get_first_time(joined, self._pods_at[at], len(names), group),
-            path=_decode_path(self._path[at]),
-            ratio=ratio,
-            second_ratio=second_ratio,
-            groups=self._list_pods_by_group(at, metric, names),
-        )
-
-    def _list_pods_by_group(self, at: int, metric: SpecMetric, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the names of pods by :data:`POD_GROUPS` for the metric row ``at``."""
-        if self._all_ready[at]:
-            return {name: [] if number else list(names) for number, name in enumerate(POD_GROUPS)}
-        pods_at, samples_at = self._pods_at[at], self._samples_at[at]
-        pods = self._inputs.pods.part(slice(pods_at, pods_at + len(names)))
-        samples = self._inputs.samples.part(slice(samples_at, samples_at + len(names)))
-        codes = group_pods(pods, samples, metric.resource, options=self._prepared.options, now=self._now)
-        return {
-            name: [names[i] for i in np.flatnonzero(codes == code).tolist()] for code, name in enumerate(POD_GROUPS)
-        }
-
-    def _get_first_time(self, joined: JoinedUsage, begin: int, count: int, group: int) -> int:
-        """Return the time (nanoseconds) of the first item in the API's response; the zero time without items.
-
-        ``begin``, ``count``: the selection's pods among all selected pods. ``group``: the selection.
-        """
-        cached = self._measured.get(id(joined))
-        if cached is None:
-            cached = self._measured[id(joined)] = joined.item.tolist(), joined.usage.time.tolist()
-        items, times = cached
-        rows = [row for row in items[begin : begin + count] if row >= 0]
-        rows += joined.others.get(group, ())
-        return times[min(rows)] if rows else ZERO_TIME
-
-
-@cache
-def _decode_path(bits: int) -> tuple[str, ...]:
-    """Return the names of the branches in the kernel's bits."""
-    return tuple([name for bit, name in CALCULATION_PATHS if bits & bit])
-
-
-_run_at_once = unchecked(run_dry_at_once)
-
 DECISION_BRANCHES: Final = ("no_scale", "disabled", "above_max", "below_min", "metrics", "failed")
 RESCALE_REASONS: Final = ("none", "above_max", "below_min", "metric_above", "all_below")
 
 _NO_SCALE_BRANCH, _METRICS_BRANCH, _FAILED_BRANCH = 0, 4, 5
 FAILED_RESCALE_EVENT: Final = 32
-_STATUS_TRUE: Final = 1
+_STATUS_ABSENT, _STATUS_TRUE = 0, 1
 _SCALING_LIMITED_COLUMN: Final = CONDITION_TYPES.index("ScalingLimited")
 _FIRST_LIMIT_REASON: Final = CONDITION_REASONS.index("DesiredWithinRange")
 
@@ -313,7 +218,7 @@ class Decisions(Result):
             return f"{size}: decided by {branch}, reason {reason}"
         decision = build_decision(
             self.origin.objects.hpas[row],
-            self[row],
+            ReconcileSummary.of_run(self[row]),
             int(self.best[row]),
             scale=self.origin.inputs.scales[row],
             options=self.origin.options,
@@ -370,31 +275,13 @@ class Decisions(Result):
             refuse=lambda action: refusal if isinstance(action, PutScale) else None,
         )
 
-    def get_reconciles(self, rows: Sequence[int]) -> list[DryRun[ReconcileResult]]:
-        """Return ``decisions[row]`` for each row, without repeating what was decided over columns.
+    def summarize(self, rows: Sequence[int]) -> list[ReconcileSummary]:
+        """Return the summary of ``decisions[row]`` for each row, from the columns where they have all of it.
 
-        Requests and observations of those decisions are left out. Raises the error in :attr:`problems` of a row.
+        Raises the error in :attr:`problems` of a row.
         """
-        origin = self._require_inputs()
-        columns, resources = origin.inputs, origin.prepared.hpas.references.resources
-        hpas, options, state = origin.objects.hpas, origin.options, origin.state
-        replicas = MetricResultRows(origin.prepared, columns, self.metrics, origin.now)
-        is_precomputed = self.decided_by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
-        is_precomputed[list(self.problems)] = False
-        normalized, recommendations = self.get_normalized(), self.memory.histories.past.list_recommendations(rows)
-        out = []
-        for row, past in zip(rows, recommendations, strict=True):
-            scale, calculated = columns.scales[row], replicas.get_results(row) if is_precomputed[row] else None
-            if calculated is None or isinstance(scale, ApiError):
-                out.append(self[row])
-                continue
-            decision = PrecomputedDecision(
-                scale, calculated, msgspec.structs.replace(normalized[row], recommendations=past)
-            )
-            target = TargetScale(scale, resources[row][0])
-            machine = partial(_finish_reconcile, hpas[row], state.get(self.keys[row]), decision, target, options)
-            out.append(_run_at_once(machine, now=origin.now))
-        return out
+        summaries = ReconcileSummaries(self, self._require_inputs())
+        return [summaries.get(row) or ReconcileSummary.of_run(self[row]) for row in rows]
 
     def decided_by_metrics(self) -> NDArray[np.bool_]:
         """Return a mask of the HPAs that were decided by metrics and whose normalized proposals are in the columns.
@@ -443,6 +330,146 @@ class Decisions(Result):
         return self.origin
 
 
+class ReconcileSummaries:
+    """Summaries of reconciles, row by row, from columns converted to lists once (reading single rows is slow)."""
+
+    def __init__(self, decisions: Decisions, origin: DecisionInputs) -> None:
+        self._origin, self._inputs, results = origin, origin.inputs, decisions.metrics
+        self._keys, self._specs = origin.objects.pods.keys, origin.prepared.hpas.specs
+        self._metric_list, self._group = self._specs.metrics.tolist(), self._inputs.group.tolist()
+        self._begin = self._inputs.targets.metrics_begin.tolist()
+        self._ends = [] if self._inputs.selected is None else self._inputs.selected.ends.tolist()
+        self._calculated = list(
+            zip(
+                results.replicas.tolist(),
+                results.utilization.tolist(),
+                results.usage.tolist(),
+                results.path.tolist(),
+                results.ratios.tolist(),
+                np.logical_not(results.groups[:, 1:].any(axis=1)).tolist(),
+                strict=True,
+            )
+        )
+        in_columns = decisions.decided_by_metrics() & (decisions.events & FAILED_RESCALE_EVENT == 0)
+        in_columns[list(decisions.problems)] = False
+        conditions = decisions.memory.conditions
+        self._decided = list(
+            zip(
+                in_columns.tolist(),
+                decisions.current.data.tolist(),
+                decisions.proposal.data.tolist(),
+                decisions.best.tolist(),
+                (decisions.rescaled != 0).tolist(),
+                decisions.get_normalized(),
+                map(tuple, conditions.status.tolist()),
+                map(tuple, conditions.reason.tolist()),
+                strict=True,
+            )
+        )
+        self._changes: dict[tuple[object, ...], list[tuple[str, int, str, str]]] = {}
+
+    def get(self, row: int) -> ReconcileSummary | None:
+        """Return the summary of an HPA; None if the columns lack a part of it.
+
+        They have all of it if metrics decided, all of which could be computed from lists of pod usage.
+        """
+        in_columns, current, proposal, best, rescales, normalized, statuses, reasons = self._decided[row]
+        metrics = self._specs.metric_lists[self._metric_list[row]]
+        group = self._group[row]
+        if not in_columns or self._inputs.selected is None or group < 0 or not all(map(self._is_joined, metrics)):
+            return None
+        name, desired = get_metric_name(metrics[best].source), normalized.desired
+        why, names, begin = explain_change(current, proposal, name), self._list_pod_names(group), self._begin[row]
+        changes = self._get_condition_changes(statuses, reasons, name, desired, rescales)
+        return ReconcileSummary(
+            current_replicas=current,
+            desired_replicas=desired,
+            rescales=rescales,
+            reason=why,
+            proposal=proposal,
+            normalized=normalized,
+            metrics=[self._build_result(begin + i, metric, names) for i, metric in enumerate(metrics)],
+            conditions=self._build_conditions(row, changes),
+            events=[EventText("Normal", RESCALE_EVENT, format_rescale(desired, why))] if rescales else (),
+        )
+
+    def _is_joined(self, metric: SpecMetric) -> bool:
+        """Check whether a metric is read from a list of pod usage."""
+        key = metric.usage_key
+        return key is not None and (key[:1] if key[0] == "resource" else key) in self._inputs.joined
+
+    def _get_condition_changes(
+        self, statuses: tuple[int, ...], reasons: tuple[int, ...], metric: str, desired: int, rescales: bool
+    ) -> list[tuple[str, int, str, str]]:
+        """Return type, status code, reason and message of the conditions that a decision by metrics sets or removes.
+
+        ``statuses``, ``reasons``: codes of all types after the decision. Most HPAs share a few results.
+        """
+        key = statuses, reasons, metric, rescales and desired
+        changes = self._changes.get(key)
+        if changes is None:
+            changes = self._changes[key] = []
+            for type_, status, code in zip(CONDITION_TYPES, statuses, reasons, strict=True):
+                if type_ == "ScaledToZero" and (self._origin.options.legacy or not rescales):
+                    continue  # this condition is unchanged
+                reason = CONDITION_REASONS[code]
+                message = CONDITION_MESSAGES.get(reason, "").format(desired=desired, metric=metric)
+                changes.append((type_, status, reason, message))
+        return changes
+
+    def _build_conditions(
+        self, row: int, changes: Sequence[tuple[str, int, str, str]]
+    ) -> list[HorizontalPodAutoscalerCondition]:
+        """Return the conditions of an HPA after the ``changes``."""
+        conditions = list(self._origin.objects.hpas[row].status.conditions or ())
+        for type_, status, reason, message in changes:
+            if status == _STATUS_ABSENT:
+                conditions = [each for each in conditions if each.type != type_]
+            else:
+                put_condition(conditions, type_, status == _STATUS_TRUE, reason, message, self._origin.now)
+        return conditions
+
+    def _list_pod_names(self, group: int) -> list[str]:
+        """Return the names (without namespace) of a selection's pods."""
+        assert self._inputs.selected is not None
+        rows = self._inputs.selected.rows[self._ends[group] : self._ends[group + 1]]
+        keys = self._keys
+        return [keys[row].partition("/")[2] for row in rows.tolist()]
+
+    def _build_result(self, at: int, metric: SpecMetric, names: Sequence[str]) -> CalculatedReplicas:
+        """Build the result of one metric row ``at``. ``names``: the pods of its selection."""
+        replicas, utilization, usage, path, (ratio, second_ratio), all_ready = self._calculated[at]
+        return CalculatedReplicas(
+            replicas=replicas,
+            utilization=utilization if CALCULATION_MODES[metric.mode] == "utilization" else None,
+            usage=usage,
+            path=_decode_path(path),
+            ratio=ratio,
+            second_ratio=second_ratio,
+            groups=_NO_PODS | {POD_GROUPS[0]: names} if all_ready else self._group_pods(at, metric, names),
+        )
+
+    def _group_pods(self, at: int, metric: SpecMetric, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the names of pods by :data:`POD_GROUPS` for the metric row ``at``."""
+        rows, options = self._inputs.rows, self._origin.options
+        pods_at, samples_at = int(rows.pods_begin[at]), int(rows.samples[at])
+        pods = self._inputs.pods.part(slice(pods_at, pods_at + len(names)))
+        samples = self._inputs.samples.part(slice(samples_at, samples_at + len(names)))
+        codes = group_pods(pods, samples, metric.resource, options=options, now=self._origin.now)
+        return {
+            name: [names[i] for i in np.flatnonzero(codes == code).tolist()] for code, name in enumerate(POD_GROUPS)
+        }
+
+
+_NO_PODS: Final[dict[str, Sequence[str]]] = dict.fromkeys(POD_GROUPS, ())
+
+
+@cache
+def _decode_path(bits: int) -> tuple[str, ...]:
+    """Return the names of the branches in the kernel's bits."""
+    return tuple([name for bit, name in CALCULATION_PATHS if bits & bit])
+
+
 @typed
 def decide_columns(
     inputs: BatchColumns,
@@ -473,19 +500,6 @@ def decide_columns(
         One row per HPA.
     """
     return _decide_columns(inputs, memory, moment(now), options or DEFAULT_OPTIONS, threads)
-
-
-def _finish_reconcile(
-    hpa: HorizontalPodAutoscaler,
-    state: HPAState,
-    decision: PrecomputedDecision,
-    target: TargetScale,
-    options: HPAOptions,
-    progress: Progress,
-) -> Steps[ReconcileResult]:
-    """Return the steps after the decision of one HPA."""
-    rest = PrecomputedReconcile(hpa, state, decision, target, progress=progress, options=options, observed=False)
-    return rest.remaining_steps()
 
 
 def _decide_columns(

@@ -58,16 +58,15 @@ UNCHANGED_OBSERVATIONS: Final = build_reconcile_observations("none", "none", 0, 
 
 
 class PrecomputedReconcile:
-    """The reconcile of one HPA with a known decision.
+    """The reconcile of one HPA with a known decision that keeps the replicas.
 
     ``hpa``, ``state``, ``options``: as in :func:`~kscale.hpa.reconcile`; ``progress``: at the time of the decision;
     ``target``: the scale from which ``known`` was decided; other HPAs are checked against its selector. ``cached``: an
     earlier reconcile with the same conclusion, so that only metric values may differ. ``observations``: its
-    observations so far (incomplete without ``observed``, and :meth:`remaining_steps` adds none); ``writes``: whether a
-    scale or a status must be written.
+    observations so far; ``writes``: whether a status must be written.
     """
 
-    __slots__ = ("_cached", "_desired", "_reconcile", "_rescales", "_target", "observations", "writes")
+    __slots__ = ("_cached", "_reconcile", "_target", "observations", "writes")
 
     def __init__(
         self,
@@ -79,48 +78,35 @@ class PrecomputedReconcile:
         progress: Progress,
         options: HPAOptions,
         cached: CachedDecision | None = None,
-        observed: bool = True,
     ) -> None:
         context = ReconcileContext(hpa, state, hpa.status, progress.now, options, progress)
-        self._reconcile = reconcile = ReconcileMachine(context, None, known, observed)
+        self._reconcile = reconcile = ReconcileMachine(context, None, known)
         self._target, self._cached = target, cached
         if cached is None:
-            self._desired = reconcile.decide_known(target.scale, known)
-            self.observations = build_computation_observations(context, reconcile.metrics) if observed else []
-            self._rescales = self._desired != target.scale.spec.replicas
-            if not self._rescales:
-                self.observations.append(reconcile.settle(target.scale.spec.replicas, self._desired))
+            desired = reconcile.decide_known(target.scale, known)
+            self.observations = build_computation_observations(context, reconcile.metrics)
+            self.observations.append(reconcile.settle(target.scale.spec.replicas, desired))
         else:
-            self._desired, self._rescales = known.scale.spec.replicas, False
             self.observations = list(cached.observations[: -len(UNCHANGED_OBSERVATIONS)])
             reconcile.repeat_known(known, cached.proposal, cached.reason)
-        self.writes = self._rescales or context.has_news()
-
-    def remaining_steps(self) -> StepsOf[PutScale | GetScale | Wait | WriteStatus | Emit | Observe, ReconcileResult]:
-        """Return the remaining steps, which write the scale and the status if they change."""
-        reconcile = self._reconcile
-        if self._rescales:
-            return reconcile.resize(self._target, self._desired)
-        return reconcile.finish() if self.writes else reconcile.finish_steps()
+        self.writes = context.has_news()
 
     def write(self) -> StepsOf[WriteStatus | Emit, ReconcileResult]:
-        """Write the status, for a reconcile that does not change the scale. The final observations are added to
-        ``observations``.
-        """
+        """Write the status. The final observations are added to ``observations``."""
         reconcile = self._reconcile
         pending = yield from reconcile.write_status()
         self.observations += reconcile.build_observations()
         return reconcile.build_result(pending)
 
     def finish_without_writes(self) -> ReconcileResult:
-        """Return the result of :meth:`remaining_steps` for a reconcile that writes nothing.
+        """Return the result of a reconcile that writes nothing.
 
         Such a reconcile waits for nothing, and observes :data:`UNCHANGED_OBSERVATIONS`.
         """
         return self._reconcile.build_result()
 
     def to_cached(self, replicas: Sequence[tuple[int, int, int]]) -> CachedDecision:
-        """Return the decision to keep for the next batch. Call this before anything is written, if the replicas stay.
+        """Return the decision to keep for the next batch. Call this before anything is written.
 
         ``replicas``: the calculator's result for each metric (replicas, utilization, usage).
         """

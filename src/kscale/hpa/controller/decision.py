@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from kscale.effects import DryRun
+from kscale.hpa.controller.behavior import NormalizedReplicas
 from kscale.hpa.controller.metric_proposals import (
     MetricError,
     get_metric_source,
@@ -24,6 +25,7 @@ from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import (
     ExternalMetricSource,
     HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerCondition,
     MetricSpec,
     MetricTarget,
     ObjectMetricSource,
@@ -35,6 +37,7 @@ __all__ = [
     "EventText",
     "HPADecision",
     "MetricDetail",
+    "ReconcileSummary",
     "build_decision",
     "describe_target",
     "explain_decision",
@@ -135,9 +138,45 @@ def describe_target(hpa: HorizontalPodAutoscaler) -> str:
     return f"{reference.kind}/{reference.name}"
 
 
+class ReconcileSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision shows of a reconcile, whether a step machine made it or the columns of a batch.
+
+    ``metrics``: the calculator's result for each metric, or its error; their ``timestamp`` is not shown. Other fields:
+    see :class:`~kscale.hpa.controller.reconcile.ReconcileResult`.
+    """
+
+    current_replicas: int | None
+    desired_replicas: int | None
+    rescales: bool
+    reason: str
+    proposal: int | None
+    normalized: NormalizedReplicas | None
+    metrics: Sequence[CalculatedReplicas | MetricError]
+    conditions: Sequence[HorizontalPodAutoscalerCondition]
+    events: Sequence[EventText]
+    error: str | None = None
+
+    @classmethod
+    def of_run(cls, run: DryRun[ReconcileResult]) -> ReconcileSummary:
+        """Summarize the reconcile of a step machine."""
+        result = run.value
+        return cls(
+            current_replicas=result.current_replicas,
+            desired_replicas=result.desired_replicas,
+            rescales=result.scale_written is not None,
+            reason=result.reason,
+            proposal=result.proposal,
+            normalized=result.normalized,
+            metrics=[each if isinstance(each, MetricError) else each.replicas for each in result.metrics],
+            conditions=result.status.conditions or (),
+            events=[EventText(each.type, each.reason, each.message) for each in run.events],
+            error=result.error,
+        )
+
+
 def build_decision(
     hpa: HorizontalPodAutoscaler,
-    run: DryRun[ReconcileResult],
+    row: ReconcileSummary,
     best: int,
     *,
     scale: object,
@@ -145,26 +184,25 @@ def build_decision(
     warnings: Sequence[str] = (),
     pod_owners: dict[str, int] | None = None,
 ) -> HPADecision:
-    """Build the decision of one HPA from its reconcile ``run``.
+    """Build the decision of one HPA from its reconcile ``row``.
 
     ``best``: index of the metric that decided, or -1. ``scale``: the target's scale; any other object if the scale
     could not be read.
     """
-    row = run.value
     tolerances = get_tolerances(hpa, options)
     details = [
         _build_metric_detail(spec, each, tolerances, scale if isinstance(scale, Scale) else Scale())
         for spec, each in zip(hpa.spec.metrics or (), row.metrics, strict=False)
     ]
     decisive = details[best] if 0 <= best < len(details) else None
-    limited = next((each.reason for each in row.status.conditions or () if _is_limiting_condition(row, each.type)), "")
+    limited = next((each.reason for each in row.conditions if _is_limiting_condition(row, each.type)), "")
     return HPADecision(
         namespace=hpa.metadata.namespace,
         name=hpa.metadata.name,
         target=describe_target(hpa),
         current_replicas=row.current_replicas,
         desired_replicas=row.desired_replicas,
-        rescales=row.scale_written is not None,
+        rescales=row.rescales,
         reason=row.reason,
         decided_by=_explain_decided_by(row, decisive),
         held_back_by=_explain_held_back_by(hpa, row, limited, decisive),
@@ -175,9 +213,9 @@ def build_decision(
         metrics=details,
         conditions=[
             ConditionText(each.type, each.status, each.reason, each.message, each.last_transition_time)
-            for each in row.status.conditions or ()
+            for each in row.conditions
         ],
-        events=[EventText(each.type, each.reason, each.message) for each in run.events],
+        events=row.events,
         warnings=warnings,
         pod_owners=pod_owners or {},
     )
@@ -231,12 +269,12 @@ def _explain_proposal(metric: MetricDetail, decision: HPADecision) -> str:
     return f"{', '.join(parts)}: proposes {metric.proposal:,}" if parts else f"proposes {metric.proposal:,}"
 
 
-def _is_limiting_condition(row: ReconcileResult, type_: str) -> bool:
+def _is_limiting_condition(row: ReconcileSummary, type_: str) -> bool:
     """Check whether a condition of this type reports that the replicas were limited."""
     return type_ == "ScalingLimited" and row.normalized is not None and row.normalized.limited
 
 
-def _explain_decided_by(row: ReconcileResult, best: MetricDetail | None) -> str:
+def _explain_decided_by(row: ReconcileSummary, best: MetricDetail | None) -> str:
     """Return what decided the replicas: the metric with its value and target, a reason, or the error."""
     if row.desired_replicas is None:
         return row.error or ""
@@ -251,7 +289,7 @@ def _explain_decided_by(row: ReconcileResult, best: MetricDetail | None) -> str:
 
 
 def _explain_held_back_by(
-    hpa: HorizontalPodAutoscaler, row: ReconcileResult, limited: str, decisive: MetricDetail | None
+    hpa: HorizontalPodAutoscaler, row: ReconcileSummary, limited: str, decisive: MetricDetail | None
 ) -> str:
     """Return what kept the replicas from following the metrics; empty if nothing did.
 
@@ -293,11 +331,12 @@ def _describe_policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
     return f"{side} policy: {(' or ' if rules.select_policy != 'Min' else ' and ').join(texts)}"
 
 
-def _build_metric_detail(spec: MetricSpec, metric: object, tolerances: Tolerances, scale: Scale) -> MetricDetail:
-    """Build the explanation of one metric. ``metric``: its proposal or its :class:`MetricError`."""
+def _build_metric_detail(
+    spec: MetricSpec, metric: CalculatedReplicas | MetricError, tolerances: Tolerances, scale: Scale
+) -> MetricDetail:
+    """Build the explanation of one metric. ``metric``: the calculator's result or an error."""
     name, target, resource = _get_metric_names(spec)
-    replicas: CalculatedReplicas | None = getattr(metric, "replicas", None)
-    error = metric.error if isinstance(metric, MetricError) else None
+    replicas, error = (metric.replicas, metric.error) if isinstance(metric, MetricError) else (metric, None)
     wanted = _format_target(target)
     if replicas is None:
         return MetricDetail(name=name, type=spec.type, target=wanted, error=error)

@@ -28,7 +28,7 @@ from kscale.hpa.controller.replica_calculator import (
     format_metric_selector,
     wrap_int64,
 )
-from kscale.hpa.controller.status import ReconcileContext
+from kscale.hpa.controller.status import CONDITION_MESSAGES, ReconcileContext
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import (
     ContainerResourceMetricSource,
@@ -67,6 +67,7 @@ __all__ = [
     "combine_calculated_replicas",
     "compute_replicas_for_metric",
     "compute_replicas_for_metrics",
+    "get_metric_name",
     "get_metric_source",
     "get_pod_usage",
     "get_resource_target",
@@ -276,22 +277,31 @@ def build_proposal(source: MetricSource, replicas: CalculatedReplicas) -> Metric
         return _build_resource_proposal(source, replicas)
     if replicas.error is not None:
         return _build_metric_error(source, replicas.error, prefix=_get_error_prefix(source), replicas=replicas)
+    name = get_metric_name(source)
     if isinstance(source, PodsMetricSource):
         of_pods = PodsMetricStatus(metric=source.metric, current=_build_current_value(replicas, True))
-        name = f"pods metric {source.metric.name}"
         return MetricProposal(name, MetricStatus(type="Pods", pods=of_pods), replicas)
-    per_pod = get_value_target(source)[0].endswith("per_pod")
-    current = _build_current_value(replicas, per_pod)
+    current = _build_current_value(replicas, get_value_target(source)[0].endswith("per_pod"))
     if isinstance(source, ExternalMetricSource):
         external = ExternalMetricStatus(metric=source.metric, current=current)
-        return MetricProposal(
-            _format_external_name(source.metric), MetricStatus(type="External", external=external), replicas
-        )
-    described = source.described_object
-    # Upstream names an object metric with a value per pod like an external metric.
-    name = _format_external_name(source.metric) if per_pod else f"{described.kind} metric {source.metric.name}"
-    of_object = ObjectMetricStatus(described_object=described, metric=source.metric, current=current)
+        return MetricProposal(name, MetricStatus(type="External", external=external), replicas)
+    of_object = ObjectMetricStatus(described_object=source.described_object, metric=source.metric, current=current)
     return MetricProposal(name, MetricStatus(type="Object", object=of_object), replicas)
+
+
+def get_metric_name(source: MetricSource) -> str:
+    """Return the name of a metric in reasons and messages."""
+    if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
+        if source.target.average_value is not None:  # for this target, upstream omits the container
+            return f"{source.name} resource"
+        of = "container resource" if isinstance(source, ContainerResourceMetricSource) else "resource"
+        return f"{source.name} {of} utilization (percentage of request)"
+    if isinstance(source, PodsMetricSource):
+        return f"pods metric {source.metric.name}"
+    # Upstream names an object metric with a value per pod like an external metric.
+    if isinstance(source, ExternalMetricSource) or get_value_target(source)[0].endswith("per_pod"):
+        return _format_external_name(source.metric)
+    return f"{source.described_object.kind} metric {source.metric.name}"
 
 
 def _missing_field_error(spec: MetricSpec, field: str) -> InputError:
@@ -381,17 +391,12 @@ def _build_resource_proposal(
         average_utilization=replicas.utilization if of_requests else None,
         average_value=to_status_quantity(replicas.usage, source.name),
     )
-    name = f"{source.name} resource"
     if isinstance(source, ContainerResourceMetricSource):
         of_container = ContainerResourceMetricStatus(name=source.name, container=source.container, current=current)
         status = MetricStatus(type="ContainerResource", container_resource=of_container)
-        long_name = f"{source.name} container resource"
     else:
         status = MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
-        long_name = name
-    # Upstream omits the container if the target is an average.
-    name = f"{long_name} utilization (percentage of request)" if of_requests else name
-    return MetricProposal(name, status, replicas)
+    return MetricProposal(get_metric_name(source), status, replicas)
 
 
 def _build_current_value(replicas: CalculatedReplicas, average: bool) -> MetricValueStatus:
@@ -571,7 +576,7 @@ def _choose_largest_proposal(
             context.set("ScalingActive", False, failed[0].reason, f"{_UNABLE_TO_COMPUTE}{failed[0].message}")
         error = error or "invalid metrics (0 invalid out of 0), first error is: %!w(<nil>)"
     else:
-        text = f"the HPA was able to successfully calculate a replica count from {best_name}"
+        text = CONDITION_MESSAGES["ValidMetricFound"].format(metric=best_name)
         context.set("ScalingActive", True, "ValidMetricFound", text)
     return CombinedProposal(tuple(proposals), tuple(statuses), best, best_name, error, error_class, refused)
 

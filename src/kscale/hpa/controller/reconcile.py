@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -66,6 +67,7 @@ from kscale.hpa.controller.scale_target import (
 )
 from kscale.hpa.controller.state import HPAState, Recommendation
 from kscale.hpa.controller.status import (
+    CONDITION_MESSAGES,
     SCALING_LIMITED_CONDITIONS,
     STABILIZED_CONDITIONS,
     ReconcileContext,
@@ -84,11 +86,14 @@ from kscale.objects.argument_types import typed
 from kscale.objects.kinds import RESTMapper
 
 __all__ = [
+    "RESCALE_EVENT",
     "PrecomputedDecision",
     "ReconcileMachine",
     "ReconcileResult",
     "ReconcileSteps",
     "build_reconcile_observations",
+    "explain_change",
+    "format_rescale",
     "format_status_error",
     "reconcile",
 ]
@@ -229,6 +234,24 @@ def build_reconcile_observations(
     )
 
 
+RESCALE_EVENT: Final = "SuccessfulRescale"
+
+
+def explain_change(current: int, proposal: int, name: str) -> str:
+    """Return why metrics change the replicas; empty if they do not.
+
+    ``proposal``: the largest proposal; ``name``: the name of the metric that made it.
+    """
+    if proposal > current:
+        return f"{name} above target"
+    return "All metrics below target" if proposal < current else ""
+
+
+def format_rescale(desired: int, reason: str) -> str:
+    """Return the text of an event about a change of the replicas to ``desired``."""
+    return f"New size: {desired}; reason: {reason}"
+
+
 def format_status_error(hpa: HorizontalPodAutoscaler, error: str) -> str:
     """Format the error of a status that could not be written."""
     return f"failed to update status for {hpa.metadata.name}: {error}"
@@ -238,14 +261,12 @@ def format_status_error(hpa: HorizontalPodAutoscaler, error: str) -> str:
 class ReconcileMachine:
     """Step machine of one reconcile, with its results so far.
 
-    With ``selectors`` None, the check for other HPAs that select the same pods is skipped. ``observed``: whether the
-    steps after the decision yield observations.
+    With ``selectors`` None, the check for other HPAs that select the same pods is skipped.
     """
 
     context: ReconcileContext
     selectors: SelectorStore | None
     known: PrecomputedDecision | None = None
-    observed: bool = True
     metrics: tuple[MetricProposal | MetricError, ...] = ()
     statuses: tuple[MetricStatus, ...] = ()
     normalized: NormalizedReplicas | None = None
@@ -278,8 +299,7 @@ class ReconcileMachine:
 
     def finish_steps(self, error: str = "") -> StepsOf[Observe, ReconcileResult]:
         """Observe the metrics of the reconcile and return the result. ``error``: what upstream's sync returns."""
-        if self.observed:
-            yield from self.context.progress.observe(*self.build_observations())
+        yield from self.context.progress.observe(*self.build_observations())
         return self.build_result(error)
 
     def build_observations(self) -> tuple[Observation, Observation]:
@@ -397,9 +417,7 @@ class ReconcileMachine:
             yield from context.write_status()
             self.error_class = "internal"
             return (yield from self.finish_steps(f"failed to rescale {self._format_target()}: {error}"))
-        gauge = self.settle(current, desired, rescaled=True)
-        if self.observed:
-            yield from context.progress.observe(gauge)
+        yield from context.progress.observe(self.settle(current, desired, rescaled=True))
         return (yield from self.finish(pending))
 
     def settle(self, current: int, desired: int, *, rescaled: bool = False) -> Observation:
@@ -460,10 +478,7 @@ class ReconcileMachine:
         """Normalize a proposal, set its conditions, and return the desired replicas."""
         context = self.context
         self.proposal = proposal
-        if proposal > current:
-            self.reason = f"{name} above target"
-        elif proposal < current:
-            self.reason = "All metrics below target"
+        self.reason = explain_change(current, proposal, name)
         spec = context.hpa.spec
         if self.known is not None:
             out = self.known.normalized
@@ -500,15 +515,15 @@ class ReconcileMachine:
         context, current = self.context, target.scale.spec.replicas
         error = yield from put_scale(context, target, desired)
         if error is not None:
-            text = f"New size: {desired}; reason: {self.reason}; error: {error.message}"
+            text = f"{format_rescale(desired, self.reason)}; error: {error.message}"
             yield from context.warn("FailedRescale", text)
             text = f"the HPA controller was unable to update the target scale: {error.message}"
             context.set("AbleToScale", False, "FailedUpdateScale", text)
             return error.message
         self.scale_written = desired
-        text = f"the HPA controller was able to update the target scale to {desired}"
+        text = CONDITION_MESSAGES["SucceededRescale"].format(desired=desired)
         context.set("AbleToScale", True, "SucceededRescale", text)
-        yield from context.emit_event("SuccessfulRescale", f"New size: {desired}; reason: {self.reason}")
+        yield from context.emit_event(RESCALE_EVENT, format_rescale(desired, self.reason))
         behavior = context.hpa.spec.behavior
         up, down = store_scale_event(
             context.state, behavior, current, desired, options=context.options, now=context.now
@@ -526,11 +541,9 @@ class ReconcileMachine:
         if not context.options.gates["HPAScaleToZero"]:
             context.drop("ScaledToZero")
         elif current > 0 and desired == 0 and context.hpa.spec.min_replicas == 0 and self._has_object_metric():
-            context.set("ScaledToZero", True, "ScaledToZero", "the HPA controller scaled the workload to zero")
+            context.set("ScaledToZero", True, "ScaledToZero", CONDITION_MESSAGES["ScaledToZero"])
         else:
-            context.set(
-                "ScaledToZero", False, "NotScaledToZero", "the HPA controller did not scale the workload to zero"
-            )
+            context.set("ScaledToZero", False, "NotScaledToZero", CONDITION_MESSAGES["NotScaledToZero"])
 
     def build_result(self, error: str = "", *, stale: bool = False) -> ReconcileResult:
         """Return the result. ``error``: what upstream's sync returns."""

@@ -4,8 +4,9 @@ write (upstream: ``setStatus``, ``setCondition``, ``updateStatus`` in ``horizont
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -25,10 +26,12 @@ from kscale.objects.api.core import ObjectReference
 from kscale.objects.api.meta import is_older_version
 
 __all__ = [
+    "CONDITION_MESSAGES",
     "SCALING_LIMITED_CONDITIONS",
     "STABILIZED_CONDITIONS",
     "ReconcileContext",
     "find_condition",
+    "put_condition",
 ]
 
 
@@ -54,6 +57,19 @@ SCALING_LIMITED_CONDITIONS: Final = (
 )
 """Reason and message of ScalingLimited by the kernel's code of the limit."""
 
+CONDITION_MESSAGES: Final[Mapping[str, str]] = {
+    **dict(STABILIZED_CONDITIONS),
+    **dict(SCALING_LIMITED_CONDITIONS),
+    "SucceededRescale": "the HPA controller was able to update the target scale to {desired}",
+    "ValidMetricFound": "the HPA was able to successfully calculate a replica count from {metric}",
+    "ScaledToZero": "the HPA controller scaled the workload to zero",
+    "NotScaledToZero": "the HPA controller did not scale the workload to zero",
+}
+"""Messages by reason, of the conditions after a decision by metrics.
+
+``desired``: the new replicas; ``metric``: the name of the metric with the largest proposal.
+"""
+
 
 Conditions = Sequence[HorizontalPodAutoscalerCondition]
 
@@ -64,6 +80,30 @@ def find_condition(conditions: Conditions | None, type_: str) -> HorizontalPodAu
         if each.type == type_:
             return each
     return None
+
+
+def put_condition(
+    conditions: list[HorizontalPodAutoscalerCondition], type_: str, status: bool, reason: str, message: str, now: Moment
+) -> None:
+    """Set a condition in a list. Its time becomes ``now`` if its status changes."""
+    old, text = find_condition(conditions, type_), "True" if status else "False"
+    is_same = old is not None and old.status == text
+    new = HorizontalPodAutoscalerCondition(
+        type=type_,
+        status=text,
+        reason=reason,
+        message=message,
+        last_transition_time=old.last_transition_time if old is not None and is_same else _format_time(now),
+        observed_generation=None if old is None else old.observed_generation,
+    )
+    if old is None:
+        conditions.append(new)
+    else:
+        conditions[conditions.index(old)] = new
+
+
+_format_time = lru_cache(maxsize=1 << 4)(format_moment)
+"""Formats a moment as the status states it. Cached, as the HPAs of a round have the same time."""
 
 
 @dataclass(slots=True)
@@ -77,7 +117,6 @@ class ReconcileContext:
     options: HPAOptions
     progress: Progress
     status_written: bool = False
-    _time_text: str | None = None
 
     # -- state and events --------------------------------------------------------------------------------------------
 
@@ -113,38 +152,13 @@ class ReconcileContext:
         Does nothing if the condition already has this status, reason and message.
         """
         old = find_condition(self.status.conditions, type_)
-        text = "True" if status else "False"
-        if old is not None and (old.status, old.reason, old.message) == (text, reason, message):
-            return
-        conditions = self._conditions()
-        if old is None:
-            since, generation = self._get_time_text(), None
-        else:
-            since = old.last_transition_time if old.status == text else self._get_time_text()
-            generation = old.observed_generation
-        new = HorizontalPodAutoscalerCondition(
-            type=type_,
-            status=text,
-            reason=reason,
-            message=message,
-            last_transition_time=since,
-            observed_generation=generation,
-        )
-        if old is None:
-            conditions.append(new)
-        else:
-            conditions[conditions.index(old)] = new
+        if old is None or (old.status, old.reason, old.message) != ("True" if status else "False", reason, message):
+            put_condition(self._conditions(), type_, status, reason, message, self.now)
 
     def drop(self, type_: str) -> None:
         """Remove a condition from the HPA status that this reconcile builds."""
         conditions = self._conditions()
         conditions[:] = [each for each in conditions if each.type != type_]
-
-    def _get_time_text(self) -> str | None:
-        """Return the time of the decision as the status states it."""
-        if self._time_text is None:
-            self._time_text = format_moment(self.now)
-        return self._time_text
 
     def _conditions(self) -> list[HorizontalPodAutoscalerCondition]:
         """Return the list of conditions of the new status, to be changed in place until the status is written."""
@@ -164,7 +178,7 @@ class ReconcileContext:
         generation = self.hpa.metadata.generation or 0
         self.status = HorizontalPodAutoscalerStatus(
             observed_generation=generation if self.options.gates["HPAGeneration"] else None,
-            last_scale_time=self._get_time_text() if rescaled else self.status.last_scale_time,
+            last_scale_time=_format_time(self.now) if rescaled else self.status.last_scale_time,
             current_replicas=current,
             desired_replicas=desired,
             current_metrics=list(statuses) or None,

@@ -281,7 +281,7 @@ def hpa_report(
     shown = [(hpa, number[f"{hpa.metadata.namespace}/{hpa.metadata.name}"]) for hpa in chosen]
     # A malformed HPA raises an error even if it is not shown.
     wanted = sorted({row for _, row in shown}.union(decisions.problems))
-    rows = dict(zip(wanted, decisions.get_reconciles(wanted), strict=True))
+    rows = dict(zip(wanted, decisions.summarize(wanted), strict=True))
     owners = PodOwners(dump.pods.index, dump.targets)
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
     reported = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}

@@ -1,17 +1,17 @@
-"""Results of many decisions at once equal the result of each."""
+"""Summaries of many reconciles at once equal the summary of each."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
 from examples import examples
-from kscale.effects import Action
-from kscale.effects.progress import LEGAL_OUTCOMES
 from kscale.errors import InputError
 from kscale.hpa.batch.decisions import Decisions, decide
+from kscale.hpa.controller.decision import ReconcileSummary, build_decision
 from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
-from unit.hpa.test_decisions import NOW, World, worlds
+from unit.hpa.test_decisions import NOW, World, comparable, worlds
 from unit.hpa.test_decisions_repeated import calm_worlds
 
 
@@ -21,32 +21,31 @@ def _decided(world: World) -> Decisions:
     )
 
 
-def _done(actions: list[Action]) -> list[Action]:
-    """What changes something: what was asked for the decisions is not told."""
-    return [each for each in actions if not LEGAL_OUTCOMES[type(each)].reads]
-
-
 def _agree(found: Decisions) -> None:
     rows = [row for row in range(len(found)) if row not in found.problems][::-1]
-    for row, told in zip(rows, found.get_reconciles(rows), strict=True):
-        whole = found[row]
-        assert repr(told.value) == repr(whole.value)  # a ratio may be NaN, which equals nothing
-        assert list(told.events) == list(whole.events)
-        assert _done(told.actions) == _done(whole.actions)
+    assert found.origin is not None
+    for row, summary in zip(rows, found.summarize(rows), strict=True):
+        want = ReconcileSummary.of_run(found[row])
+        assert comparable(summary) == comparable(want)
+        hpa, best, scale = found.origin.objects.hpas[row], int(found.best[row]), found.origin.inputs.scales[row]
+        decision, wanted = (
+            build_decision(hpa, each, best, scale=scale, options=found.origin.options) for each in (summary, want)
+        )
+        assert msgspec.json.encode(decision) == msgspec.json.encode(wanted)
     for row in found.problems:
         with pytest.raises(type(found.problems[row])):
-            found.get_reconciles([row])
+            found.summarize([row])
 
 
 @settings(max_examples=examples(1 / 3), deadline=None)
 @given(worlds())
-def test_told_is_what_each_tells(world: World) -> None:
+def test_a_summary_is_that_of_the_step_machine(world: World) -> None:
     _agree(_decided(world))
 
 
 @settings(max_examples=examples(1 / 3), deadline=None)
 @given(calm_worlds())
-def test_told_is_what_each_tells_where_columns_say_all(world: World) -> None:
+def test_a_summary_is_that_of_the_step_machine_where_columns_have_all(world: World) -> None:
     found = _decided(world)
     _agree(found)
     again = decide(
@@ -55,7 +54,7 @@ def test_told_is_what_each_tells_where_columns_say_all(world: World) -> None:
     _agree(again)
 
 
-def test_only_those_asked_for_are_told() -> None:
+def test_only_requested_rows_are_summarized() -> None:
     hpas = [
         {
             "metadata": {"name": name, "namespace": "ns"},
@@ -68,8 +67,8 @@ def test_only_those_asked_for_are_told() -> None:
     ]
     scale = Scale(spec=ScaleSpec(replicas=9), status=ScaleStatus(replicas=9, selector="app=a"))
     found = decide(hpas, {"ns/a": scale, "ns/b": {"spec": {"replicas": "x"}}}, [], lambda _: None, now=NOW)
-    assert found.get_reconciles([]) == []
-    (one,) = found.get_reconciles([0])
-    assert (one.value.desired_replicas, [event.reason for event in one.events]) == (3, ["SuccessfulRescale"])
+    assert found.summarize([]) == []
+    (one,) = found.summarize([0])
+    assert (one.desired_replicas, [event.reason for event in one.events]) == (3, ["SuccessfulRescale"])
     with pytest.raises(InputError):
-        found.get_reconciles([0, 1])
+        found.summarize([0, 1])
