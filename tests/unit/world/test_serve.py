@@ -29,6 +29,7 @@ from kscale.world.serve.app import (
     ANY_PATH,
     ConnectionLimits,
     DebuggingSnapshotService,
+    KnownRequests,
     Server,
     admission_webhook,
     endpoints,
@@ -811,3 +812,164 @@ def test_a_body_that_does_not_come_is_given_up() -> None:
     handler = admission_webhook(review, refused=lambda why, _: refusals.append(why), read_timeout=0.1)
     connected(main, {ANY_PATH: handler}, ConnectionLimits(read_timeout=5.0))
     assert refusals == ["the body did not arrive in time"]
+
+
+# -- known requests ----------------------------------------------------------------------------------------------------
+
+
+def _review_request(body: bytes, *more: str, path: str = "/") -> bytes:
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: a",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        *more,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class _Reviews:
+    """A webhook that says which function answered: ``now`` or ``later``, and the body."""
+
+    def __init__(self) -> None:
+        self.answered: list[str] = []
+
+    async def review(self, body: bytes, _seconds: float) -> bytes:
+        self.answered.append("later")
+        if body == b"fault":
+            raise RuntimeError("as asked")
+        return b"to " + body
+
+    def review_now(self, body: bytes) -> bytes | None:
+        if body in (b"fault", b"slow"):
+            if body == b"fault":
+                raise RuntimeError("as asked")
+            return None
+        self.answered.append("now")
+        return b"to " + body
+
+    def handler(self) -> Any:
+        return admission_webhook(self.review, review_now=self.review_now)
+
+
+async def _read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    (length,) = (int(line.split(":")[1]) for line in head.lower().split("\r\n") if line.startswith("content-length:"))
+    assert "date:" in head.lower()
+    return int(head.split()[1]), await reader.readexactly(length)
+
+
+def _with_webhook(
+    main: Callable[[asyncio.StreamReader, asyncio.StreamWriter, _Reviews], Awaitable[None]], **options: Any
+) -> None:
+    reviews = _Reviews()
+
+    async def run() -> None:
+        server = Server({ANY_PATH: reviews.handler(), "/other": reviews.handler()}, "127.0.0.1:0", **options)
+        async with server, asyncio.timeout(30):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            await main(reader, writer, reviews)
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_request_with_known_headers_is_answered_at_once() -> None:
+    async def main(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reviews: _Reviews) -> None:
+        for body in (b"one", b"three", b"seventeen-bytes-x", b"slow", b"two"):
+            writer.write(_review_request(body))
+            assert await _read_response(reader) == (200, b"to " + body)
+        assert reviews.answered == ["later", "now", "now", "later", "now"]
+
+    _with_webhook(main)
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        _review_request(b"x", path="/other"),
+        _review_request(b"x", "Connection: keep-alive"),
+        _review_request(b"x", "Expect: 100-continue"),
+        _review_request(b"x").replace(b"HTTP/1.1", b"HTTP/1.0"),
+        _POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+        _review_request(b"x").replace(b"application/json", b"text/plain"),
+        _review_request(b"x").replace(b"Content-Length: 1", b"Content-Length: +1"),
+        _review_request(b"x").replace(b"Content-Length: 1", b"Content-Length: 01"),
+        _review_request(b"x", "Content-Length: 1"),
+        _review_request(b"").replace(b"Content-Length: 0", b"Content-Length: x"),
+        b"\r\n" + _review_request(b"x"),
+    ],
+)
+def test_other_requests_take_the_long_way(special: bytes) -> None:
+    """Also after known ones, and their headers are not known afterwards if they ask for something special."""
+
+    async def main(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reviews: _Reviews) -> None:
+        for _ in range(2):
+            writer.write(_review_request(b"a"))
+            await _read_response(reader)
+        assert reviews.answered.pop() == "now"
+        writer.write(special)
+        await reader.readuntil(b"\r\n\r\n")
+        assert reviews.answered.count("now") == 0
+
+    _with_webhook(main)
+
+
+def test_requests_in_pieces_and_several_at_once() -> None:
+    """However they are cut, each gets its response, in order."""
+    bodies = [b"a" * n for n in range(1, 8)]
+    sent = b"".join(map(_review_request, bodies))
+
+    async def main(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: _Reviews) -> None:
+        for step in (7, 50, 83, 84, 85, 86, 87, 170, len(sent)):
+            for begin in range(0, len(sent), step):
+                writer.write(sent[begin : begin + step])
+                await writer.drain()
+                await asyncio.sleep(0)
+            assert [await _read_response(reader) for _ in bodies] == [(200, b"to " + body) for body in bodies]
+
+    _with_webhook(main)
+
+
+def test_a_known_request_keeps_its_limits(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reviews: _Reviews) -> None:
+        for body, status in ((b"a", 200), (b"b" * 1024, 200), (b"fault", 500)):
+            writer.write(_review_request(body))
+            assert (await _read_response(reader))[0] == status
+        assert reviews.answered == ["later", "now", "later"]
+
+    _with_webhook(main, most=1024)
+    assert "as asked" in caplog.text
+
+    async def too_long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: _Reviews) -> None:
+        for body, status in ((b"a", 200), (b"b" * 1025, 413)):
+            writer.write(_review_request(body))
+            assert int((await reader.readuntil(b"\r\n\r\n")).split()[1]) == status
+            if status == 200:
+                await reader.readexactly(4)
+
+    _with_webhook(too_long, most=1024)
+
+
+def test_a_connection_is_idle_from_its_last_request_on() -> None:
+    """Whichever way it was answered."""
+
+    async def main(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reviews: _Reviews) -> None:
+        for body in (b"one", b"two", b"slow"):
+            writer.write(_review_request(body))
+            await _read_response(reader)
+        writer.write(_review_request(b"two"))
+        await _read_response(reader)
+        assert reviews.answered == ["later", "now", "later", "now"]
+        assert await reader.read() == b""
+
+    _with_webhook(main, limits=ConnectionLimits(idle_timeout=0.1))
+
+
+def test_headers_that_always_differ_do_not_fill_the_memory() -> None:
+    known = KnownRequests(1024)
+    for number in range(1000):
+        known.learn(b"POST / HTTP/1.1\r\nHost: a\r\nX: %d\r\nContent-Length: 1" % number, lambda body: body)
+    assert len(known._known) <= 64
+    known.learn(b"POST / HTTP/1.1\r\nX: %b\r\nContent-Length: 1" % (b"a" * 5000), lambda body: body)
+    assert known.respond(b"POST / HTTP/1.1\r\nX: %b\r\nContent-Length: 1\r\n\r\nx" % (b"a" * 5000)) is None

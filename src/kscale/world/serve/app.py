@@ -12,6 +12,7 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 from functools import partial
 from typing import Any, Final, Self
 
@@ -30,6 +31,7 @@ __all__ = [
     "Connections",
     "DebuggingSnapshotService",
     "Handler",
+    "KnownRequests",
     "Server",
     "admission_webhook",
     "endpoints",
@@ -133,8 +135,10 @@ class Connections:
         make_protocol: Callable[[], asyncio.Protocol],
         limits: ConnectionLimits,
         tls: ReloadingContext | None,
+        known: KnownRequests,
     ) -> None:
         self._listening, self._make_protocol, self._limits, self._tls = listening, make_protocol, limits, tls
+        self._known = known
         self._places = asyncio.Semaphore(limits.connections)
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -161,7 +165,7 @@ class Connections:
 
     async def _open(self, client: socket.socket) -> None:
         """Serve an accepted connection with a new protocol. If that fails, close it and free its place."""
-        connection = _Connection(self._make_protocol, self._limits.read_timeout, self._places.release)
+        connection = _Connection(self._make_protocol, self._limits, self._places.release, self._known)
         timeout = self._limits.read_timeout
         try:
             if self._tls is None:
@@ -183,24 +187,116 @@ class Connections:
                 self._places.release()
 
 
-class _Connection(asyncio.Protocol):
-    """asyncio protocol that passes all data to the server's protocol and closes connections that are too slow.
+RespondNow = Callable[[bytes], bytes | None]
+"""Returns the JSON response to a body, or None if the request needs more than a moment or cannot be answered."""
+_MAX_KNOWN: Final = 64
+_MAX_KNOWN_BYTES: Final = 4096
+_OK_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+_LENGTH: Final = b"\r\nContent-Length: "
 
-    The server's protocol exists from the end of the TLS handshake.
+
+class KnownRequests:
+    """Headers of POST requests that aiohttp has parsed, with the function that answers such requests at once.
+
+    A client of a webhook sends the same headers again and again, except for ``Content-Length``. A request with known
+    headers is answered without parsing them again. Any other request, and one with a body of more than ``most`` bytes,
+    goes through aiohttp.
     """
 
-    __slots__ = ("_inner", "_make_inner", "_release", "_timeout", "_timer", "_transport", "was_made")
+    __slots__ = ("_date", "_known", "_most", "_second")
 
-    def __init__(self, make_inner: Callable[[], asyncio.Protocol], timeout: float, release: Callable[[], None]) -> None:
-        self._make_inner, self._timeout, self._release = make_inner, timeout, release
-        self._inner: asyncio.Protocol
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[tuple[bytes, bytes], RespondNow] = {}
+        self._date, self._second = b"", 0
+
+    def respond(self, data: bytes) -> bytes | None:
+        """Return the complete HTTP response if ``data`` is exactly one request with known headers; otherwise None."""
+        head, _, body = data.partition(b"\r\n\r\n")
+        key, length = _split_head(head)
+        respond_now = self._known.get(key)
+        if respond_now is None or not length or length != len(body) or length > self._most:
+            return None
+        try:
+            answer = respond_now(body)
+        except Exception:  # noqa: BLE001 - aiohttp calls the handler again and reports the error
+            return None
+        if answer is None:
+            return None
+        return b"%b%d\r\nDate: %b\r\n\r\n%b" % (_OK_HEAD, len(answer), self._format_date(), answer)
+
+    def _format_date(self) -> bytes:
+        """Return the value of the Date header, formatted once a second."""
+        second = int(time.time())
+        if second != self._second:
+            self._second, self._date = second, formatdate(second, usegmt=True).encode()
+        return self._date
+
+    def learn(self, head: bytes, respond_now: RespondNow) -> None:
+        """Add the headers of a request that aiohttp has parsed and that asks for nothing special.
+
+        ``head`` begins with the request line and ends before the empty line.
+        """
+        key, length = _split_head(head)
+        if length and head.count(b"\n") == head.count(b"\r\n") and len(head) <= _MAX_KNOWN_BYTES:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()  # clients whose headers always differ must not fill the memory
+            self._known[key] = respond_now
+
+
+def _split_head(head: bytes) -> tuple[tuple[bytes, bytes], int]:
+    """Return the parts before and after the value of Content-Length, and that value (0: absent or unusual)."""
+    before, _, rest = head.partition(_LENGTH)
+    digits, _, after = rest.partition(b"\r\n")
+    length = int(digits) if digits.isdigit() and len(digits) < 8 and digits[:1] != b"0" else 0
+    return (before, after), length
+
+
+class _Connection(asyncio.Protocol):
+    """asyncio protocol that closes connections that are too slow, and passes data to the server's protocol.
+
+    The server's protocol exists from the end of the TLS handshake. A request in ``known`` is answered here, if no other
+    request is in progress.
+    """
+
+    __slots__ = ("_busy", "_head", "_idle_since", "_idle_timer", "_inner", "_known", "_limits", "_make_inner",
+        "_paused", "_received", "_release", "_timer", "_transport", "was_made")  # fmt: skip
+
+    def __init__(
+        self,
+        make_inner: Callable[[], asyncio.Protocol],
+        limits: ConnectionLimits,
+        release: Callable[[], None],
+        known: KnownRequests,
+    ) -> None:
+        self._make_inner, self._limits, self._release, self._known = make_inner, limits, release, known
+        self._inner: Any
         self._transport: Any = None
         self._timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_since = 0.0
+        self._busy = self._paused = False
+        self._head, self._received = b"", 0
         self.was_made = False
 
     def request_arrived(self) -> None:
         """Stop the timer when the headers of a request have arrived; the server then limits the time."""
         self._stop_timer()
+
+    def response_ended(self, request: Any, respond_now: RespondNow) -> None:
+        """Note that a request has been answered. ``respond_now`` may answer later requests with the same headers.
+
+        If the client has sent nothing else meanwhile, the next request may be answered here.
+        """
+        head, length = self._head, request.content_length or 0
+        if not head or self._received != len(head) + len(b"\r\n\r\n") + length:
+            return  # the beginning of another request may wait in aiohttp's parser
+        self._busy = False
+        self._idle_since = asyncio.get_running_loop().time()
+        headers = request.headers
+        special = any(name in headers for name in ("Expect", "Transfer-Encoding", "Upgrade", "Connection"))
+        if request.method == "POST" and request.version == (1, 1) and request.keep_alive and not special:
+            self._known.learn(head, respond_now)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timer of the request's headers and hand the connection to the inner protocol."""
@@ -210,36 +306,70 @@ class _Connection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass the data to the inner protocol."""
+        """Answer a known request, or pass the data to the inner protocol."""
+        if self._busy:
+            self._received += len(data)
+        else:
+            if not self._paused and (response := self._known.respond(data)) is not None:
+                self._stop_timer()
+                self._inner.keep_alive(True)  # stops aiohttp's timer of idle connections
+                self._transport.write(response)
+                self._start_idle_timer()
+                return
+            head, end, _ = data.partition(b"\r\n\r\n")
+            self._busy, self._head, self._received = True, head if end else b"", len(data)
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
+        ended: bool | None = self._inner.eof_received()
+        return ended
 
     def pause_writing(self) -> None:
+        self._paused = True
         self._start_timer()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
+        self._paused = False
         self._stop_timer()
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer, release the connection's place, and notify the inner protocol."""
+        """Stop the timers, release the connection's place, and notify the inner protocol."""
         self._stop_timer()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
         self._release()
         self._inner.connection_lost(exc)
 
     def _start_timer(self) -> None:
-        """Abort the connection after the timeout, counted from now."""
+        """Abort the connection after the read timeout, counted from now."""
         self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(self._timeout, self._transport.abort)
+        self._timer = asyncio.get_running_loop().call_later(self._limits.read_timeout, self._transport.abort)
 
     def _stop_timer(self) -> None:
         """Cancel the timer, if it runs."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _start_idle_timer(self) -> None:
+        """Close the connection when no request has come for the idle timeout. A running timer is kept."""
+        loop = asyncio.get_running_loop()
+        self._idle_since = loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = loop.call_later(self._limits.idle_timeout, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        """Close the connection if it has been idle for the timeout. aiohttp closes it if its request was the last."""
+        self._idle_timer = None
+        loop = asyncio.get_running_loop()
+        due = self._idle_since + self._limits.idle_timeout
+        if self._busy or loop.time() < due:
+            self._idle_timer = loop.call_at(max(due, loop.time() + 1), self._close_if_idle)
+        else:
+            self._transport.close()
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -389,7 +519,9 @@ class Server:
         )
         self._runner = self._web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
-        connections = Connections(self._listening, self._runner.server, self.limits, self._tls)
+        connections = Connections(
+            self._listening, self._runner.server, self.limits, self._tls, KnownRequests(self._most)
+        )
         self._tasks.append(asyncio.create_task(connections.accept()))
         if self._tls is not None:
             self._tasks.append(asyncio.create_task(self._tls.watch()))
@@ -497,10 +629,13 @@ _TOO_LARGE: Final = "request payload too large\n"
 def admission_webhook(
     review: Callable[[bytes, float], Awaitable[bytes]],
     *,
+    review_now: RespondNow = lambda _body: None,
     refused: Callable[[str, float], None] = lambda _why, _took: None,
     read_timeout: float = 10.0,
 ) -> Handler:
     """Return the handler of a webhook, which responds with ``review(body, seconds of reading the body)``.
+
+    ``review_now`` returns the same response at once, or None if that needs a request or much time.
 
     For these requests, the handler calls ``refused`` with the reason and the duration in seconds:
 
@@ -509,6 +644,18 @@ def admission_webhook(
     - The content type is not ``application/json``: status 200 without a body.
     """
     web = library("aiohttp.web", "serving a webhook")
+    response_type: Any = web.Response
+
+    class ReviewResponse(response_type):  # type: ignore[misc]
+        """Response that tells its connection when it has been written."""
+
+        request: Any
+
+        async def write_eof(self, data: bytes = b"") -> None:
+            await super().write_eof(data)
+            request, self.request = self.request, None
+            if request is not None and request.transport is not None:
+                request.transport.get_protocol().response_ended(request, review_now)
 
     async def answer(request: Any) -> Any:
         started = time.perf_counter()
@@ -535,6 +682,8 @@ def admission_webhook(
         if content_type != "application/json":
             refused(f"contentType={content_type}, expect application/json", read)
             return web.Response()
-        return web.Response(body=await review(body, read), content_type="application/json")
+        response = ReviewResponse(body=await review(body, read), content_type="application/json")
+        response.request = request
+        return response
 
     return answer
