@@ -51,6 +51,7 @@ from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
 from kscale.snapshot.caches import collector_relaxed
 from kscale.snapshot.pods.index import PodIndex
+from kscale.snapshot.snapshot import Snapshot
 from kscale.world.protocols import Change, InputSources, Stores, Watch
 
 __all__ = [
@@ -348,13 +349,16 @@ class HorizontalAutoscaler:
         self._before: BatchResult | None = None
         self._changed: dict[str, HorizontalPodAutoscaler | None] = {}
         self._seen_version = ""
+        self._notices = 0  # changes of HPAs and targets
+        self._observed: tuple[int, Snapshot | None] = 0, None  # notices, and pods, when the round began
         self._outdated_writes: set[str] = set()  # keys of HPAs
 
     # -- stores ------------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: datetime | Moment) -> None:
-        """Record a change of an HPA. Changes of targets are ignored: a target is read when its HPA is due."""
+        """Record a change of an HPA. Changes of targets are only counted: a target is read when its HPA is due."""
         now = moment(now)
+        self._notices += 1
         if change.watch.kind == _KIND:
             self._changes.append((change, now))
             if self._repeats:
@@ -396,17 +400,34 @@ class HorizontalAutoscaler:
             scale = self._scale(stores, key, hpa)
             if scale is not None:
                 scales[key] = scale
+        snapshot = stores.snapshot() if hpas else None
+        self._observed = self._notices, snapshot
         return HorizontalView(
             hpas=hpas,
             gone=deleted,
             scales=scales,
-            pods=stores.snapshot().pod_index if hpas else None,
+            pods=None if snapshot is None else snapshot.pod_index,
             version=stores.resource_version(_KIND),
         )
 
     def _read_again(self, progress: Progress, hpas: Sequence[HorizontalPodAutoscaler]) -> Steps[CurrentObjects | None]:
         """Read the current objects of some HPAs from the stores; None if the stores are not settled."""
         outcome = yield from progress.act(ReadStores(partial(self._current, hpas)))
+        current: CurrentObjects | None = outcome.value
+        return current
+
+    def _read_if_changed(
+        self, progress: Progress, hpas: Sequence[HorizontalPodAutoscaler]
+    ) -> Steps[CurrentObjects | None]:
+        """Read the current objects as :meth:`_read_again`; None also if nothing has changed since the round began."""
+
+        def read(stores: Stores) -> CurrentObjects | None:
+            (notices, snapshot), self._observed = self._observed, (0, None)
+            if notices == self._notices and stores.snapshot() is snapshot:
+                return None
+            return self._current(hpas, stores)
+
+        outcome = yield from progress.act(ReadStores(read))
         current: CurrentObjects | None = outcome.value
         return current
 
@@ -527,7 +548,7 @@ class HorizontalAutoscaler:
                 mapper=mapper,
                 within=self.options.sync_period_ns,
                 before=self._before,
-                refresh=self._read_again,
+                refresh=self._read_if_changed,
             )
             self._before = None
             controller.done_all(batch, ended=(yield from progress.clock()))
@@ -546,6 +567,7 @@ class HorizontalAutoscaler:
                 *map(_forget_size, sight.gone),
                 *controller.queue_metrics.observations(progress.now),
             )
+        self._observed = 0, None
         self._take_in()  # release old versions of objects
 
     # -- skipped rounds ------------------------------------------------------------------------------------------------
@@ -636,7 +658,8 @@ def _is_behind(hpa: HorizontalPodAutoscaler, hpa_state: HPAState, seen: str) -> 
     return (
         written is not None
         and written.uid == hpa.metadata.uid
-        and all(is_older_version(each, written.resource_version) for each in (seen, hpa.metadata.resource_version))
+        and is_older_version(hpa.metadata.resource_version, written.resource_version)
+        and is_older_version(seen, written.resource_version)
     )
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from kscale.effects.actions import (
     Action,
@@ -145,11 +145,7 @@ def _groups(_action: object, value: object) -> bool:
 
 def _machines(action: HasInstances, value: object) -> bool:
     """Return whether the value maps some of the requested nodes to booleans."""
-    return (
-        isinstance(value, dict)
-        and value.keys() <= set(action.nodes)
-        and all(isinstance(item, bool) for item in value.values())
-    )
+    return isinstance(value, dict) and value.keys() <= set(action.nodes) and {*map(type, value.values())} <= {bool}
 
 
 def _prices(action: GetPrices, value: object) -> bool:
@@ -303,6 +299,8 @@ class SingleAction(ABC):
     """A machine that performs one action. Virtual time runs many of them at once, without a generator for each."""
 
     __slots__ = ()
+    waits_to_end: ClassVar[bool] = False
+    """Whether other machines with an outcome at the same moment continue before this one ends."""
 
     @abstractmethod
     def build(self, now: Moment) -> Action | None:

@@ -300,12 +300,22 @@ class VirtualTime:
 
     def _handle_outcomes(self, ended: Sequence[tuple[int, SingleAction, Outcome]], done: _DoneOne, of: Running) -> None:
         """Pass outcomes to their machines."""
+        waiting: list[int] = []
         for index, machine, outcome in ended:
             more = machine.finish(outcome)
-            if more is None:
-                done(index, None, outcome.at)
-            else:
+            if more is not None:
                 self._run_apart(more, partial(done, index), of)
+            elif machine.waits_to_end and (len(ended) > 1 or not self._is_next(self.now, of.rank)):
+                waiting.append(index)
+            else:
+                done(index, None, outcome.at)
+        if waiting:
+            self._push_for(of, self.now, partial(self._end_machines, waiting, done))
+
+    def _end_machines(self, numbers: Sequence[int], done: _DoneOne) -> None:
+        """End machines that waited for others."""
+        for number in numbers:
+            done(number, None, self.now)
 
     def _is_next(self, time: Moment, rank: int) -> bool:
         """Check whether an event at this time and rank, scheduled now, would run next and at the current time."""

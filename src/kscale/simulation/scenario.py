@@ -317,6 +317,7 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 _MOST: Final = 1 << 62
 """Thousandths; all that is added up of them has room in 64 bits."""
 _PLAIN: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?")  # a plain number that is in range and needs no rounding
+_EXACT: Final = 1e9  # below, a float and its thousandths differ by less than a half
 _TOO_MUCH: Final = Quantity(str(_MOST // 1000))
 
 
@@ -374,6 +375,8 @@ class Values:
 
     def milli(self, given: str | float, field: str, *, step: int | None = None) -> int:
         """Parse a quantity to thousandths; after a mistake, return 0."""
+        if type(given) is float and 0 <= given < _EXACT and (milli := round(given * 1000)) / 1000 == given:
+            return milli  # the number has at most three decimals
         text = str(given)
         if (plain := _PLAIN.fullmatch(text)) is not None:  # as Quantity reads it: long lists are of these
             return int(plain[1]) * 1000 + int((plain[2] or "").ljust(3, "0"))

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -684,6 +684,7 @@ class _MetricsUpdate(SingleAction):
     begun: Moment = ZERO_TIME
     ended: Moment | None = None
     version: str | None = None
+    waits_to_end: ClassVar[bool] = True  # as machines of other HPAs, which end with observations
 
     def build(self, now: Moment) -> WriteStatus | None:
         """Return the write of the status; None if there is no time for it."""

@@ -29,7 +29,7 @@ from kscale.snapshot.columns import (
     distinct,
     state_of,
 )
-from kscale.snapshot.pods.record import PodRecord, read_moments, without_managed_fields
+from kscale.snapshot.pods.record import PodRecord, read_moments, version_number, without_managed_fields
 from kscale.snapshot.pods.table import (
     COLUMN,
     POD_COLUMNS,
@@ -520,21 +520,43 @@ class PodStore:
 
     def describe(self, pods: Iterable[Pod]) -> DescribedPods:
         """Return the rows of pods that are not modified from now on, for :meth:`put_described`."""
-        classes = self.class_cache
         records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
-        values = []
-        for record in records.values():
-            pod = record.pod
-            state = state_of(pod, finished=self.finished)
-            placed = state in (PLACED, FINISHED)
-            class_of, contents = classes.numbers_of(pod, placed=placed, immutable=True)
-            if state == PENDING:
-                record.pod_class = self.interner.classes[class_of]
-            values.append(self._row_values(record, pod, state, class_of, contents))
+        similar: dict[tuple[Any, ...], tuple[list[int], PodClass | None]] = {}
+        values = [self._describe_like(record, similar) for record in records.values()]
         self.sums.extend_to(len(self.nodes))  # the pods may name nodes that no pod has named
         columns = np.array(values, dtype=np.int64).reshape(len(records), len(POD_COLUMNS)).T
         columns[COLUMN["stamp"]] = self.table.next_stamps(len(records))
         return DescribedPods(list(records.values()), columns, self.interner, self.table.memo)
+
+    def _describe_like(
+        self, record: PodRecord, similar: dict[tuple[Any, ...], tuple[list[int], PodClass | None]]
+    ) -> list[int]:
+        """Return the row of a pod that is not modified from now on, and set its class in ``record`` if it is pending.
+
+        ``similar``: rows and classes by the parts of a pod from which they follow, except for its node and version.
+        """
+        pod = record.pod
+        metadata, spec, status = pod.metadata, pod.spec, pod.status
+        parts = (metadata.labels, metadata.annotations, metadata.owner_references, status)
+        texts = metadata.namespace, metadata.creation_timestamp, metadata.deletion_timestamp, bool(spec.node_name)
+        key = (*map(id, _SPEC(spec)), *map(id, parts), *texts)
+        if key in similar:
+            known, record.pod_class = similar[key]
+            values = known.copy()
+            values[COLUMN["version"]] = version_number(metadata.resource_version)
+            if values[COLUMN["at"]] >= 0:
+                values[COLUMN["at"]] = self.nodes.number(spec.node_name or status.nominated_node_name)
+            return values
+        state = state_of(pod, finished=self.finished)
+        placed = state in (PLACED, FINISHED)
+        class_of, contents = self.class_cache.numbers_of(pod, placed=placed, immutable=True)
+        pod_class = self.interner.classes[class_of]
+        if state == PENDING:
+            record.pod_class = pod_class
+        values = self._row_values(record, pod, state, class_of, contents)
+        if not (pod_class.pod_name or pod_class.pod_uid):
+            similar[key] = values, record.pod_class
+        return values
 
     def put_described(self, pods: DescribedPods) -> None:
         """Put pods that this store has described, or the store that this one is a copy of.

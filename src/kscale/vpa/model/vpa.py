@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kscale.effects import ZERO_TIME, Moment
 from kscale.effects.moments import format_moment
@@ -155,6 +155,20 @@ class CachedComparison(NamedTuple):
     same: bool
 
 
+class StableRound(NamedTuple):
+    """A round that did not change a VPA's status, which another round with the same inputs repeats.
+
+    ``item``: the VPA object; ``raw``: the recommendation before it was capped; ``most``: the maximum allowed amounts;
+    ``pods``: the number of pods; ``result``: the :class:`~kscale.vpa.recommender.records.VpaResult`.
+    """
+
+    item: VerticalPodAutoscaler
+    raw: RecommendedPodResources
+    most: ResourceList
+    pods: int
+    result: Any
+
+
 @dataclass(slots=True, eq=False)
 class Vpa:
     """One VPA: its selector, aggregates, conditions and recommendation."""
@@ -188,6 +202,10 @@ class Vpa:
     """
     capped: CachedCapping | None = field(init=False, default=None, repr=False)
     compared: CachedComparison | None = field(init=False, default=None, repr=False)
+    item: VerticalPodAutoscaler | None = field(init=False, default=None, repr=False)
+    """The VPA object of the last list."""
+    stable: StableRound | None = field(init=False, default=None, repr=False)
+    """The last round, if it did not change the status."""
 
     def __post_init__(self) -> None:
         self.selector_text = str(self.selector)

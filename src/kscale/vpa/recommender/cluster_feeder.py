@@ -85,13 +85,18 @@ def load_vpas_steps(
     for item in vpas:
         if not is_managed_vpa(item, state.options):
             continue
+        previous = state.vpas.get((item.metadata.namespace, item.metadata.name))
         selector, problem = _get_cached_selector(state, item, controllers), ""
+        stable = None if previous is None else previous.stable
+        if previous is not None and stable is not None and stable.item is item and selector is previous.selector:
+            observed.append(previous.key)
+            continue
         if selector is None:
             selector, problem = yield from _resolve_selector_steps(item, controllers, progress)
             if not problem:
                 _cache_selector(state, item, controllers, selector)
-        previous = state.vpas.get((item.metadata.namespace, item.metadata.name))
         vpa = state.add_vpa(item, selector)
+        vpa.item, vpa.stable = item, None
         vpa.conditions.pop(CONFIG_DEPRECATED, None)
         if problem:
             vpa.set_condition(CONFIG_UNSUPPORTED, True, "", problem, progress.now)

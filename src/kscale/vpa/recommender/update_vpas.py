@@ -47,6 +47,7 @@ from kscale.vpa.model.vpa import (
     RECOMMENDATION_PROVIDED,
     CachedCapping,
     CachedComparison,
+    StableRound,
 )
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.recommender.estimators import recommend_pod_resources
@@ -213,6 +214,18 @@ def recommend_vpas(
     global_max = _get_global_max(options)
     results = []
     for vpa in vpas:
+        stable = vpa.stable
+        if (
+            stable is not None
+            and stable.raw is raw[vpa.key]
+            and stable.pods == vpa.pod_count
+            and stable.most == global_max
+            and advice is None
+        ):
+            assert vpa.recommendation is not None  # that of the last round
+            vpa.update_recommendation(vpa.recommendation, quality)
+            results.append(stable.result)
+            continue
         recommendation = raw[vpa.key] if advice is None else _apply_strategy_advice(vpa, raw[vpa.key], advice, options)
         if options.cpu_integer_post_processor_enabled:
             recommendation = round_up_integer_cpu(recommendation, vpa.annotations)
@@ -227,16 +240,24 @@ def recommend_vpas(
         if missing:
             diagnostics.append(missing)
         status = vpa.status()
-        results.append(
-            VpaResult(
-                namespace=vpa.namespace,
-                name=vpa.name,
-                status=status,
-                status_written=not _is_status_unchanged(vpa, status),
-                pod_count=vpa.pod_count,
-                selector=vpa.selector_text,
-            )
+        result = VpaResult(
+            namespace=vpa.namespace,
+            name=vpa.name,
+            status=status,
+            status_written=not _is_status_unchanged(vpa, status),
+            pod_count=vpa.pod_count,
+            selector=vpa.selector_text,
         )
+        results.append(result)
+        vpa.stable = None
+        if (
+            vpa.item is not None
+            and advice is None
+            and vpa.has_recommendation
+            and not result.status_written
+            and vpa.conditions == {each.type: each for each in vpa.observed_status.conditions}
+        ):
+            vpa.stable = StableRound(vpa.item, raw[vpa.key], global_max, vpa.pod_count, result)
     return results
 
 

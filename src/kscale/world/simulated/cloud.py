@@ -75,8 +75,8 @@ class Pool(msgspec.Struct, kw_only=True):
 
     ``paid``: cost in machine nanoseconds up to ``counted``. ``made``: number of machines ever created. ``exists``
     False: the group has not been created yet. ``added``, ``removed``, ``lost``: machines requested (including
-    replacements of lost ones), deleted, and lost since the group exists. ``description``: the current group, None
-    after a change.
+    replacements of lost ones), deleted, and lost since the group exists. ``failed``: machines with a creation error.
+    ``description``: the current group, None after a change.
     """
 
     group: NodeGroup
@@ -91,12 +91,13 @@ class Pool(msgspec.Struct, kw_only=True):
     added: int = 0
     removed: int = 0
     lost: int = 0
+    failed: int = 0
     description: NodeGroup | None = None
 
     @property
     def billed_count(self) -> int:
         """Return the number of machines that cost money: all without a creation error."""
-        return sum(machine.error is None for machine in self.machines.values())
+        return len(self.machines) - self.failed
 
     def count(self, now: Moment) -> None:
         """Add the cost up to now to ``paid``. Call it before the number of machines changes."""
@@ -282,6 +283,7 @@ class SimulatedCloud(Provider):
         if not pool.times.in_stock(pool.billed_count, now):
             text = f"out of stock: {pool.group.id}"
             machine.error = InstanceError(class_="OutOfResource", code="OUT_OF_STOCK", message=text)
+            pool.failed += 1
         pool.machines[machine.name] = machine
         self._invalidate(pool)
         if machine.error is not None:
@@ -341,6 +343,7 @@ class SimulatedCloud(Provider):
         """Remove a machine and its node."""
         pool.count(self._time.now)
         del pool.machines[machine.name]
+        pool.failed -= machine.error is not None
         self._invalidate(pool)
         node = self._api.find("Node", machine.name)
         if node is not None:

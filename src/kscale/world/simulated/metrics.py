@@ -111,8 +111,10 @@ class _CachedRows(NamedTuple):
 class _Joined(NamedTuple):
     """Cached result of a query by columns.
 
-    ``parts``: groups of pods with their resources. ``usage``: usage of all parts, and ``joined``: the same without
-    times and amounts. ``first``: rows of the first containers of serving pods. ``served``: their number by part.
+    ``parts``: groups of pods with their resources, and ``workloads``: the workload of each. ``pods``: the change count
+    of pods at which the parts are the same; None if they depend on the time. ``used``: usage of the scrape.
+    ``usage``: usage of all parts, and ``joined``: the same without times and amounts. ``first``: rows of the first
+    containers of serving pods. ``served``: their number by part.
     """
 
     parts: Sequence[tuple[_Rows, Sequence[str]]]
@@ -120,6 +122,9 @@ class _Joined(NamedTuple):
     usage: PodUsage
     first: NDArray[np.int64]
     served: NDArray[np.int64]
+    workloads: Sequence[Key] = ()
+    pods: int | None = None
+    used: Mapping[Key, Mapping[str, int]] = {}
 
     @classmethod
     def of(cls, parts: Sequence[tuple[_Rows, Sequence[str]]], usage: PodUsage) -> _Joined:
@@ -235,24 +240,30 @@ class SimulatedMetrics:
 
     def _columns(self, asked: GetMetric, last: _Scrape) -> PodUsage:
         """Return the usage of all matching pods in columns, computed by workload instead of by pod."""
+        time = last.at // SECOND * SECOND
+        known = self._joined.get(asked)
+        if known is not None and known.pods == self._load.pods.count and known.used.keys() == last.used.keys():
+            reports = [self._report(key, last.used[key]) for key in known.workloads]
+            if all(report.names == part[1] for report, part in zip(reports, known.parts, strict=True)):
+                return self._store(asked, known, known.later(time, [report.values for report in reports]))
         selector = parse_selector(asked.selector) if asked.selector else None
         parts: list[tuple[_Rows, Sequence[str]]] = []
-        namespaces: list[str] = []
+        workloads: list[Key] = []
         values: list[Mapping[str, int]] = []
-        changes = self._load.pods.changes
+        changes, complete = self._load.pods.changes, True
         for key, used in last.used.items():
-            reported = self._told.get(key)
-            if reported is None or reported.used is not used:
-                reported = self._told[key] = _ReportedUsage.of(used)
+            reported = self._report(key, used)
             if not reported.names or (asked.namespace and key[1] != asked.namespace):
+                complete = complete and bool(reported.names)
                 continue
             of_key = self._rows.get(key)
             if of_key is None or not of_key.complete or of_key.changes != changes(key):
                 of_key = self._rows_of(key, last.at)
+            complete = complete and of_key.complete
             for rows in of_key.rows:
                 if rows.containers and (selector is None or selector.matches(rows.labels or {})):
                     parts.append((rows, reported.names))
-                    namespaces.append(key[1])
+                    workloads.append(key)
                     values.append(reported.values)
         if not parts:
             return PodUsage.of([])
@@ -260,10 +271,23 @@ class SimulatedMetrics:
         if cached is None or not cached.is_of(parts):  # another query may have selected the same pods
             cached = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
         if cached is None:
-            usages = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
+            usages = [self._part(key[1], *part) for key, part in zip(workloads, parts, strict=True)]
             cached = _Joined.of(parts, PodUsage.concatenate(usages, None if before is None else before.joined))
-        usage = cached.later(last.at // SECOND * SECOND, values)
-        self._joined[asked] = cached._replace(usage=usage)  # keep the queries ordered by last use
+        pods = self._load.pods.count if complete else None
+        cached = cached._replace(workloads=workloads, pods=pods, used=last.used)
+        return self._store(asked, cached, cached.later(time, values))
+
+    def _report(self, key: Key, used: dict[str, int]) -> _ReportedUsage:
+        """Return the reported usage of a workload, cached while ``used`` is the same object."""
+        reported = self._told.get(key)
+        if reported is None or reported.used is not used:
+            reported = self._told[key] = _ReportedUsage.of(used)
+        return reported
+
+    def _store(self, asked: GetMetric, joined: _Joined, usage: PodUsage) -> PodUsage:
+        """Cache and return the result of a query."""
+        self._joined.pop(asked, None)
+        self._joined[asked] = joined._replace(usage=usage)  # keep the queries ordered by last use
         if len(self._joined) > _QUESTIONS:
             del self._joined[next(iter(self._joined))]
         return usage

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from kscale.effects import to_text
-from kscale.objects.api.core import Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod
+from kscale.objects.api.core import Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus
 from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import with_condition
 from kscale.world.simulated.api_server import ApiObjects
@@ -33,7 +33,6 @@ __all__ = [
 
 
 _Made = TypeVar("_Made")
-_Source = TypeVar("_Source")
 
 
 class SharedParts:
@@ -43,14 +42,14 @@ class SharedParts:
         self._at = ""
         self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
-    def get_or_build(self, at: str, make: Callable[..., _Made], source: _Source, *how: Hashable) -> _Made:
-        """Return ``make(source, *how)``, cached by identity of ``source`` while ``at`` is the same time."""
+    def get_or_build(self, at: str, make: Callable[..., _Made], sources: tuple[Any, ...], *how: Hashable) -> _Made:
+        """Return ``make(*sources, *how)``, cached by identity of the sources while ``at`` is the same time."""
         if at != self._at:
             self._at, self._known = at, {}
-        key = make, id(source), *how
+        key = make, *map(id, sources), *how
         cached = self._known.get(key)
-        if cached is None:
-            cached = self._known[key] = source, make(source, *how)  # keep the source alive so that its id is not reused
+        if cached is None:  # the sources are kept alive so that their ids are not reused
+            cached = self._known[key] = sources, make(*sources, *how)
         result: _Made = cached[1]
         return result
 
@@ -67,11 +66,14 @@ def is_finished(pod: Pod) -> bool:
 
 def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
     """Return the pod assigned to a node, in phase Pending. ``at``: current time in API format."""
-    return replace(
-        pod,
-        spec=replace(pod.spec, node_name=node),
-        status=replace(pod.status, phase="Pending", conditions=shared.get_or_build(at, _build_scheduled_condition, at)),
-    )
+    conditions = shared.get_or_build(at, _build_scheduled_condition, (), at)
+    status = shared.get_or_build(at, _build_bound_status, (pod.status, conditions))
+    return replace(pod, spec=replace(pod.spec, node_name=node), status=status)
+
+
+def _build_bound_status(status: PodStatus, conditions: list[Condition]) -> PodStatus:
+    """Return the status of a pod that gets a node."""
+    return replace(status, phase="Pending", conditions=conditions)
 
 
 def _build_scheduled_condition(at: str) -> list[Condition]:
@@ -100,16 +102,25 @@ def disrupt_pod(pod: Pod, at: str) -> Pod:
 
 def start_pod(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
     """Return the pod in phase Running with running containers. ``at``: current time in API format."""
-    status = replace(
-        pod.status,
-        phase="Running",
-        start_time=pod.status.start_time or at,
-        conditions=shared.get_or_build(
-            at, _started_conditions, pod.status.conditions, at, "True" if ready else "False"
-        ),
-        container_statuses=shared.get_or_build(at, _running, pod.spec.containers, at, ready),
+    conditions = shared.get_or_build(
+        at, _started_conditions, (pod.status.conditions,), at, "True" if ready else "False"
     )
+    statuses = shared.get_or_build(at, _running, (pod.spec.containers,), at, ready)
+    status = shared.get_or_build(at, _build_started_status, (pod.status, conditions, statuses), at)
     return replace(pod, status=status)
+
+
+def _build_started_status(
+    status: PodStatus, conditions: list[Condition], container_statuses: list[ContainerStatus], at: str
+) -> PodStatus:
+    """Return the status of a started pod."""
+    return replace(
+        status,
+        phase="Running",
+        start_time=status.start_time or at,
+        conditions=conditions,
+        container_statuses=container_statuses,
+    )
 
 
 def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Condition]:
@@ -140,12 +151,17 @@ def _running(containers: list[Container], at: str, ready: bool) -> list[Containe
 
 def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
     """Return the pod with ready containers and the condition Ready."""
-    status = replace(
-        pod.status,
-        conditions=shared.get_or_build(at, _ready_conditions, pod.status.conditions, at),
-        container_statuses=shared.get_or_build(at, _ready_statuses, pod.status.container_statuses),
-    )
-    return replace(pod, status=status)
+    before = pod.status
+    conditions = shared.get_or_build(at, _ready_conditions, (before.conditions,), at)
+    statuses = shared.get_or_build(at, _ready_statuses, (before.container_statuses,))
+    return replace(pod, status=shared.get_or_build(at, _build_ready_status, (before, conditions, statuses)))
+
+
+def _build_ready_status(
+    status: PodStatus, conditions: list[Condition], container_statuses: list[ContainerStatus]
+) -> PodStatus:
+    """Return the status of a ready pod."""
+    return replace(status, conditions=conditions, container_statuses=container_statuses)
 
 
 def _ready_conditions(before: list[Condition], at: str) -> list[Condition]:
