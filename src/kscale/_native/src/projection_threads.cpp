@@ -158,9 +158,9 @@ ListScan::ListScan(Projector& to, const char* data, std::size_t size, ItemKind k
     : to_(to), own_(to.empty()) {
   own_.patterns_ = std::move(to.patterns_);
   own_.patterns_.known_parts().clear();  // their numbers are those of the other's texts
-  const bool aside = how.threads > 1 && static_cast<std::int64_t>(size) / how.grain > 1;
+  aside_ = how.threads > 1 && static_cast<std::int64_t>(size) / how.grain > 1;
   how.threads = std::max(how.threads - 1, 1);
-  if (aside) {
+  if (aside_) {
     running_.start([=, this] { read(data, size, kind, how); });
   } else {
     read(data, size, kind, how);
@@ -168,7 +168,11 @@ ListScan::ListScan(Projector& to, const char* data, std::size_t size, ItemKind k
 }
 
 ListScan::~ListScan() {
-  stopped_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    room_.notify_one();
+  }
   running_.join();
   to_.patterns_ = std::move(own_.patterns_);
   to_.patterns_.known_parts().clear();
@@ -178,9 +182,9 @@ void ListScan::read(const char* data, std::size_t size, ItemKind kind, Threading
   try {
     ScannedItems rest;
     const Publish publish = [this](ScannedItems& items) {
-      add(std::move(items), false);
+      const bool wanted = add(std::move(items), false);
       items = {};
-      return !stopped_;
+      return wanted;
     };
     ok_ = own_.scan(data, size, kind, how, rest, head_, publish);
     add(std::move(rest), true);
@@ -192,21 +196,30 @@ void ListScan::read(const char* data, std::size_t size, ItemKind kind, Threading
   }
 }
 
-void ListScan::add(ScannedItems&& items, bool last) {
+bool ListScan::add(ScannedItems&& items, bool last) {
   Piece piece{std::move(items), own_.texts_since(told_)};
-  const std::lock_guard lock(mutex_);
+  const std::int64_t end = piece.end();
+  std::unique_lock lock(mutex_);
   pieces_.push_back(std::move(piece));
   ended_ = last;
   more_.notify_one();
+  if (aside_ && !last) room_.wait(lock, [&] { return stopped_ || end - done_ <= kAhead; });
+  return !stopped_;
 }
 
 bool ListScan::next(ScannedItems& out) {
   std::vector<Piece> pieces;
   {
     std::unique_lock lock(mutex_);
+    done_ = taken_;
+    room_.notify_one();
     more_.wait(lock, [this] { return ended_ || !pieces_.empty(); });
-    pieces.swap(pieces_);
     if (failure_) std::rethrow_exception(failure_);
+    while (!pieces_.empty() && (!aside_ || taken_ - done_ < kAtOnce)) {
+      taken_ = std::max(taken_, pieces_.front().end());
+      pieces.push_back(std::move(pieces_.front()));
+      pieces_.pop_front();
+    }
   }
   for (Piece& piece : pieces) {
     to_.adopt(piece.texts, numbers_);
