@@ -140,6 +140,13 @@ void Projector::adopt(const FreshTexts& fresh, Renumbering& numbers) {
   }
 }
 
+void Projector::copy_texts(FreshTexts&& fresh) {
+  for (std::size_t table = 0; table < tables_.size(); ++table) {
+    for (std::string& text : fresh.texts[table]) tables_[table].push(std::move(text));
+  }
+  combinations_.insert(combinations_.end(), fresh.combinations.begin(), fresh.combinations.end());
+}
+
 void Projector::take(ScannedItems&& more, const Renumbering& numbers, ScannedItems& out) {
   for (const std::int32_t theirs : more.combined) {
     out.combined.push_back(theirs < 0 ? theirs : numbers.combinations[static_cast<std::size_t>(theirs)]);
@@ -155,7 +162,9 @@ void Projector::merge(const Projector& other, ScannedItems&& more, ScannedItems&
 }
 
 ListScan::ListScan(Projector& to, const char* data, std::size_t size, ItemKind kind, Threading how)
-    : to_(to), own_(to.empty()) {
+    : to_(to),
+      own_(to.empty()),
+      first_(std::ranges::all_of(to.tables_, [](const TextTable& each) { return each.count() == 0; })) {
   own_.patterns_ = std::move(to.patterns_);
   own_.patterns_.known_parts().clear();  // their numbers are those of the other's texts
   aside_ = how.threads > 1 && static_cast<std::int64_t>(size) / how.grain > 1;
@@ -174,6 +183,11 @@ ListScan::~ListScan() {
     room_.notify_one();
   }
   running_.join();
+  if (first_) {
+    to_.tables_ = std::move(own_.tables_);
+    to_.combined_ = std::move(own_.combined_);
+    to_.combinations_ = std::move(own_.combinations_);
+  }
   to_.patterns_ = std::move(own_.patterns_);
   to_.patterns_.known_parts().clear();
 }
@@ -222,8 +236,14 @@ bool ListScan::next(ScannedItems& out) {
     }
   }
   for (Piece& piece : pieces) {
-    to_.adopt(piece.texts, numbers_);
-    Projector::take(std::move(piece.items), numbers_, out);
+    if (first_) {
+      to_.copy_texts(std::move(piece.texts));
+      out.combined.insert(out.combined.end(), piece.items.combined.begin(), piece.items.combined.end());
+      out.append(std::move(piece.items));
+    } else {
+      to_.adopt(piece.texts, numbers_);
+      Projector::take(std::move(piece.items), numbers_, out);
+    }
   }
   return !pieces.empty();
 }

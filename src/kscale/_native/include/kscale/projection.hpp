@@ -105,6 +105,7 @@ struct ScannedLines {
 class TextTable {
  public:
   std::int32_t number(const std::string& text);
+  void push(std::string text) { texts_.push_back(std::move(text)); }  // the next number; `number` does not know it
   void remove(std::size_t i);  // one that is there
   std::size_t count() const { return texts_.size(); }  // all numbers are below
   std::size_t free() const { return free_.size(); }
@@ -209,6 +210,8 @@ class Projector {
   FreshTexts texts_since(std::vector<std::size_t>& told) const;
   // Numbers what another projector with the same rules has numbered; its items get the numbers that these have here.
   void adopt(const FreshTexts& fresh, Renumbering& numbers);
+  // The same for an empty projector, which cannot number more before it takes over the tables of the other one.
+  void copy_texts(FreshTexts&& fresh);
   static void take(ScannedItems&& more, const Renumbering& numbers, ScannedItems& out);
 
   std::int32_t slots_;
@@ -261,6 +264,7 @@ class ListScan {
   std::deque<Piece> pieces_;
   std::int64_t taken_ = 0, done_ = 0;  // up to where the caller has the items, and is done with them
   bool aside_ = false, ended_ = false, ok_ = false, stopped_ = false;
+  bool first_;  // the projector has numbered nothing before
   std::exception_ptr failure_;
   Span head_[3];
   Threads running_;
