@@ -435,13 +435,13 @@ class _Ahead:
         first: int,
     ) -> None:
         """Find the classes of pods and decode other objects; see :meth:`Projector.scan` for the arguments."""
+        if self._file is not None:
+            self._file.release()  # of the pages that were scanned so far, few are needed now
         if self._decode is not None:
             others = np.flatnonzero(combined == _UNLIKE)
             for i, at, count in zip(others.tolist(), begin[others].tolist(), size[others].tolist(), strict=True):
                 if (obj := self._decode(self._view[at : at + count])) is not None:
                     self.objects[first + i] = obj
-        if self._file is not None:
-            self._file.release(int(begin[-1]))
         _learn(self._classes, combined, places.have((_NODE, _NOMINATED), first))
 
 

@@ -503,8 +503,8 @@ def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_direct
     version = scanned.api_version if own else ""
     file = file_of(view)
     for part in scanned.parts():
-        if file is not None and len(part.begin):  # what came before is not needed again
-            file.release(int(part.begin[0]))
+        if file is not None:  # the scan, or the reader of the part before, has touched more of it than is needed again
+            file.release()
         pods, pods_done = part.pods, 0
         others = np.flatnonzero(~part.fast)
         # Others that follow each other are a run, if they were decoded or not.
