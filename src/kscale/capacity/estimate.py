@@ -320,9 +320,12 @@ def _utilization(
 
 def rejections_of(unscheduled: Mapping[str, No]) -> list[Rejection]:
     """Group unscheduled pods by plug-in and reasons, the largest groups first, then in order of occurrence."""
-    pods_by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    pods_of: dict[int, tuple[No, list[str]]] = {}  # many pods share one object
     for name, no in unscheduled.items():
-        pods_by_reason.setdefault((no.plugin, tuple(no.reasons)), []).append(name)
+        pods_of.setdefault(id(no), (no, []))[1].append(name)
+    pods_by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for no, names in pods_of.values():
+        pods_by_reason.setdefault((no.plugin, tuple(no.reasons)), []).extend(names)
     lines = [
         Rejection(pods=len(names), plugin=plugin, reasons=list(reasons), example=names[0])
         for (plugin, reasons), names in pods_by_reason.items()

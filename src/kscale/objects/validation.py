@@ -264,13 +264,22 @@ def _entry(field: str, name: str) -> str:
     return f"{field}[{name}]" if "." in name or "/" in name else f"{field}.{name}"
 
 
+_MOST_AMOUNTS: Final = 1 << 12
+_usual_amounts: Final[dict[int, Quantity]] = {}
+"""Quantities without findings under any name, by ``id``: objects that were decoded share them."""
+
+
 def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quantity] | None) -> None:
     """Add findings for negative amounts, and for amounts that decisions round, truncate or wrap as upstream does."""
     if not resources:
         return
     for name, quantity in resources.items():
+        if id(quantity) in _usual_amounts:
+            continue
         counts_whole = name == "pods" or "/" in name
-        if not counts_whole and 0 <= quantity.approximate_float() < _LARGEST_MILLI:
+        if 0 <= quantity.approximate_float() < _LARGEST_MILLI and (not counts_whole or quantity.is_whole()):
+            if len(_usual_amounts) < _MOST_AMOUNTS and quantity.is_whole():
+                _usual_amounts[id(quantity)] = quantity
             continue  # fast path: nearly all quantities
         if quantity.sign < 0:
             findings.append(Finding(_entry(field, name), f"{quantity} is negative", True))

@@ -101,9 +101,10 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
         cached, numbers = memo.get_numbers(_SHAPES), memo.values(_SHAPES)
         missing = owned[(cached[stamps[owned]] == 0) & several[controller[owned]]]
         number_of = np.zeros(len(controller), dtype=np.int32)
-        for i in distinct(first[missing]).tolist():
+        unknown = distinct(first[missing])
+        for i, contents_digest in zip(unknown.tolist(), pods.digests(unknown, digester), strict=True):
             uid = pods.table.interner.controllers[controller[i]]  # numbers of deleted controllers are reused
-            number_of[i] = numbers.setdefault((uid, pods.digest(i, digester)), len(numbers) + 1)
+            number_of[i] = numbers.setdefault((uid, contents_digest), len(numbers) + 1)
         cached[stamps[missing]] = number_of[first[missing]]
         shape = (cached[stamps] - 1).astype(np.int32)
         count = len(numbers)

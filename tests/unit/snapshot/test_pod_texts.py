@@ -16,7 +16,8 @@ from kscale._native import _projection
 from kscale.capacity.generate import generate
 from kscale.errors import InputError, NativeError
 from kscale.snapshot.cluster import Cluster, load
-from kscale.snapshot.loading import LoadReport, load_objects
+from kscale.snapshot.loading import LoadReport, decode_plain_object, load_objects
+from kscale.snapshot.text import pod_reader
 
 
 def slowly(data: bytes, *, strict: bool = True) -> tuple[Cluster, LoadReport]:
@@ -304,6 +305,97 @@ def test_threads_read_what_one_reads(items: list[dict[str, Any]], indent: int | 
     for given_text in (text, text[: len(text) - cut]):
         one = scanned_by(given_text, 1)
         assert [scanned_by(given_text, threads) for threads in (2, 3, 7)] == [one] * 3
+
+
+@given(st.lists(DECEPTIVE, max_size=12), st.lists(DECEPTIVE, max_size=12))
+def test_a_list_is_read_ahead_as_at_once(before: list[dict[str, Any]], items: list[dict[str, Any]]) -> None:
+    text = json.dumps({"kind": "L", "items": items}).encode()
+    results = []
+    for threads in (1, 2):
+        projector = _projection.Projector(RULE, 1, 1)
+        projector.scan(json.dumps({"items": before}).encode())
+        news: list[Any] = []
+
+        def note(begin: Any, size: Any, combined: Any, places: Any, first: int, news: list[Any] = news) -> None:
+            assert first == len(news)
+            assert (places.have((0,), first) == (places.part(first, len(places))[1][0] > 0)).all()
+            news += zip(begin.tolist(), size.tolist(), combined.tolist(), strict=True)
+
+        scanned = projector.scan(text, threads, 1, meanwhile=note)
+        assert scanned is not None
+        assert news == list(zip(*(column.tolist() for column in scanned[:3]), strict=True))
+        texts = [projector.text(i) for i in range(len(projector))]
+        results.append((news, projector.combinations().tolist(), texts))
+    assert results[0] == results[1]
+
+
+def test_an_error_while_a_list_is_read_ahead_ends_the_reading() -> None:
+    text = json.dumps({"items": [{"b": str(i)} for i in range(1000)]}).encode()
+    projector = _projection.Projector(RULE, 1, 1)
+
+    def refuse(*_: Any) -> None:
+        raise KeyError("b")
+
+    with pytest.raises(KeyError, match="b"):
+        projector.scan(text, 2, 1, meanwhile=refuse)
+    assert projector.scan(text, 2, 1) is not None
+
+
+def test_parts_are_read_one_ahead_in_order() -> None:
+    asked: list[int] = []
+
+    def read(number: int) -> int:
+        asked.append(number)
+        return 6 // (3 - number)
+
+    parts = pod_reader._one_ahead(read, range(5))
+    assert next(parts) == 2
+    assert [next(parts), next(parts)] == [3, 6]
+    with pytest.raises(ZeroDivisionError):
+        next(parts)
+    assert asked == [0, 1, 2, 3]
+
+
+def workload(name: str, **metadata: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c"}]}}
+    spec = {"replicas": 2, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+UNUSUAL_OBJECTS: list[Any] = [
+    workload("again"), workload("again"), workload("Upper", namespace="ns"), workload("", generateName="made-"),
+    workload("negative") | {"spec": {"replicas": -1}}, workload("wrong") | {"spec": {"replicas": "many"}},
+    workload("null") | {"spec": None}, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}},
+    {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "other-order"}}, {"metadata": {"name": "no-kind"}},
+    {"apiVersion": "v1", "kind": "ServiceList", "items": [{"metadata": {"name": "inside"}}]}, NODE,
+    {"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "gone"}, pod("other", spec=7), 7, [], {},
+    {"apiVersion": "example.com/v1", "kind": "Farm", "metadata": {"name": "farm", "namespace": "ns"}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["", "]", "} {", "x", '"items":[]'])
+def test_objects_of_a_long_list_are_decoded_as_ever(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setattr(pod_reader, "_LONG", 1 << 16)
+    many = [each for i in range(150) for each in (pod(f"p{i}"), workload(f"w{i}", namespace="ns"), NODE | {"n": i})]
+    items: list[Any] = [each for i, odd in enumerate(UNUSUAL_OBJECTS) for each in (odd, *many[i * 25 : i * 25 + 25])]
+    data = dump(*items).replace(b'"w7"', b'"w7","name":"w8"', 1)
+    if end:
+        data = data[:-1] + b"," + end.encode() + data[-1:]
+        with pytest.raises(InputError) as slow_error:
+            slowly(data)
+        with pytest.raises(InputError) as fast_error:
+            load(data)
+        assert str(fast_error.value) == str(slow_error.value)
+        return
+    scanned = Cluster().reader.scan(memoryview(data), "", "items", decode_plain_object)
+    assert scanned is not None
+    assert 150 < len(scanned.objects) < 300 + len(UNUSUAL_OBJECTS)
+    assert_same(data)
+    slow, fast = slowly(data, strict=False)[0], load(data, strict=False)
+    assert list(fast) == list(slow)
+    assert {kind: list(by_key) for kind, by_key in fast.objects.items()} == {
+        kind: list(by_key) for kind, by_key in slow.objects.items()
+    }
 
 
 @pytest.mark.parametrize("indent", [None, 2])

@@ -140,6 +140,13 @@ void Projector::adopt(const FreshTexts& fresh, Renumbering& numbers) {
   }
 }
 
+void Projector::copy_texts(FreshTexts&& fresh) {
+  for (std::size_t table = 0; table < tables_.size(); ++table) {
+    for (std::string& text : fresh.texts[table]) tables_[table].push(std::move(text));
+  }
+  combinations_.insert(combinations_.end(), fresh.combinations.begin(), fresh.combinations.end());
+}
+
 void Projector::take(ScannedItems&& more, const Renumbering& numbers, ScannedItems& out) {
   for (const std::int32_t theirs : more.combined) {
     out.combined.push_back(theirs < 0 ? theirs : numbers.combinations[static_cast<std::size_t>(theirs)]);
@@ -155,12 +162,14 @@ void Projector::merge(const Projector& other, ScannedItems&& more, ScannedItems&
 }
 
 ListScan::ListScan(Projector& to, const char* data, std::size_t size, ItemKind kind, Threading how)
-    : to_(to), own_(to.empty()) {
+    : to_(to),
+      own_(to.empty()),
+      first_(std::ranges::all_of(to.tables_, [](const TextTable& each) { return each.count() == 0; })) {
   own_.patterns_ = std::move(to.patterns_);
   own_.patterns_.known_parts().clear();  // their numbers are those of the other's texts
-  const bool aside = how.threads > 1 && static_cast<std::int64_t>(size) / how.grain > 1;
+  aside_ = how.threads > 1 && static_cast<std::int64_t>(size) / how.grain > 1;
   how.threads = std::max(how.threads - 1, 1);
-  if (aside) {
+  if (aside_) {
     running_.start([=, this] { read(data, size, kind, how); });
   } else {
     read(data, size, kind, how);
@@ -168,8 +177,17 @@ ListScan::ListScan(Projector& to, const char* data, std::size_t size, ItemKind k
 }
 
 ListScan::~ListScan() {
-  stopped_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    room_.notify_one();
+  }
   running_.join();
+  if (first_) {
+    to_.tables_ = std::move(own_.tables_);
+    to_.combined_ = std::move(own_.combined_);
+    to_.combinations_ = std::move(own_.combinations_);
+  }
   to_.patterns_ = std::move(own_.patterns_);
   to_.patterns_.known_parts().clear();
 }
@@ -178,9 +196,9 @@ void ListScan::read(const char* data, std::size_t size, ItemKind kind, Threading
   try {
     ScannedItems rest;
     const Publish publish = [this](ScannedItems& items) {
-      add(std::move(items), false);
+      const bool wanted = add(std::move(items), false);
       items = {};
-      return !stopped_;
+      return wanted;
     };
     ok_ = own_.scan(data, size, kind, how, rest, head_, publish);
     add(std::move(rest), true);
@@ -192,25 +210,40 @@ void ListScan::read(const char* data, std::size_t size, ItemKind kind, Threading
   }
 }
 
-void ListScan::add(ScannedItems&& items, bool last) {
+bool ListScan::add(ScannedItems&& items, bool last) {
   Piece piece{std::move(items), own_.texts_since(told_)};
-  const std::lock_guard lock(mutex_);
+  const std::int64_t end = piece.end();
+  std::unique_lock lock(mutex_);
   pieces_.push_back(std::move(piece));
   ended_ = last;
   more_.notify_one();
+  if (aside_ && !last) room_.wait(lock, [&] { return stopped_ || end - done_ <= kAhead; });
+  return !stopped_;
 }
 
 bool ListScan::next(ScannedItems& out) {
   std::vector<Piece> pieces;
   {
     std::unique_lock lock(mutex_);
+    done_ = taken_;
+    room_.notify_one();
     more_.wait(lock, [this] { return ended_ || !pieces_.empty(); });
-    pieces.swap(pieces_);
     if (failure_) std::rethrow_exception(failure_);
+    while (!pieces_.empty() && (!aside_ || taken_ - done_ < kAtOnce)) {
+      taken_ = std::max(taken_, pieces_.front().end());
+      pieces.push_back(std::move(pieces_.front()));
+      pieces_.pop_front();
+    }
   }
   for (Piece& piece : pieces) {
-    to_.adopt(piece.texts, numbers_);
-    Projector::take(std::move(piece.items), numbers_, out);
+    if (first_) {
+      to_.copy_texts(std::move(piece.texts));
+      out.combined.insert(out.combined.end(), piece.items.combined.begin(), piece.items.combined.end());
+      out.append(std::move(piece.items));
+    } else {
+      to_.adopt(piece.texts, numbers_);
+      Projector::take(std::move(piece.items), numbers_, out);
+    }
   }
   return !pieces.empty();
 }

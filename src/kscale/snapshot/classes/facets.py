@@ -23,6 +23,7 @@ __all__ = [
     "NO_VOLUMES",
     "READ_SOURCES",
     "AffinityFacet",
+    "AffinityKey",
     "AmountsFacet",
     "FrameKey",
     "HostPort",
@@ -58,8 +59,11 @@ READ_SOURCES = (
 LabelsFacet = tuple[tuple[tuple[str, str], ...] | None, dict[str, str] | None]
 """(equality key of the labels, the labels)."""
 
-AffinityFacet = tuple[tuple[bytes | None, bytes | None], dict[str, Any]]
-"""((equality key of node affinities, equality key of pod affinities), the fields of a class)."""
+AffinityKey = tuple[bytes | None, bytes | None]
+"""(equality key of node affinities, equality key of pod affinities)."""
+
+AffinityFacet = tuple[AffinityKey, dict[str, Any]]
+"""(equality key, the fields of a class)."""
 
 VolumesFacet = tuple[bytes, tuple[Volume, ...]]
 """(equality key of the volumes, the volumes that some predicate reads)."""

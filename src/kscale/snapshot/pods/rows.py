@@ -53,17 +53,19 @@ class PodRows(Sequence[PodRecord]):
         """Return the pods at the given positions, in that order."""
         return PodRows(self.table, self._rows[order])
 
-    def digest(self, position: int, digester: Digester) -> bytes:
-        """Return the digest of one pod by which equivalence grouping compares pods."""
-        table, row = self.table, int(self._rows[position])
-        source, size = int(table.columns["source"][row]), int(table.columns["size"][row])
-        if source < 0 or not size:
-            return table.record(row).digest(digester)
-        buffer, offset = table.buffers[source], int(table.columns["offset"][row])
-        mapped = file_of(buffer)
-        if mapped is not None:
-            mapped.check()
-        return digester.digest(buffer[offset : offset + size])
+    def digests(self, positions: NDArray[Any], digester: Digester) -> list[bytes]:
+        """Return the digests of some pods by which equivalence grouping compares pods."""
+        table, rows = self.table, self._rows[positions]
+        sources, offsets, sizes = (table.columns[name][rows].tolist() for name in ("source", "offset", "size"))
+        for source in {source for source, size in zip(sources, sizes, strict=True) if source >= 0 and size}:
+            if (mapped := file_of(table.buffers[source])) is not None:
+                mapped.check()
+        return [
+            digester.digest(table.buffers[source][offset : offset + size])
+            if source >= 0 and size
+            else table.record(row).digest(digester)
+            for row, source, offset, size in zip(rows.tolist(), sources, offsets, sizes, strict=True)
+        ]
 
     @property
     def keys(self) -> list[str]:

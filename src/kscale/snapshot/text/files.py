@@ -48,14 +48,10 @@ class MappedFile(mmap.mmap):
         if self._get_signature() != self._stamp:
             raise InputError(Problem("the file was changed after it was read: load it again", self.source))
 
-    def release(self, end: int | None = None) -> None:
-        """Give the memory of pages that were read back to the system, those before byte ``end`` (None: all).
-
-        Pages that are read later are mapped again.
-        """
-        size = len(self) if end is None else end // mmap.PAGESIZE * mmap.PAGESIZE
-        if hasattr(mmap, "MADV_DONTNEED") and size:
-            self.madvise(mmap.MADV_DONTNEED, 0, size)
+    def release(self) -> None:
+        """Give the memory of pages that were read back to the system. Pages that are read later are mapped again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.madvise(mmap.MADV_DONTNEED)
 
 
 def file_of(view: memoryview) -> MappedFile | None:

@@ -8,9 +8,11 @@ the list of fields against those that reading of structs uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from threading import Thread
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -203,6 +205,9 @@ Decode: TypeAlias = Callable[[memoryview], KubeObject | None]
 _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
 
 
+T = TypeVar("T")
+
+
 class ScannedItems(msgspec.Struct, frozen=True, eq=False):
     """Items of a list from number ``first`` on. ``begin``, ``size``: positions in the text, in bytes.
 
@@ -258,12 +263,51 @@ class ScannedList:
         return ScannedList(self._reader, nothing, self.api_version, self.kind, self.metadata, {})
 
     def parts(self) -> Iterator[ScannedItems]:
-        """Yield the items in parts.
+        """Yield the items in parts. With several threads, a part is read while the caller works on the one before.
 
         Columns of very many items would need new memory, which takes longer than reading them.
         """
-        for first in range(0, len(self), _PART):
-            yield self._reader.items(self._scanned.part(first, min(first + _PART, len(self))))
+        firsts = range(0, len(self), _PART)
+        aside = self._reader.threads > 1 and _is_long(self._scanned.view)  # then no part has texts that are new
+        return _one_ahead(self._part, firsts) if aside else map(self._part, firsts)
+
+    def _part(self, first: int) -> ScannedItems:
+        """Read the part that begins at item number ``first``."""
+        return self._reader.items(self._scanned.part(first, min(first + _PART, len(self))))
+
+
+class _Call(Thread, Generic[T]):
+    """A call on another thread, which begins at once."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        super().__init__(name="kscale-read")
+        self._function = function
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Make the call."""
+        try:
+            self._result = self._function()
+        except BaseException as error:  # noqa: BLE001  # raised again by result()
+            self._error = error
+
+    def result(self) -> T:
+        """Wait for the result, and return it or raise the error of the call."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def _one_ahead(read: Callable[[int], T], numbers: Iterable[int]) -> Iterator[T]:
+    """Yield ``read(number)`` for each number, computed by another thread while the caller works on the one before."""
+    calls = (_Call(partial(read, number)) for number in numbers)
+    coming = next(calls, None)
+    while coming is not None:
+        result = coming.result()
+        coming = next(calls, None)
+        yield result
 
 
 class ScannedLines(msgspec.Struct, frozen=True, eq=False):
@@ -287,7 +331,7 @@ class PodReader:
     """Reader of lists and watches for one interner, with a cache of the texts seen so far."""
 
     def __init__(self, interner: Interner, *, finished: bool = False, threads: int = 1) -> None:
-        self._threads = threads
+        self.threads = threads
         self._projector = _projection.Projector(READ_OF_PODS, len(SLOTS), FACETS)
         self.classes = TextClasses(self._projector, interner, finished=finished)
         self._nodes = _projection.StringNumbers()
@@ -302,8 +346,8 @@ class PodReader:
         ``decode``: is called for items that are no pods. Of a long text, another thread reads the items ahead.
         """
         ahead = _Ahead(self.classes, view, decode)
-        meanwhile = ahead.read if len(view) >= _LONG else None
-        scanned = self._projector.scan(view, self._threads, kind=_KIND, meanwhile=meanwhile)
+        meanwhile = ahead.read if _is_long(view) else None
+        scanned = self._projector.scan(view, self.threads, kind=_KIND, meanwhile=meanwhile)
         if scanned is None:
             return None
         begin, size, combined, places, api_version, kind, metadata = scanned
@@ -321,7 +365,7 @@ class PodReader:
 
         Only keys, UIDs and versions of deleted pods are read.
         """
-        used, types, line, begin, size, combined, at, length = self._projector.lines(view, self._threads, kind=_KIND)
+        used, types, line, begin, size, combined, at, length = self._projector.lines(view, self.threads, kind=_KIND)
         fast, pods = self._pods(_ScannedText(view, "", "", False, 0, begin, size, combined, at, length))
         return ScannedLines(used, types, line, begin, size, fast, pods)
 
@@ -367,6 +411,11 @@ class PodReader:
         return True
 
 
+def _is_long(view: memoryview) -> bool:
+    """Return whether a text is worth more than one thread."""
+    return len(view) >= _LONG
+
+
 class _Ahead:
     """What can be done with the first items of a list while the rest is read, and has no effect if it is no list."""
 
@@ -386,14 +435,14 @@ class _Ahead:
         first: int,
     ) -> None:
         """Find the classes of pods and decode other objects; see :meth:`Projector.scan` for the arguments."""
-        _learn(self._classes, combined, places.have((_NODE, _NOMINATED), first))
+        if self._file is not None:
+            self._file.release()  # of the pages that were scanned so far, few are needed now
         if self._decode is not None:
             others = np.flatnonzero(combined == _UNLIKE)
             for i, at, count in zip(others.tolist(), begin[others].tolist(), size[others].tolist(), strict=True):
                 if (obj := self._decode(self._view[at : at + count])) is not None:
                     self.objects[first + i] = obj
-        if self._file is not None:
-            self._file.release(int(begin[-1]))
+        _learn(self._classes, combined, places.have((_NODE, _NOMINATED), first))
 
 
 def _learn(classes: TextClasses, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
@@ -449,5 +498,5 @@ class _ProjectedList(NamedTuple):
 _KIND: Final = (b"v1", b"Pod")
 _NONE: Final = -1  # for a combination
 _UNLIKE: Final = -3  # the same, and the item has no repeated key
-_LONG: Final = 1 << 21  # bytes of a text that are worth reading ahead
+_LONG: Final = 1 << 21  # bytes of a text
 _PART: Final = 1 << 14  # items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -24,9 +25,11 @@ from kscale.objects.kinds import DEFAULT_NAMESPACE
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.validation import check, is_unusual
 from kscale.snapshot.classes.facets import (
+    NO_AFFINITY,
     NO_LABELS,
     NO_VOLUMES,
     AffinityFacet,
+    AffinityKey,
     LabelsFacet,
     VolumesFacet,
     affinity_facet,
@@ -125,6 +128,13 @@ _AFFINITY_OF: Final = msgspec.json.Decoder(Affinity | None)
 _VOLUMES_OF: Final = msgspec.json.Decoder(list[Volume])
 _OWNERS_OF: Final = msgspec.json.Decoder(list[OwnerReference])
 _PHASES: Final = {phase: number for number, phase in enumerate(PHASES)}
+_TO_NODE: Final = (
+    b'{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":'
+    b'[{"key":"metadata.name","operator":"In","values":["'
+)
+_TO_NODE_END: Final = b'"]}]}]}}}'
+_NODE_NAME: Final = re.compile(rb"[A-Za-z0-9.-]+")
+_TO_NODE_KEY: Final = affinity_facet(_AFFINITY_OF.decode(_TO_NODE + b"NODE" + _TO_NODE_END))[0][0] or b""
 _UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -132,13 +142,19 @@ class _Affinity(msgspec.Struct, frozen=True, eq=False):
     """An affinity of pods.
 
     Affinities with the same ``number`` lead to the same class for pods that may move; with the same ``settled_number``
-    for pods that stay on their node.
+    for pods that stay on their node. ``source``: the facet for pods that may move, or the text to read it from.
     """
 
-    facet: AffinityFacet
+    source: AffinityFacet | bytes
     settled: AffinityFacet
     number: int
     settled_number: int
+
+    @property
+    def facet(self) -> AffinityFacet:
+        """Return the facet for pods that may move."""
+        source = self.source
+        return affinity_facet(_AFFINITY_OF.decode(source)) if isinstance(source, bytes) else source
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
@@ -409,16 +425,26 @@ class TextClasses:
         """Return an affinity's facets and their numbers; equal facets have equal numbers."""
         moving = affinity_facet(affinity)
         staying = moving if moving[0][0] is None else drop_node_affinity(moving)
-        numbers = []
-        for facet in (moving, staying):
-            number = self._same.get(facet[0])
-            if number is None:
-                number = self._same[facet[0]] = next(self._following)
-            numbers.append(number)
-        return _Affinity(moving, staying, *numbers)
+        return _Affinity(moving, staying, self._affinity_number(moving[0]), self._affinity_number(staying[0]))
+
+    def _affinity_number(self, key: AffinityKey) -> int:
+        """Return the number of facets with this key."""
+        number = self._same.get(key)
+        if number is None:
+            number = self._same[key] = next(self._following)
+        return number
 
     def _read_affinity(self, number: int) -> _Affinity | None:
-        """Decode the text of an affinity; None if it is unusual."""
+        """Decode the text of an affinity; None if it is unusual.
+
+        A DaemonSet's pods stay on the node that their affinity names. Each node has such a text, which is not decoded.
+        """
+        text = self._projector.facet_text(AFFINITY, number)
+        if text.startswith(_TO_NODE) and text.endswith(_TO_NODE_END):
+            name = text[len(_TO_NODE) : -len(_TO_NODE_END)]
+            if _NODE_NAME.fullmatch(name):
+                key = _TO_NODE_KEY.replace(b"NODE", name), None
+                return _Affinity(text, NO_AFFINITY, self._affinity_number(key), self._affinity_number(NO_AFFINITY[0]))
         with suppress(*_UNUSUAL):
             affinity = _AFFINITY_OF.decode(self._text(AFFINITY, number))
             if affinity is None or not is_unusual(affinity):

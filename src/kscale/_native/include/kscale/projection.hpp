@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -106,6 +105,7 @@ struct ScannedLines {
 class TextTable {
  public:
   std::int32_t number(const std::string& text);
+  void push(std::string text) { texts_.push_back(std::move(text)); }  // the next number; `number` does not know it
   void remove(std::size_t i);  // one that is there
   std::size_t count() const { return texts_.size(); }  // all numbers are below
   std::size_t free() const { return free_.size(); }
@@ -210,6 +210,8 @@ class Projector {
   FreshTexts texts_since(std::vector<std::size_t>& told) const;
   // Numbers what another projector with the same rules has numbered; its items get the numbers that these have here.
   void adopt(const FreshTexts& fresh, Renumbering& numbers);
+  // The same for an empty projector, which cannot number more before it takes over the tables of the other one.
+  void copy_texts(FreshTexts&& fresh);
   static void take(ScannedItems&& more, const Renumbering& numbers, ScannedItems& out);
 
   std::int32_t slots_;
@@ -232,29 +234,37 @@ class ListScan {
   ListScan(const ListScan&) = delete;
   ListScan& operator=(const ListScan&) = delete;
 
-  // Waits for more items and appends all that were read; false: there are no more. Throws what stopped the reading.
+  // Waits for more items and appends some that were read; false: there are no more. Throws what stopped the reading.
+  // The caller is done with those before.
   bool next(ScannedItems& out);
   // After the last item: what `scan` returns, and its `head`.
   bool finish(Span head[3]) const;
 
  private:
+  // So much text is read at most before the caller is done with what came before it: a mapped file is in memory so far.
+  static constexpr std::int64_t kAhead = 256 << 20;
+  static constexpr std::int64_t kAtOnce = 64 << 20;  // of the text, for the caller
+
   struct Piece {
     ScannedItems items;
     FreshTexts texts;
+
+    std::int64_t end() const { return items.begin.empty() ? 0 : items.begin.back() + items.size.back(); }
   };
 
   void read(const char* data, std::size_t size, ItemKind kind, Threading how);
-  void add(ScannedItems&& items, bool last);
+  bool add(ScannedItems&& items, bool last);  // false: nobody needs the rest
 
   Projector& to_;
   Projector own_;  // of the other thread
   Renumbering numbers_;
   std::vector<std::size_t> told_;
   std::mutex mutex_;
-  std::condition_variable more_;
-  std::vector<Piece> pieces_;
-  bool ended_ = false, ok_ = false;
-  std::atomic<bool> stopped_ = false;
+  std::condition_variable more_, room_;
+  std::deque<Piece> pieces_;
+  std::int64_t taken_ = 0, done_ = 0;  // up to where the caller has the items, and is done with them
+  bool aside_ = false, ended_ = false, ok_ = false, stopped_ = false;
+  bool first_;  // the projector has numbered nothing before
   std::exception_ptr failure_;
   Span head_[3];
   Threads running_;
