@@ -488,6 +488,109 @@ def test_through_a_proxy() -> None:
     assert server.header("authorization") == [f"Bearer {SECRET}"]
 
 
+def test_through_a_proxy_without_tls() -> None:
+    """The proxy gets the whole URL, and its user and password."""
+    proxy = Server(tls=False)
+
+    async def main() -> None:
+        async with proxy:
+            url = proxy.url.replace("http://", "http://me:pass@")
+            access = Access(server="http://api.example/prefix", proxy=url, token=Secret(SECRET))
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            for call in (GET, Call(method="GET", path="/x")):
+                assert (await transport.call(call)).status == 200
+                assert proxy.header("host") == ["api.example"]
+                assert proxy.header("proxy-authorization") == ["Basic bWU6cGFzcw=="]
+                assert proxy.header("authorization") == [f"Bearer {SECRET}"]
+            await transport.close()
+
+    asyncio.run(main())
+    first, second = (head.split(" ")[1] for head in proxy.heads)
+    assert first.startswith("http://api.example/prefix/api/v1/pods?limit=500&")
+    assert second == "http://api.example/prefix/x"
+
+
+@pytest.mark.parametrize("token", ["", "abc"])
+def test_user_and_password_of_a_url(token: str) -> None:
+    """As in Go, a token wins over them."""
+    server = Server(tls=False)
+
+    async def main() -> None:
+        async with server:
+            access = Access(server=server.url.replace("http://", "http://me:pass@"), token=Secret(token))
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            await transport.call(GET)
+            await transport.close()
+
+    asyncio.run(main())
+    assert server.header("authorization") == ["Bearer abc" if token else "Basic bWU6cGFzcw=="]
+    assert server.header("host") == [f"127.0.0.1:{server.port}"]
+
+
+class _Persistent(Server):
+    """Answers ``limit`` requests on each connection, then closes it without a response to the next."""
+
+    limit = 2
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            for _ in range(self.limit):
+                self.heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+                length = next(iter(self.header("content-length")), "0")
+                await reader.readexactly(int(length))
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            self.heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.close()
+
+
+@pytest.mark.parametrize(("method", "sent"), [("GET", 6), ("PUT", 6), ("PATCH", 3), ("POST", 3)])
+def test_a_request_on_a_connection_that_the_server_has_closed(method: str, sent: int) -> None:
+    """Only a request that may be repeated is sent again, on another connection."""
+    server = _Persistent(tls=False)
+    call = Call(method=method, path="/x", body=None if method == "GET" else b"{}", content_type="application/json")
+
+    async def main() -> None:
+        async with server:
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
+            try:
+                for _ in range(4):
+                    assert (await transport.call(call)).body == b"{}"
+            finally:
+                await transport.close()
+
+    if method in ("GET", "PUT"):
+        asyncio.run(main())
+        sent -= 1  # the last connection is still open
+    else:
+        with pytest.raises(ConnectionFailedError) as error:
+            asyncio.run(main())
+        assert error.value.kind == "reset"
+    assert len(server.heads) == sent
+
+
+def test_a_response_before_the_whole_request_was_sent() -> None:
+    """It is read, and the connection is closed: the rest of the body must not become the next request."""
+    heads: list[bytes] = []
+
+    class Hasty(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heads.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+            await reader.read()
+            writer.close()
+
+    async def main() -> list[int]:
+        async with Hasty(tls=False) as server:
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
+            large = Call(method="POST", path="/x", body=bytes(64 << 20), content_type="application/json")
+            statuses = [(await transport.call(large)).status, (await transport.call(GET)).status]
+            await transport.close()
+        return statuses
+
+    assert asyncio.run(main()) == [413, 413]
+    assert [head.split()[0] for head in heads] == [b"POST", b"GET"]
+
+
 @pytest.mark.parametrize(
     ("server", "environ", "proxy"),
     [

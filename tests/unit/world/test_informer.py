@@ -327,6 +327,26 @@ def test_events_that_come_one_by_one_wake_it_ten_times_a_second() -> None:
     assert 10 <= reads[0] <= 15
 
 
+def test_a_lone_bookmark_is_taken_up_at_once() -> None:
+    """Other events of a cluster wait for a second, in case that more come."""
+    lags: list[float] = []
+
+    async def case(api: FakeApi) -> None:
+        def observe(seen: Observation) -> None:
+            if seen.name == "kscale_watch_lag_seconds":
+                lags.append(seen.value)
+
+        async with informing(api, typed=False, observe=observe) as (informer, _):
+            await until(lambda: informer.synced)
+            await api.create("nodes", {"metadata": {"name": "n"}})
+            api.server.bookmark()
+            await until(lambda: informer.version == str(api.server.version))
+
+    against_fake(case)
+    assert len(lags) == 1
+    assert lags[0] < 1.0
+
+
 def test_a_list_that_comes_by_a_watch_is_taken_up_at_once() -> None:
     async def case(api: FakeApi) -> None:
         await api.create("pods", pod("a"))

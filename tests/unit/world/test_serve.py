@@ -515,6 +515,23 @@ def test_certificates_that_are_replaced(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_connection_gets_the_newest_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are checked when a connection comes, at most once a second."""
+    seconds = [0.0]
+    monkeypatch.setattr("kscale.world.serve.tls.time.monotonic", lambda: seconds[0])
+    tls, fixed = (ReloadingContext(*map(str, pair(tmp_path, "one.example")), reload=reload) for reload in (True, False))
+    first, unchanged = tls.context_of_connection(), fixed.context_of_connection()
+    pair(tmp_path, "two.example")
+    seconds[0] = 0.9
+    assert tls.context_of_connection() is first
+    seconds[0] = 1.0
+    second = tls.context_of_connection()
+    assert second is not first
+    seconds[0] = 2.0
+    assert tls.context_of_connection() is second
+    assert fixed.context_of_connection() is unchanged
+
+
 def test_secrets_that_are_swapped_as_links(tmp_path: Path) -> None:
     """As the kubelet does: a link to a directory is replaced."""
     for name in ("one", "two"):

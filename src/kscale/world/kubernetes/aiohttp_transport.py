@@ -325,9 +325,12 @@ class AiohttpTransport:
         """Return the peer for these headers and this TLS context, which is built when they change."""
         peer = self._peer
         if peer is None or peer.context is not context or peer.identity_headers != headers:
+            url = self._url(self._server, encoded=True)
+            if any(name == "Authorization" for name, _ in headers):
+                url = url.with_user(None)  # as in Go, a token wins over the user and password of a URL
             request = self._http.ClientRequest(
                 "GET",
-                self._url(self._server, encoded=True),
+                url,
                 headers=[*self._headers, *headers],
                 skip_auto_headers=("Accept",),
                 loop=asyncio.get_running_loop(),

@@ -327,7 +327,9 @@ def _newest(version: str, later: str) -> str:
 _COLLECT: Final = 0.005
 _COLLECT_BYTES: Final = 1.0  # a cluster reads fifty lines at the cost of two
 _REST: Final = 0.1
-_LONGER: Final = 3  # factor of the next rest after one without lines, as waking up costs as much as several lines
+_LONGER: Final = 9  # factor of the next rest after one without lines, as waking up costs as much as several lines
+_BOOKMARK: Final = b'"BOOKMARK"'
+_TYPE_BYTES: Final = 32
 _GLANCE: Final = 0.0005
 _MUCH: Final = 2**16  # less than a connection buffers
 _MOST_EVENTS: Final = 1024
@@ -581,7 +583,8 @@ class Informer:
         """Collect at least one line and what follows shortly. Returns (data, whether the stream is still open).
 
         The data is empty at the end of the watch. Collection takes longer where batches are much cheaper, and ends
-        early if :meth:`caught_up` is called. Raises InputError if a line is too long.
+        early if :meth:`caught_up` is called. A lone bookmark, which each watch gets once a minute, is returned at once.
+        Raises InputError if a line is too long.
         """
         stream = self._open
         if stream is None:
@@ -597,9 +600,9 @@ class Informer:
                         text = f"a line of more than {self._limits.line_bytes:,} bytes"
                         raise InputError(f"not a watch of {self.watch.kind}: {text}")
         received.ended = received.ended or not received.lines  # the server has kept the watch open for too long
-        if received.lines and not received.ended:
+        self._came = self._clock.monotonic()
+        if received.lines and not received.ended and not received.is_bookmark:
             self._waiting = asyncio.Event()
-            self._came = self._clock.monotonic()
             await self._collect_more(stream, received)
         return b"".join(received.parts) if received.lines else b"", not received.ended
 
@@ -671,6 +674,11 @@ class _Came:
         self.ended = False
         self.much = False
         """Whether the last read returned much data, so that reading must not pause."""
+
+    @property
+    def is_bookmark(self) -> bool:
+        """Return whether the data is one bookmark."""
+        return self.lines == 1 and _BOOKMARK in b"".join(self.parts)[:_TYPE_BYTES]  # the type comes first
 
     def add(self, some: bytes) -> None:
         """Add bytes; empty bytes mean the end of the stream."""

@@ -146,10 +146,14 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
         case Evict():
             return _call("POST", resource, action.namespace, action.name, "eviction", body=_eviction(action))
         case Resize():
-            operations = [to_dict(operation) for operation in action.patch]
-            content_type = _PATCHES["json"]
             return _call(
-                "PATCH", resource, action.namespace, action.name, "resize", body=operations, content_type=content_type
+                "PATCH",
+                resource,
+                action.namespace,
+                action.name,
+                "resize",
+                body=action.patch,
+                content_type=_PATCHES["json"],
             )
         case GetScale():
             return _call("GET", resource, action.namespace, action.name, "scale")
@@ -234,9 +238,8 @@ def _build_patch_body(action: Patch) -> Any:
             return action.patch
         metadata = {**(action.patch.get("metadata") or {}), "resourceVersion": version}
         return {**action.patch, "metadata": metadata}
-    operations = [to_dict(operation) for operation in action.patch]
     precondition = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}] if version else []
-    return [*precondition, *operations]
+    return [*precondition, *action.patch]
 
 
 def _delete_options(action: Delete) -> dict[str, Any]:

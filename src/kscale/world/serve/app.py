@@ -174,7 +174,7 @@ class Connections:
                 await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: connection,
                     client,
-                    ssl=self._tls.context,
+                    ssl=self._tls.context_of_connection(),
                     ssl_handshake_timeout=timeout,
                     ssl_shutdown_timeout=timeout,
                 )
@@ -523,8 +523,6 @@ class Server:
             self._listening, self._runner.server, self.limits, self._tls, KnownRequests(self._most)
         )
         self._tasks.append(asyncio.create_task(connections.accept()))
-        if self._tls is not None:
-            self._tasks.append(asyncio.create_task(self._tls.watch()))
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -123,12 +123,13 @@ def self_signed_pair(host: str, now: datetime) -> SelfSigned:
 
 _log = logging.getLogger(__name__)
 _Seen = tuple[tuple[int, int, int], ...]
+_CHECK_SECONDS: Final = 1.0
 
 
 class ReloadingContext:
     """TLS context of a server whose certificate files may be replaced.
 
-    ``context`` is the context of the next connection, with the newest certificate that could be loaded. Between two
+    A new connection gets the newest certificate that can be loaded. Between two
     writes the files may contain a certificate and the key of another, and a context that has loaded such a pair
     fails every handshake. Therefore changed files are loaded into a new context, which replaces the old one only if the
     pair is valid.
@@ -155,10 +156,11 @@ class ReloadingContext:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
         self._seen = self._read_signatures()
         self._current = self._load()
+        self._checked = time.monotonic()
 
     @property
     def context(self) -> ssl.SSLContext:
-        """Return the context of the next connection."""
+        """Return the context with the newest certificate that has been loaded."""
         return self._current
 
     def refresh(self) -> bool:
@@ -177,11 +179,16 @@ class ReloadingContext:
         self._seen = signatures
         return True
 
-    async def watch(self, seconds: float = 1.0) -> None:
-        """Check the files periodically until cancelled. Returns at once if they are read only once."""
-        while self._reload:
-            await asyncio.sleep(seconds)
+    def context_of_connection(self) -> ssl.SSLContext:
+        """Return the context of a new connection, after loading changed files. They are checked at most once a second.
+
+        Nothing watches the files between connections: a server that nobody calls is not woken.
+        """
+        now = time.monotonic()
+        if self._reload and now - self._checked >= _CHECK_SECONDS:
+            self._checked = now
             self.refresh()
+        return self._current
 
     def _read_signatures(self) -> _Seen:
         """Return (inode, modification time in ns, size) of each file; zeros if the file is missing."""
