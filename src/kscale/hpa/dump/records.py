@@ -87,18 +87,19 @@ def decode_usage_records(records: Sequence[RawObject]) -> tuple[PodUsage, set[st
 
 def decode_usage_items(text: bytes | memoryview) -> tuple[PodUsage, set[str]] | None:
     """Decode a list's items, separated by commas, as :func:`decode_usage_records` does; None if that is impossible."""
-    items = b"".join((b"[", text, b"]"))
-    if not is_valid_text(items):
+    listed = b"".join((b'{"kind":"PodMetricsList","items":[', text, b"]}"))
+    if not is_valid_text(listed):
         return None
     try:
-        decoded = _ITEMS_DECODER.decode(items)
-        usage = PodUsage.from_json(b"".join((b'{"kind":"PodMetricsList","items":', items, b"}")))
+        usage, created = PodUsage.read_items(listed)
+        if created is None:
+            decoded = _ITEMS_DECODER.decode(b"".join((b"[", text, b"]")))
+            if not all(map(_is_usage_head, {each.head for each in decoded})):
+                return None
+            created = list(map(attrgetter("metadata.creation_timestamp"), decoded))
     except (msgspec.DecodeError, RecursionError, InputError):
         return None
-    if not all(map(_is_usage_head, {each.head for each in decoded})) or "" in usage.namespaces:
-        return None
-    created = set(map(attrgetter("metadata.creation_timestamp"), decoded))
-    return usage, {text for text in created if text}
+    return None if "" in usage.namespaces else (usage, {text for text in created if text})
 
 
 def _is_usage_head(head: _UsageItemHead) -> bool:
@@ -110,11 +111,12 @@ def _is_usage_head(head: _UsageItemHead) -> bool:
 def is_valid_text(data: bytes | memoryview) -> bool:
     """Check whether all of the data, including parts that the decoder skips, is UTF-8 without escaped surrogates."""
     text = bytes(data)
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return b"\\ud" not in text and b"\\uD" not in text
+    if not text.isascii():
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            return False
+    return b"\\" not in text or (b"\\ud" not in text and b"\\uD" not in text)
 
 
 _TIME_PATTERN: Final = re.compile(
