@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kscale._native import _api_text
 from kscale.effects import from_text
+from kscale.errors import NativeError
 
 NAME = "[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 PLAIN = re.compile(f"({NAME})=({NAME})")
@@ -62,3 +63,35 @@ def test_what_is_no_text_is_refused() -> None:
     assert _api_text.moments([5, b"2026-03-01T12:00:00Z"])[1] == [0, 1]  # type: ignore[list-item]  # that is the point
     with pytest.raises(TypeError):
         _api_text.plain_label(None)  # type: ignore[arg-type]  # that is the point
+
+
+TIMES = re.compile(
+    rb'Time(?:stamp)?(?:(?<="creationTimestamp)|(?<="startTime)|(?<="lastTransitionTime))"\s*:\s*"([^"]*)"'
+)
+parts = st.sampled_from(
+    ['"creationTimestamp"', '"startTime"', '"lastTransitionTime"', '"lastProbeTime"', '"creationTime"', '"Time"',
+     "Time", "T", ":", " : ", "\n", '"', ",", "null", '"2026-03-01T12:00:00Z"', '"2026-03-01T12:00:00+01:00"', '"x"']
+)  # fmt: skip
+
+
+@given(st.lists(st.lists(parts | dates.map('"{}"'.format), max_size=12).map("".join), max_size=3))
+def test_newest_time(objects: list[str]) -> None:
+    texts = [each.encode() for each in objects]
+    size = np.array([len(each) for each in texts], np.int64)
+    newest, odd = _api_text.newest_time(b"".join(texts), np.cumsum(size) - size, size)
+    found = [time.decode() for text in texts for time in TIMES.findall(text)]
+    values, places = _api_text.moments([*found])
+    usual = [value for place, value in enumerate(values.tolist()) if place not in places]
+    assert newest == max(usual, default=-(2**63))
+    assert odd == [found[place].encode() for place in places]
+
+
+def test_objects_lie_inside_the_text() -> None:
+    text, one = b'{"startTime": "2026-03-01T12:00:00Z"}', np.array([1], np.int64)
+    assert _api_text.newest_time(text, one, np.array([len(text) - 1], np.int64)) == (1772366400 * 10**9, [])
+    assert _api_text.newest_time(b"", one[:0], one[:0]) == (-(2**63), [])
+    for begin, size in ((1, len(text)), (-1, 3), (3, -1), (2**63 - 1, 2**63 - 1)):
+        with pytest.raises(NativeError):
+            _api_text.newest_time(text, np.array([begin], np.int64), np.array([size], np.int64))
+    with pytest.raises(NativeError):
+        _api_text.newest_time(text, one, one[:0])

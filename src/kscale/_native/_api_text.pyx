@@ -4,6 +4,9 @@
 import numpy as np
 
 from libc.stdint cimport int64_t
+from libcpp.vector cimport vector
+
+from kscale.errors import NativeError
 
 
 cdef extern from "Python.h":
@@ -13,11 +16,18 @@ cdef extern from "Python.h":
 
 cdef extern from "<string_view>" namespace "std" nogil:
     cdef cppclass string_view:
+        string_view()
         string_view(const char*, size_t)
+        const char* data() noexcept
+        size_t size() noexcept
 
 
 cdef extern from "kscale/api_text.hpp" namespace "kscale" nogil:
     bint c_moment "kscale::moment"(string_view text, int64_t& out) noexcept
+    cdef cppclass NewestTime:
+        int64_t newest
+        vector[string_view] odd
+        void read(string_view) except +
     size_t c_plain_label "kscale::plain_label"(string_view text) noexcept
 
 
@@ -37,6 +47,24 @@ def moments(list texts):
                 continue
         odd.append(i)
     return found, odd
+
+
+def newest_time(const unsigned char[::1] text, const int64_t[::1] begin, const int64_t[::1] size):
+    """``(newest, texts)`` of the JSON objects in a text: the newest creationTimestamp, startTime or lastTransitionTime
+    in nanoseconds since 1970 (the lowest int64 without one), and the bytes of times that are written in another way."""
+    cdef NewestTime found
+    cdef Py_ssize_t i, length = text.shape[0]
+    cdef size_t at
+    if begin.shape[0] != size.shape[0]:
+        raise NativeError("newest_time: shapes do not match")
+    for i in range(begin.shape[0]):
+        if begin[i] < 0 or size[i] < 0 or begin[i] > length - size[i]:
+            raise NativeError("newest_time: an object is not inside the text")
+    if length:
+        with nogil:
+            for i in range(begin.shape[0]):
+                found.read(string_view(<const char*> &text[0] + begin[i], size[i]))
+    return found.newest, [found.odd[at].data()[:found.odd[at].size()] for at in range(found.odd.size())]
 
 
 def plain_label(str text not None):

@@ -23,6 +23,7 @@ def read(
         list[str],
         list[str],
         list[tuple[str, int, int, str]],
+        list[str] | None,
     ]
     | None
 ): ...

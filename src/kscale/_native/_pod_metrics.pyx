@@ -46,6 +46,8 @@ cdef extern from "kscale/pod_metrics.hpp" namespace "kscale::pod_metrics" nogil:
         Texts containers
         Texts resources
         vector[OddText] odd
+        Texts created
+        bint only_usage
         bint read(const char*, size_t) except +
 
 
@@ -112,7 +114,8 @@ def read(const unsigned char[::1] text):
     (names, namespaces by number int32[n], labels by number int32[n] (-1: absent), times int64[n] ns (the lowest: absent),
     windows int64[n] ns, where the containers of each end int64[n], names of containers by number int32[k], amounts
     int64[k] in milli-units and whether they are there uint8[k] by resource; then the texts behind the numbers: namespaces,
-    labels (JSON objects), containers, resources; then (what, row, resource, text) of what must be read in another way).
+    labels (JSON objects), containers, resources; then (what, row, resource, text) of what must be read in another way;
+    then the creation times of items, None where an item has other fields than a PodMetrics with names, labels and time).
     Raises UnicodeDecodeError for names that are not UTF-8.
     """
     cdef c_List found
@@ -142,6 +145,7 @@ def read(const unsigned char[::1] text):
             (ODD[<int> found.odd[i].what], found.odd[i].row, found.odd[i].resource, decoded(found.odd[i].text))
             for i in range(found.odd.size())
         ],
+        decoded_all(found.created.texts()) if found.only_usage else None,
     )
 
 

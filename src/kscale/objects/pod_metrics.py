@@ -315,13 +315,21 @@ class PodUsage:
         Raises :class:`~kscale.errors.InputError` with the field's path if the data cannot be read; ``source`` names the
         origin of the data.
         """
+        return cls.read_items(data, source)[0]
+
+    @classmethod
+    def read_items(cls, data: bytes | memoryview, source: str = "") -> tuple[PodUsage, Sequence[str] | None]:
+        """Read a PodMetricsList as :meth:`from_json` does, and the creation times of its items.
+
+        The times are None if an item may have other fields than a PodMetrics with names, labels and a creation time.
+        """
         try:
             columns = _pod_metrics.read(data)
         except UnicodeDecodeError as error:
             raise InputError(Problem(f"not readable as JSON in UTF-8: {error}", source)) from None
         if columns is None:  # another layout, or malformed: the reader of objects reports the errors
-            return cls.of(from_json(bytes(data), PodMetricsList).items)
-        names, namespace, labels, time, window, ends, container, amount, present, *texts, odd = columns
+            return cls.of(from_json(bytes(data), PodMetricsList).items), None
+        names, namespace, labels, time, window, ends, container, amount, present, *texts, odd, created = columns
         namespaces, label_texts, containers, resources = texts
         whole_units = WholeUnits()
         for what, row, resource, text in odd:
@@ -339,10 +347,11 @@ class PodUsage:
         prefix = [f"{each}/" for each in namespaces]
         keys = [prefix[number] + name for number, name in zip(namespace.tolist(), names, strict=True)]
         label_sets = [_LABELS.decode(text) for text in label_texts]
-        return cls(
+        usage = cls(
             keys, namespace, namespaces, labels, label_sets, time, window, ends, container, containers, resources,
             amount, present, whole_units,
         )  # fmt: skip
+        return usage, created
 
     @classmethod
     def of(cls, items: Iterable[PodMetrics]) -> PodUsage:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kscale.hpa.dump.reader import decode_hpa_record
+from kscale.hpa.dump.reader import decode_hpa_records
 from kscale.hpa.dump.records import split_scope
 from kscale.hpa.dump.report import HPAReport
 from kscale.snapshot.text.sources import RawObject
@@ -349,7 +349,7 @@ def test_only_a_v2_object_is_read_as_one() -> None:
     spec = {"maxReplicas": 10, "scaleTargetRef": {"kind": "Deployment", "name": "web"}}
     raw = msgspec.Raw(json.dumps({"metadata": {"name": "web"}, "spec": spec}).encode())
     records = [RawObject(f"autoscaling/{version}", "HorizontalPodAutoscaler", raw) for version in ("v1", "v2")]
-    assert [decode_hpa_record(record) is not None for record in records] == [False, True]
+    assert [hpa is not None for hpa in decode_hpa_records(records)] == [False, True]
 
 
 @pytest.mark.parametrize(

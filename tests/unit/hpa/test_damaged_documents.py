@@ -186,7 +186,7 @@ def check_both_ways(listed: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kscale.hpa.dump.records.DumpPods.scan", lambda *_: None)
         patch.setattr("kscale.hpa.dump.reader.decode_pod_record", lambda _: None)
-        patch.setattr("kscale.hpa.dump.reader.decode_hpa_record", lambda _: None)
+        patch.setattr("kscale.hpa.dump.reader.decode_hpa_records", lambda records: [None] * len(records))
         patch.setattr("kscale.hpa.dump.reader.decode_usage_records", lambda _: None)
         plain = read_dump(text, strict=False)
     problems = [[(each.object, each.message, each.field) for each in dump.problems] for dump in (texts, plain)]

@@ -156,9 +156,9 @@ def _columns(found: Any) -> dict[str, Any]:
 
 
 def _same(kept: Decisions, fresh: Decisions) -> None:
-    left, right = _columns(kept), _columns(fresh)
-    for name in left.keys() - {"origin", "memory", "metrics", "problems", "carried"}:
-        one, other = left[name], right[name]
+    names = _columns(kept).keys() - {"origin", "memory", "metrics", "problems", "carried", "sizes"}
+    for name in (*names, *kept.sizes):
+        one, other = getattr(kept, name), getattr(fresh, name)
         assert np.array_equal(np.ma.filled(one, -1), np.ma.filled(other, -1)) if len(one) else not len(other), name
     for name, one in _columns(kept.metrics).items():
         assert np.array_equal(one, getattr(fresh.metrics, name), equal_nan=one.dtype.kind == "f"), name

@@ -94,6 +94,39 @@ def test_native_and_objects(given_items: list[dict[str, Any]], escaped: bool) ->
         assert list(joined.container_names()) == slow.container_names()
 
 
+_API = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "more", "times"),
+    [
+        ({}, {}, []),
+        ({"creationTimestamp": None, "labels": None}, _API, []),
+        ({"creationTimestamp": "2026-01-01", "labels": {"a": "b"}}, _API, ["2026-01-01"]),
+        ({"creationTimestamp": "a\nb"}, {}, None),
+        ({"creationTimestamp": 5}, {}, None),
+        ({"uid": "u"}, {}, None),
+        ({}, {"apiVersion": None}, []),
+        ({}, {"apiVersion": "metrics.k8s.io"}, None),
+        ({}, {"apiVersion": "metrics.k8s.io/v1/x"}, None),
+        ({}, {"apiVersion": "v1"}, None),
+        ({}, {"apiVersion": 1}, None),
+        ({}, {"spec": {}}, None),
+    ],
+)
+def test_creation_times_of_items_with_only_usage(
+    metadata: dict[str, Any], more: dict[str, Any], times: list[str] | None
+) -> None:
+    item = {"metadata": {"name": "a", "namespace": "n", **metadata}, "timestamp": None, "window": "30s", **more}
+    usage, found = PodUsage.read_items(document([item, item]))
+    assert (list(usage.keys), found) == (["n/a", "n/a"], times)
+
+
+def test_creation_time_that_comes_twice() -> None:
+    twice = b'{"items": [{"metadata": {"name": "a", "creationTimestamp": "x", "creationTimestamp": "y"}}]}'
+    assert PodUsage.read_items(twice)[1] is None
+
+
 @given(st.lists(st.lists(items, max_size=2), min_size=1, max_size=5))
 def test_what_was_joined_is_what_all_are_together(given: list[list[dict[str, Any]]]) -> None:
     assume(all(map(readable, given)))

@@ -1,5 +1,6 @@
 #include "kscale/api_text.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace kscale {
@@ -26,7 +27,41 @@ bool is_name(std::string_view text) noexcept {
   return text != "in" && text != "notin";
 }
 
+// The text of the time in whose name a `T` is at `at`; no data where there is none. `at` moves on, behind the text.
+std::string_view time_at(std::string_view text, std::size_t& at) noexcept {
+  constexpr std::string_view kTime = "Time", kStamp = "stamp";
+  const std::string_view before = text.substr(0, at);
+  std::size_t p = at++;
+  if (text.substr(p, kTime.size()) != kTime) return {};
+  p += kTime.size();
+  if (before.ends_with("\"creation")) {
+    if (text.substr(p, kStamp.size()) != kStamp) return {};
+    p += kStamp.size();
+  } else if (!before.ends_with("\"start") && !before.ends_with("\"lastTransition")) {
+    return {};
+  }
+  const auto eat = [&](char c) {
+    p = std::min(text.find_first_not_of(" \t\n\r", p), text.size());
+    return p < text.size() && text[p++] == c;
+  };
+  if (p == text.size() || text[p++] != '"' || !eat(':') || !eat('"')) return {};
+  const std::size_t end = text.find('"', p);
+  if (end == std::string_view::npos) return {};
+  at = end + 1;
+  return text.substr(p, end - p);
+}
+
 }  // namespace
+
+void NewestTime::read(std::string_view text) {
+  for (std::size_t at = text.find('T'); at != std::string_view::npos; at = text.find('T', at)) {
+    const std::string_view found = time_at(text, at);
+    std::int64_t time;
+    if (found.data() == nullptr) continue;
+    if (moment(found, time)) newest = std::max(newest, time);
+    else odd.push_back(found);
+  }
+}
 
 bool moment(std::string_view text, std::int64_t& out) noexcept {
   if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':' ||

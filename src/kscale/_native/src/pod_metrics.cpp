@@ -150,6 +150,22 @@ struct Reader {
     return fresh;
   }
 
+  // Reads a field that columns do not have. `found` is untouched for null, and for what makes the item unusual: another
+  // type, escapes, a second value.
+  bool text_if_usual(std::string_view& found, bool is_first) {
+    if (null()) return true;
+    if (is_first && json.peek('"')) {
+      bool escaped = false;
+      std::string_view value;
+      if (!json.eat('"') || !json.string(value, escaped)) return false;
+      if (escaped) out.only_usage = false;
+      else found = value;
+      return true;
+    }
+    out.only_usage = false;
+    return json.skip();
+  }
+
   bool usage(std::int64_t row) {
     if (null()) return true;
     return object([&](std::string_view resource) {
@@ -209,6 +225,13 @@ struct Reader {
         labels = out.label_texts.number({begin, static_cast<std::size_t>(json.p - begin)});
         return true;
       }
+      if (key == "creationTimestamp") {
+        std::string_view when;
+        if (!text_if_usual(when, once(seen, 8))) return false;
+        if (when.data() != nullptr) out.created.number(when);
+        return true;
+      }
+      out.only_usage = false;
       return json.skip();
     });
   }
@@ -227,6 +250,15 @@ struct Reader {
         std::string_view kind;
         return text(kind) && kind == "PodMetrics";
       }
+      if (key == "apiVersion") {
+        std::string_view version;
+        if (!text_if_usual(version, once(seen, 16))) return false;
+        const std::size_t slash = version.rfind('/');
+        if (version.data() != nullptr && (slash == version.npos || version.substr(0, slash) != "metrics.k8s.io"))
+          out.only_usage = false;
+        return true;
+      }
+      out.only_usage = false;
       return json.skip();
     });
     if (!ok) return false;

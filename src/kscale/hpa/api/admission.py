@@ -7,7 +7,7 @@ Also coerces structs, plain data and client objects to HPAs, scales and pods. Up
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -43,7 +43,7 @@ __all__ = [
     "coerce_pod",
     "coerce_scale",
     "decode_hpa",
-    "decode_hpa_fast",
+    "decode_hpas_fast",
     "to_plain_data",
     "validate_stored",
 ]
@@ -307,25 +307,36 @@ def decode_hpa(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
     return _complete_decoded(from_dict(data, HorizontalPodAutoscaler))
 
 
-def decode_hpa_fast(text: bytes) -> HorizontalPodAutoscaler | None:
-    """Decode the JSON text of a v2 object as :func:`decode_hpa` does, if the text has nothing unusual.
+def decode_hpas_fast(texts: Sequence[bytes]) -> list[HorizontalPodAutoscaler | None]:
+    """Decode JSON texts of v2 objects as :func:`decode_hpa` does each, if a text has nothing unusual.
 
-    None for half surrogates, nulls, numbers that Go may not accept as integers, and errors: use :func:`decode_hpa`.
+    None for half surrogates, nulls, numbers that Go may not accept as integers, and errors: use :func:`decode_hpa`. The
+    texts are decoded together; one by one, if one of them is unusual.
     """
-    if b"\\ud" in text or b"\\uD" in text or b"null" in text:
+    hpas = _decode_usual(b"".join((b"[", b",".join(texts), b"]")))
+    if hpas is None or len(hpas) != len(texts):
+        return [None] if len(texts) == 1 else [each for text in texts for each in decode_hpas_fast([text])]
+    return [
+        _complete_decoded(hpa)
+        if hpa.api_version == "autoscaling/v2" and hpa.kind == "HorizontalPodAutoscaler"
+        else None
+        for hpa in hpas
+    ]
+
+
+def _decode_usual(text: bytes) -> list[HorizontalPodAutoscaler] | None:
+    """Decode a JSON list of objects; None if its text has something unusual."""
+    if b"null" in text or (b"\\" in text and (b"\\ud" in text or b"\\uD" in text)):
         return None
     if _UNUSUAL_NUMBER.search(text.translate(_NUMBER_SHAPES, b" \t\r\n-")):
         return None
     try:
-        text.decode()  # fields that the struct lacks are skipped, whatever they contain
-        hpa = decoder(HorizontalPodAutoscaler).decode(text)
+        if not text.isascii():
+            text.decode()  # fields that the struct lacks are skipped, whatever they contain
+        hpas: list[HorizontalPodAutoscaler] = decoder(list[HorizontalPodAutoscaler]).decode(text)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return None
-    return (
-        _complete_decoded(hpa)
-        if hpa.api_version == "autoscaling/v2" and hpa.kind == "HorizontalPodAutoscaler"
-        else None
-    )
+    return hpas
 
 
 def _complete_decoded(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:

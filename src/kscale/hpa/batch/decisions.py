@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +99,19 @@ MaskedInt32 = np.ma.MaskedArray[Any, np.dtype[np.int32]]
 """int32, masked (with -1 as data) where there is no value."""
 
 
+class Sizes(NamedTuple):
+    """Numbers of replicas by row: ``values`` int32[n], and ``missing`` bool[n] where there is none."""
+
+    values: NDArray[np.int32]
+    missing: NDArray[np.bool_]
+
+    def mask(self) -> MaskedInt32:
+        """Return the values as a masked array, which takes longer to build than the values take to compute."""
+        values = np.where(self.missing, np.int32(-1), self.values)
+        out: MaskedInt32 = np.ma.MaskedArray(values, self.missing, fill_value=-1)
+        return out
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionInputs:
     """Inputs of decisions, for explanations and for the next batch."""
@@ -126,9 +139,8 @@ class Decisions(Result):
     """Decisions with one row per HPA, in input order. ``keys``: ``namespace/name``.
 
     - ``branch`` uint8 (:data:`DECISION_BRANCHES`);
-    - ``current``, ``desired``, ``proposal``, ``stabilized``: masked int32. ``current`` is masked if the scale could not
-      be read. ``desired`` is masked if nothing could be decided or the write was refused.
-      ``proposal`` (of the metrics) and ``stabilized`` are set only where metrics decided;
+    - ``sizes``: replicas by name. The properties ``current``, ``desired``, ``proposal`` and ``stabilized`` are masked
+      arrays of them;
     - ``best``, ``first_invalid`` int32: rows among the HPA's metrics or -1; ``invalid``: the number that failed;
     - ``rescaled`` uint8: the scale is written; ``reason`` uint8 (:data:`RESCALE_REASONS`);
     - ``events`` uint8: bits 1 FailedGetScale, 2 selector, 4 metric failed, 8 FailedComputeMetricsReplicas,
@@ -147,10 +159,7 @@ class Decisions(Result):
 
     keys: Sequence[str]
     branch: NDArray[np.uint8]
-    current: MaskedInt32
-    desired: MaskedInt32
-    proposal: MaskedInt32
-    stabilized: MaskedInt32
+    sizes: Mapping[str, Sizes]
     best: NDArray[np.int32]
     invalid: NDArray[np.int32]
     first_invalid: NDArray[np.int32]
@@ -169,13 +178,35 @@ class Decisions(Result):
     def is_result_of(self, columns: tuple[NDArray[Any], ...]) -> bool:
         """Return True if :func:`_build_decisions` would build these decisions from the result for unchanged HPAs."""
         results = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
-        for name in _KERNEL_RESULT_FIELDS:
-            mine, theirs = getattr(self, name), results[name]
-            if isinstance(mine, np.ma.MaskedArray):  # ignore masked entries, which follow from the rest
-                mine, theirs = mine.data, np.where(np.ma.getmaskarray(mine), mine.data, theirs)
-            if not _is_bitwise_equal(mine, theirs):
+        for name, theirs in results.items():
+            sizes = self.sizes.get(name)
+            if sizes is None:
+                is_equal = _is_bitwise_equal(getattr(self, name), theirs)
+            else:  # where there is none follows from the rest
+                is_equal = not np.any((sizes.values != theirs) & ~sizes.missing)
+            if not is_equal:
                 return False
         return True
+
+    @property
+    def current(self) -> MaskedInt32:
+        """Return the replicas of the targets' scales, masked where a scale could not be read."""
+        return self.sizes["current"].mask()
+
+    @property
+    def desired(self) -> MaskedInt32:
+        """Return the decided replicas, masked if nothing could be decided or the write was refused."""
+        return self.sizes["desired"].mask()
+
+    @property
+    def proposal(self) -> MaskedInt32:
+        """Return the largest proposals of the metrics, masked where metrics did not decide."""
+        return self.sizes["proposal"].mask()
+
+    @property
+    def stabilized(self) -> MaskedInt32:
+        """Return the proposals after stabilization, masked where metrics did not decide."""
+        return self.sizes["stabilized"].mask()
 
     def __len__(self) -> int:
         return len(self.branch)
@@ -288,7 +319,8 @@ class Decisions(Result):
 
         HPAs that leave zero replicas are excluded: their columns hold the final replicas, not the normalized proposal.
         """
-        mask: NDArray[np.bool_] = (self.branch == _METRICS_BRANCH) & (self.invalid == 0) & (self.current.data != 0)
+        mask: NDArray[np.bool_] = (self.branch == _METRICS_BRANCH) & (self.invalid == 0)
+        mask &= self.sizes["current"].values != 0
         return mask
 
     def get_normalized(self) -> list[NormalizedReplicas]:
@@ -298,8 +330,8 @@ class Decisions(Result):
         """
         conditions = self.memory.conditions
         columns = (
-            self.stabilized.data,
-            self.desired.data,
+            self.sizes["stabilized"].values,
+            self.sizes["desired"].values,
             self.stabilized_by,
             conditions.reason[:, _SCALING_LIMITED_COLUMN] - _FIRST_LIMIT_REASON,
             conditions.status[:, _SCALING_LIMITED_COLUMN] == _STATUS_TRUE,
@@ -356,8 +388,8 @@ class ReconcileSummaries:
         self._decided = list(
             zip(
                 in_columns.tolist(),
-                decisions.current.data.tolist(),
-                decisions.proposal.data.tolist(),
+                decisions.sizes["current"].values.tolist(),
+                decisions.sizes["proposal"].values.tolist(),
                 decisions.best.tolist(),
                 (decisions.rescaled != 0).tolist(),
                 decisions.get_normalized(),
@@ -531,17 +563,17 @@ def _build_decisions(
     branch = results["branch"]
     unknown = branch == _NO_SCALE_BRANCH
     undecided = unknown | (branch == _FAILED_BRANCH) | (results["events"] & FAILED_RESCALE_EVENT != 0)
-    by_metrics = branch == _METRICS_BRANCH
     unread = unknown.copy()
     for row in inputs.problems:
         unread[row] = isinstance(inputs.scales[row], ApiError)
-    masked = {
-        "current": _mask(inputs.targets.current, unread),
-        "desired": _mask(results["desired"], undecided),
-        "proposal": _mask(results["proposal"], ~by_metrics),
-        "stabilized": _mask(results["stabilized"], ~by_metrics),
+    not_by_metrics = branch != _METRICS_BRANCH
+    sizes = {
+        "current": Sizes(inputs.targets.current, unread),
+        "desired": Sizes(results.pop("desired"), undecided),
+        "proposal": Sizes(results.pop("proposal"), not_by_metrics),
+        "stabilized": Sizes(results.pop("stabilized"), not_by_metrics),
     }
-    return Decisions(keys=(), **{**results, **masked}, metrics=metrics, memory=memory, problems=inputs.problems)
+    return Decisions(keys=(), **results, sizes=sizes, metrics=metrics, memory=memory, problems=inputs.problems)
 
 
 def repeat_decisions(
@@ -617,12 +649,6 @@ def _run_decision_kernel(
 
 def _unpickle(values: dict[str, Any]) -> Decisions:
     return Decisions(**values)
-
-
-def _mask(values: NDArray[np.int32], nothing: NDArray[np.bool_]) -> MaskedInt32:
-    """Mask the values where ``nothing`` is true; masked values are -1."""
-    out: MaskedInt32 = np.ma.MaskedArray(np.where(nothing, np.int32(-1), values), nothing, fill_value=-1)
-    return out
 
 
 def _respond(action: Action, row: int, origin: DecisionInputs) -> Any:

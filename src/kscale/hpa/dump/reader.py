@@ -5,7 +5,7 @@ Records that the fast decoders do not accept are read as plain data, whose error
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from types import NoneType
@@ -16,7 +16,7 @@ import numpy as np
 
 from kscale.effects import ZERO_TIME
 from kscale.errors import InputError, Problem
-from kscale.hpa.api.admission import Admission, DecodeError, decode_hpa, decode_hpa_fast, validate_stored
+from kscale.hpa.api.admission import Admission, DecodeError, decode_hpa, decode_hpas_fast, validate_stored
 from kscale.hpa.api.keda import (
     KEDAWebhook,
     check_scaled_object,
@@ -38,7 +38,7 @@ from kscale.hpa.dump.records import (
     iterate_records,
     join_documents,
     parse_cached_time,
-    read_times,
+    read_newest_time,
 )
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
@@ -60,7 +60,7 @@ from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.text.pod_reader import PodBatch, PodRun, ScannedList
 from kscale.snapshot.text.sources import DecodedItems, RawObject, Source, read_scanned
 
-__all__ = ["decode_hpa_record", "read_dump"]
+__all__ = ["decode_hpa_records", "read_dump"]
 
 
 _METRIC_ITEM_KINDS: Final = {
@@ -206,22 +206,24 @@ def decode_pod_record(record: RawObject) -> Pod | None:
     return pod
 
 
-def decode_hpa_record(record: RawObject) -> HorizontalPodAutoscaler | None:
-    """Decode the v2 HPA of a record as the API server does, or return None if it must be read as plain data.
+def decode_hpa_records(records: Sequence[RawObject]) -> list[HorizontalPodAutoscaler | None]:
+    """Decode the v2 HPAs of JSON records as the API server does. None for an HPA that must be read as plain data.
 
     Items of a list may lack apiVersion and kind, which the record has.
     """
-    if record.api_version != "autoscaling/v2" or not isinstance(record.data, msgspec.Raw):
-        return None
-    return decode_hpa_fast(bytes(memoryview(record.data)))
+    hpas = decode_hpas_fast([bytes(memoryview(each.data)) for each in records if isinstance(each.data, msgspec.Raw)])
+    return [hpa if record.api_version == "autoscaling/v2" else None for record, hpa in zip(records, hpas, strict=True)]
 
 
 def classify_record(record: RawObject) -> tuple[bool, bool, str]:
-    """Return whether a record is pod usage in JSON, or a pod in JSON that is no item of a list, and its API group."""
-    group, is_json = group_of(record.api_version), isinstance(record.data, msgspec.Raw)
-    is_usage = is_json and record.kind == "PodMetrics" and group == "metrics.k8s.io"
-    is_pod = is_json and record.kind == "Pod" and record.api_version == "v1" and not record.where.endswith("]")
-    return is_usage, is_pod, group
+    """Return whether a record is pod usage in JSON, or another object in JSON that is decoded together with others of
+    its kind (a v2 HPA, or a pod that is no item of a list), and its API group.
+    """
+    group, is_json, kind = group_of(record.api_version), isinstance(record.data, msgspec.Raw), record.kind
+    is_usage = is_json and kind == "PodMetrics" and group == "metrics.k8s.io"
+    is_hpa = is_json and kind == "HorizontalPodAutoscaler" and record.api_version == "autoscaling/v2"
+    is_pod = is_json and kind == "Pod" and record.api_version == "v1" and not record.where.endswith("]")
+    return is_usage, is_hpa or is_pod, group
 
 
 _Messages = tuple[list[Problem], list[str]]
@@ -229,7 +231,7 @@ _Messages = tuple[list[Problem], list[str]]
 
 
 class _Waiting(NamedTuple):
-    """Pods or usage that wait for others of their kind, and the numbers of problems and duplicates before them."""
+    """Pods, usage or an HPA that waits for others of the kind, and the numbers of problems and duplicates before it."""
 
     item: RawObject | PodRun
     problems: int
@@ -240,7 +242,7 @@ class _DumpReader:
     """Reader of a dump.
 
     ``external``: external metrics with their list's number, which are added when all HPAs are known. Pods and their
-    usage are collected until there are enough to be decoded together, whatever comes between them.
+    usage, and HPAs, are collected until there are enough to be decoded together, whatever comes between them.
     """
 
     def __init__(self) -> None:
@@ -282,19 +284,19 @@ class _DumpReader:
             self._collect(record, "Pod", len(record))
             return
         dump.total += not record.empty
-        is_usage, is_pod, group = classify_record(record)
+        is_usage, is_collected, group = classify_record(record)
         if is_usage:
             self._collect(record, record.kind, 1)
             return
         place, _, index = record.where.rpartition("[")
         at = int(index[:-1]) if index[:-1].isdigit() else -1
         self._start_list(record.source, place, at, again=at <= self._last[2])
-        if is_pod:
+        if is_collected:
             self._collect(record, record.kind, 1)
         elif group == "external.metrics.k8s.io":
             self.external.append((self._number, record, scope))
         else:
-            if self._waiting and (record.kind == "Pod" or group == "metrics.k8s.io"):
+            if self._waiting and (record.kind in _COLLECTED_KINDS or group == "metrics.k8s.io"):
                 self._add_collected()
             self._add_record(record, group, scope)
 
@@ -307,7 +309,7 @@ class _DumpReader:
         self._last = (source, place, at)
 
     def _collect(self, item: RawObject | PodRun, kind: str, count: int) -> None:
-        """Collect pods or usage (``count`` of them) to be decoded together; add them if there are many."""
+        """Collect pods, usage or HPAs (``count`` of them) to be decoded together; add them if there are many."""
         dump = self.dump
         dump.read.setdefault(kind, 0)  # kinds are listed in the order in which they came
         self._waiting.append(_Waiting(item, len(dump.problems), len(dump.duplicates)))
@@ -318,18 +320,24 @@ class _DumpReader:
             self._add_collected()
 
     def _add_collected(self) -> None:
-        """Add all collected pods and usage.
+        """Add all collected pods, usage and HPAs.
 
         Problems and duplicates are recorded in the order in which the objects came.
         """
         waiting, self._waiting = self._waiting, []
         self._waiting_count = self._waiting_size = 0
         dump, messages = self.dump, {}
-        usage = {number: each.item for number, each in enumerate(waiting) if _is_usage(each.item)}
-        records = [each for each in usage.values() if isinstance(each, RawObject)]
-        if records and not self._add_usage(decode_usage_records(records)):
+        usage: dict[int, RawObject] = {}
+        hpas: dict[int, RawObject] = {}
+        pods: dict[int, RawObject | PodRun] = {}
+        for number, (item, _, _) in enumerate(waiting):
+            if isinstance(item, PodRun) or item.kind == "Pod":
+                pods[number] = item
+            else:
+                (hpas if item.kind == "HorizontalPodAutoscaler" else usage)[number] = item
+        if usage and not self._add_usage(decode_usage_records([*usage.values()])):
             messages = {number: self._add_singly(item) for number, item in usage.items()}
-        pods = {number: each.item for number, each in enumerate(waiting) if number not in usage}
+        messages.update(self._add_hpas(hpas))
         for parent, group in groupby(pods.items(), lambda each: each[1].pods if isinstance(each[1], PodRun) else None):
             items = dict(group)
             messages.update(self._add_documents(items) if parent is None else self._add_runs(items, parent))
@@ -337,6 +345,26 @@ class _DumpReader:
             problems, duplicates = messages[number]
             dump.problems[waiting[number].problems : waiting[number].problems] = problems
             dump.duplicates[waiting[number].duplicates : waiting[number].duplicates] = duplicates
+
+    def _add_hpas(self, records: Mapping[int, RawObject]) -> dict[int, _Messages]:
+        """Add v2 HPAs in JSON. Returns the messages by the number of the record."""
+        messages: dict[int, _Messages] = {}
+        duplicates = self.dump.duplicates
+        for (number, record), hpa in zip(records.items(), decode_hpa_records([*records.values()]), strict=True):
+            count = len(duplicates)
+            try:
+                if hpa is not None:
+                    self._update_newest(hpa.metadata.creation_timestamp)
+                    hpa = with_namespace(hpa)
+                    self._store_hpa(validate_stored(hpa, is_stored=bool(hpa.metadata.resource_version)))
+                    self.dump.read[record.kind] += 1
+            except InputError:
+                hpa = None
+            if hpa is None:  # a plain read names the object and its problems
+                messages[number] = self._add_singly(record)
+            elif len(duplicates) > count:
+                messages[number] = [], [duplicates.pop()]
+        return messages
 
     def _add_runs(self, runs: Mapping[int, RawObject | PodRun], pods: PodBatch) -> dict[int, _Messages]:
         """Add consecutive runs of a batch of pods.
@@ -463,13 +491,6 @@ class _DumpReader:
             self._update_newest(pod.metadata.creation_timestamp)
             self._add_pod(with_namespace(pod))
             return
-        hpa = decode_hpa_record(record) if kind == "HorizontalPodAutoscaler" else None
-        if hpa is not None:
-            self.dump.read[kind] += 1
-            self._update_newest(hpa.metadata.creation_timestamp)
-            hpa = with_namespace(hpa)
-            self._store_hpa(validate_stored(hpa, is_stored=bool(hpa.metadata.resource_version)))
-            return
         data = read_plain_data(record)
         self.dump.read[kind] += 1
         check_object_shape(data)
@@ -548,10 +569,10 @@ class _DumpReader:
 
         Returns None if the pods must be read one by one.
         """
-        times = read_times(batch)
-        if times is None:
+        newest = read_newest_time(batch)
+        if newest is None:
             return None
-        self.dump.newest = max(self.dump.newest, *times, ZERO_TIME)
+        self.dump.newest = max(self.dump.newest, newest)
         self.dump.read["Pod"] += len(batch)
         return self.dump.pods.add_batch(batch)
 
@@ -653,11 +674,8 @@ class _DumpReader:
         return refusals
 
 
-def _is_usage(item: RawObject | PodRun) -> bool:
-    """Check whether a collected item is pod usage, not a pod."""
-    return isinstance(item, RawObject) and item.kind != "Pod"
-
-
+_COLLECTED_KINDS: Final = frozenset({"Pod", "HorizontalPodAutoscaler"})
+"""Kinds of objects in JSON that wait for others of their kind, besides usage."""
 _MAX_WAITING: Final = 1 << 14
 _MAX_WAITING_SIZE: Final = 1 << 25
 """Maximum size in bytes of the records that are collected before they are decoded."""

@@ -46,6 +46,8 @@ struct PodMetricsList {
   std::vector<std::vector<std::uint8_t>> present;  // by resource and container
   Texts namespaces, label_texts, containers, resources;
   std::vector<OddText> odd;
+  Texts created;  // creation times of items
+  bool only_usage = true;  // all items have only fields of PodMetrics, and names, labels and creation time as metadata
 
   // False where the text is not plain: escapes, keys that come twice, other types, no JSON. Then nothing of it counts.
   bool read(const char* text, std::size_t size);
