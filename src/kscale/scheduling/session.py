@@ -26,7 +26,7 @@ from kscale.scheduling.devices.ledger import DeviceLedger
 from kscale.scheduling.explain import Explainer
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
-from kscale.scheduling.plugins.node_volume_limits import VolumeNumbers, csi_rules_not_judged
+from kscale.scheduling.plugins.node_volume_limits import csi_rules_not_judged
 from kscale.scheduling.plugins.pod_topology_spread import SpreadNumbers
 from kscale.scheduling.profile import HOSTNAME, NAME, Context, SchedulerProfile
 from kscale.scheduling.status import Verdict
@@ -145,6 +145,12 @@ class Session:
             resource_names = (*FIXED_RESOURCES, *predicate.resources)
             engine.add_user(predicate, [self.resources.index(name) for name in resource_names])
 
+    def with_pods_placed(self, snapshot: Snapshot) -> Session:
+        """Return this session after its engine placed pods, for its snapshot with these pods. Both share the engine."""
+        result = copy(self)
+        vars(result).update(snapshot=snapshot, _ctx=Context(snapshot, self.profile))
+        return result
+
     def copy(self) -> Session:
         """Return an independent copy with an engine of its own, in the current state.
 
@@ -160,6 +166,11 @@ class Session:
     def checked_count(self) -> int:
         """Return how many classes, counted from the first, can be checked."""
         return self._classes.checked
+
+    @property
+    def has_devices(self) -> bool:
+        """Return whether any pod may request devices."""
+        return self._classes.devices
 
     @property
     def pods(self) -> Sequence[PodClass]:
@@ -214,12 +225,16 @@ class Session:
 
     @cached_property
     def unmodelled(self) -> list[str]:
-        """Return short texts on what pods use and no rule considers, each once, in order of appearance."""
+        """Return :meth:`list_unmodelled` for all classes that can be checked."""
+        return self.list_unmodelled(self._classes.pods[: self._classes.checked])
+
+    def list_unmodelled(self, pods: Iterable[PodClass]) -> list[str]:
+        """List short texts on what pods of the classes use and no rule considers, each once, in order of appearance."""
         ctx, copies = self._ctx, self._copies
         texts = ["resource claims of the pods that come with a new node"] if ctx.dra and copies.claims else []
-        part = self._classes.get_part(VolumeNumbers)
-        if copies.templates and part is not None:
-            texts += csi_rules_not_judged(part.requested_drivers, copies.templates, ctx)
+        drivers = self._classes.get_requested_drivers(pods) if copies.templates else ()
+        if drivers:
+            texts += csi_rules_not_judged(drivers, copies.templates, ctx)
         return texts
 
     # -- why ---------------------------------------------------------------------------------------------------------

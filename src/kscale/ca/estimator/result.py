@@ -212,6 +212,8 @@ class GroupedPods:
             self.members = np.arange(len(records), dtype=np.int32)
             self.starts = np.array(groups, dtype=np.int32)
         self.unique, of_pod = snapshot.distinct_classes(records)
+        self.own_classes = self.unique
+        """The classes of the pods; ``unique`` may have more (:meth:`in_session`)."""
         self.class_of = of_pod[self.members]
         """int32[n]: position in ``unique``, group after group."""
         self.asks = np.zeros(len(self.starts) - 1, dtype=np.intp)
@@ -228,6 +230,13 @@ class GroupedPods:
             of_class = np.array([rows.setdefault(each, len(rows)) for each in taken], dtype=np.intp)
             self.requests = np.array(list(rows), dtype=np.float64)
             self.asks[some] = of_class[self.class_of[self.starts[some]]]
+
+    def in_session(self, session: Session) -> GroupedPods:
+        """Return the same pods with all classes that the session can check as ``unique``, by their numbers there."""
+        part = copy(self)
+        class_of, unique = session.classes_of(self.unique)[self.class_of], [*session.pods[: session.checked_count]]
+        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={})
+        return part
 
     def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:
         """Return the pods of some of the groups, in the given order."""
@@ -584,7 +593,7 @@ class EstimateResult(Result):
     @cached_property
     def unmodelled(self) -> list[str]:
         """List the features that pods use and that kscale does not model."""
-        return self._session.unmodelled
+        return self._session.list_unmodelled(self._pods.own_classes)
 
 
 def _drop_equal_rows(patterns: NDArray[np.int64]) -> NDArray[np.int64]:

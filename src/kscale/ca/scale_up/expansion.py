@@ -384,9 +384,12 @@ class ExpansionFinder:
     """Search for the options of one scale-up.
 
     Holds the pods in equivalence groups, the compiled templates, and the verdict of each node group on each pod group.
+    ``session``: that of the context's templates which placed other pods on the nodes of ``snapshot``, if there is one.
     """
 
-    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext) -> None:
+    def __init__(
+        self, p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext, session: Session | None = None
+    ) -> None:
         groups, templates = context.groups, context.templates
         self.p = p
         self.context = context
@@ -402,9 +405,14 @@ class ExpansionFinder:
         self.state = context.state
         self.options = context.options
         self.all_or_nothing = context.all_or_nothing
-        self.grouped = group_pods(snapshot, pods)
+        grouped = group_pods(snapshot, pods)
+        if session is None:
+            self.session = Session(snapshot, grouped.unique, list(templates.values()), context.profile)
+        else:
+            self.session = session.with_pods_placed(snapshot)
+            grouped = grouped.in_session(session)
+        self.grouped = grouped
         self.pod_groups = PodGroups(self.grouped.class_of[self.grouped.starts[:-1]], self.grouped.keys_of_group)
-        self.session = Session(snapshot, self.grouped.unique, list(templates.values()), context.profile)
         self.session.engine.cursor = context.cursor
         self.compiled = {name: (self.session, i) for i, name in enumerate(templates)}
         self.filtered = FilteredGroups()

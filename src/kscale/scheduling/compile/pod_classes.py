@@ -23,6 +23,7 @@ from kscale.scheduling.plugins import PROFILE, implementing
 from kscale.scheduling.plugins.base import NOTHING, Judge, Part, Plugin, Rows
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
 from kscale.scheduling.plugins.inter_pod_affinity import InterPodAffinity, TermNumbers
+from kscale.scheduling.plugins.node_volume_limits import NodeVolumeLimits
 from kscale.scheduling.plugins.pod_topology_spread import spreads_over_hosts
 from kscale.scheduling.profile import NAME, Context, NodeFacts, SchedulerProfile
 from kscale.scheduling.status import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Status
@@ -516,6 +517,16 @@ class PodClasses:
         pods = numbers[snapshot.placed_class]
         count = pods >= 0
         return pods[count], snapshot.placed_node[count]
+
+    def get_requested_drivers(self, pods: Iterable[PodClass]) -> tuple[str, ...]:
+        """Return the drivers of the volumes that these classes request, each once; the classes may be checked."""
+        counters = (
+            found
+            for pod in pods
+            for name, found in self._compiled_pods[self.number[pod.index]].counters
+            if name == NodeVolumeLimits.name
+        )
+        return tuple(dict.fromkeys(driver for attached in counters for driver, _, _ in attached))
 
     def get_part(self, kind: type[P]) -> P | None:
         """Return the part of a plug-in by its type; None if no class reads its counters."""

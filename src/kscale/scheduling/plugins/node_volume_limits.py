@@ -209,11 +209,6 @@ class VolumeNumbers(Part):
         self._handles: dict[tuple[str, str], int] = {}
         self._lock = Lock()
 
-    @property
-    def requested_drivers(self) -> tuple[str, ...]:
-        """Return the drivers of the volumes of pods to be checked, with or without a limit."""
-        return tuple(self._asked)
-
     def add_class(self, pod: PodClass, counters: Any) -> None:
         """Remember the drivers of the volumes that the pod's class counts."""
         self._asked.update(dict.fromkeys(driver for driver, _, _ in counters))
