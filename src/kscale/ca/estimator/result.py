@@ -426,13 +426,24 @@ class EstimateResult(Result):
         """List the pods that fit, in the order of their placement."""
         return self._keys(self.order_numbers)
 
+    @property
+    def unique_classes(self) -> Sequence[PodClass]:
+        """Return the classes by the numbers in ``placed_classes``."""
+        return self._pods.unique
+
+    @property
+    def placed_classes(self) -> NDArray[np.int32]:
+        """Return the classes of the pods that fit, in the order of their placement: int32[placed]."""
+        classes: NDArray[np.int32] = self._class_of[self.order_numbers]
+        return classes
+
     @cached_property
     def runs(self) -> list[tuple[int, int]]:
         """List the placed pods as runs of equivalent pods, in the order of their placement.
 
         Each run is (number of the first pod in ``records``, length).
         """
-        classes = self._class_of[self.order_numbers]
+        classes = self.placed_classes
         starts = np.flatnonzero(np.r_[True, classes[1:] != classes[:-1]]) if len(classes) else np.zeros(0, np.int64)
         lengths = np.diff(np.append(starts, len(classes))).tolist()
         firsts = self.pod_of[self.order_numbers[starts]].tolist()

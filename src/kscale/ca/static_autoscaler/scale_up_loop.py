@@ -379,7 +379,8 @@ class ScaleUpLoop:
         if not len(pods) or self.provisioning is not None or self.options.salvo_scale_up:
             return None
         unique, _ = context.snapshot.distinct_classes(pods.records)
-        session = Session(context.snapshot, unique, list(self.templates.values()), context.profile)
+        templates, shared = list(self.templates.values()), context.inputs.pod_classes
+        session = Session(context.snapshot, unique, templates, context.profile, shared=shared)
         return None if session.has_devices else session
 
     def _add_missing_pods(self, waiting: PendingPodList) -> PendingPodList:

@@ -54,6 +54,7 @@ from kscale.objects.pod_resources import CPU, MEMORY, demand
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.selectors import Selector, SelectorError, parse_selector
 from kscale.objects.workloads import pods_of
+from kscale.scheduling.compile.pod_classes import SharedPodClasses
 from kscale.scheduling.configuration import scheduler_profile
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
@@ -90,8 +91,14 @@ _MAX_CACHED_PODS: Final = 1 << 15
 class SharedCluster:
     """A cluster and its snapshot, shared by all scenarios with the same nodes and pods."""
 
-    def __init__(self, cluster: Cluster, lost: frozenset[str] = frozenset()) -> None:
-        """Share a cluster. ``lost``: names of the pods whose nodes an edit removed."""
+    def __init__(
+        self, cluster: Cluster, lost: frozenset[str] = frozenset(), pod_classes: SharedPodClasses | None = None
+    ) -> None:
+        """Share a cluster.
+
+        ``lost``: names of the pods whose nodes an edit removed; ``pod_classes``: those compiled for other scenarios.
+        """
+        self.pod_classes = pod_classes or SharedPodClasses()
         self.cluster = cluster
         self.lost = lost
         self._recreated: dict[str, DescribedPods] = {}
@@ -113,7 +120,20 @@ class SharedCluster:
         cluster.tidy()
         for name in names:
             cluster.remove("Node", name)
-        return SharedCluster(cluster, self.lost.union(record.key for record in recreated.records))
+        lost = self.lost.union(record.key for record in recreated.records)
+        return SharedCluster(cluster, lost, self.pod_classes)
+
+    def expect_losses(self, nodes: Iterable[str]) -> None:
+        """Describe the pods that losses of these nodes will leave, so that their classes are compiled together."""
+        for node in nodes:
+            if self._cached_pods > _MAX_CACHED_PODS // 2:
+                break
+            try:
+                records = self._recreate_pods(node).records
+            except InputError:  # reported by the edit that loses the node
+                continue
+            pods = (record.pod_class for record in records)
+            self.pod_classes.expect((pod for pod in pods if pod is not None), self.snapshot.placed_classes)
 
     def _recreate_pods(self, node: str) -> DescribedPods:
         """Return the pending pods that the loss of a node leaves. Cached by node."""

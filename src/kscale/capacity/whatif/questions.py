@@ -432,7 +432,7 @@ def _plan(world: World) -> ScaleUpPlan:
         world.groups,
         now=world.now,
         options=world.options,
-        inputs=LoopInputs(templates=world.templates, profile=world.profile),
+        inputs=LoopInputs(templates=world.templates, profile=world.profile, pod_classes=world.place.pod_classes),
     )
 
 

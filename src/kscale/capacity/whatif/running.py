@@ -298,6 +298,16 @@ class _Decider:
         self.baselines: dict[Question, ScenarioRow] = {}
         self._worlds: dict[tuple[str, ...], World] = {}
         self._ahead = LaterScenarios(scenarios)
+        lost = dict.fromkeys(
+            name
+            for scenario in scenarios
+            if question_of(scenario) is Question.SCALE_UP
+            for edit in scenario.edits[:1]
+            if edit.lose is not None
+            for name in edit.lose.node
+        )
+        if len(lost) > 1:
+            self._world.place.expect_losses(lost)
 
     def decide(self, scenario: Scenario) -> tuple[ScenarioRow, Decision]:
         """Decide a scenario and compare it with its baseline: (row of the report, decision).

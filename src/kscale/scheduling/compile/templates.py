@@ -14,6 +14,7 @@ from kscale._native import _engine
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import PODS, to_integers
 from kscale.scheduling.compile.node_classes import Domains, NodeClasses
+from kscale.scheduling.compile.pod_classes import SharedPodClasses
 from kscale.scheduling.compile.resources import Resources
 from kscale.scheduling.devices.claims import Devices
 from kscale.scheduling.devices.inventory import for_node
@@ -47,7 +48,7 @@ class _HostNames(dict[str, dict[int, int]]):
         def make() -> _HostNames:
             names = cls()
             for value, domain in snapshot.columns.label(HOSTNAME).index.items():
-                copy = copy_number(value)
+                copy = copy_number(value) if "-e-" in value else None
                 if copy is not None:
                     names.setdefault(copy[0], {})[copy[1]] = domain
             return names
@@ -62,14 +63,12 @@ class Copies:
     template.
     """
 
-    def __init__(self, ctx: Context, templates: Sequence[NodeTemplate]) -> None:
+    def __init__(self, ctx: Context, templates: Sequence[NodeTemplate], shared: SharedPodClasses | None = None) -> None:
         self._ctx = ctx
         self.templates = templates
         self.facts: list[NodeFacts] = []
-        classify = ctx.snapshot.interner.classify
-        self.pods: list[list[PodClass]] = [
-            [classify(pod, placed=True) for pod in template.pods] for template in templates
-        ]
+        interner, classes = ctx.snapshot.interner, shared or SharedPodClasses()
+        self.pods: list[list[PodClass]] = [classes.classify(template, interner) for template in templates]
         self._first: list[int] = []
         self._special: list[dict[int, int]] = []  # copy number -> index in ``facts``
         self._room: list[tuple[int, list[int]]] = []
