@@ -254,6 +254,13 @@ class Nodes:
         ungrouped = (node for node in nodes if node.metadata.name not in group_of)
         return cls(members, group_of, {node.metadata.name: price_of(node, (), world.catalogue) for node in ungrouped})
 
+    def without(self, names: Collection[str]) -> Nodes:
+        """Return the nodes without those of the given names."""
+        group_of = {name: group for name, group in self.group_of.items() if name not in names}
+        lost = Counter(self.group_of[name] for name in names if name in self.group_of)
+        members = {group: count - lost[group] for group, count in self.members.items()}
+        return Nodes(members, group_of, {name: price for name, price in self.others.items() if name not in names})
+
     def beside(self, world: World) -> float | None:
         """Return the $/h of the nodes that belong to no current group: of retired groups, and without group.
 
@@ -643,7 +650,20 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
     less = Counter(existing.group_of[name] for name in lost_nodes if name in existing.group_of)
     groups = [smaller(group, less[group.id], lost_nodes) for group in world.groups]
     changed = replace(world, place=world.place.without_nodes(lost_nodes), groups=tuple(groups))
-    return changed if edit.rebuy else _retire_lost_pools(world, changed, frozenset(edit.zone), pools)
+    if not edit.rebuy:
+        changed = _retire_lost_pools(world, changed, frozenset(edit.zone), pools)
+    if _is_each_node_in_same_group(world, changed):
+        vars(changed)["existing"] = existing.without(lost_nodes)
+    return changed
+
+
+def _is_each_node_in_same_group(world: World, changed: World) -> bool:
+    """Check whether the nodes left after a loss belong to the same groups as before: no rule for them changed."""
+    before, after = (*world.groups, *world.retired), (*changed.groups, *changed.retired)
+    return len(before) == len(after) and all(
+        new.id == old.id and new.node_selector == old.node_selector and bool(new.nodes) == bool(old.nodes)
+        for old, new in zip(before, after, strict=True)
+    )
 
 
 def _retire_lost_pools(world: World, changed: World, zones: frozenset[str], pools: set[str]) -> World:

@@ -23,7 +23,8 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import Catalogue
 from kscale.capacity.cost import set_prices
 from kscale.capacity.group_templates import loop_groups, with_members, with_templates
-from kscale.capacity.groups import members_of, read_groups, recognise_groups
+from kscale.capacity.groups import read_groups, recognise_groups
+from kscale.capacity.groups.recognition import has_members
 from kscale.capacity.karpenter.plan import PoolOffers
 from kscale.capacity.mix import MixOptions
 from kscale.capacity.records import UNLIMITED
@@ -437,7 +438,7 @@ def _add_model_templates(made: World, world: World, models: list[dict[str, NodeT
         if group.id not in made.templates
         and group.template is None
         and group.from_node is None
-        and not members_of(group, nodes)
+        and not has_members(group, nodes)
     ]
     if not without_nodes:
         return made
