@@ -209,6 +209,13 @@ class World:
         """Return the existing nodes by group."""
         return Nodes.of(self)
 
+    def with_digest(self, digest: tuple[str, ...]) -> World:
+        """Return the same world with a digest."""
+        result = replace(self, digest=digest)
+        if "existing" in vars(self):  # the digest says nothing about nodes
+            vars(result)["existing"] = self.existing
+        return result
+
     @property
     def prices(self) -> dict[str, float | None]:
         """Return the price of one new node in $/h by group id, retired groups included; None if unknown."""
@@ -800,7 +807,7 @@ def apply_edit(world: World, edit: Edit, folder: Path, question: Question) -> Wo
         change: Callable[[World, Any, Path], World] = _EDITS[edit.kind]
         result = change(world, getattr(edit, edit.kind), folder)
     digest_text = get_digest_text(edit, question)
-    return replace(result, digest=(*world.digest, digest_text)) if digest_text else result
+    return result.with_digest((*world.digest, digest_text)) if digest_text else result
 
 
 def get_digest_text(edit: Edit, question: Question) -> str:

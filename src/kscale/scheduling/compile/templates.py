@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from kscale._native import _engine
@@ -30,6 +31,7 @@ _COPY: Final = re.compile(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
 _FRESH: Final = "\0"  # no selector contains the name of such a copy
 
 
+@lru_cache(maxsize=1 << 14)
 def copy_number(name: str) -> tuple[str, int] | None:
     """Return (template, number) that the name of a copy contains; None if the text is no name of a copy."""
     match = _COPY.fullmatch(name)
