@@ -39,6 +39,7 @@ from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.nodegroup import Groups, GroupsLike, NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod, is_mirror_pod
+from kscale.scheduling.compile.pod_classes import SharedPodClasses
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.cluster import Cluster
@@ -137,6 +138,8 @@ class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
       ``enable_graceful_degradation`` at most ``max_looks`` pods are checked (see :func:`kscale.place`), and the others
       wait for another loop.
 
+    - ``pod_classes``: compiled classes that scale-ups of similar clusters share. Templates must not change then.
+
     Scale-down, which :func:`kscale.scale_up` ignores:
 
     - ``actuator``: continues deletions from loop to loop; a process has one. Without one the loop creates its own, for
@@ -160,6 +163,7 @@ class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
     all_or_nothing: bool = False
     enforcer: ScaleUpEnforcer | None = None
     max_looks: int | None = None
+    pod_classes: SharedPodClasses | None = None
     # scale-down
     actuator: Actuator | None = None
     limits: ResourceLimiter | None = None

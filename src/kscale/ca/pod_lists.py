@@ -615,6 +615,8 @@ def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
         return False
     if min(created for created, _ in ages) + UNSCHEDULABLE_POD_TIME_BUFFER > now:
         return True
+    if max(created for created, _ in ages) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER <= now:
+        return False  # whichever pods request GPUs
     gpu = [created for created, pod in ages if pod_requests_gpu(pod)]
     return bool(gpu) and min(gpu) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER > now
 

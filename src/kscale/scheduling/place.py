@@ -31,7 +31,7 @@ from kscale.snapshot.snapshot import Snapshot
 if TYPE_CHECKING:
     from kscale.scheduling.scores.options import ScoreOptions
 
-__all__ = ["PlaceResult", "PlaceState", "place"]
+__all__ = ["PlaceResult", "PlaceState", "place", "place_in_session"]
 
 
 @typed_methods()
@@ -281,8 +281,6 @@ def place(
         return PlaceResult(snapshot, records, positions, no_nodes, no_nodes, after, 0, [])
     unique, class_of = snapshot.distinct_classes(records)
     session = Session(snapshot, unique, profile=profile)
-    engine = session.engine
-    count = len(records)
     acceptable = None
     refused = [snapshot.columns.index[name] for name in unacceptable_nodes if name in snapshot.columns.index]
     if refused:
@@ -298,6 +296,48 @@ def place(
         )
         after = PlaceState(cursor=start)
         return PlaceResult(snapshot, records, positions, node, order, after, 0, session.unmodelled)
+    return _try_to_place(
+        session,
+        (records, positions, priorities),
+        class_of,
+        state,
+        acceptable=acceptable,
+        break_on_failure=break_on_failure,
+        look_limit=look_limit,
+        unmodelled=session.unmodelled,
+    )
+
+
+def place_in_session(
+    session: Session, pods: Sequence[PodRecord], *, state: PlaceState, max_looks: int | None = None
+) -> PlaceResult:
+    """Place pods as :func:`place` does, on a session that has their classes; its engine keeps the placed pods.
+
+    Rules that the session does not consider (:attr:`Session.unmodelled`) are not part of the result.
+    """
+    ordered = _sort_by_priority(pods)
+    unique, class_of = session.snapshot.distinct_classes(ordered[0])
+    look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")
+    return _try_to_place(session, ordered, session.classes_of(unique)[class_of], state, look_limit=look_limit)
+
+
+def _try_to_place(
+    session: Session,
+    pods: tuple[Sequence[PodRecord], NDArray[np.int64], NDArray[np.int64]],
+    class_of: NDArray[np.int32],
+    state: PlaceState,
+    *,
+    look_limit: int,
+    acceptable: NDArray[np.uint8] | None = None,
+    break_on_failure: bool = False,
+    unmodelled: Sequence[str] = (),
+) -> PlaceResult:
+    """Place pods on the nodes of a session.
+
+    ``pods``: the result of :func:`_sort_by_priority`; ``class_of``: int32[n], their classes in the session.
+    """
+    records, positions, priorities = pods
+    snapshot, engine, count = session.snapshot, session.engine, len(records)
     hints = np.full(count, -1, dtype=np.int32)
     if state.hints or state.old_hints:
         index = snapshot.columns.index
@@ -322,7 +362,7 @@ def place(
     placed_on = map(snapshot.nodes.__getitem__, node[order].tolist())
     hints_after = state.hints | dict(zip(_uids_at(records, order), placed_on, strict=True))
     after = PlaceState(cursor=engine.cursor, hints={}, old_hints=hints_after)
-    return PlaceResult(snapshot, records, positions, node, order, after, overflowing, session.unmodelled)
+    return PlaceResult(snapshot, records, positions, node, order, after, overflowing, list(unmodelled))
 
 
 def _uids_at(records: Sequence[PodRecord], positions: NDArray[np.int32]) -> list[str]:

@@ -19,16 +19,16 @@ from kscale._native import _engine
 from kscale.objects.api.core import Taint
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.compile.node_classes import Domains, NodeClasses
-from kscale.scheduling.compile.pod_classes import PodClasses, PreFilterReport, prefilter_report
+from kscale.scheduling.compile.pod_classes import PodClasses, PreFilterReport, SharedPodClasses, prefilter_report
 from kscale.scheduling.compile.resources import DeviceCounting, Resources
 from kscale.scheduling.compile.templates import Copies, names_in_selectors
 from kscale.scheduling.devices.ledger import DeviceLedger
 from kscale.scheduling.explain import Explainer
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
-from kscale.scheduling.plugins.node_volume_limits import VolumeNumbers, find_unchecked_csi_rules
+from kscale.scheduling.plugins.node_volume_limits import find_unchecked_csi_rules
 from kscale.scheduling.plugins.pod_topology_spread import SpreadNumbers
-from kscale.scheduling.profile import HOSTNAME, NAME, Context, SchedulerProfile
+from kscale.scheduling.profile import CSI, DEVICES, HOSTNAME, NAME, Context, SchedulerProfile
 from kscale.scheduling.status import Verdict
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
@@ -43,7 +43,7 @@ class Session:
     ``pods``: classes that may be checked, by session number; ``templates``: nodes to copy; ``present``: further classes
     that are only placed or removed; ``one_by_one``: nothing is going to be placed; ``moving``: the pods run, and leave
     their nodes before they are placed again; ``exchangeable``: every placement of a pod stands for another equivalent
-    pod.
+    pod; ``shared``: compiled classes to use again, with which the session's numbers differ (:meth:`classes_of`).
 
     ``engine``: the packing engine, with every existing node and the pods placed there; ``templates``: its prepared
     templates, in order. Devices that pods compete for are counted or, where that would not be exact, tracked in a
@@ -61,13 +61,14 @@ class Session:
         one_by_one: bool = False,
         moving: bool = False,
         exchangeable: bool = False,
+        shared: SharedPodClasses | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile or SchedulerProfile()
         self._ctx = ctx = Context(snapshot, self.profile)
-        self._copies = copies = Copies(ctx, templates)
+        self._copies = copies = Copies(ctx, templates, shared)
         others = [pod for pod_classes in (*copies.pods, present) for pod in pod_classes]
-        self._classes = classes = PodClasses.of(ctx, pods, others, templates)
+        self._classes = classes = PodClasses.of(ctx, pods, others, templates, shared)
         columns = classes.columns()
         copies.add_names(
             names_in_selectors(ctx, classes.pods[: classes.own_count])
@@ -80,9 +81,10 @@ class Session:
         more = [name for predicate in self.profile.predicates for name in predicate.resources]
         self._resources = Resources(ctx, classes, more, devices)
         self.has_ledger = ledger is not None
-        self.engine = self._engine(ledger)
+        static_verdicts, eligible = self._get_node_verdicts(shared is not None)
+        self.engine = self._engine(ledger, static_verdicts)
         self._domains = Domains(self.engine, snapshot, classes.rows.keys, copies.facts)
-        self._fill()
+        self._fill(eligible)
         self.templates = copies.prepare(
             self.engine,
             self._nodes,
@@ -113,7 +115,24 @@ class Session:
             ctx, classes.pods[: classes.own_count], self._copies.templates, exchangeable=exchangeable
         )
 
-    def _engine(self, ledger: DeviceLedger | None) -> _engine.Engine:
+    def _get_node_verdicts(self, is_shared: bool) -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
+        """Return the static verdicts on each node class, and which rows count pods there: [rows, node classes] each.
+
+        ``is_shared``: they are cached with the classes by the nodes that stand for the node classes.
+        """
+        classes, nodes = self._classes, self._nodes
+
+        def evaluate() -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
+            eligible = [nodes.evaluate(each.columns, each.counts) for each in classes.rows.eligibilities]
+            counts = np.array(eligible, dtype=np.uint8).reshape(len(eligible), len(nodes))
+            return classes.statics.table(nodes), counts
+
+        if not is_shared or not nodes.columns.isdisjoint((CSI, DEVICES)):  # these are facts beside the node object
+            return evaluate()
+        exemplars = (*self._copies.templates, *nodes.list_exemplars())
+        return classes.node_verdicts.get(exemplars, [facts.name for facts in self._copies.facts], evaluate)
+
+    def _engine(self, ledger: DeviceLedger | None, static_verdicts: NDArray[np.uint16]) -> _engine.Engine:
         """Build an engine with the nodes of the snapshot."""
         snapshot, nodes, classes = self.snapshot, self._nodes, self._classes
         disabled = sum(1 << plugin.ordinal for plugin in PROFILE if plugin.name in self.profile.disabled_filters)
@@ -121,7 +140,7 @@ class Session:
         engine = _engine.Engine(len(self._resources.names), disabled=disabled, **sizes)
         if ledger is not None:
             engine.set_devices(ledger)
-        engine.set_statics(classes.statics.table(nodes))
+        engine.set_statics(static_verdicts)
         engine.append_nodes(
             np.ascontiguousarray(self._resources.free(nodes.existing)),
             snapshot.columns.slots - snapshot.pod_count,
@@ -130,11 +149,10 @@ class Session:
         )
         return engine
 
-    def _fill(self) -> None:
+    def _fill(self, eligible: NDArray[np.uint8]) -> None:
         """Add counter rows, pod classes and the placed pods to the engine."""
-        engine, classes, rows, nodes = self.engine, self._classes, self._classes.rows, self._nodes
-        eligible = [nodes.evaluate(each.columns, each.counts) for each in rows.eligibilities]
-        engine.set_eligibility(np.array(eligible, dtype=np.uint8).reshape(len(eligible), len(nodes)))
+        engine, classes, rows = self.engine, self._classes, self._classes.rows
+        engine.set_eligibility(eligible)
         for _ in range(rows.groups):
             engine.add_group()
         engine.add_rows(*rows.arrays())
@@ -146,6 +164,12 @@ class Session:
         for predicate in self.profile.predicates:
             resource_names = (*FIXED_RESOURCES, *predicate.resources)
             engine.add_user(predicate, [self.resources.index(name) for name in resource_names])
+
+    def with_pods_placed(self, snapshot: Snapshot) -> Session:
+        """Return this session after its engine placed pods, for its snapshot with these pods. Both share the engine."""
+        result = copy(self)
+        vars(result).update(snapshot=snapshot, _ctx=Context(snapshot, self.profile))
+        return result
 
     def copy(self) -> Session:
         """Return an independent copy with an engine of its own, in the current state.
@@ -162,6 +186,11 @@ class Session:
     def checked_count(self) -> int:
         """Return how many classes, counted from the first, can be checked."""
         return self._classes.checked
+
+    @property
+    def has_devices(self) -> bool:
+        """Return whether any pod may request devices."""
+        return self._classes.devices
 
     @property
     def pods(self) -> Sequence[PodClass]:
@@ -216,12 +245,16 @@ class Session:
 
     @cached_property
     def unmodelled(self) -> list[str]:
-        """Return short texts on what pods use and no rule considers, each once, in order of appearance."""
+        """Return :meth:`list_unmodelled` for all classes that can be checked."""
+        return self.list_unmodelled(self._classes.pods[: self._classes.checked])
+
+    def list_unmodelled(self, pods: Iterable[PodClass]) -> list[str]:
+        """List short texts on what pods of the classes use and no rule considers, each once, in order of appearance."""
         ctx, copies = self._ctx, self._copies
         texts = ["resource claims of the pods that come with a new node"] if ctx.dra and copies.claims else []
-        part = self._classes.get_part(VolumeNumbers)
-        if copies.templates and part is not None:
-            texts += find_unchecked_csi_rules(part.requested_drivers, copies.templates, ctx)
+        drivers = self._classes.get_requested_drivers(pods) if copies.templates else ()
+        if drivers:
+            texts += find_unchecked_csi_rules(drivers, copies.templates, ctx)
         return texts
 
     # -- explanations ------------------------------------------------------------------------------------------------

@@ -184,7 +184,8 @@ class GrowingColumns:
     def own(self, names: Iterable[str]) -> None:
         """Replace the given columns, which views share, by copies."""
         room = self.size + self.size // 16  # arrays that are copied on each change mostly grow as well
-        self._room = min(self._room, room)
+        names = [*names]
+        self._room = room if len(names) == len(self.arrays) else min(self._room, room)
         for name in names:
             self._buffers[name] = copied = np.zeros(room, dtype=self.arrays[name].dtype)
             copied[: self.size] = self.arrays[name]

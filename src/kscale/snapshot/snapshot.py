@@ -364,14 +364,11 @@ class Snapshot:
         used = {name: column.copy() for name, column in self.used.items()}
         where = np.array(nodes, np.int32)
         pod_count = self.pod_count + np.bincount(where, minlength=len(self.columns))
-        nodes_of: dict[int, tuple[PodClass, list[int]]] = {}
-        for pod_class, node in zip(classes, nodes, strict=True):
-            nodes_of.setdefault(pod_class.index, (pod_class, []))[1].append(node)
-        for pod_class, of_class in nodes_of.values():
-            for name, amount in pod_class.occupancy.items():
-                if name not in used:
-                    used[name] = np.zeros(len(self.columns), np.int64)
-                np.add.at(used[name], of_class, amount)  # sums wrap, as upstream's do
+        for name in dict.fromkeys(name for pod_class in dict.fromkeys(classes) for name in pod_class.occupancy):
+            if name not in used:
+                used[name] = np.zeros(len(self.columns), np.int64)
+            amounts = np.array([pod_class.occupancy.get(name, 0) for pod_class in classes], np.int64)
+            np.add.at(used[name], where, amounts)  # sums wrap, as upstream's do
         placed_keys = {pod.key for pod in pods}
         keys = self.table.keys
         keep = np.fromiter(

@@ -26,7 +26,7 @@ from kscale.capacity.generate import generate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from, recognise_groups
 from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
-from kscale.capacity.whatif.edits import World, apply_edit
+from kscale.capacity.whatif.edits import Nodes, World, apply_edit
 from kscale.capacity.whatif.questions import DecisionCache, Facts
 from kscale.capacity.whatif.scenarios import READ, Question, combine_variations, scenarios_schema_text
 from kscale.cli.commands.whatif import whatif_view
@@ -727,3 +727,32 @@ def test_the_reasons_of_pending_pods_are_not_computed_if_a_decision_before_them_
     monkeypatch.setattr("kscale.ca.scale_up.plan.build_unschedulable_pods", refuse)
     found = whatif(base, scenarios_from([{"name": "loss", "edits": edits}]))
     assert found.scenarios == expected.scenarios
+
+
+def test_losses_of_many_scenarios_are_those_of_each_alone() -> None:
+    """Scenarios share pod classes, verdicts on node classes, and which group a node belongs to."""
+    cluster = kscale.load(list(generate(14, 220, seed=3).objects()))
+    groups = [
+        replace(each.group, price=0.5 + i / 10) for i, each in enumerate(recognise_groups(cluster.nodes()).groups)
+    ]
+    nodes = cluster.snapshot().nodes
+
+    def fresh() -> Base:
+        return Base(kscale.Cluster(list(cluster)), groups, NOW, AutoscalingOptions(expander="price"))
+
+    pairs = [(a, b) for a in range(0, 14, 3) for b in range(a + 1, 14, 4)]
+    scenarios = scenarios_from(
+        [{"name": f"s{a}-{b}", "edits": [{"lose": {"node": [nodes[a], nodes[b]]}}]} for a, b in pairs]
+    )
+    together = whatif(fresh(), scenarios).scenarios
+    assert together == [whatif(fresh(), [scenario]).scenarios[0] for scenario in scenarios]
+    assert len({row.differs for row in together}) > 3
+
+
+def test_nodes_left_after_a_loss_belong_to_the_groups_that_they_match() -> None:
+    world = base().world()
+    for names in (["a1"], ["big1"], ["a1", "a2", "b1"]):
+        for rebuy in (False, True):
+            edit = scenarios_from([{"name": "x", "edits": [{"lose": {"node": names, "rebuy": rebuy}}]}])[0].edits[0]
+            changed = apply_edit(world, edit, Path(), Question.SCALE_UP)
+            assert changed.existing == Nodes.of(changed)

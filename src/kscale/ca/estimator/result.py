@@ -212,6 +212,8 @@ class GroupedPods:
             self.members = np.arange(len(records), dtype=np.int32)
             self.starts = np.array(groups, dtype=np.int32)
         self.unique, of_pod = snapshot.distinct_classes(records)
+        self.own_classes = self.unique
+        """The classes of the pods; ``unique`` may have more (:meth:`in_session`)."""
         self.class_of = of_pod[self.members]
         """int32[n]: position in ``unique``, group after group."""
         self.asks = np.zeros(len(self.starts) - 1, dtype=np.intp)
@@ -228,6 +230,13 @@ class GroupedPods:
             of_class = np.array([rows.setdefault(each, len(rows)) for each in taken], dtype=np.intp)
             self.requests = np.array(list(rows), dtype=np.float64)
             self.asks[some] = of_class[self.class_of[self.starts[some]]]
+
+    def in_session(self, session: Session) -> GroupedPods:
+        """Return the same pods with all classes that the session can check as ``unique``, by their numbers there."""
+        part = copy(self)
+        class_of, unique = session.classes_of(self.unique)[self.class_of], [*session.pods[: session.checked_count]]
+        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={})
+        return part
 
     def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:
         """Return the pods of some of the groups, in the given order."""
@@ -417,13 +426,24 @@ class EstimateResult(Result):
         """List the pods that fit, in the order of their placement."""
         return self._keys(self.order_numbers)
 
+    @property
+    def unique_classes(self) -> Sequence[PodClass]:
+        """Return the classes by the numbers in ``placed_classes``."""
+        return self._pods.unique
+
+    @property
+    def placed_classes(self) -> NDArray[np.int32]:
+        """Return the classes of the pods that fit, in the order of their placement: int32[placed]."""
+        classes: NDArray[np.int32] = self._class_of[self.order_numbers]
+        return classes
+
     @cached_property
     def runs(self) -> list[tuple[int, int]]:
         """List the placed pods as runs of equivalent pods, in the order of their placement.
 
         Each run is (number of the first pod in ``records``, length).
         """
-        classes = self._class_of[self.order_numbers]
+        classes = self.placed_classes
         starts = np.flatnonzero(np.r_[True, classes[1:] != classes[:-1]]) if len(classes) else np.zeros(0, np.int64)
         lengths = np.diff(np.append(starts, len(classes))).tolist()
         firsts = self.pod_of[self.order_numbers[starts]].tolist()
@@ -584,7 +604,7 @@ class EstimateResult(Result):
     @cached_property
     def unmodelled(self) -> list[str]:
         """List the features that pods use and that kscale does not model."""
-        return self._session.unmodelled
+        return self._session.list_unmodelled(self._pods.own_classes)
 
 
 def _drop_equal_rows(patterns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.expander.types import HOUR, ExpanderInput, FilterResult, MinimumScore, Option, PriceModel
+from kscale.ca.expander.types import HOUR, ExpanderInput, FilterResult, MinimumScore, Option, PodRuns, PriceModel
 from kscale.ca.go_math import divide_floats, format_fixed, tanh
 from kscale.ca.gpu import node_has_gpu
 from kscale.effects import ApiError, GetPrices, Moment, Prices, Progress, StepsOf
@@ -73,6 +73,15 @@ class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
             known = self.amounts[id(pod)] = (pod, *_get_cores_and_gib(occupancy(pod)))
         _, cores, gib = known
         return (cores * self.per_core + gib * self.per_gib) * _count_hours(start, end)
+
+    def sum_pod_prices(self, pods: PodRuns, start: Moment, end: Moment) -> float:
+        """Return the sum of :meth:`pod_price` of all pods, added one by one in their order."""
+        hours = _count_hours(start, end)
+        return pods.sum_by_class(
+            lambda occupied: (
+                (occupied.get(CPU, 0) / 1000 * self.per_core + occupied.get(MEMORY, 0) / _GIB * self.per_gib) * hours
+            )
+        )
 
 
 def build_group_prices(
@@ -243,7 +252,10 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
             continue
         try:
             nodes = _get_nodes_price(inputs.prices, node, option.node_count, start, end)
-            pods = _get_pods_price(option, per_hour)
+            if isinstance(inputs.prices, GroupPrices) and isinstance(option.pods, PodRuns):
+                pods = inputs.prices.sum_pod_prices(option.pods, start, end)
+            else:
+                pods = _get_pods_price(option, per_hour)
         except AutoscalerError as error:
             result.skipped[option.group] = f"Failed to calculate price for {option.group}: {error.message}"
             continue

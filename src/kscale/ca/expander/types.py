@@ -65,6 +65,13 @@ class PodRuns(Sequence[PodRun]):
         """Return the sum of the requests: (cpu, memory) in billionths of a core and of a byte."""
         raise NotImplementedError
 
+    def sum_by_class(self, value_of: Callable[[Mapping[str, int]], float]) -> float:
+        """Return the sum of a value of all pods, added one by one in their order.
+
+        The value follows from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or counts.
+        """
+        raise NotImplementedError
+
 
 class Option(msgspec.Struct, kw_only=True, frozen=True):
     """One way to scale up: ``node_count`` new nodes of ``group`` would take ``pods`` (in placement order).

@@ -358,6 +358,17 @@ class EstimatedPodRuns(PodRuns):
         """Return the sum of the requests: (cpu, memory) in billionths of a core and of a byte."""
         return self._estimate.requested
 
+    def sum_by_class(self, value_of: Callable[[Mapping[str, int]], float]) -> float:
+        """Return the sum of a value of all pods, added one by one in their order; it follows from what they occupy."""
+        classes = self._estimate.placed_classes
+        if not len(classes):
+            return 0.0
+        unique = self._estimate.unique_classes
+        values = np.zeros(len(unique))
+        numbers = np.flatnonzero(np.bincount(classes))
+        values[numbers] = [value_of(unique[number].occupancy) for number in numbers.tolist()]
+        return float(np.cumsum(values[classes])[-1])  # adds in order
+
 
 class ExpansionOption(msgspec.Struct, kw_only=True):
     """One way to scale up, as the expander saw it, with the estimate behind it. ``pods`` in placement order."""
@@ -384,9 +395,12 @@ class ExpansionFinder:
     """Search for the options of one scale-up.
 
     Holds the pods in equivalence groups, the compiled templates, and the verdict of each node group on each pod group.
+    ``session``: that of the context's templates which placed other pods on the nodes of ``snapshot``, if there is one.
     """
 
-    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext) -> None:
+    def __init__(
+        self, p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext, session: Session | None = None
+    ) -> None:
         groups, templates = context.groups, context.templates
         self.p = p
         self.context = context
@@ -402,9 +416,14 @@ class ExpansionFinder:
         self.state = context.state
         self.options = context.options
         self.all_or_nothing = context.all_or_nothing
-        self.grouped = group_pods(snapshot, pods)
+        grouped = group_pods(snapshot, pods)
+        if session is None:
+            self.session = Session(snapshot, grouped.unique, list(templates.values()), context.profile)
+        else:
+            self.session = session.with_pods_placed(snapshot)
+            grouped = grouped.in_session(session)
+        self.grouped = grouped
         self.pod_groups = PodGroups(self.grouped.class_of[self.grouped.starts[:-1]], self.grouped.keys_of_group)
-        self.session = Session(snapshot, self.grouped.unique, list(templates.values()), context.profile)
         self.session.engine.cursor = context.cursor
         self.compiled = {name: (self.session, i) for i, name in enumerate(templates)}
         self.filtered = FilteredGroups()

@@ -179,8 +179,10 @@ class ScaleUpOrchestrator(ExpansionFinder):
     compared: frozenset[str] = frozenset()
     explains_remaining_pods = False
 
-    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext) -> None:
-        super().__init__(p, snapshot, pods, context)
+    def __init__(
+        self, p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext, session: Session | None = None
+    ) -> None:
+        super().__init__(p, snapshot, pods, context, session)
         self.created: list[CreatedGroups] = []
         self.considered_more: list[NodeGroup] = []
         self.groups_after = self.groups
@@ -229,8 +231,9 @@ class ScaleUpOrchestrator(ExpansionFinder):
 
     def list_unmodelled(self) -> list[str]:
         """List the features that pods use and that kscale does not model."""
+        pods = self.grouped.own_classes
         sessions = {id(session): session for session in (self.session, *(late for late, _ in self.compiled.values()))}
-        return list(dict.fromkeys(text for session in sessions.values() for text in session.unmodelled))
+        return list(dict.fromkeys(text for session in sessions.values() for text in session.list_unmodelled(pods)))
 
     def finish(self, result: str) -> OrchestratorResult:
         """Return the result of a scale-up that executed nothing. ``result``: upstream's name of the outcome."""
@@ -495,10 +498,10 @@ def orchestrate_steps(
 
 
 def orchestrate_substeps(
-    p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext
+    p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext, session: Session | None = None
 ) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-    """Run one scale-up within a step machine that is in progress."""
-    return ScaleUpOrchestrator(p, snapshot, pods, context).run()
+    """Run one scale-up within a step machine that is in progress. ``session``: as in :class:`ExpansionFinder`."""
+    return ScaleUpOrchestrator(p, snapshot, pods, context, session).run()
 
 
 @typed

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime
+from functools import partial
 from itertools import count
 
 import msgspec
@@ -67,7 +68,8 @@ from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.devices.ledger import reserve
 from kscale.scheduling.fork import fork
-from kscale.scheduling.place import PlaceState, place
+from kscale.scheduling.place import PlaceState, place, place_in_session
+from kscale.scheduling.session import Session
 from kscale.snapshot.pods.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
@@ -214,6 +216,8 @@ class ScaleUpLoop:
                 context.observed.informers, self.options, context.state.provisioning, context.profile, context.warnings
             )
         self._examples: Callable[[], dict[str, RememberedTemplate]] | None = None
+        self._session: Session | None = None
+        """Holds the placed pods and the templates until the scale-up."""
 
     @property
     def snapshot_after(self) -> Snapshot:
@@ -321,13 +325,15 @@ class ScaleUpLoop:
             changed = [by_key[pod.key].with_pod(pod) for pod in drained.pods]
             needed = PendingPodList.of(changed)
         memory = state.scale_up
-        placed = place(
-            context.snapshot,
-            needed.records,
-            state=PlaceState(cursor=state.cursor, hints=memory.hints, old_hints=memory.old_hints),
-            profile=context.profile,
-            max_looks=get_max_looks(options, context.inputs.max_looks),
-        )
+        place_state = PlaceState(cursor=state.cursor, hints=memory.hints, old_hints=memory.old_hints)
+        max_looks = get_max_looks(options, context.inputs.max_looks)
+        self._session = self._open_session(needed)
+        if self._session is None:
+            placed = place(
+                context.snapshot, needed.records, state=place_state, profile=context.profile, max_looks=max_looks
+            )
+        else:
+            placed = place_in_session(self._session, needed.records, state=place_state, max_looks=max_looks)
         degraded = memory.degraded_loops
         if options.enable_graceful_degradation:
             degraded, events = update_degradation_counter(degraded, len(placed.not_tried), options)
@@ -362,6 +368,20 @@ class ScaleUpLoop:
         )
         memory = ScaleUpState(hints=placed.state.hints, old_hints=placed.state.old_hints, degraded_loops=degraded)
         context.update_state(cursor=cursor, scale_up=memory)
+
+    def _open_session(self, pods: PendingPodList) -> Session | None:
+        """Open a session in which pods are placed on existing nodes, and the others on new nodes afterwards.
+
+        None if there are no pods, if more than one scale-up may follow, or if pods may request devices, which a session
+        allocates otherwise if it has templates.
+        """
+        context = self.context
+        if not len(pods) or self.provisioning is not None or self.options.salvo_scale_up:
+            return None
+        unique, _ = context.snapshot.distinct_classes(pods.records)
+        templates, shared = list(self.templates.values()), context.inputs.pod_classes
+        session = Session(context.snapshot, unique, templates, context.profile, shared=shared)
+        return None if session.has_devices else session
 
     def _add_missing_pods(self, waiting: PendingPodList) -> PendingPodList:
         """Return the pending pods, followed by the pods that controllers have not created yet."""
@@ -431,7 +451,8 @@ class ScaleUpLoop:
             fake_pods=before.fake_pods,
             rng=context.inputs.rng,
         )
-        orchestrate: OrchestrateFunction = orchestrate_substeps
+        session, self._session = self._session, None
+        orchestrate: OrchestrateFunction = partial(orchestrate_substeps, session=session)
         if self.provisioning is not None:
             orchestrate = WrapperOrchestrator(self.provisioning).orchestrate_in
         simulated, pods = before.snapshot_after, before.asked.records

@@ -7,7 +7,7 @@ of :class:`~kscale.objects.nodegroup.NodeGroup`, and ``limits_known`` is False. 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ __all__ = [
     "RecognisedGroup",
     "example_node",
     "group_template",
+    "has_members",
     "is_good_example",
     "members_of",
     "recognise_groups",
@@ -225,13 +226,23 @@ def members_of(group: NodeGroup, nodes: Iterable[Node]) -> list[Node]:
 
     Empty if the group has neither names nor a selector.
     """
+    return list(_iterate_members(group, nodes))
+
+
+def has_members(group: NodeGroup, nodes: Iterable[Node]) -> bool:
+    """Check whether any of the nodes belongs to the group (:func:`members_of`)."""
+    return next(_iterate_members(group, nodes), None) is not None
+
+
+def _iterate_members(group: NodeGroup, nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield the nodes that belong to the group."""
     if group.nodes:
         names = set(group.nodes)
-        return [node for node in nodes if node.metadata.name in names]
+        return (node for node in nodes if node.metadata.name in names)
     if not group.node_selector:
-        return []
+        return iter(())
     wanted = group.node_selector.items()
-    return [node for node in nodes if wanted <= (node.metadata.labels or {}).items()]
+    return (node for node in nodes if wanted <= (node.metadata.labels or {}).items())
 
 
 @typed

@@ -54,6 +54,7 @@ from kscale.objects.pod_resources import CPU, MEMORY, demand
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.selectors import Selector, SelectorError, parse_selector
 from kscale.objects.workloads import pods_of
+from kscale.scheduling.compile.pod_classes import SharedPodClasses
 from kscale.scheduling.configuration import scheduler_profile
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
@@ -90,8 +91,14 @@ _MAX_CACHED_PODS: Final = 1 << 15
 class SharedCluster:
     """A cluster and its snapshot, shared by all scenarios with the same nodes and pods."""
 
-    def __init__(self, cluster: Cluster, lost: frozenset[str] = frozenset()) -> None:
-        """Share a cluster. ``lost``: names of the pods whose nodes an edit removed."""
+    def __init__(
+        self, cluster: Cluster, lost: frozenset[str] = frozenset(), pod_classes: SharedPodClasses | None = None
+    ) -> None:
+        """Share a cluster.
+
+        ``lost``: names of the pods whose nodes an edit removed; ``pod_classes``: those compiled for other scenarios.
+        """
+        self.pod_classes = pod_classes or SharedPodClasses()
         self.cluster = cluster
         self.lost = lost
         self._recreated: dict[str, DescribedPods] = {}
@@ -113,7 +120,20 @@ class SharedCluster:
         cluster.tidy()
         for name in names:
             cluster.remove("Node", name)
-        return SharedCluster(cluster, self.lost.union(record.key for record in recreated.records))
+        lost = self.lost.union(record.key for record in recreated.records)
+        return SharedCluster(cluster, lost, self.pod_classes)
+
+    def expect_losses(self, nodes: Iterable[str]) -> None:
+        """Describe the pods that losses of these nodes will leave, so that their classes are compiled together."""
+        for node in nodes:
+            if self._cached_pods > _MAX_CACHED_PODS // 2:
+                break
+            try:
+                records = self._recreate_pods(node).records
+            except InputError:  # reported by the edit that loses the node
+                continue
+            pods = (record.pod_class for record in records)
+            self.pod_classes.expect((pod for pod in pods if pod is not None), self.snapshot.placed_classes)
 
     def _recreate_pods(self, node: str) -> DescribedPods:
         """Return the pending pods that the loss of a node leaves. Cached by node."""
@@ -189,6 +209,13 @@ class World:
         """Return the existing nodes by group."""
         return Nodes.of(self)
 
+    def with_digest(self, digest: tuple[str, ...]) -> World:
+        """Return the same world with a digest."""
+        result = replace(self, digest=digest)
+        if "existing" in vars(self):  # the digest says nothing about nodes
+            vars(result)["existing"] = self.existing
+        return result
+
     @property
     def prices(self) -> dict[str, float | None]:
         """Return the price of one new node in $/h by group id, retired groups included; None if unknown."""
@@ -233,6 +260,13 @@ class Nodes:
             members[group.id] = members.get(group.id, 0) + len(names)
         ungrouped = (node for node in nodes if node.metadata.name not in group_of)
         return cls(members, group_of, {node.metadata.name: price_of(node, (), world.catalogue) for node in ungrouped})
+
+    def without(self, names: Collection[str]) -> Nodes:
+        """Return the nodes without those of the given names."""
+        group_of = {name: group for name, group in self.group_of.items() if name not in names}
+        lost = Counter(self.group_of[name] for name in names if name in self.group_of)
+        members = {group: count - lost[group] for group, count in self.members.items()}
+        return Nodes(members, group_of, {name: price for name, price in self.others.items() if name not in names})
 
     def beside(self, world: World) -> float | None:
         """Return the $/h of the nodes that belong to no current group: of retired groups, and without group.
@@ -623,7 +657,20 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
     less = Counter(existing.group_of[name] for name in lost_nodes if name in existing.group_of)
     groups = [smaller(group, less[group.id], lost_nodes) for group in world.groups]
     changed = replace(world, place=world.place.without_nodes(lost_nodes), groups=tuple(groups))
-    return changed if edit.rebuy else _retire_lost_pools(world, changed, frozenset(edit.zone), pools)
+    if not edit.rebuy:
+        changed = _retire_lost_pools(world, changed, frozenset(edit.zone), pools)
+    if _is_each_node_in_same_group(world, changed):
+        vars(changed)["existing"] = existing.without(lost_nodes)
+    return changed
+
+
+def _is_each_node_in_same_group(world: World, changed: World) -> bool:
+    """Check whether the nodes left after a loss belong to the same groups as before: no rule for them changed."""
+    before, after = (*world.groups, *world.retired), (*changed.groups, *changed.retired)
+    return len(before) == len(after) and all(
+        new.id == old.id and new.node_selector == old.node_selector and bool(new.nodes) == bool(old.nodes)
+        for old, new in zip(before, after, strict=True)
+    )
 
 
 def _retire_lost_pools(world: World, changed: World, zones: frozenset[str], pools: set[str]) -> World:
@@ -760,7 +807,7 @@ def apply_edit(world: World, edit: Edit, folder: Path, question: Question) -> Wo
         change: Callable[[World, Any, Path], World] = _EDITS[edit.kind]
         result = change(world, getattr(edit, edit.kind), folder)
     digest_text = get_digest_text(edit, question)
-    return replace(result, digest=(*world.digest, digest_text)) if digest_text else result
+    return result.with_digest((*world.digest, digest_text)) if digest_text else result
 
 
 def get_digest_text(edit: Edit, question: Question) -> str:

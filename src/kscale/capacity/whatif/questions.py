@@ -172,7 +172,7 @@ class DecisionCache:
         """Return the existing nodes by group, cached by the world's digest and catalogue."""
         cached, key = self._cached[world.digest], ("nodes", id(world.catalogue))
         if key not in cached:
-            cached[key] = world.catalogue, Nodes.of(world)  # a reference, so that no other catalogue gets the same id()
+            cached[key] = world.catalogue, world.existing  # a reference, so that no other catalogue gets the same id()
         nodes: Nodes = cached[key][1]
         return nodes
 
@@ -432,7 +432,7 @@ def _plan(world: World) -> ScaleUpPlan:
         world.groups,
         now=world.now,
         options=world.options,
-        inputs=LoopInputs(templates=world.templates, profile=world.profile),
+        inputs=LoopInputs(templates=world.templates, profile=world.profile, pod_classes=world.place.pod_classes),
     )
 
 

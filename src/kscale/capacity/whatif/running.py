@@ -23,7 +23,8 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import Catalogue
 from kscale.capacity.cost import set_prices
 from kscale.capacity.group_templates import loop_groups, with_members, with_templates
-from kscale.capacity.groups import members_of, read_groups, recognise_groups
+from kscale.capacity.groups import read_groups, recognise_groups
+from kscale.capacity.groups.recognition import has_members
 from kscale.capacity.karpenter.plan import PoolOffers
 from kscale.capacity.mix import MixOptions
 from kscale.capacity.records import UNLIMITED
@@ -298,6 +299,16 @@ class _Decider:
         self.baselines: dict[Question, ScenarioRow] = {}
         self._worlds: dict[tuple[str, ...], World] = {}
         self._ahead = LaterScenarios(scenarios)
+        lost = dict.fromkeys(
+            name
+            for scenario in scenarios
+            if question_of(scenario) is Question.SCALE_UP
+            for edit in scenario.edits[:1]
+            if edit.lose is not None
+            for name in edit.lose.node
+        )
+        if len(lost) > 1:
+            self._world.place.expect_losses(lost)
 
     def decide(self, scenario: Scenario) -> tuple[ScenarioRow, Decision]:
         """Decide a scenario and compare it with its baseline: (row of the report, decision).
@@ -427,7 +438,7 @@ def _add_model_templates(made: World, world: World, models: list[dict[str, NodeT
         if group.id not in made.templates
         and group.template is None
         and group.from_node is None
-        and not members_of(group, nodes)
+        and not has_members(group, nodes)
     ]
     if not without_nodes:
         return made

@@ -108,6 +108,11 @@ class NodeClasses:
             facts = self._facts[i] = self.ctx.node(i)
         return facts
 
+    def list_exemplars(self) -> list[Any]:
+        """Return an object for each class: its first node, or its number among the extra nodes."""
+        objects, existing = self.ctx.snapshot.columns.objects, self.existing
+        return [objects[i] if i < existing else i - existing for i in self.exemplars]
+
     def group(self, columns: frozenset[str]) -> tuple[list[int], NDArray[np.int32]]:
         """Group the classes that agree in ``columns``; return one node per group, and the group of each class."""
         cached = self._groups.get(columns)

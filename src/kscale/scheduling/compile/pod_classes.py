@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _pod_classes
+from kscale.objects.api.storage import CSINode
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.compile.node_classes import NodeClasses
 from kscale.scheduling.devices.claims import Claims
@@ -23,11 +24,12 @@ from kscale.scheduling.plugins import PROFILE, implementing
 from kscale.scheduling.plugins.base import NOTHING, NodeFilter, Part, Plugin, Rows
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
 from kscale.scheduling.plugins.inter_pod_affinity import InterPodAffinity, TermNumbers
+from kscale.scheduling.plugins.node_volume_limits import NodeVolumeLimits
 from kscale.scheduling.plugins.pod_topology_spread import spreads_over_hosts
 from kscale.scheduling.profile import NAME, Context, NodeFacts, SchedulerProfile
 from kscale.scheduling.status import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Status
 from kscale.snapshot.caches import TypedCache
-from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
 from kscale.snapshot.snapshot import Snapshot
 
@@ -40,6 +42,7 @@ __all__ = [
     "PodCompiler",
     "PreFilterOutcome",
     "PreFilterReport",
+    "SharedPodClasses",
     "StaticRows",
     "prefilter_report",
     "run_prefilters",
@@ -308,9 +311,14 @@ class PodCompiler:
         return shared
 
 
-def _is_identical(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Check whether two tuples have the same objects (by identity) in the same order."""
+def _is_identical(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Check whether two sequences have the same objects (by identity) in the same order."""
     return len(one) == len(other) and all(map(is_, one, other))
+
+
+def _list_csi_nodes(ctx: Context, templates: Iterable[NodeTemplate]) -> list[CSINode]:
+    """List the CSINodes of the templates that have one; copies have none unless the simulation is CSI-node-aware."""
+    return [template.csi_node for template in templates if ctx.csi and template.csi_node is not None]
 
 
 _Row = tuple[frozenset[str] | None, tuple[NodeFilterKey, ...]]
@@ -361,6 +369,28 @@ def _outside(names: frozenset[str], node: NodeFacts) -> bool:
     return node.name not in names
 
 
+class NodeVerdictCache:
+    """Verdicts of the classes on node classes, by the objects that stand for the node classes."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[int, ...], tuple[Sequence[object], Sequence[str], _NodeVerdicts]] = {}
+
+    def get(
+        self, exemplars: Sequence[object], names: Sequence[str], evaluate: Callable[[], _NodeVerdicts]
+    ) -> _NodeVerdicts:
+        """Return the verdicts for identical ``exemplars`` and equal ``names``; ``evaluate`` computes new ones."""
+        key = tuple(map(id, exemplars))
+        cached = self._entries.get(key)
+        if cached is None or cached[1] != names:
+            if len(self._entries) >= _MAX_NODE_VERDICTS:
+                self._entries.clear()
+            cached = self._entries[key] = exemplars, names, evaluate()
+        return cached[2]
+
+
+_NodeVerdicts = tuple[NDArray[np.uint16], NDArray[np.uint8]]
+_MAX_NODE_VERDICTS: Final = 64
+
 P = TypeVar("P", bound=Part)
 
 
@@ -372,12 +402,21 @@ class PodClasses:
     ``outcomes``: PreFilter outcomes of the classes that may be checked. ``devices``: whether any pod may request
     devices.
 
+    ``placed``: the classes whose pods may be placed when a session begins.
+
     ``rows``, ``parts``, ``statics``: what the classes add to the engine. There are only parts of plug-ins whose
     counters some class reads. Nothing changes after :meth:`compile`; then the object is cached, and reused by any
     session with the same inputs.
     """
 
-    def __init__(self, pods: Iterable[PodClass], compiled: Sequence[CompiledPod], others: Iterable[PodClass]) -> None:
+    def __init__(
+        self,
+        pods: Iterable[PodClass],
+        compiled: Sequence[CompiledPod],
+        others: Iterable[PodClass],
+        placed: Sequence[PodClass],
+    ) -> None:
+        self.placed = placed
         self.pods = [*pods, *others]
         self.number = {pod.index: i for i, pod in enumerate(self.pods)}
         self.checked = len(compiled)
@@ -390,23 +429,36 @@ class PodClasses:
         self._compiled_pods = compiled
         self.memo = TypedCache()
         """Cached results that depend only on these classes and the profile."""
+        self.node_verdicts = NodeVerdictCache()
         self._is_compiled = False
         self._add_to_cache: Callable[[], None] | None = None  # None: they depend on more than the signature
 
     @classmethod
     def of(
-        cls, ctx: Context, pods: Iterable[PodClass], others: Iterable[PodClass], templates: Sequence[NodeTemplate]
+        cls,
+        ctx: Context,
+        pods: Iterable[PodClass],
+        others: Iterable[PodClass],
+        templates: Sequence[NodeTemplate],
+        shared: SharedPodClasses | None = None,
     ) -> PodClasses:
         """Return the classes of a session, which the caller has to ``compile``.
 
-        Cached classes are returned if the inputs are the same objects.
+        Cached classes are returned if the inputs are the same objects. With ``shared``, there may be further classes,
+        and numbers do not follow the order of ``pods``.
         """
         checked_pods = {pod.index: pod for pod in pods}
         compiler = PodCompiler(ctx)
         compiled = [compiler.get(pod) for pod in checked_pods.values()]
         more = {pod.index: pod for pod in others if pod.index not in checked_pods}
-        classes = cls(checked_pods.values(), compiled, more.values())
-        placed = ctx.snapshot.placed_classes
+        placed: Sequence[PodClass] = ctx.snapshot.placed_classes
+        if shared is not None:
+            covering = shared.find(ctx, compiler, checked_pods.values(), compiled, more.values(), templates)
+            if covering is not None:
+                return covering
+            checked_pods, more, placed = shared.extend(ctx, checked_pods, more)
+            compiled = [compiler.get(pod) for pod in checked_pods.values()]
+        classes = cls(checked_pods.values(), compiled, more.values(), placed)
         carriers = [pod for pod in (*placed, *classes.pods) if pod.anti_affinity]
         names = {name for each in compiled for name, _ in each.counters}
         if carriers:  # even a pod that reads no counters may be kept out by their anti-affinity
@@ -418,14 +470,17 @@ class PodClasses:
             return classes
         storage = [pod for pod in (*classes.pods[classes.checked :], *placed) if pod.volumes] if plugins else []
         around = [each for plugin in plugins for each in plugin.get_part_dependencies(storage, ctx)]
-        copies = [template.csi_node for template in templates]
+        copies = _list_csi_nodes(ctx, templates)
         signature: _Signature = [compiler.cache], compiled, [*classes.pods], placed, around, copies
         cache = ctx.snapshot.interner.memo.get(_CachedPodClasses, _CachedPodClasses)
-        cached = cache.find(signature)
+        cached = cache.find(signature) if shared is None else None
         if cached is not None:
             return cached
         classes._register_classes(plugins, carriers)
-        classes._add_to_cache = lambda: cache.add(signature, classes)
+        if shared is not None:
+            classes._add_to_cache = lambda: shared.set(classes, signature, plugins, storage)
+        else:
+            classes._add_to_cache = lambda: cache.add(signature, classes)
         return classes
 
     def _register_classes(self, plugins: Iterable[Plugin], carriers: Sequence[PodClass]) -> None:
@@ -466,7 +521,7 @@ class PodClasses:
                 chosen = tuple(each for each in chosen if each[0][0] != DynamicResources.ordinal)
             static_rows.append(self.statics.row(compiled.outcome.nodes, chosen))
         counting_parts = [part for part in self.parts if part.is_used()]
-        for pod in ctx.snapshot.placed_classes if counting_parts or self.rows.rows else ():
+        for pod in self.placed if counting_parts or self.rows.rows else ():
             if pod.index in self.number:
                 continue
             if any(part.may_count(pod) for part in counting_parts) or any(self.rows.get_counting_rows(pod)):
@@ -518,6 +573,16 @@ class PodClasses:
         count = pods >= 0
         return pods[count], snapshot.placed_node[count]
 
+    def get_requested_drivers(self, pods: Iterable[PodClass]) -> tuple[str, ...]:
+        """Return the drivers of the volumes that these classes request, each once; the classes may be checked."""
+        counters = (
+            found
+            for pod in pods
+            for name, found in self._compiled_pods[self.number[pod.index]].counters
+            if name == NodeVolumeLimits.name
+        )
+        return tuple(dict.fromkeys(driver for attached in counters for driver, _, _ in attached))
+
     def get_part(self, kind: type[P]) -> P | None:
         """Return the part of a plug-in by its type; None if no class reads its counters."""
         return next((part for part in self.parts if isinstance(part, kind)), None)
@@ -525,6 +590,102 @@ class PodClasses:
     def part(self, kind: type[P]) -> P:
         """Return the part of a plug-in by its type. Some class must read its counters."""
         return next(part for part in self.parts if isinstance(part, kind))
+
+
+_MAX_SHARED: Final = 1 << 11
+
+
+class SharedPodClasses:
+    """Compiled classes of sessions whose pods and nodes differ little, such as those of what-if scenarios.
+
+    They have the classes of all these sessions: those of pods that are not there count nowhere, so that no verdict
+    depends on them. Templates, and pods that come with them, must not change. Not safe for concurrent use.
+    """
+
+    def __init__(self) -> None:
+        self._classes: PodClasses | None = None
+        self._signature: _Signature = ()
+        self._plugins: Sequence[Plugin] = ()
+        self._storage: Sequence[PodClass] = ()
+        self._compiled: dict[PodClass, CompiledPod] = {}
+        self._others: frozenset[PodClass] = frozenset()
+        self._placed: frozenset[PodClass] = frozenset()
+        self._expected: tuple[dict[int, PodClass], dict[PodClass, None]] = {}, {}
+        self._of_templates: dict[int, tuple[NodeTemplate, list[PodClass]]] = {}
+
+    def expect(self, pods: Iterable[PodClass], placed: Iterable[PodClass]) -> None:
+        """Compile these classes together with those of the next session that needs others than before.
+
+        ``pods``: classes that later sessions will check; ``placed``: classes whose pods will be placed.
+        """
+        self._expected[0].update((pod.index, pod) for pod in pods)
+        self._expected[1].update(dict.fromkeys(placed))
+
+    def classify(self, template: NodeTemplate, interner: Interner) -> list[PodClass]:
+        """Return the classes of the pods that come with a template."""
+        cached = self._of_templates.get(id(template))
+        if cached is None or not all(interner.classes[pod.index] is pod for pod in cached[1]):
+            if len(self._of_templates) >= _MAX_SHARED:
+                self._of_templates.clear()
+            classes = [interner.classify(pod, placed=True) for pod in template.pods]
+            cached = self._of_templates[id(template)] = template, classes
+        return cached[1]
+
+    def find(
+        self,
+        ctx: Context,
+        compiler: PodCompiler,
+        pods: Iterable[PodClass],
+        compiled: Sequence[CompiledPod],
+        others: Iterable[PodClass],
+        templates: Sequence[NodeTemplate],
+    ) -> PodClasses | None:
+        """Return the compiled classes if they have all classes of a session, compiled from identical inputs."""
+        if self._classes is None:
+            return None
+        cache, _, _, _, around, csi_nodes = self._signature
+        if cache[0] is not compiler.cache or not _is_identical(csi_nodes, _list_csi_nodes(ctx, templates)):
+            return None
+        has_all = (
+            all(self._compiled.get(pod) is each for pod, each in zip(pods, compiled, strict=True))
+            and self._others.issuperset(others)
+            and self._placed.issuperset(ctx.snapshot.placed_classes)
+        )
+        if not has_all:
+            return None
+        now = [each for plugin in self._plugins for each in plugin.get_part_dependencies(self._storage, ctx)]
+        return self._classes if _is_identical(around, now) else None
+
+    def extend(
+        self, ctx: Context, pods: dict[int, PodClass], others: dict[int, PodClass]
+    ) -> tuple[dict[int, PodClass], dict[int, PodClass], Sequence[PodClass]]:
+        """Return the classes of a session with those that were compiled before: (to check, others, placed)."""
+        placed, before, current = ctx.snapshot.placed_classes, self._classes, ctx.snapshot.interner.classes
+        expected, self._expected = self._expected, ({}, {})
+
+        def exists(pod: PodClass) -> bool:
+            return pod.index < len(current) and current[pod.index] is pod
+
+        known = [*expected[0].values()]
+        rest, all_placed = {}, [*expected[1]]
+        if before is not None:
+            known += before.pods[: before.checked]
+            rest = {pod.index: pod for pod in filter(exists, before.pods[before.checked : before.own_count])}
+            all_placed += before.placed
+        if len(known) + len(rest) + len(pods) > _MAX_SHARED:
+            return pods, others, placed
+        checked = {pod.index: pod for pod in filter(exists, known)} | pods
+        rest = {index: pod for index, pod in (rest | others).items() if index not in checked}
+        return checked, rest, [*dict.fromkeys((*filter(exists, all_placed), *placed))]
+
+    def set(
+        self, classes: PodClasses, signature: _Signature, plugins: Sequence[Plugin], storage: Sequence[PodClass]
+    ) -> None:
+        """Store compiled classes in place of those before."""
+        self._classes, self._signature, self._plugins, self._storage = classes, signature, plugins, storage
+        self._compiled = dict(zip(classes.pods, signature[1], strict=False))
+        self._others = frozenset(classes.pods[: classes.own_count])
+        self._placed = frozenset(classes.placed)
 
 
 _Signature = tuple[Sequence[Any], ...]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from kscale._native import _engine
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import PODS, to_integers
 from kscale.scheduling.compile.node_classes import Domains, NodeClasses
+from kscale.scheduling.compile.pod_classes import SharedPodClasses
 from kscale.scheduling.compile.resources import Resources
 from kscale.scheduling.devices.claims import Devices
 from kscale.scheduling.devices.inventory import for_node
@@ -29,6 +31,7 @@ _COPY: Final = re.compile(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
 _NO_NAME: Final = "\0"  # no selector contains the name of such a copy
 
 
+@lru_cache(maxsize=1 << 14)
 def copy_number(name: str) -> tuple[str, int] | None:
     """Return (template, number) that the name of a copy contains; None if the text is no name of a copy."""
     match = _COPY.fullmatch(name)
@@ -47,7 +50,7 @@ class _HostNames(dict[str, dict[int, int]]):
         def make() -> _HostNames:
             names = cls()
             for value, domain in snapshot.columns.label(HOSTNAME).index.items():
-                copy = copy_number(value)
+                copy = copy_number(value) if "-e-" in value else None
                 if copy is not None:
                     names.setdefault(copy[0], {})[copy[1]] = domain
             return names
@@ -62,14 +65,12 @@ class Copies:
     template.
     """
 
-    def __init__(self, ctx: Context, templates: Sequence[NodeTemplate]) -> None:
+    def __init__(self, ctx: Context, templates: Sequence[NodeTemplate], shared: SharedPodClasses | None = None) -> None:
         self._ctx = ctx
         self.templates = templates
         self.facts: list[NodeFacts] = []
-        classify = ctx.snapshot.interner.classify
-        self.pods: list[list[PodClass]] = [
-            [classify(pod, placed=True) for pod in template.pods] for template in templates
-        ]
+        interner, classes = ctx.snapshot.interner, shared or SharedPodClasses()
+        self.pods: list[list[PodClass]] = [classes.classify(template, interner) for template in templates]
         self._first: list[int] = []
         self._special: list[dict[int, int]] = []  # copy number -> index in ``facts``
         self._room: list[tuple[int, list[int]]] = []

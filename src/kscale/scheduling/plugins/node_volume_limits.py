@@ -161,9 +161,10 @@ class _NodeLimits:
     def __init__(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
         self._of = names, csi_nodes
         before = last.known if last is not None else {}
-        self.known: dict[str, tuple[CSINode, dict[str, int], int]] = {}
+        is_same = last is not None and last.csi_nodes is csi_nodes
+        self.known: dict[str, tuple[CSINode, dict[str, int], int]] = before if is_same else {}
         """CSINode name -> the CSINode, its limits, and the in-tree plug-ins whose volumes it serves."""
-        for name, csi_node in csi_nodes.items():
+        for name, csi_node in csi_nodes.items() if not is_same else ():
             entry = before.get(name)
             if entry is None or entry[0] is not csi_node:
                 entry = csi_node, _limits(csi_node), get_counted_plugins(csi_node)
@@ -176,6 +177,11 @@ class _NodeLimits:
         if last is not None and last.drivers == self.drivers:
             self.drivers = last.drivers
         self._columns: dict[str, NDArray[np.int32]] = {}
+
+    @property
+    def csi_nodes(self) -> dict[str, CSINode]:
+        """Return the CSINodes by name, as passed."""
+        return self._of[1]
 
     @classmethod
     def of(cls, ctx: Context) -> _NodeLimits:
@@ -208,11 +214,6 @@ class VolumeNumbers(Part):
         self.drivers: dict[str, int] = {}
         self._handles: dict[tuple[str, str], int] = {}
         self._lock = Lock()
-
-    @property
-    def requested_drivers(self) -> tuple[str, ...]:
-        """Return the drivers of the volumes of pods to be checked, with or without a limit."""
-        return tuple(self._asked)
 
     def add_class(self, pod: PodClass, counters: Any) -> None:
         """Remember the drivers of the volumes that the pod's class counts."""
