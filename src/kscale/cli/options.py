@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, g
 
 import typer
 
+from kscale.imports import lazy_pattern
+
 if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
 
@@ -43,7 +45,7 @@ __all__ = [
 ]
 
 _SWITCH: Final = "--[no-]"
-_HEADING: Final = re.compile(r"(?:\A|\n\n)([A-Z][A-Za-z ]+)\n-{3,}\n")
+_HEADING: Final = lazy_pattern(r"(?:\A|\n\n)([A-Z][A-Za-z ]+)\n-{3,}\n")
 
 COMMON: Final = "Common options"
 """Title of the options that ``--help`` shows."""

@@ -12,6 +12,7 @@ import msgspec
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem, UnreadableObjectError
+from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import shorten
 from kscale.objects.quantity import Quantity, QuantityError, parse
 
@@ -208,9 +209,9 @@ T = TypeVar("T")
 
 _TOO_DEEP = "nested too deeply"
 
-_PATH = re.compile(r"^(?P<message>.*) - at `(?P<key>key` in `)?\$(?P<path>.*)`$", re.DOTALL)
-_POSITION = re.compile(r"\(byte (\d+)\)")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_PATH = lazy_pattern(r"^(?P<message>.*) - at `(?P<key>key` in `)?\$(?P<path>.*)`$", re.DOTALL)
+_POSITION = lazy_pattern(r"\(byte (\d+)\)")
+_STEP = lazy_pattern(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 # Maps in which a null value means the empty text, or zero.
 _TEXT_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector", "data", "selector"})
 _QUANTITY_MAPS = frozenset({

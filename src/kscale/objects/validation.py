@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -12,6 +11,7 @@ from msgspec import inspect
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Affinity, Container, ContainerPort, PodSpec
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import deep_field
@@ -193,7 +193,7 @@ def _fields(struct: type) -> dict[str, msgspec.inspect.Type]:
     return {field.encode_name: field.type for field in shape.fields}
 
 
-_PERCENT: Final = re.compile(r"[0-9]+%")
+_PERCENT: Final = lazy_pattern(r"[0-9]+%")
 
 
 def is_share(value: int | str) -> bool:

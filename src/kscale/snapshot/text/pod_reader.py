@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec.structs import fields
 from numpy.typing import NDArray
 
 from kscale._native import _pod_columns, _projection
@@ -66,7 +65,7 @@ def _read(
     does not have, and ``need`` the fields that must be present.
     """
     READ_FIELDS[struct] = tuple(dict.fromkeys((*READ_FIELDS.get(struct, ()), *unchanged, *rules)))
-    name_of = {field.name: field.encode_name for field in fields(struct)}
+    name_of = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
     members = dict.fromkeys(unchanged, "keep") | rules
     rule_of = {name_of[name]: rule for name, rule in members.items()} | dict(also)
     return "object", rule_of, tuple(map(name_of.__getitem__, need))
