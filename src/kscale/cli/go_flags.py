@@ -384,7 +384,7 @@ def struct_flags(
             cls.__annotations__[name] = kind
             setattr(cls, name, None if optional else form.show(default))
         cls.forms, cls.documented = chosen, (struct,)  # type: ignore[attr-defined]  # of a StructFlags
-        return dataclasses.dataclass(eq=False, repr=False)(cls)
+        return dataclasses.dataclass(eq=False, repr=False, init=False)(cls)
 
     return decorate
 

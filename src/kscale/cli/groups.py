@@ -86,7 +86,7 @@ class Untyped(Enum):
     """Prices for the groups recognised in the labels."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class GroupSource(OptionGroup):
     """Options for the node groups that may grow. By default, groups are recognised by node labels.
 

@@ -57,7 +57,7 @@ class DecisionFlags(StructFlags):
             raise typer.BadParameter(problem.message, param_hint=flag_of(problem.field)) from None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class ControllerFlags(DecisionFlags):
     """The decision flags and the controller's release.
 

@@ -45,7 +45,7 @@ class EvictionFlags(StructFlags):
         return options
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Moment(OptionGroup):
     """Option for the time of an answer.
 
