@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -86,7 +86,7 @@ def enc_hook(value: Any) -> Any:
     raise NotImplementedError(f"{type(value)} cannot be encoded")
 
 
-class ObjectHead(NamedTuple):
+class ObjectHead(msgspec.Struct, frozen=True):
     """Kind and metadata of an object, as far as they could be read; empty where they could not."""
 
     api_version: str = ""

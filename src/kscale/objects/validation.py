@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
@@ -226,7 +226,7 @@ _LARGEST_MILLI: Final = _LARGEST / 1000
 _NODE_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
-class Finding(NamedTuple):
+class Finding(msgspec.Struct, frozen=True):
     """A problem of an object. A ``fatal`` one makes the object unusable; others are warnings."""
 
     field: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -172,7 +172,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
         return bytes(self.view[at : at + int(self.column("uid_size")[i])])
 
 
-class PodRun(NamedTuple):
+class PodRun(msgspec.Struct, frozen=True):
     """Consecutive pods of a batch, with no item of another kind between them in the list."""
 
     pods: PodBatch
@@ -345,7 +345,7 @@ class PodReader:
         return True
 
 
-class _ScannedText(NamedTuple):
+class _ScannedText(msgspec.Struct, frozen=True):
     """Result of a projector's scan of a text.
 
     ``listed``: items without a kind are pods; ``first``: the number of the first item; ``at``, ``length``: positions of
@@ -364,7 +364,7 @@ class _ScannedText(NamedTuple):
     length: NDArray[np.int64]
 
 
-class _ProjectedList(NamedTuple):
+class _ProjectedList(msgspec.Struct, frozen=True):
     """A list as the projector returns it; fields as in :class:`_ScannedText`."""
 
     view: memoryview
@@ -387,7 +387,9 @@ class _ProjectedList(NamedTuple):
     def without_items(self) -> _ProjectedList:
         """Return the list without its items."""
         nothing = slice(0)
-        return self._replace(begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing])
+        return msgspec.structs.replace(
+            self, begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing]
+        )
 
 
 _KIND: Final = (b"v1", b"Pod")
