@@ -1,18 +1,19 @@
-"""Imports on first use: the public names of packages, and optional libraries, which come with extras."""
+"""Work on first use: imports of public names and of optional libraries (extras), and compiled regular expressions."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, AnyStr, Final, cast
 
 from kscale.errors import MissingExtraError
 
-__all__ = ["EXTRAS", "import_aiohttp_without_authorities", "import_on_use", "library"]
+__all__ = ["EXTRAS", "import_aiohttp_without_authorities", "import_on_use", "lazy_pattern", "library"]
 
 
 def import_on_use(package: str, modules: Mapping[str, Iterable[str]]) -> None:
@@ -49,6 +50,26 @@ def import_on_use(package: str, modules: Mapping[str, Iterable[str]]) -> None:
             return sorted(self.__dict__["__all__"])
 
     sys.modules[package].__class__ = Package
+
+
+class _LazyPattern:
+    """A regular expression that is compiled when a method of it is first called."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(re.compile(*self._arguments), name)
+        self.__dict__[name] = value  # found without this method from now on
+        return value
+
+
+def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """Return a regular expression that :func:`re.compile` compiles on first use.
+
+    A start of kscale would otherwise compile a hundred expressions and use ten of them.
+    """
+    return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 
 
 EXTRAS: Final = {

@@ -6,7 +6,7 @@ Terminal output, Markdown tables and pages (:mod:`kscale.html`) are generated fr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,7 +30,7 @@ __all__ = [
 Tone = Literal["", "good", "warn", "bad", "dim"]
 
 
-class Cell(NamedTuple):
+class Cell(msgspec.Struct, frozen=True):
     """One cell: its text, a tone (a colour, never the only carrier of meaning), and the bare value for CSV."""
 
     text: str
@@ -47,7 +47,7 @@ def as_cell(value: Cell | str | float | None) -> Cell:
     return Cell(value if isinstance(value, str) else f"{value:,}", value=value)
 
 
-class Column(NamedTuple):
+class Column(msgspec.Struct, frozen=True):
     """One column: its title, alignment, and whether only ``-o wide`` (and CSV) shows it.
 
     ``fields``: the columns of CSV, where a cell holds several values (its ``value`` is a tuple of as many).
@@ -82,7 +82,7 @@ class View(msgspec.Struct, frozen=True):
     names: Sequence[str] = ()
 
 
-class DrawnPod(NamedTuple):
+class DrawnPod(msgspec.Struct, frozen=True):
     """A pod on a drawn node. Pods of one ``kind`` have one colour; ``amounts``: what it uses of each resource, in the
     units of the node's ``room``.
     """
@@ -134,7 +134,7 @@ class Chart(msgspec.Struct, frozen=True):
     whole: bool = False
 
 
-class Origin(NamedTuple):
+class Origin(msgspec.Struct, frozen=True):
     """Where a result comes from: when it was made, from which inputs, with which command line and version of kscale."""
 
     time: str

@@ -7,7 +7,6 @@ own times by the monotonic clock, so moments are shifted when the wall clock is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from functools import cache
@@ -22,6 +21,7 @@ from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.effects import ZERO_TIME, Moment, moment
 from kscale.effects.moments import Count, Nanoseconds
 from kscale.errors import InputError, StateError, show_value
+from kscale.imports import lazy_pattern
 from kscale.objects.argument_types import typed
 
 __all__ = [
@@ -292,7 +292,7 @@ class ProvisioningState(
 
 
 _T = TypeVar("_T", bound=msgspec.Struct)
-_MOMENT_PATTERN: Final = re.compile(r"\bMoment\b")
+_MOMENT_PATTERN: Final = lazy_pattern(r"\bMoment\b")
 
 
 def shift_moments(state: _T, by: int) -> _T:

@@ -6,7 +6,6 @@ Upstream: ``utils/kubernetes/ready.go``, ``utils/taints``, ``utils/drain``, ``co
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -18,6 +17,7 @@ from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
 from kscale.ca.templates import TaintConfig
 from kscale.effects import SECOND, ZERO_TIME
 from kscale.effects.moments import ComparedDuration
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import changed_at
@@ -79,7 +79,7 @@ _NOT_READY_TAINTS: Final = frozenset(
 )
 _NOT_TRUE_STATUSES: Final = ("False", "Unknown")
 _TROUBLE_CONDITIONS: Final = ("DiskPressure", "NetworkUnavailable")
-_INTEGER_PATTERN = re.compile(r"[+-]?[0-9]+\Z")
+_INTEGER_PATTERN = lazy_pattern(r"[+-]?[0-9]+\Z")
 MAX_NODE_DELETION_TIME: Final[ComparedDuration] = 300 * SECOND
 
 

@@ -6,7 +6,6 @@ running process (addresses, leases, logging) belong to the drivers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import cache, cached_property
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.argument_types import check_fields
 from kscale.objects.nodegroup import NodeGroupAutoscalingOptions
 
@@ -67,7 +67,7 @@ LEGACY_FLAGS = frozenset(
 """Options that release 1.3 has a flag for."""
 
 GIB = 1 << 30
-_INTEGER_PATTERN = re.compile(r"[+-]?[0-9]+\Z")
+_INTEGER_PATTERN = lazy_pattern(r"[+-]?[0-9]+\Z")
 
 
 def fits_int64(number: int) -> bool:

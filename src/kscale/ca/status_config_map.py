@@ -13,6 +13,7 @@ import msgspec
 from kscale.ca.cluster_state import ClusterAutoscalerStatus
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Create, Get, Moment, Patch, Progress, StepsOf
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import ConfigMap
 from kscale.objects.api.meta import ObjectMeta
 
@@ -34,16 +35,16 @@ _RESERVED_WORDS: Final = frozenset(
     {"", "~", "<<"} | {f"{sign}.{word}" for sign in ("", "+", "-") for word in ("inf", "Inf", "INF")}
     | {".nan", ".NaN", ".NAN"}
 )  # fmt: skip
-_FLOAT_PATTERN: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_BASE_60_PATTERN: Final = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
-_DATE_PATTERN: Final = re.compile(
+_FLOAT_PATTERN: Final = lazy_pattern(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BASE_60_PATTERN: Final = lazy_pattern(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
+_DATE_PATTERN: Final = lazy_pattern(
     r"(\d{4})-(\d\d?)-(\d\d?)([Tt]\d\d?:\d\d?:\d\d?([.,]\d+)?(Z|[+-]\d\d:\d\d)| \d\d?:\d\d?:\d\d?([.,]\d+)?)?"
 )
-_UNPRINTABLE_PATTERN: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
-_ESCAPED_PATTERN: Final = re.compile(f'{_UNPRINTABLE_PATTERN.pattern[:-1]}\\n\x85\u2028\u2029"\\\\]')
+_UNPRINTABLE_PATTERN: Final = lazy_pattern("[\x00-\x09\x0b-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
+_ESCAPED_PATTERN: Final = lazy_pattern(f'{_UNPRINTABLE_PATTERN.pattern[:-1]}\\n\x85\u2028\u2029"\\\\]')
 _ESCAPE_LETTERS: Final = dict(zip('\0\a\b\t\n\v\f\r\x1b"\\\x85\u2028\u2029', '0abtnvfre"\\NLP', strict=True))
-_NOT_PLAIN_PATTERN: Final = re.compile(r"""[#,\[\]{}&*!|>'"%@`]|[?:-](\s|$)|---|\.\.\.|\s""")
-_ENDS_PLAIN_PATTERN: Final = re.compile(r":(\s|$)|\s#|\s$|\n")
+_NOT_PLAIN_PATTERN: Final = lazy_pattern(r"""[#,\[\]{}&*!|>'"%@`]|[?:-](\s|$)|---|\.\.\.|\s""")
+_ENDS_PLAIN_PATTERN: Final = lazy_pattern(r":(\s|$)|\s#|\s$|\n")
 
 
 @lru_cache(1024)

@@ -7,13 +7,13 @@ Sources: the labels of Karpenter's AWS provider (``karpenter.k8s.aws/instance-fa
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
 import msgspec
 
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node, NodeSelector, Pod
 from kscale.objects.node_selectors import INSTANCE_TYPES, compile_node_selector
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
@@ -65,14 +65,14 @@ class TypeName:
     size: str = ""
 
 
-_AWS = re.compile(
+_AWS = lazy_pattern(
     r"(?P<family>(?P<category>[a-z]+)(?:-[0-9]+tb)?(?P<generation>[0-9]+)[a-z0-9-]*)\.(?P<size>[a-z0-9-]+)"
 )
-_AZURE = re.compile(
+_AZURE = lazy_pattern(
     r"(?:Standard|Basic)_(?P<category>[A-Z]+)(?P<size>[0-9]+(?:-[0-9]+)?)(?P<features>[a-z]*)"
     r"(?P<accelerator>(?:_(?!v[0-9]+(?:_|$))[A-Za-z0-9]+)*)(?:_v(?P<generation>[0-9]+))?(?:_[A-Za-z]\w*)?"
 )
-_GOOGLE = re.compile(
+_GOOGLE = lazy_pattern(
     r"(?P<family>(?P<category>[a-z]+)(?P<generation>[0-9]+)[a-z]*-[a-z]+)(?:-(?P<size>[0-9][a-z0-9-]*))?(?:-lssd|-metal)?"
 )
 

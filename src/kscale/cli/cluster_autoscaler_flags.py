@@ -127,7 +127,7 @@ class LoopFlags(StructFlags):
         return options
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class AutoscalerFlags(ProcessFlags):
     """Flags of the autoscaler's process.
 
@@ -206,7 +206,7 @@ class AutoscalerFlags(ProcessFlags):
     max_startup_time: str = "20m"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class AutoscalerLease(LeaseFlags):
     """Flags of leader election. The lease is in ``--namespace``; ``--leader-elect-resource-namespace`` is ignored."""
 

@@ -41,7 +41,7 @@ class Method(StrEnum):
     LP = "lp"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class BoundSource(OptionGroup):
     """Options of the lower bound on the number or cost of nodes.
 
@@ -78,7 +78,7 @@ class BoundSource(OptionGroup):
         return min(os.cpu_count() or 1, 8)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class CSIOption(OptionGroup):
     """Whether new nodes get their template's CSINode, which has the CSI drivers and their volume limits.
 

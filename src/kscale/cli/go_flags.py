@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
 import typer
@@ -50,7 +50,7 @@ _flags: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("flags", default=()
 _idle: ContextVar[Mapping[str, str]] = ContextVar("idle", default=MappingProxyType({}))
 
 
-class Idle(NamedTuple):
+class Idle(msgspec.Struct, frozen=True):
     """A flag of upstream that has no effect here, so that a stock Deployment with it starts.
 
     ``why``: the reason, for the log; ``read``: raises ValueError for a value that upstream refuses; ``switch``: whether
@@ -297,7 +297,7 @@ def _read_gates(text: str, flag: str) -> dict[str, bool]:
     return gates
 
 
-class Form(NamedTuple):
+class Form(msgspec.Struct, frozen=True):
     """How a flag takes the values of a field.
 
     ``show`` returns the flag's default for the field's default; ``read`` returns the field's value for the flag's
@@ -384,7 +384,7 @@ def struct_flags(
             cls.__annotations__[name] = kind
             setattr(cls, name, None if optional else form.show(default))
         cls.forms, cls.documented = chosen, (struct,)  # type: ignore[attr-defined]  # of a StructFlags
-        return dataclasses.dataclass(eq=False, repr=False)(cls)
+        return dataclasses.dataclass(eq=False, repr=False, init=False)(cls)
 
     return decorate
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal, plural
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
@@ -53,7 +53,7 @@ def warn_of_left_out(catalogue: Catalogue, terminal: Terminal) -> None:
         terminal.warn(f"{count:,} left out: {reason}")
 
 
-_KARPENTER = re.compile(rb"""apiVersion["']?\s*:\s*["']?karpenter\.""")
+_KARPENTER = lazy_pattern(rb"""apiVersion["']?\s*:\s*["']?karpenter\.""")
 
 
 def has_node_pools(path: str | os.PathLike[str]) -> bool:
@@ -86,7 +86,7 @@ class Untyped(Enum):
     """Prices for the groups recognised in the labels."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class GroupSource(OptionGroup):
     """Options for the node groups that may grow. By default, groups are recognised by node labels.
 

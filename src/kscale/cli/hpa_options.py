@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import typer
+from msgspec.structs import replace
 
 from kscale.cli.go_flags import DURATION_FORM, StructFlags, struct_flags
 from kscale.cli.inputs import parse_duration_option
@@ -17,7 +18,7 @@ from kscale.hpa.options import HPAOptions
 __all__ = ["DURATION", "ControllerFlags", "DecisionFlags"]
 
 
-DURATION: Final = DURATION_FORM._replace(read=lambda text, flag: timedelta_of(parse_duration_option(text, flag)))
+DURATION: Final = replace(DURATION_FORM, read=lambda text, flag: timedelta_of(parse_duration_option(text, flag)))
 """The form of a flag for a duration that is not negative."""
 _DURATIONS: Final = ("downscale_stabilization", "cpu_initialization_period", "initial_readiness_delay")
 _TOLERANCE: Final = "horizontal_pod_autoscaler_tolerance"
@@ -57,7 +58,7 @@ class DecisionFlags(StructFlags):
             raise typer.BadParameter(problem.message, param_hint=flag_of(problem.field)) from None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class ControllerFlags(DecisionFlags):
     """The decision flags and the controller's release.
 

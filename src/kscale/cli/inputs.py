@@ -191,7 +191,7 @@ _MATTER: dict[str, str] = {
 }
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Files(OptionGroup):
     """The option that names the files to read.
 
@@ -245,7 +245,7 @@ class Files(OptionGroup):
         return [word for name in self.filename for word in ("-f", shlex.quote(name))]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Dump(Files):
     """Options of commands that read the whole cluster.
 
@@ -270,7 +270,7 @@ class Dump(Files):
             return kscale.load(*self.filename, strict=not self.skip_invalid, threads=self.threads)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class NamingSource(Dump):
     """Options of commands about named objects.
 
@@ -285,7 +285,7 @@ class NamingSource(Dump):
     namespace: Annotated[str | None, typer.Option("-n", "--namespace")] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Source(NamingSource):
     """Options of commands about some of the pods.
 

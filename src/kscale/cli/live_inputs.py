@@ -1,11 +1,11 @@
-"""Input options for commands that read a dump or live clusters."""
+"""Input options for commands that read a dump or live clusters, and the limits of what an API server sends."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -13,20 +13,70 @@ import kscale
 from kscale.cli.failures import convert_dump_errors
 from kscale.cli.inputs import Dump, NamingSource, Source
 from kscale.cli.options import OptionGroup, fields
-from kscale.cli.process_flags import ServerLimitFlags
 from kscale.cli.terminal import Terminal, plural, progress
+from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from kscale.snapshot.cluster import Cluster
     from kscale.world.kubernetes.client import Client
     from kscale.world.kubernetes.listing import Listing
+    from kscale.world.kubernetes.transport import ServerLimits
 
-__all__ = ["AskedClusters", "BeginningCluster", "Clusters", "NamingClusters", "PlannedClusters"]
+__all__ = ["AskedClusters", "BeginningCluster", "Clusters", "NamingClusters", "PlannedClusters", "ServerLimitFlags"]
 
 _T = TypeVar("_T")
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
+class ServerLimitFlags(OptionGroup):
+    """Limits of what is read from an API server.
+
+    Attributes
+    ----------
+    kube_api_max_response_bytes : BYTES
+        Largest response of an API server, decompressed; also the events of a watch that wait.
+    kube_api_max_buffered_bytes : BYTES
+        Size of all responses of an API server that are being read at once; further ones wait.
+    kube_api_max_list_pages : N
+        Largest number of pages of a list; a page has up to 500 objects.
+    kube_api_max_line_bytes : BYTES
+        Longest line of a watch.
+    kube_api_max_header_bytes : BYTES
+        Longest header of a response.
+    kube_api_request_timeout : DURATION
+        Time for a whole response, or for the headers of a watch.
+    kube_api_max_retry_after : DURATION
+        Longest Retry-After that is waited for; a longer one counts as this.
+    """
+
+    title = "Limits on an API server"
+
+    kube_api_max_response_bytes: Annotated[int, typer.Option(min=1 << 16)] = 256 << 20
+    kube_api_max_buffered_bytes: Annotated[int, typer.Option(min=1 << 16)] = 256 << 20
+    kube_api_max_list_pages: Annotated[int, typer.Option(min=1)] = 2000
+    kube_api_max_line_bytes: Annotated[int, typer.Option(min=1 << 12)] = 16 << 20
+    kube_api_max_header_bytes: Annotated[int, typer.Option(min=1 << 8)] = 16 << 10
+    kube_api_request_timeout: str = "1m0s"
+    kube_api_max_retry_after: str = "30s"
+
+    def limits(self) -> ServerLimits:
+        """Return the limits of what is read from an API server. Raises InputError."""
+        from kscale.cli.go_flags import go_duration
+        from kscale.world.kubernetes.transport import ServerLimits
+
+        request = go_duration(self.kube_api_request_timeout, "--kube-api-request-timeout").total_seconds()
+        if request <= 0:
+            raise InputError(Problem("must be more than 0", field="--kube-api-request-timeout"))
+        retry = go_duration(self.kube_api_max_retry_after, "--kube-api-max-retry-after").total_seconds()
+        limited = ("response_bytes", "buffered_bytes", "list_pages", "line_bytes", "header_bytes")
+        limits = {name: getattr(self, f"kube_api_max_{name}") for name in limited}
+        return ServerLimits(request_seconds=request, retry_seconds=retry, **limits)
+
+
+ServerLimitFlags.listed_last = frozenset(fields(ServerLimitFlags))
+
+
+@dataclass(eq=False, repr=False, init=False)
 class Clusters(Dump, ServerLimitFlags):
     """Options of commands that read a dump or live clusters: by default that of the kubeconfig's current context.
 
@@ -188,7 +238,7 @@ class Clusters(Dump, ServerLimitFlags):
             terminal.warn(f"{plural(kind, 2)} are not read: {why}")
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class BeginningCluster(Clusters):
     """Options of a command that can start from a dump or a cluster, or from neither."""
 
@@ -205,17 +255,17 @@ class BeginningCluster(Clusters):
                 raise typer.BadParameter("nothing is read: name a dump, or a context", param_hint=name)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class NamingClusters(Clusters, NamingSource):
     """Options of commands about named objects, in a dump or live clusters."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class AskedClusters(Clusters, Source):
     """Options of commands about some of the pods, in a dump or live clusters."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class PlannedClusters(AskedClusters):
     """Options of a command that plans nodes for the pods of an input, or of manifests on an empty cluster.
 

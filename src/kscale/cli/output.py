@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+import msgspec
 import typer
 from msgspec.structs import replace
 
@@ -154,8 +155,7 @@ class Format(StrEnum):
     HTML = "html"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, eq=False):
     """Result of a command.
 
     ``view`` is called only for formats that need it, as texts take longer than decisions. ``blocks`` returns what an
@@ -360,7 +360,7 @@ def render(answer: Answer, form: Format, terminal: Terminal, origin: Origin | No
     terminal.stdout.flush()
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Show(OptionGroup):
     """Options about output. ``terminal`` takes a command's log messages and warnings.
 

@@ -1,4 +1,4 @@
-"""Flags that every running program has: cluster access, endpoints, logs, lease, limits on what an API server sends."""
+"""Flags that every running program has: cluster access, endpoints, logs, lease, limits of servers."""
 
 from __future__ import annotations
 
@@ -10,71 +10,23 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 import typer
 
 from kscale.cli.go_flags import KLOG_IDLE, Idle, go_duration, idle_switches, positive_seconds
-from kscale.cli.options import OptionGroup, Switch, fields
+from kscale.cli.live_inputs import ServerLimitFlags
+from kscale.cli.options import OptionGroup, Switch
 from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
-    from kscale.world.kubernetes.transport import ServerLimits
     from kscale.world.serve.app import ConnectionLimits
     from kscale.world.serve.tls import ReloadingContext
 
-__all__ = ["IDLE", "ApiFlags", "LeaseFlags", "ProcessFlags", "ServerFlags", "ServerLimitFlags", "host_name"]
-
-
-@dataclass(eq=False, repr=False)
-class ServerLimitFlags(OptionGroup):
-    """Limits of what is read from an API server.
-
-    Attributes
-    ----------
-    kube_api_max_response_bytes : BYTES
-        Largest response of an API server, decompressed; also the events of a watch that wait.
-    kube_api_max_buffered_bytes : BYTES
-        Size of all responses of an API server that are being read at once; further ones wait.
-    kube_api_max_list_pages : N
-        Largest number of pages of a list; a page has up to 500 objects.
-    kube_api_max_line_bytes : BYTES
-        Longest line of a watch.
-    kube_api_max_header_bytes : BYTES
-        Longest header of a response.
-    kube_api_request_timeout : DURATION
-        Time for a whole response, or for the headers of a watch.
-    kube_api_max_retry_after : DURATION
-        Longest Retry-After that is waited for; a longer one counts as this.
-    """
-
-    title = "Limits on an API server"
-
-    kube_api_max_response_bytes: Annotated[int, typer.Option(min=1 << 16)] = 256 << 20
-    kube_api_max_buffered_bytes: Annotated[int, typer.Option(min=1 << 16)] = 256 << 20
-    kube_api_max_list_pages: Annotated[int, typer.Option(min=1)] = 2000
-    kube_api_max_line_bytes: Annotated[int, typer.Option(min=1 << 12)] = 16 << 20
-    kube_api_max_header_bytes: Annotated[int, typer.Option(min=1 << 8)] = 16 << 10
-    kube_api_request_timeout: str = "1m0s"
-    kube_api_max_retry_after: str = "30s"
-
-    def limits(self) -> ServerLimits:
-        """Return the limits of what is read from an API server. Raises InputError."""
-        from kscale.world.kubernetes.transport import ServerLimits
-
-        request = go_duration(self.kube_api_request_timeout, "--kube-api-request-timeout").total_seconds()
-        if request <= 0:
-            raise InputError(Problem("must be more than 0", field="--kube-api-request-timeout"))
-        retry = go_duration(self.kube_api_max_retry_after, "--kube-api-max-retry-after").total_seconds()
-        limited = ("response_bytes", "buffered_bytes", "list_pages", "line_bytes", "header_bytes")
-        limits = {name: getattr(self, f"kube_api_max_{name}") for name in limited}
-        return ServerLimits(request_seconds=request, retry_seconds=retry, **limits)
-
-
-ServerLimitFlags.listed_last = frozenset(fields(ServerLimitFlags))
+__all__ = ["IDLE", "ApiFlags", "LeaseFlags", "ProcessFlags", "ServerFlags", "host_name"]
 
 
 _SEVERITIES: Final = {"INFO": 0, "WARNING": 30, "ERROR": 40, "FATAL": 50}
 """Of klog, by the levels of Python's logging from which on they are."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class ServerFlags(OptionGroup):
     """Flags for the limits of HTTP servers.
 
@@ -105,7 +57,7 @@ class ServerFlags(OptionGroup):
         )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class ProcessFlags(ServerFlags, ServerLimitFlags):
     """Flags of the process of every program. A program with another default has a subclass.
 
@@ -174,7 +126,7 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
         return ReloadingContext(self.tls_cert_file, self.tls_private_key_file)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class LeaseFlags(OptionGroup):
     """Upstream's flags of leader election. A program with another default has a subclass.
 
@@ -246,7 +198,7 @@ IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there is no pprof here", "pr
 """Flags of upstream's programs that have an effect there, and none here."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class ApiFlags(OptionGroup):
     """Flags for the rate limit of requests to the API server.
 

@@ -17,6 +17,7 @@ from kscale.cli.terminal import plural
 from kscale.effects import Moment, QueryPrometheus, moment
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
+from kscale.imports import lazy_pattern
 
 if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["PrometheusFlags", "UsageFlags"]
 
 _T = TypeVar("_T")
-_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_LABEL: Final = lazy_pattern(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 @dataclass

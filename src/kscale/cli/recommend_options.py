@@ -244,11 +244,10 @@ _OF_RESOURCE = (
 )
 
 
-@dataclass(frozen=True)
-class Advice(Answer):
+class Advice(Answer, frozen=True):
     """The answer, with the VPAs of the dump by (namespace, name)."""
 
-    own: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+    own: Mapping[tuple[str, str], Any] = {}
 
 
 @dataclass

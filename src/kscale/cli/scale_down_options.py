@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
+from msgspec.structs import replace
 
 from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
 from kscale.cli.go_flags import DURATION_FORM, Form, StructFlags, struct_flags
@@ -45,7 +46,7 @@ class EvictionFlags(StructFlags):
         return options
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Moment(OptionGroup):
     """Option for the time of an answer.
 
@@ -84,7 +85,7 @@ def _read_with(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
     return read
 
 
-_DURATION: Final = DURATION_FORM._replace(read=_read_duration)
+_DURATION: Final = replace(DURATION_FORM, read=_read_duration)
 _RANGE: Final = Form(str, "MIN:MAX", read=_read_with(parse_range))
 _FORMS: Final = {
     "scale_down_unneeded_time": _DURATION,
@@ -183,8 +184,6 @@ class LastChanges(OptionGroup):
 
     def on(self, state: LoopState | None) -> LoopState | None:
         """Return the state with these times. Without any option, ``state`` (also None) is returned unchanged."""
-        from msgspec.structs import replace
-
         from kscale.ca.loop_state import LoopState
         from kscale.effects import moment
 

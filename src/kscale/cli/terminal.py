@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 import time
@@ -11,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TextIO
+
+from kscale.imports import lazy_pattern
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,7 +107,7 @@ PROGRESS_EVERY = 0.25
 _BAR = 20  # characters
 
 # A dump is untrusted: a name in it must not move the cursor or recolour the terminal.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = lazy_pattern(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from kscale.effects import duration
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.argument_types import check_fields
 
 __all__ = [
@@ -54,7 +55,7 @@ _ON_SINCE: Final[Mapping[str, int]] = {
 }
 """The minor since which a gate is on by default (upstream: ``pkg/features/kube_features.go``)."""
 _OLDEST, _NEWEST = 34, 37
-_VERSION = re.compile(r"v?1\.([0-9]{1,3})(?:[-+.].*)?", re.DOTALL)
+_VERSION = lazy_pattern(r"v?1\.([0-9]{1,3})(?:[-+.].*)?", re.DOTALL)
 
 _GATES_BY_PROFILE: Final[Mapping[str, frozenset[str]]] = {
     CURRENT: frozenset(FEATURE_GATES),

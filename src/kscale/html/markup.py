@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
+from kscale.imports import lazy_pattern
 from kscale.version import __version__
 
 __all__ = ["COLOURS", "document", "element", "listing", "origin", "text"]
@@ -17,7 +17,7 @@ COLOURS: Final = 12
 """Number of colours of pods and lines; style.css has them."""
 
 # Characters that HTML does not allow, and those that change the direction of the text around them.
-_UNSEEN = re.compile(
+_UNSEEN = lazy_pattern(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
 )
 

@@ -6,7 +6,6 @@ A wrong type raises an error before the function begins. The error names the arg
 from __future__ import annotations
 
 import builtins
-import re
 import typing
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -20,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, 
 import msgspec
 
 from kscale.errors import ArgumentError, InputError, KscaleError, Problem, show_value
+from kscale.imports import lazy_pattern
 from kscale.objects.times import moment
 
 __all__ = ["check_fields", "typed", "typed_late", "typed_methods", "unchecked"]
@@ -37,7 +37,7 @@ _OWN_ERRORS: Final = ("SnapshotLike", "PodsLike", "PodLike", "TemplateLike", "Ar
 """Annotations of arguments that their functions check themselves, by value."""
 
 
-_MOMENT: Final = re.compile(r"\b(Moment|datetime)\b")
+_MOMENT: Final = lazy_pattern(r"\b(Moment|datetime)\b")
 
 
 class _Type:

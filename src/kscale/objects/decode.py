@@ -6,12 +6,13 @@ import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem, UnreadableObjectError
+from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import shorten
 from kscale.objects.quantity import Quantity, QuantityError, parse
 
@@ -85,7 +86,7 @@ def enc_hook(value: Any) -> Any:
     raise NotImplementedError(f"{type(value)} cannot be encoded")
 
 
-class ObjectHead(NamedTuple):
+class ObjectHead(msgspec.Struct, frozen=True):
     """Kind and metadata of an object, as far as they could be read; empty where they could not."""
 
     api_version: str = ""
@@ -208,9 +209,9 @@ T = TypeVar("T")
 
 _TOO_DEEP = "nested too deeply"
 
-_PATH = re.compile(r"^(?P<message>.*) - at `(?P<key>key` in `)?\$(?P<path>.*)`$", re.DOTALL)
-_POSITION = re.compile(r"\(byte (\d+)\)")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_PATH = lazy_pattern(r"^(?P<message>.*) - at `(?P<key>key` in `)?\$(?P<path>.*)`$", re.DOTALL)
+_POSITION = lazy_pattern(r"\(byte (\d+)\)")
+_STEP = lazy_pattern(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 # Maps in which a null value means the empty text, or zero.
 _TEXT_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector", "data", "selector"})
 _QUANTITY_MAPS = frozenset({

@@ -7,7 +7,6 @@ Each check returns upstream's messages; an empty list means valid.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,6 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.quantity import Quantity
 
@@ -71,10 +71,10 @@ _NAME_PATTERN: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE_PATTERN: Final = f"({_NAME_PATTERN})?"
 _DNS_LABEL_PATTERN: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_SUBDOMAIN_PATTERN: Final = rf"{_DNS_LABEL_PATTERN}(\.{_DNS_LABEL_PATTERN})*"
-_NAME = re.compile(_NAME_PATTERN)
-_VALUE = re.compile(_VALUE_PATTERN)
-_DNS_LABEL = re.compile(_DNS_LABEL_PATTERN)
-_DNS_SUBDOMAIN = re.compile(_DNS_SUBDOMAIN_PATTERN)
+_NAME = lazy_pattern(_NAME_PATTERN)
+_VALUE = lazy_pattern(_VALUE_PATTERN)
+_DNS_LABEL = lazy_pattern(_DNS_LABEL_PATTERN)
+_DNS_SUBDOMAIN = lazy_pattern(_DNS_SUBDOMAIN_PATTERN)
 
 _ALPHANUMERIC: Final = "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 _NAME_TEXT: Final = (
@@ -252,8 +252,7 @@ def internal(field: str, detail: str) -> FieldError:
 _Object = TypeVar("_Object", bound=KubeObject)
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Those of upstream's random suffixes."""
-_TWO: Final = [low + high for high in _LETTERS for low in _LETTERS]
-_THREE: Final = [low + more for more in _TWO for low in _LETTERS]  # five characters, the lowest digit first
+_SUFFIX_LENGTH: Final = 5
 
 
 def created_pods_key(owner: KubeObject) -> str:
@@ -289,5 +288,8 @@ def next_name(kind: str, namespace: str, begins: str, name_counts: Counter[str])
 
     number = int.from_bytes(blake2b(f"{start}/{name_counts[start]}".encode(), digest_size=8).digest(), "big")
     name_counts[start] += 1
-    number, first = divmod(number, len(_THREE))
-    return begins + _THREE[first] + _TWO[number % len(_TWO)]
+    suffix = ""
+    for _ in range(_SUFFIX_LENGTH):  # the lowest digit first
+        number, digit = divmod(number, len(_LETTERS))
+        suffix += _LETTERS[digit]
+    return begins + suffix

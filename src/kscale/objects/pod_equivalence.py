@@ -11,12 +11,12 @@ zero equals an absent field; a zero of any other field counts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Pod
 from kscale.objects.decode import enc_hook
 from kscale.objects.quantity import Quantity, QuantityError
@@ -57,7 +57,7 @@ _VALUES: Final = frozenset({"resources", "metadata", "spec", "preference", "podA
 _QUANTITY_MAPS: Final = frozenset({"requests", "limits", "overhead", "allocatedResources"})
 _TIMES: Final = frozenset({"creationTimestamp", "deletionTimestamp"})
 
-_TOKEN_VOLUME = re.compile(rb"kube-api-access-[a-z0-9]{5}")
+_TOKEN_VOLUME = lazy_pattern(rb"kube-api-access-[a-z0-9]{5}")
 _TOKEN_PREFIX: Final = b"kube-api-access-"
 _MAX_MEMO: Final = 1 << 15
 

@@ -13,6 +13,7 @@ from functools import lru_cache, total_ordering
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kscale.errors import ArgumentError, InputError, show_value
+from kscale.imports import lazy_pattern
 from kscale.objects.argument_types import typed_late
 
 if TYPE_CHECKING:
@@ -160,8 +161,8 @@ _WRONG_SUFFIX: Final = "unable to parse quantity's suffix"
 _WRONG_NUMBER: Final = "unable to parse numeric part of quantity"
 
 # What upstream's scanner accepts; its own error text shows a stricter pattern (missing digits count as zero).
-_TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
-_EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
+_TEXT = lazy_pattern(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+_EXPONENT = lazy_pattern(r"[eE]([+-]?[0-9]+)")
 DECIMAL_SUFFIX: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY_SUFFIX: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
@@ -262,7 +263,7 @@ def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, for
 
 
 _BLANK: Final = " \t\r\n"
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_NUMBER = lazy_pattern(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _END: Final = "unexpected end of JSON input"
 _ESCAPES: Final = 'bfnrt\\/"'
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
@@ -10,6 +9,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from kscale._native import _api_text
+from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import LabelSelector
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
 
@@ -49,7 +49,7 @@ _OPERATORS: Final = (DOES_NOT_EXIST, EQUALS, DOUBLE_EQUALS, IN, NOT_EQUALS, NOT_
 
 _GO_JSON: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}  # Go's encoder escapes these
 
-_INT64 = re.compile(r"[+-]?[0-9]+")
+_INT64 = lazy_pattern(r"[+-]?[0-9]+")
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 

@@ -4,15 +4,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Taint, Toleration
 
 __all__ = ["first_untolerated", "tolerates", "tolerates_all"]
 
-_CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_CANONICAL = lazy_pattern(r"0|-?[1-9][0-9]{0,18}")
 _FEW: Final = 8
 """Up to as many tolerations or taints are compared one by one, which is faster than an index of them."""
 _FILTERING: Final = ("NoSchedule", "NoExecute")

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from kscale.errors import ArgumentError, InputError, Problem, show_value
+from kscale.imports import lazy_pattern
 
 __all__ = [
     "duration",
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-_RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
+_RFC3339 = lazy_pattern(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _SECOND: Final = 10**9
 
 ZERO_TIME: Final = -(2**63)
@@ -207,8 +208,9 @@ _DURATION_UNITS: Final = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
-_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_DURATION = re.compile(rf"([+-]?)(?:0|((?:{_PART.pattern})+))")
+_PART_TEXT: Final = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
+_PART = lazy_pattern(_PART_TEXT)
+_DURATION = lazy_pattern(rf"([+-]?)(?:0|((?:{_PART_TEXT})+))")
 
 
 @lru_cache(maxsize=1 << 12)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Affinity, Container, ContainerPort, PodSpec
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import deep_field
@@ -193,7 +193,7 @@ def _fields(struct: type) -> dict[str, msgspec.inspect.Type]:
     return {field.encode_name: field.type for field in shape.fields}
 
 
-_PERCENT: Final = re.compile(r"[0-9]+%")
+_PERCENT: Final = lazy_pattern(r"[0-9]+%")
 
 
 def is_share(value: int | str) -> bool:
@@ -226,7 +226,7 @@ _LARGEST_MILLI: Final = _LARGEST / 1000
 _NODE_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
-class Finding(NamedTuple):
+class Finding(msgspec.Struct, frozen=True):
     """A problem of an object. A ``fatal`` one makes the object unusable; others are warnings."""
 
     field: str

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -467,7 +467,7 @@ def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[P
 _ENTRY: Final = "resource.kubernetes.io/pod-claim-name"
 
 
-class PodClaims(NamedTuple):
+class PodClaims(msgspec.Struct, frozen=True):
     """A pod after its claims were created."""
 
     pod: Pod

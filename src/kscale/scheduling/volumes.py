@@ -6,7 +6,6 @@ Upstream: ``csi-translation-lib``, ``volumebinding/binder.go``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
@@ -14,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from kscale.objects.api.storage import (
     CSIDriver,
@@ -77,7 +77,7 @@ _SERVED: Final = 5  # number of plug-ins, from the first, that the scheduler con
 
 _SEVERAL: Final = "__"  # separator of the zones in a label
 _UNSPECIFIED: Final = "UNSPECIFIED"
-_EBS_VOLUME: Final = re.compile(r"vol-[^/]*")
+_EBS_VOLUME: Final = lazy_pattern(r"vol-[^/]*")
 
 InTree = tuple[str, str, int]
 """(driver, handle, index in ``IN_TREE``)."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _usage_text
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import shorten
 from kscale.objects.argument_types import typed
 from kscale.objects.times import moment
@@ -38,7 +39,7 @@ __all__ = [
 
 
 _SHORTEST: Final = len('[0,"0"]')
-_VALUE: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[Ii]nf|NaN)")
+_VALUE: Final = lazy_pattern(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[Ii]nf|NaN)")
 _OLD_LABELS: Final = {"pod": "pod_name", "container": "container_name"}
 _WARNINGS_BYTES: Final = 1 << 20
 """Limit on the text of all warnings of a response: in memory short ones take 15 times as much."""
@@ -193,7 +194,7 @@ def _read_unusual_points(
     return len(points)
 
 
-_DURATION: Final = re.compile(
+_DURATION: Final = lazy_pattern(
     r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII
 )
 _MILLISECOND: Final = 10**6

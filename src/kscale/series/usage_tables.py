@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _usage_text
 from kscale.errors import InputError, Problem
-from kscale.imports import library
+from kscale.imports import lazy_pattern, library
 from kscale.series.columns import KEY_COLUMNS, TOO_FAR, FarTimeError, parse_time, scaled_times, time_unit
 from kscale.series.usage_csv import Names, Numbered, ReaderSeries, check_columns
 
@@ -31,8 +30,8 @@ _BLOCK: Final = 1 << 20
 """Bytes of CSV per thread and block."""
 _FARTHEST: Final = 1 << 62
 """Limit in nanoseconds from 1970 of the recommender's kernels."""
-_ROW = re.compile(r"Row #(\d+)")
-_COLUMN = re.compile(r"In CSV column #(\d+)")
+_ROW = lazy_pattern(r"Row #(\d+)")
+_COLUMN = lazy_pattern(r"In CSV column #(\d+)")
 
 
 def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[], Any]]:

@@ -6,7 +6,6 @@ Upstream: ``pkg/apis/policy/validation`` (``ValidatePodDisruptionBudgetSpec``).
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +21,7 @@ from kscale.drivers.driver import Driver
 from kscale.effects import LAST_TIME, SECOND, Moment, from_text, to_text
 from kscale.errors import InputError, Problem
 from kscale.hpa.api.admission import admit
+from kscale.imports import lazy_pattern
 from kscale.objects.api.apps import CronJob
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Node, Pod
@@ -331,7 +331,7 @@ def read_scenario(path: str | os.PathLike[str]) -> Scenario:
         raise InputError([_with_flags(problem) for problem in error.problems]) from None
 
 
-_UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
+_UNKNOWN_FIELD: Final = lazy_pattern(r"unknown field `([^`]+)`")
 
 
 def _with_flags(problem: Problem) -> Problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
@@ -15,6 +14,7 @@ import numpy as np
 from kscale.capacity.groups import groups_schema
 from kscale.effects import Moment, timedelta_of
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import ApiStruct
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.times import parse_duration
@@ -316,7 +316,8 @@ def simulation_schema_text() -> str:
 _T = TypeVar("_T", bound=msgspec.Struct)
 _MOST: Final = 1 << 62
 """Thousandths; all that is added up of them has room in 64 bits."""
-_PLAIN: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?")  # a plain number that is in range and needs no rounding
+_PLAIN: Final = lazy_pattern(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?")
+"""A plain number that is in range and needs no rounding."""
 _EXACT: Final = 1e9  # below, a float and its thousandths differ by less than a half
 _TOO_MUCH: Final = Quantity(str(_MOST // 1000))
 

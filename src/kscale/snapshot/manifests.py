@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from kscale.errors import InputError, Problem
@@ -59,7 +60,7 @@ MAX_REPLICAS: Final = 5_000_000
 """Maximum number of pods that one workload may create."""
 
 
-class Manifests(NamedTuple):
+class Manifests(msgspec.Struct, frozen=True):
     """The objects of manifests: workloads, other objects, and the report of reading."""
 
     workloads: list[KubeObject]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -27,7 +27,7 @@ _ADDED, _DELETED, _BOOKMARK, _ERROR, _NO_EVENT = 0, 2, 3, 4, 255
 _SYNCED: Final = "k8s.io/initial-events-end"
 
 
-class StoredObjects(NamedTuple):
+class StoredObjects(msgspec.Struct, frozen=True):
     """The pods and other objects of a cluster."""
 
     pods: PodStore
@@ -165,7 +165,7 @@ class Applying:
                 slowly(at, text)
             except InputError as error:
                 head = object_head(text)
-                head = head._replace(kind=head.kind or self._kind)
+                head = msgspec.structs.replace(head, kind=head.kind or self._kind)
                 label = escape(head.label)
                 name = f"{place.format(at=at, line=at + 1)}{f' ({label})' if label else ''}"
                 self.problems += [Problem(each.message, each.source, name, each.field) for each in error.problems]

@@ -13,7 +13,7 @@ import yaml
 from kscale.cli import registry
 from kscale.cli.app import command_of
 from kscale.cli.go_flags import go_duration
-from kscale.cli.process_flags import ServerLimitFlags
+from kscale.cli.live_inputs import ServerLimitFlags
 from kscale.cli.prometheus_options import PrometheusFlags
 from kscale.drivers import vpa_admission
 from kscale.files import MAX_FILE

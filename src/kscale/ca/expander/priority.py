@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kscale.ca.expander.types import ExpanderInput, FilterResult, Option
 from kscale.effects import Event
-from kscale.imports import library
+from kscale.imports import lazy_pattern, library
 from kscale.objects.api.core import ObjectReference
 
 __all__ = [
@@ -29,8 +29,8 @@ __all__ = [
 
 _MAX_MEMORY = 64 << 20
 """RE2's bound on a compiled pattern, in bytes; Go's are counts of repetitions, which RE2 has too."""
-_SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
-_TOKEN_PATTERN = re.compile(
+_SURROGATE_PATTERN = lazy_pattern("[\ud800-\udfff]")
+_TOKEN_PATTERN = lazy_pattern(
     r"\\Q.*?(?:\\E|\Z)"  # literal text
     r"|\[\^?\]?(?:\\.|\[:\^?\w*:\]|[^\]\\])*\]"  # a class
     r"|(?P<escape>\\.)"
@@ -41,7 +41,7 @@ _TOKEN_PATTERN = re.compile(
 )
 _MAX_DEPTH = 1000
 """Go's limit on the height of an expression; each group that captures is one."""
-_GROUP_NAME_PATTERN = re.compile(r"[A-Za-z0-9_]+")
+_GROUP_NAME_PATTERN = lazy_pattern(r"[A-Za-z0-9_]+")
 _NOT_CLOSED_ERROR = "missing )"
 _TOO_LARGE_ERROR = "pattern too large - compile failed"
 _GO_ERROR_KINDS = {
@@ -140,11 +140,11 @@ _BOOL_TEXTS = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
 }
-_DECIMAL_PATTERN = re.compile(r"[+-]?(0|[1-9][0-9]*)\Z")
-_OCTAL_PATTERN = re.compile(r"([+-]?)0[oO]?([0-7]+)\Z")
-_OTHER_BASE_PATTERN = re.compile(r"([+-]?)0(?:[xX]([0-9a-fA-F]+)|[bB]([01]+))\Z")
-_FLOAT_PATTERN = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
-_PRIORITY_PATTERN = re.compile(r"[+-]?[0-9]+\Z")
+_DECIMAL_PATTERN = lazy_pattern(r"[+-]?(0|[1-9][0-9]*)\Z")
+_OCTAL_PATTERN = lazy_pattern(r"([+-]?)0[oO]?([0-7]+)\Z")
+_OTHER_BASE_PATTERN = lazy_pattern(r"([+-]?)0(?:[xX]([0-9a-fA-F]+)|[bB]([01]+))\Z")
+_FLOAT_PATTERN = lazy_pattern(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_PRIORITY_PATTERN = lazy_pattern(r"[+-]?[0-9]+\Z")
 
 
 class PriorityConfigError(ValueError):

@@ -44,6 +44,7 @@ from kscale.capacity.catalogue.types import (
 )
 from kscale.capacity.machine_types import ARCHITECTURES
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.decode import escape, from_dict
 from kscale.objects.quantity import Quantity, QuantityError
 
@@ -66,7 +67,7 @@ _REQUIRED = ("instance_type", "arch", "vcpu", "memory_mib", "gpu")
 _ALLOCATABLE = {"alloc_cpu": "cpu", "alloc_memory": "memory", "alloc_ephemeral": "ephemeral-storage"}
 _OPTIONAL = ("alloc_cpu", "alloc_memory", "alloc_pods", "alloc_ephemeral", "alloc_gpu", "gpu_name")
 _OF_AZURE = "sku_family"  # a column that only Azure's tables have
-_CONSTRAINED = re.compile(r"(?:Standard|Basic)_[A-Za-z]+\d+-(\d+)")
+_CONSTRAINED = lazy_pattern(r"(?:Standard|Basic)_[A-Za-z]+\d+-(\d+)")
 _NAMED = 20
 """Rows left out of a stored catalogue that are named; the others are counted."""
 
@@ -326,7 +327,7 @@ class _Row:
 HEADER = ("table", "key", "value")
 _REGION = "us_central1"
 _ON_DEMAND, _SPOT = "instancePrices", "preemptiblePrices"
-_NAME = re.compile(r"([a-z]\d+[a-z]?)-(standard|highmem|highcpu)-(\d+)(?:-[a-z]+)?")
+_NAME = lazy_pattern(r"([a-z]\d+[a-z]?)-(standard|highmem|highcpu)-(\d+)(?:-[a-z]+)?")
 _ARM = ("t2a", "c4a", "n4a")
 _MIB_A_CORE: dict[str, dict[str, float]] = {
     "n1": {"standard": 3840, "highmem": 6656, "highcpu": 921.6},
@@ -345,7 +346,7 @@ _MIB_A_CORE: dict[str, dict[str, float]] = {
 }
 _OTHERS = {"n2-highmem-128": 864 * 1024}
 _L4 = {4: 1, 8: 1, 12: 1, 16: 1, 24: 2, 32: 1, 48: 4, 96: 8}
-_A2 = re.compile(r"a2-(highgpu|megagpu|ultragpu)-(\d+)g")
+_A2 = lazy_pattern(r"a2-(highgpu|megagpu|ultragpu)-(\d+)g")
 
 
 def shape_of(name: str) -> tuple[int, int, int, str] | None:

@@ -12,7 +12,6 @@ import csv
 import gzip
 import math
 import os
-import re
 import sys
 import zlib
 from collections import defaultdict
@@ -35,6 +34,7 @@ from kscale.capacity.catalogue.formats import (
 from kscale.capacity.catalogue.types import Catalogue, CatalogueFilter, Overhead
 from kscale.errors import InputError, Problem
 from kscale.files import read_file, replace_file
+from kscale.imports import lazy_pattern
 from kscale.objects.argument_types import typed
 from kscale.objects.decode import escape, from_dict, syntax_problem
 
@@ -169,7 +169,7 @@ def read_retail_prices(pages: list[dict[str, Any]], source: str) -> Prices:
     return result
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def data_directory(environ: Mapping[str, str] = os.environ) -> Path:

@@ -18,6 +18,7 @@ import msgspec
 
 from kscale.effects import SECOND, Moment, duration, moment, to_datetime
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node
 from kscale.objects.conditions import is_true
 from kscale.objects.times import parse_duration
@@ -50,7 +51,7 @@ _FIELDS: Final = (
 )
 _LONGEST: Final = 366 * 8
 """Days to search for the last time of a schedule: 29 February may be eight years away."""
-_AMOUNT: Final = re.compile(r"\d+%?", re.ASCII)
+_AMOUNT: Final = lazy_pattern(r"\d+%?", re.ASCII)
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

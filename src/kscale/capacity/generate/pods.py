@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,13 +9,14 @@ import msgspec
 
 from kscale.capacity.generate.nodes import CREATED
 from kscale.capacity.generate.workloads import PRIORITIES, Container, Workload
+from kscale.imports import lazy_pattern
 
 __all__ = ["VARIABLES", "pod_labels", "pod_manifest", "pod_template", "template_of"]
 
 VARIABLES = ("name", "uid", "node", "host_ip", "pod_ip", "ordinal")
 """Values that differ between the pods of one workload in one state."""
 
-_TOKEN = re.compile(r"@@(\w+)@@")
+_TOKEN = lazy_pattern(r"@@(\w+)@@")
 _STARTED = "2026-03-08T21:40:12Z"
 _DEFAULT_TOLERATIONS = [
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}

@@ -6,7 +6,6 @@ of :class:`~kscale.objects.nodegroup.NodeGroup`, and ``limits_known`` is False. 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from kscale.ca.templates import TaintConfig, build_template_from_group, build_te
 from kscale.capacity.machine_types import instance_type_of
 from kscale.effects import SECOND, ZERO_TIME, Moment, moment
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.resource import ResourceSlice
@@ -43,7 +43,7 @@ _TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 _UNREADY_TAINTS = frozenset(
     f"node.kubernetes.io/{suffix}" for suffix in ("not-ready", "disk-pressure", "network-unavailable")
 )
-_MACHINE_SUFFIX = re.compile(r"-[a-z0-9]{5}$")
+_MACHINE_SUFFIX = lazy_pattern(r"-[a-z0-9]{5}$")
 
 
 class RecognisedGroup(msgspec.Struct, frozen=True):

@@ -6,7 +6,6 @@ Upstream: ``sigs.k8s.io/karpenter/pkg/apis/v1`` (``nodepool.go``, ``nodeclaim.go
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,6 +17,7 @@ from kscale.capacity.consolidation.budgets import DisruptionBudget, PoolDisrupti
 from kscale.capacity.karpenter.requirements import Operator, Requirement, Requirements, requirement
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Taint
 from kscale.objects.api.meta import ApiStruct, KubeObject, ObjectMeta, ResourceList
 from kscale.objects.argument_types import typed
@@ -41,8 +41,8 @@ __all__ = [
 GROUP = "karpenter.sh"
 NODE_POOL, CAPACITY_TYPE = f"{GROUP}/nodepool", f"{GROUP}/capacity-type"
 NODE_CLASSES = ("EC2NodeClass", "AKSNodeClass", "GCENodeClass")
-_BUDGET = re.compile(r"(100|[0-9]{1,2})%|[0-9]+")
-_DURATION = re.compile(r"([0-9]+(s|m|h))+|Never")
+_BUDGET = lazy_pattern(r"(100|[0-9]{1,2})%|[0-9]+")
+_DURATION = lazy_pattern(r"([0-9]+(s|m|h))+|Never")
 _POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 _INTEGER_OPERATORS = (Operator.GT, Operator.LT, Operator.GTE, Operator.LTE)
 

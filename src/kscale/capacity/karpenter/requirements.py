@@ -5,17 +5,17 @@ Upstream: ``sigs.k8s.io/karpenter/pkg/scheduling/requirement.go`` and ``requirem
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kscale.imports import lazy_pattern
 from kscale.objects.node_selectors import ARCH, INSTANCE_TYPE, REGION, ZONE
 
 __all__ = ["WELL_KNOWN", "Operator", "Requirement", "Requirements", "requirement"]
 
 MAX_INT = 2**63 - 1
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = lazy_pattern(r"[+-]?[0-9]+")
 _NORMALIZED = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,
     "failure-domain.beta.kubernetes.io/region": REGION,

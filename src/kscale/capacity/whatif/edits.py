@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +44,7 @@ from kscale.capacity.whatif.scenarios import (
 from kscale.effects import Moment
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.node_selectors import INSTANCE_TYPE, REGION, ZONE
@@ -303,7 +303,7 @@ class Nodes:
         return round(total, 9)
 
 
-_FACTOR = re.compile(r"x(\d+(?:\.\d+)?)")
+_FACTOR = lazy_pattern(r"x(\d+(?:\.\d+)?)")
 
 
 def text_of(kind: str, edit: Any) -> str:

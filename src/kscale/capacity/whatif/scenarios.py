@@ -9,7 +9,6 @@ import itertools
 import math
 import operator
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +20,7 @@ from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.groups.groups_file import read_plain_file
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import ApiStruct
 from kscale.objects.argument_types import typed
 from kscale.objects.decode import escape, from_dict
@@ -195,7 +195,7 @@ def explain_change(before: ScenarioRow, after: ScenarioRow) -> str:
 METRICS = ("nodes", "cost", "bound", "pending", "homeless", "waited")
 _FIELDS = {"waited": "pending_seconds"}  # fields of ScenarioRow whose names differ from the metric
 _SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-_TEXT = re.compile(r"\s*([a-z]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)(%?)\s*")
+_TEXT = lazy_pattern(r"\s*([a-z]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)(%?)\s*")
 
 
 @dataclass(frozen=True, slots=True)

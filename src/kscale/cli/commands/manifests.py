@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class DeploymentFlags(OptionGroup):
     """Options of a program's Deployment.
 
@@ -60,7 +60,7 @@ class DeploymentFlags(OptionGroup):
         }  # fmt: skip
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class AdmissionDeploymentFlags(DeploymentFlags):
     """Options of the admission controller's Deployment.
 
@@ -91,7 +91,7 @@ _BASE: Final = "kustomization.yaml"
 _POLICY: Final = "iam-policy.json"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class ShowObjects(Show):
     """Output options, and the directory for a kustomize base.
 

@@ -34,6 +34,7 @@ from kscale.hpa.replay import (
     build_recorded_replicas,
     replay_report,
 )
+from kscale.imports import lazy_pattern
 from kscale.objects.quantity import Quantity
 from kscale.series import Series, SeriesKey, bin_events, read
 
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["replay_decisions", "replay_hpas"]
 
 
-_METRIC_QUERY = re.compile(r"([^\s=!<>{}()\[\]\"']+)=(?![=~])(.+)", re.DOTALL)
-_FAIL_ON = re.compile(r"underprovisioned[>=](\S+)")  # = is accepted too, as the shell interprets an unquoted >
+_METRIC_QUERY = lazy_pattern(r"([^\s=!<>{}()\[\]\"']+)=(?![=~])(.+)", re.DOTALL)
+_FAIL_ON = lazy_pattern(r"underprovisioned[>=](\S+)")  # = is accepted too, as the shell interprets an unquoted >
 
 
 def replay_hpas(

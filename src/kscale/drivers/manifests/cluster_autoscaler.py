@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,6 +13,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.drivers.manifests.programs import ApiObject, ProgramManifest, program_manifests
 from kscale.drivers.manifests.programs import rule as _rule
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 
 __all__ = [
     "CLUSTER_AUTOSCALER_RULES",
@@ -353,8 +353,8 @@ _READS: Final = (
 )
 _WRITES: Final = ("autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup")
 _TYPES: Final = "ec2:DescribeInstanceTypes"
-_ROLE: Final = re.compile(r"arn:(aws[a-z-]*):iam::\d{12}:role/[\w+=,.@/-]+")
-_WILDCARD: Final = re.compile(r"[*?$]")
+_ROLE: Final = lazy_pattern(r"arn:(aws[a-z-]*):iam::\d{12}:role/[\w+=,.@/-]+")
+_WILDCARD: Final = lazy_pattern(r"[*?$]")
 
 
 def read_role(arn: str) -> str:

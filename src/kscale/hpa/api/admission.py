@@ -6,7 +6,6 @@ Also coerces structs, plain data and client objects to HPAs, scales and pods. Up
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -18,6 +17,7 @@ from kscale.errors import InputError
 from kscale.hpa.api.v1_conversion import from_v1, strip_v1_annotations
 from kscale.hpa.api.validation import apply_defaults, validate, validate_status
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
+from kscale.imports import lazy_pattern
 from kscale.objects.api.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerStatus,
@@ -125,7 +125,7 @@ _INT64_FIELDS: Final = frozenset({"generation", "observedGeneration", "deletionG
 """Integer fields of 64 bits; all others have 32."""
 
 _NUMBER_SHAPES: Final = bytes.maketrans(b"123456789[,Ee", b"000000000::..")
-_UNUSUAL_NUMBER: Final = re.compile(rb":0(?:0{9}|0*\.)")
+_UNUSUAL_NUMBER: Final = lazy_pattern(rb":0(?:0{9}|0*\.)")
 """Numbers that the fast decoder does not accept: long ones, and those that are no integers.
 
 The pattern is searched in a text without blanks and signs, translated by ``_NUMBER_SHAPES``: each digit is 0, an

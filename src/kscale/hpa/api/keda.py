@@ -10,10 +10,10 @@ Upstream: ``apis/keda/v1alpha1/scaledobject_webhook.go``. Rules that concern one
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kscale.imports import lazy_pattern
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Container, LimitRange
@@ -48,7 +48,7 @@ __all__ = [
 
 _PAUSED_SCALE_IN: Final = "autoscaling.keda.sh/paused-scale-in"
 _PAUSED_SCALE_OUT: Final = "autoscaling.keda.sh/paused-scale-out"
-_INT32_PATTERN: Final = re.compile(r"[+-]?0*[0-9]{1,10}")
+_INT32_PATTERN: Final = lazy_pattern(r"[+-]?0*[0-9]{1,10}")
 _NAME_LABEL: Final = "scaledobject.keda.sh/name"
 _THRESHOLD_KEYS: Final = (
     "threshold",

@@ -7,7 +7,6 @@ labels: two ScaledObjects of a namespace both have a metric ``s0-prometheus``.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,6 +20,7 @@ from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem
 from kscale.hpa.batch.requests import MetricLists
 from kscale.hpa.controller.replica_calculator import format_metric_selector
+from kscale.imports import lazy_pattern
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ObjectMeta
@@ -192,7 +192,7 @@ def iterate_records(batch: PodBatch) -> Iterator[RawObject]:
 
 
 _NAMESPACE_PATTERN: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_SCOPE_PATTERN: Final = re.compile(
+_SCOPE_PATTERN: Final = lazy_pattern(
     rf"(?P<namespace>{_NAMESPACE_PATTERN})(?:/(?P<hpa>[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)|:(?P<selector>.+))?"
 )
 

@@ -2,8 +2,6 @@
 ``batch/v1``).
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from kscale.objects.api.core import PodTemplateSpec

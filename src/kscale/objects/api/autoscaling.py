@@ -3,8 +3,6 @@
 Upstream: ``k8s.io/api/autoscaling``. Decisions work on v2; ``kscale.hpa.api.v1_conversion`` maps v1 to it and back.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

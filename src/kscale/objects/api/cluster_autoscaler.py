@@ -2,8 +2,6 @@
 ``autoscaling.x-k8s.io``).
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from kscale.objects.api.meta import ApiStruct, Condition, Int32, Int64, KubeObject, LabelSelector, ResourceList

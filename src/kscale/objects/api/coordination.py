@@ -1,7 +1,5 @@
 """Leases and admission webhooks (upstream: ``coordination.k8s.io``, ``admissionregistration.k8s.io``)."""
 
-from __future__ import annotations
-
 import msgspec
 
 from kscale.objects.api.meta import ApiStruct, KubeObject, LabelSelector

@@ -2,8 +2,6 @@
 ``k8s.io/apimachinery/pkg/apis/meta/v1``).
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Responses of the metrics APIs: metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """Objects that limit or order pods: disruption budgets, priority and runtime classes, resource quotas."""
 
-from __future__ import annotations
-
 import msgspec
 
 from kscale.objects.api.core import Toleration

@@ -4,8 +4,6 @@ The structs have the shape of v1 and v1beta2. v1beta1 objects are folded into th
 the fields of ``exactly`` stand in the request itself, and those of a device under ``basic``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -2,8 +2,6 @@
 ``k8s.io/api/storage/v1``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final
 

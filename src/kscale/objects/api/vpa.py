@@ -1,7 +1,5 @@
 """VerticalPodAutoscaler and its checkpoints (upstream: ``vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1``)."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import msgspec

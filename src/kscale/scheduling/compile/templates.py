@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from kscale._native import _engine
+from kscale.imports import lazy_pattern
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import PODS, to_integers
 from kscale.scheduling.compile.node_classes import Domains, NodeClasses
@@ -27,7 +28,7 @@ from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Copies", "copy_number"]
 
-_COPY: Final = re.compile(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
+_COPY: Final = lazy_pattern(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
 _NO_NAME: Final = "\0"  # no selector contains the name of such a copy
 
 

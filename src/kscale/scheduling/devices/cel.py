@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from kscale.imports import library
+from kscale.imports import lazy_pattern, library
 from kscale.objects.api.resource import Device, DeviceAttribute
 from kscale.scheduling.devices.cel_evaluator import MACROS, Overloads, Selection, evaluator_class
 from kscale.scheduling.devices.cel_functions import NO_OVERLOAD, NOT_HAD, TypeNames, Version, functions, optional_class
@@ -35,25 +35,25 @@ __all__ = [
 
 _TRIPLES = "|".join(rf"{q}{{3}}(?:[^{q}\\]|\\[\s\S]|{q}{{1,2}}(?!{q}))*{q}{{3}}" for q in "\"'")
 _SINGLES = "|".join(rf"{q}(?!{q}{q})(?:[^{q}\\\n]|\\.)*{q}" for q in "\"'")
-_LITERAL = re.compile(rf"[rRbB]{{0,2}}(?:{_TRIPLES}|{_SINGLES})")
-_PASSED = re.compile(rf"{_LITERAL.pattern}|//[^\n]*")
-_QUOTE = re.compile("[\"']")
-_NAMESPACED = re.compile(r"(?<![\w.])(sets|optional|strings|ip)\s*\.\s*(\w+)\s*(?=\()")
-_FIELD = re.compile(r"\.\s*\?\s*(\w+)")
-_ITEM = re.compile(r"(?<=[\w\])}\0])(?<!\bin)\s*\[\s*\?")
-_INDEXED = re.compile(r"[\w\])}\0](?<!\bin)\s*\Z")
-_LAST_COMMA = re.compile(r",(?=(?:\s|//[^\n]*\n)*[\]}])")
-_MAP = re.compile(r"\.\s*map\s*\(")
-_CHOICE = re.compile(r"\.\s*(orValue|or|optMap|optFlatMap)\s*\(")
+_LITERAL = lazy_pattern(rf"[rRbB]{{0,2}}(?:{_TRIPLES}|{_SINGLES})")
+_PASSED = lazy_pattern(rf"{_LITERAL.pattern}|//[^\n]*")
+_QUOTE = lazy_pattern("[\"']")
+_NAMESPACED = lazy_pattern(r"(?<![\w.])(sets|optional|strings|ip)\s*\.\s*(\w+)\s*(?=\()")
+_FIELD = lazy_pattern(r"\.\s*\?\s*(\w+)")
+_ITEM = lazy_pattern(r"(?<=[\w\])}\0])(?<!\bin)\s*\[\s*\?")
+_INDEXED = lazy_pattern(r"[\w\])}\0](?<!\bin)\s*\Z")
+_LAST_COMMA = lazy_pattern(r",(?=(?:\s|//[^\n]*\n)*[\]}])")
+_MAP = lazy_pattern(r"\.\s*map\s*\(")
+_CHOICE = lazy_pattern(r"\.\s*(orValue|or|optMap|optFlatMap)\s*\(")
 _CHOICES = {
     "orValue": "([{0}].map({o}, optional__has({o}) ? {o}.value() : ({1}))[0])",
     "or": "([{0}].map({o}, optional__has({o}) ? {o} : ({1}))[0])",
     "optMap": "([{0}].map({o}, {o}.hasValue() ? optional__of([{o}.value()].map({1}, {2})[0]) : optional__none())[0])",
     "optFlatMap": "([{0}].map({o}, {o}.hasValue() ? [{o}.value()].map({1}, {2})[0] : optional__none())[0])",
 }
-_OPTIONAL = re.compile(r"[\[{,]\s*\?")
-_PAIRS = re.compile(r"\.\s*(all|exists|existsOne|exists_one|transformList|transformMap|transformMapEntry)\s*\(")
-_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_OPTIONAL = lazy_pattern(r"[\[{,]\s*\?")
+_PAIRS = lazy_pattern(r"\.\s*(all|exists|existsOne|exists_one|transformList|transformMap|transformMapEntry)\s*\(")
+_VARIABLE = lazy_pattern(r"[A-Za-z_]\w*")
 _OPEN, _CLOSE = "([{", ")]}"
 
 

@@ -22,6 +22,7 @@ from ipaddress import (
 from itertools import pairwise
 from typing import Any, Final
 
+from kscale.imports import lazy_pattern
 from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = [
@@ -184,7 +185,7 @@ def format_key(key: Any) -> str:
     return str(int(key)) if type(key).__name__ != "BoolType" else str(bool(key)).lower()
 
 
-_VERSION = re.compile(
+_VERSION = lazy_pattern(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
     r"(?:-((?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*))?"
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
@@ -236,7 +237,7 @@ _Prefix = IPv4Interface | IPv6Interface
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 _LINK_LOCAL_MULTICAST_4: Final = ip_network("224.0.0.0/24")
 _LINK_LOCAL_MULTICAST_6: Final = [IPv6Network(f"ff{flags:x}2::/16") for flags in range(16)]
-_LENGTH: Final = re.compile("0|[1-9][0-9]{0,2}")
+_LENGTH: Final = lazy_pattern("0|[1-9][0-9]{0,2}")
 _FAILED: Final = "parse error during conversion from string"
 _MAPPED: Final = 'IPv4-mapped IPv6 address "{}" is not allowed'
 

@@ -12,7 +12,7 @@ plug-ins in order (``PROFILE``).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -65,7 +65,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     eligibility: Eligibility | None = None
 
 
-class _Counted(NamedTuple):
+class _Counted(msgspec.Struct, frozen=True):
     """Rows that count the pods of an identity.
 
     ``spread``: rows with an eligibility; ``rows``: the other rows; ``upto``: number of rows considered so far.

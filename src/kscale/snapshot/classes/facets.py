@@ -6,7 +6,7 @@ Together these facets make up the pod's class.
 from __future__ import annotations
 
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -261,7 +261,7 @@ def frame_fields(pod: Pod, key: FrameKey) -> dict[str, Any]:
 _MAX_QUEUEINGS: Final = 1 << 12
 
 
-class Queueing(NamedTuple):
+class Queueing(msgspec.Struct, frozen=True):
     """Fields of a pending pod that the scheduler's queue and the autoscaler's pod lists read.
 
     ``scheduled`` is status and reason of the condition PodScheduled; ``daemonset``: whether an annotation declares the

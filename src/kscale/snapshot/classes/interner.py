@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from copy import copy
 from threading import Lock
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -200,7 +200,7 @@ REMOVED_CLASS: Final = PodClass(
 """Placeholder in the row of a class that was removed because nothing uses it."""
 
 
-class Prototype(NamedTuple):
+class Prototype(msgspec.Struct, frozen=True):
     """A class without the parts that :meth:`Interner.variant` adds.
 
     ``frame`` is the key of its fields other than ``amounts``; ``base`` is a class with these fields only.

@@ -4,7 +4,7 @@ same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -40,7 +40,7 @@ PodSource = Pod | msgspec.Raw | dict[str, Any]
 _MANAGED: Final = b'"managedFields"'
 
 
-class PodFacts(NamedTuple):
+class PodFacts(msgspec.Struct, frozen=True):
     """Fields of a pod without a stored text that its shape does not have.
 
     Times are nanoseconds; ``ready`` is an index into :data:`READY`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -297,7 +297,7 @@ class PlacedSums:
                 self._used.add(name, np.int64)
 
 
-class BatchPlan(NamedTuple):
+class BatchPlan(msgspec.Struct, frozen=True):
     """Changes of rows by a batch.
 
     ``removed``: removed rows; ``rows`` and ``of_rows``: rows that get another pod, and its index in the batch;
@@ -403,7 +403,7 @@ _COUNTED: Final = ("state", "class_of", "at")
 _NEW_ROW: Final = dict.fromkeys(POD_COLUMNS, 0)
 
 
-class DescribedPods(NamedTuple):
+class DescribedPods(msgspec.Struct, frozen=True):
     """Pods and their rows in the order of the table's columns: int64[columns, n].
 
     ``interner`` and ``memo``: those whose numbers the rows have.

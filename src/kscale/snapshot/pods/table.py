@@ -340,7 +340,7 @@ class TextStore:
         return sum(len(each) for each in self.buffers if not isinstance(each.obj, MappedFile))
 
 
-class CopiedRows(NamedTuple):
+class CopiedRows(msgspec.Struct, frozen=True):
     """Concatenated texts of rows.
 
     ``offset`` is the position of each row's text, ``uid_offset`` that of the UID in it, and ``used`` the number of

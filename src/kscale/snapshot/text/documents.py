@@ -17,14 +17,14 @@ import msgspec
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
-from kscale.imports import library
+from kscale.imports import lazy_pattern, library
 from kscale.objects.decode import syntax_problem
 
 __all__ = ["check_syntax", "documents", "object_lines", "only_document", "placed_documents", "several_documents"]
 
 
-_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
-_LINE_END = re.compile(rb"\n|\Z")
+_TRAILING = lazy_pattern(r"trailing characters \(byte (\d+)\)")
+_LINE_END = lazy_pattern(rb"\n|\Z")
 _PIECE: Final = 1 << 20
 _RAW: Final = msgspec.json.Decoder(msgspec.Raw)
 
@@ -223,7 +223,7 @@ _TOO_DEEP = "nested too deeply to be read"
 _DEEPEST = 500
 _PARSERS_OWN = "exceeded maximum nesting depth"
 """LibYAML's error for a depth of 1,000. LibYAML may read ahead to this depth before it emits the first collection."""
-_FAR_TO_THE_RIGHT = re.compile(rb"[ \t?:-]{%d}" % _DEEPEST)
+_FAR_TO_THE_RIGHT = lazy_pattern(rb"[ \t?:-]{%d}" % _DEEPEST)
 _LEAST_BUDGET = 1_000_000
 _PER_BYTE = 10  # allowed number of values per byte, with aliases expanded
 _NOT_JSON = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
@@ -258,7 +258,7 @@ def placed_documents(text: bytes, source: str) -> list[tuple[str, Any | Problem]
     return placed
 
 
-_BOUNDARY: Final = re.compile(rb"^(?=---[ \t\r\n]|---\Z)|(?<=^\.\.\.\n)|(?<=^\.\.\.\r\n)", re.MULTILINE)
+_BOUNDARY: Final = lazy_pattern(rb"^(?=---[ \t\r\n]|---\Z)|(?<=^\.\.\.\n)|(?<=^\.\.\.\r\n)", re.MULTILINE)
 
 
 def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
@@ -445,8 +445,8 @@ class _Names:
             self._keys[-1] = None
 
 
-_ITEMS: Final = re.compile(rb"^items:[ \t]*(?:#.*)?\r?\n", re.MULTILINE)
-_ITEM: Final = re.compile(rb"[ ]*(?=- )")
+_ITEMS: Final = lazy_pattern(rb"^items:[ \t]*(?:#.*)?\r?\n", re.MULTILINE)
+_ITEM: Final = lazy_pattern(rb"[ ]*(?=- )")
 
 
 def _block_items(text: bytes) -> list[tuple[int, bytes]]:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from threading import Thread
 from types import MappingProxyType
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec.structs import fields
 from numpy.typing import NDArray
 
 from kscale._native import _pod_columns, _projection
@@ -70,7 +69,7 @@ def _read(
     does not have, and ``need`` the fields that must be present.
     """
     READ_FIELDS[struct] = tuple(dict.fromkeys((*READ_FIELDS.get(struct, ()), *unchanged, *rules)))
-    name_of = {field.name: field.encode_name for field in fields(struct)}
+    name_of = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
     members = dict.fromkeys(unchanged, "keep") | rules
     rule_of = {name_of[name]: rule for name, rule in members.items()} | dict(also)
     return "object", rule_of, tuple(map(name_of.__getitem__, need))
@@ -177,7 +176,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
         return bytes(self.view[at : at + int(self.column("uid_size")[i])])
 
 
-class PodRun(NamedTuple):
+class PodRun(msgspec.Struct, frozen=True):
     """Consecutive pods of a batch, with no item of another kind between them in the list."""
 
     pods: PodBatch
@@ -450,7 +449,7 @@ def _learn(classes: TextClasses, combined: NDArray[np.int32], bound: NDArray[np.
     classes.learn(np.maximum(combined, _NONE) + 1, bound)
 
 
-class _ScannedText(NamedTuple):
+class _ScannedText(msgspec.Struct, frozen=True):
     """Result of a projector's scan of a text.
 
     ``listed``: items without a kind are pods; ``first``: the number of the first item; ``at``, ``length``: positions of
@@ -469,7 +468,7 @@ class _ScannedText(NamedTuple):
     length: NDArray[np.int64]
 
 
-class _ProjectedList(NamedTuple):
+class _ProjectedList(msgspec.Struct, frozen=True):
     """A list as the projector returns it; fields as in :class:`_ScannedText`."""
 
     view: memoryview
@@ -492,7 +491,9 @@ class _ProjectedList(NamedTuple):
     def without_items(self) -> _ProjectedList:
         """Return the list without its items."""
         nothing = slice(0)
-        return self._replace(begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing])
+        return msgspec.structs.replace(
+            self, begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing]
+        )
 
 
 _KIND: Final = (b"v1", b"Pod")

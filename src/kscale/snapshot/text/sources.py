@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
@@ -23,6 +22,7 @@ import numpy as np
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
 from kscale.files import ENDLESS, is_endless, open_file
+from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import ObjectHead, encoding_error, json_members, object_head
 from kscale.objects.kinds import KINDS, item_kind
@@ -83,7 +83,7 @@ def explain_no_text(content: bytes) -> str | None:
     return None
 
 
-_MODEL_NAME = re.compile(r"^(?:[A-Z][a-z]+)?(V[0-9]+(?:(?:alpha|beta)[0-9]+)?)([A-Z].*)$")
+_MODEL_NAME = lazy_pattern(r"^(?:[A-Z][a-z]+)?(V[0-9]+(?:(?:alpha|beta)[0-9]+)?)([A-Z].*)$")
 
 
 def is_client_object(value: Any) -> bool:
@@ -158,7 +158,7 @@ of these."""
 STDIN: Final = "-"
 _SUFFIXES: Final = tuple(f"{kind}{packing}" for kind in (".json", ".yaml", ".yml") for packing in ("", ".gz", ".zst"))
 _BOM: Final = b"\xef\xbb\xbf"
-_HEAD = re.compile(
+_HEAD = lazy_pattern(
     rb'\s*\{\s*(?:"apiVersion"\s*:\s*"([^"\\]*)"\s*,\s*"kind"\s*:\s*"([^"\\]*)"'
     rb'|"kind"\s*:\s*"([^"\\]*)"\s*,\s*"apiVersion"\s*:\s*"([^"\\]*)")'
 )

@@ -5,7 +5,6 @@ Usage is fed in order of time; samples that belong to no workload are counted.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from kscale._native import _histogram
 from kscale.effects import ZERO_TIME
 from kscale.errors import InputError
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Container, Pod, PodTemplateSpec
 from kscale.objects.api.meta import CustomWorkload, ObjectMeta
 from kscale.objects.api.vpa import (
@@ -43,10 +43,10 @@ __all__ = ["UsageFeed", "Workload", "WorkloadKey", "Workloads", "feed_history"]
 WorkloadKey = tuple[str, str, str]
 """(namespace, kind, name)."""
 
-_REPLICA_SET_POD_PATTERN = re.compile(r"(?P<deployment>.+)-[bcdf-hj-np-tv-xz0-9]{1,10}-[bcdf-hj-np-tv-xz0-9]{5}")
-_STATEFUL_SET_POD_PATTERN = re.compile(r"(?P<name>.+)-\d+")
-_SUFFIXED_NAME_PATTERN = re.compile(r"(?P<name>.+)-[bcdf-hj-np-tv-xz0-9]{5}")
-_INDEXED_JOB_POD_PATTERN = re.compile(r"(?P<name>.+)-\d+-[bcdf-hj-np-tv-xz0-9]{5}")
+_REPLICA_SET_POD_PATTERN = lazy_pattern(r"(?P<deployment>.+)-[bcdf-hj-np-tv-xz0-9]{1,10}-[bcdf-hj-np-tv-xz0-9]{5}")
+_STATEFUL_SET_POD_PATTERN = lazy_pattern(r"(?P<name>.+)-\d+")
+_SUFFIXED_NAME_PATTERN = lazy_pattern(r"(?P<name>.+)-[bcdf-hj-np-tv-xz0-9]{5}")
+_INDEXED_JOB_POD_PATTERN = lazy_pattern(r"(?P<name>.+)-\d+-[bcdf-hj-np-tv-xz0-9]{5}")
 _REVISION_LABELS = frozenset(
     {
         "pod-template-hash",
@@ -57,7 +57,7 @@ _REVISION_LABELS = frozenset(
 )
 """Labels that tell the revisions, or the pods, of one workload apart."""
 _NO_WORKLOAD_TEXT = "VPAs whose target is no workload of the dump"
-_LABEL_NAME_SEPARATORS = re.compile(r"[^a-zA-Z0-9_]")
+_LABEL_NAME_SEPARATORS = lazy_pattern(r"[^a-zA-Z0-9_]")
 _FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 

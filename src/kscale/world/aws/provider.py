@@ -5,10 +5,10 @@ Upstream: ``cloudprovider/aws/aws_cloud_provider.go`` and ``aws_manager.go``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceError, InstanceStatus, NodeGroup, ProviderError
 from kscale.world.aws.auto_scaling_groups import PLACEHOLDER, UNFULFILLABLE, AutoScalingGroups, RegisteredGroup
@@ -18,7 +18,7 @@ from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider
 __all__ = ["AwsGroups"]
 
 _NOT_AUTOSCALED: Final = "k8s.io/cluster-autoscaler-enabled"
-_PROVIDER_ID: Final = re.compile(rf"aws:///[-0-9a-z]*/[-0-9a-z]*(/[-0-9a-z.]*)?|.*aws:///[-0-9a-z]*/{PLACEHOLDER}.*")
+_PROVIDER_ID: Final = lazy_pattern(rf"aws:///[-0-9a-z]*/[-0-9a-z]*(/[-0-9a-z.]*)?|.*aws:///[-0-9a-z]*/{PLACEHOLDER}.*")
 _NO_CAPACITY: Final = InstanceStatus(
     state="creating",
     error=InstanceError(

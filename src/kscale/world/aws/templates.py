@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node, NodeSpec, NodeStatus, Taint
 from kscale.objects.api.meta import Condition, ObjectMeta, ResourceList
 from kscale.objects.nodegroup import NodeGroupOptions, NodeTemplate
@@ -57,7 +58,7 @@ _GPU_RESOURCE: Final = "nvidia.com/gpu"
 _PODS: Final = 110
 _MIB: Final = 1 << 20
 _ZONE_LABEL: Final = "topology.ebs.csi.aws.com/zone"
-_TAINT_VALUE: Final = re.compile("(.*):(?:NoSchedule|NoExecute|PreferNoSchedule)")
+_TAINT_VALUE: Final = lazy_pattern("(.*):(?:NoSchedule|NoExecute|PreferNoSchedule)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def options_from_tags(tags: Tags) -> dict[str, str]:
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-_FLOAT: Final = re.compile(
+_FLOAT: Final = lazy_pattern(
     r"[+-]?(?:\d+(?:_?\d)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:inf|infinity)|nan", re.IGNORECASE
 )
 

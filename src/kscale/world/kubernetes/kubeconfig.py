@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ import msgspec
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
+from kscale.imports import lazy_pattern
 from kscale.objects.names import dns_label_errors, go_quote
 from kscale.snapshot.text.documents import documents
 
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-_PASSWORD: Final = re.compile(r"(://[^/@\s:]*):[^/\s]*@")
+_PASSWORD: Final = lazy_pattern(r"(://[^/@\s:]*):[^/\s]*@")
 
 
 class Secret:

@@ -7,7 +7,6 @@ ready; ``minReadySeconds`` is ignored.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
@@ -15,6 +14,7 @@ from typing import ClassVar, Final, NamedTuple
 from msgspec.structs import replace
 
 from kscale.effects import Moment, VirtualTime, from_text
+from kscale.imports import lazy_pattern
 from kscale.objects.api.apps import Deployment, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetStatus
 from kscale.objects.api.core import Pod, PodSpec, PodTemplateSpec, ReplicationController, ReplicationControllerStatus
 from kscale.objects.conditions import find
@@ -174,7 +174,7 @@ def _part(size: int, most: int, before: int) -> int:
 
 
 _COST = "controller.kubernetes.io/pod-deletion-cost"
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,9})")
+_NUMBER = lazy_pattern(r"-?(0|[1-9][0-9]{0,9})")
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 

@@ -48,8 +48,8 @@ def command(
     from kscale.capacity.cost import set_prices
     from kscale.capacity.diff import diff
 
-    first, _ = read(Dump([before], skip_invalid, threads), show.terminal)
-    second, snapshot = read(Dump([after], skip_invalid, threads), show.terminal)
+    first, _ = read(Dump(filename=[before], skip_invalid=skip_invalid, threads=threads), show.terminal)
+    second, snapshot = read(Dump(filename=[after], skip_invalid=skip_invalid, threads=threads), show.terminal)
     catalogue = group_source.read_catalogue(show.terminal)
     described = group_source.read_groups(second, snapshot, show.terminal, untyped=Untyped.PRICES)
     groups = set_prices(described, catalogue, snapshot.columns.objects)

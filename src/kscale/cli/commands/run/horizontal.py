@@ -46,7 +46,7 @@ class _Horizontal(GoCommand):
 COMMAND = _Horizontal
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class _Lease(LeaseFlags):
     """Leader election flags with the controller's lease."""
 

@@ -17,7 +17,7 @@ __all__ = ["WorldFlags", "run_if_simulated"]
 _WORLDS: Final = ("live", "simulated")
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class WorldFlags(OptionGroup):
     """Flags for the cluster, real or simulated, in which the program runs.
 

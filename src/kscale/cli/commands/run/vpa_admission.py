@@ -45,7 +45,7 @@ class COMMAND(GoCommand):
     idle = IDLE
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Process(ProcessFlags):
     """Process flags with the admission controller's port. The TLS flags name the webhook's certificate.
 
@@ -66,7 +66,7 @@ class Process(ProcessFlags):
         return None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class WebhookFlags(OptionGroup):
     """Flags of the webhook's address and registration.
 

@@ -57,14 +57,14 @@ class COMMAND(GoCommand):
     }
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Process(ProcessFlags):
     """Process flags with the recommender's port."""
 
     address: str = ":8942"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Lease(LeaseFlags):
     """Leader election flags with the recommender's lease."""
 
@@ -72,7 +72,7 @@ class Lease(LeaseFlags):
     leader_elect_resource_name: str = "vpa-recommender-lease"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class PrometheusFlags(OptionGroup):
     """Flags for Prometheus' address and credentials.
 
@@ -138,7 +138,7 @@ class PrometheusFlags(OptionGroup):
         return authorization(bearer_token=token, username=self.username, password=self.password, environment=os.environ)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class StrategyFlags(OptionGroup):
     """Flags for the strategy that computes the target.
 
@@ -203,7 +203,7 @@ class StrategyFlags(OptionGroup):
         )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class ExplainFlags(OptionGroup):
     """Flags for what is reported in each round, before it writes.
 

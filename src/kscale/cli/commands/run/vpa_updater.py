@@ -39,14 +39,14 @@ class COMMAND(GoCommand):
     idle = IDLE
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Process(ProcessFlags):
     """Process flags with the updater's port."""
 
     address: str = ":8943"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class Lease(LeaseFlags):
     """Leader election flags with the updater's lease."""
 
@@ -54,7 +54,7 @@ class Lease(LeaseFlags):
     leader_elect_resource_name: str = "vpa-updater"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, init=False)
 class PlanFlags(OptionGroup):
     """Flags for what is reported before a loop acts.
 
