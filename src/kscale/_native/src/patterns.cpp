@@ -185,6 +185,9 @@ const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trac
     trace.pattern = other->pattern;
     pattern = &patterns_[static_cast<std::size_t>(other->pattern)];
     t = static_cast<std::size_t>(other->begin);
+    for (std::size_t ahead = 0; ahead < 256; ahead += 64) __builtin_prefetch(pattern->text.data() + t + ahead);
+    __builtin_prefetch(pattern->free.data() + trace.next);
+    __builtin_prefetch(branches_[static_cast<std::size_t>(other->pattern)].data());
     shift();
   }
   in.p = p;
