@@ -124,6 +124,15 @@ def never_alike(rule: Any) -> Any:
     return (*parts[:-1], never_alike(parts[-1])) if rule[0] in ("array", "facet") else tuple(parts)
 
 
+def members_alike(rule: Any) -> Any:
+    """The rule of an object with patterns for its members: items may share what stands around these."""
+
+    def wrapped(inner: Any) -> Any:
+        return ("alike", inner) if inner[0] in ("object", "array") else inner
+
+    return ("object", {key: wrapped(inner) for key, inner in rule[1].items()}, rule[2])
+
+
 CHANGED = st.sampled_from(
     ('"x"', '""', '"abc"', '"é"', '"q\\n"', "7", "-12.5", "true", "null", '"type"', '"Pod"', "{}")
 )
@@ -134,12 +143,16 @@ SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"(?!\s*:)|-?[0-9][0-9.e]*|true|false|null'
     rules(),
     st.lists(texts(3), min_size=1, max_size=3),
     st.lists(st.tuples(st.integers(0, 30), CHANGED), max_size=12),
+    st.booleans(),
 )
 def test_items_that_are_alike_are_read_as_any_others(
-    rule: Any, items: list[str], changes: list[tuple[int, str]]
+    rule: Any, items: list[str], changes: list[tuple[int, str]], framed: bool
 ) -> None:
     """A projector that has seen values like one before says of it what one says that compares none."""
-    wrapped = ("alike", rule) if rule[0] in ("object", "array") else rule
+    if framed and rule[0] == "object":
+        wrapped = members_alike(rule)
+    else:
+        wrapped = ("alike", rule) if rule[0] in ("object", "array") else rule
     seen = [*items, *items]
     for i, (at, scalar) in enumerate(changes):
         places = list(SCALAR.finditer(before := seen[i % len(items)]))
@@ -185,6 +198,53 @@ def test_a_facet_is_that_of_the_value_in_every_branch() -> None:
     check([("d", "x"), *pairs, ("d", "x"), ("d", "y")])  # texts that were forgotten get other numbers
     projector.retain(np.zeros(projector.combination_count, dtype=np.uint8))
     check([("e", "y"), *reversed(pairs)])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from("xyz"), st.sampled_from("xyz"), st.booleans()), max_size=20),
+    st.integers(1, 3),
+)
+def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threads: int) -> None:
+    """Items that differ in values with patterns alone, in lists and in lines, also after texts were forgotten."""
+    metadata = ("object", {"n": ("capture", 0), "f": ("facet", 0, "keep"), "k": "keep"}, ())
+    spec = ("object", {"k": "keep"}, ("k",))
+    members = {"kind": "keep", "e": ("equals", '"e"'), "m": ("alike", metadata), "s": ("alike", spec)}
+    rule = ("object", members, ())
+    rule_alone = never_alike(rule)
+    frames = (
+        '{{"kind":"Pod","apiVersion":"v1","m":{m},"e":"e","other":[1],"s":{s}}}',
+        '{{"kind":"Pod","apiVersion":"v1","m":{m},"e":"x","s":{s} }}',
+        '{{"m":{m},"s":{s}}}',
+    )
+    items = [
+        frames[frame].format(
+            m=f'{{"n":"{facet * 3}","f":{{"g":"{facet}"}},"k":"{kept}"}}', s=f'{{"{"k" if full else "l"}":"{kept}"}}'
+        )
+        for frame, facet, kept, full in pods
+    ]
+    events_of = [
+        f'{{"type":"{("ADDED", "DELETED")[full]}","object":{item}}}'
+        for item, (*_, full) in zip(items, pods, strict=True)
+    ]
+    known, alone = (_projection.Projector(each, 1, 1) for each in (rule, rule_alone))
+    for round_ in range(3):
+        answers = []
+        for projector in (known, alone):
+            scanned = projector.scan(f'{{"items":[{",".join(items)}]}}'.encode(), threads, 64, (b"v1", b"Pod"))
+            lines = projector.lines("\n".join(events_of).encode(), threads, 64, (b"v1", b"Pod"))
+            assert scanned is not None
+            texts_of = []
+            for number in [*scanned[2].tolist(), *lines[5].tolist()]:
+                facet, rest = projector.combinations()[number].tolist() if number >= 0 else (-1, -1)
+                texts_of.append(
+                    (number, facet, facet >= 0 and projector.facet_text(0, facet), rest >= 0 and projector.text(rest))
+                )
+            places = [column.tolist() for column in scanned[3].part(0, len(items))]
+            answers.append((texts_of, places, [column.tolist() for column in lines[6:]]))
+        assert answers[0] == answers[1]
+        if round_:
+            for projector in (known, alone):
+                projector.retain(np.arange(projector.combination_count, dtype=np.uint8) % 2)
 
 
 HEADS = st.tuples(st.sampled_from(("Pod", "Pod", "Node")), st.sampled_from(("v1", "v1", "v2")), texts(1)).map(

@@ -1,6 +1,7 @@
 #include "kscale/patterns.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -20,11 +21,14 @@ std::size_t common(const char* a, const char* b, std::size_t most) {
     return _mm_cmpeq_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + from)),
                           _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + from)));
   };
-  while (most - at >= 64) {
+  for (; most - at >= 64; at += 64) {
     __builtin_prefetch(b + at + kBytesAhead);
-    const __m128i first = _mm_and_si128(same(at), same(at + 16)), second = _mm_and_si128(same(at + 32), same(at + 48));
-    if (_mm_movemask_epi8(_mm_and_si128(first, second)) != 0xffff) break;
-    at += 64;
+    const __m128i part[4] = {same(at), same(at + 16), same(at + 32), same(at + 48)};
+    const __m128i all = _mm_and_si128(_mm_and_si128(part[0], part[1]), _mm_and_si128(part[2], part[3]));
+    if (_mm_movemask_epi8(all) == 0xffff) continue;
+    std::uint64_t equal = 0;
+    for (int i = 3; i >= 0; --i) equal = equal << 16 | static_cast<unsigned>(_mm_movemask_epi8(part[i]));
+    return at + static_cast<std::size_t>(std::countr_one(equal));
   }
   for (; most - at >= 16; at += 16) {
     const auto others = ~static_cast<unsigned>(_mm_movemask_epi8(same(at))) & 0xffffu;
@@ -42,8 +46,7 @@ bool is_plain(JsonReader& in) {
   bool escaped;
   if (*in.p != '"') return false;
   ++in.p;
-  return in.string(found, escaped) && !escaped &&
-         std::all_of(found.begin(), found.end(), [](char c) { return static_cast<unsigned char>(c) < 128; });
+  return in.string(found, escaped) && !escaped && is_ascii(found);
 }
 
 // Another text that may stand for a free part, which `in` is then behind.
@@ -83,6 +86,28 @@ void KnownParts::store(std::uint64_t key, std::int32_t rule, std::string_view te
   to.rule = rule;
   to.number = number;
   to.text = text;
+}
+
+std::size_t KnownNumbers::place(const Key& key) {
+  std::uint64_t hash = 0;
+  for (const std::uint64_t part : key) hash = std::rotl(hash ^ part, 29) * 0x9e3779b97f4a7c15u;
+  return static_cast<std::size_t>(hash >> 32) % kSize;
+}
+
+std::int32_t KnownNumbers::find(const Key& key) const {
+  if (entries_.empty()) return -1;
+  const Entry& found = entries_[place(key)];
+  return found.key == key ? found.number : -1;
+}
+
+void KnownNumbers::store(const Key& key, std::int32_t number) {
+  if (entries_.empty()) entries_.resize(kSize);
+  entries_[place(key)] = {key, number};
+}
+
+std::uint64_t Pattern::next_serial() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 PatternPlace Pattern::place(std::int32_t at) const {
@@ -160,6 +185,9 @@ const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trac
     trace.pattern = other->pattern;
     pattern = &patterns_[static_cast<std::size_t>(other->pattern)];
     t = static_cast<std::size_t>(other->begin);
+    for (std::size_t ahead = 0; ahead < 256; ahead += 64) __builtin_prefetch(pattern->text.data() + t + ahead);
+    __builtin_prefetch(pattern->free.data() + trace.next);
+    __builtin_prefetch(branches_[static_cast<std::size_t>(other->pattern)].data());
     shift();
   }
   in.p = p;

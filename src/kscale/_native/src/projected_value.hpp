@@ -28,10 +28,11 @@ inline int bucket_of(std::string_view key) {
   return static_cast<int>((key.size() * 31u + first * 7u + last) & 63u);
 }
 
-inline bool is_ascii(std::string_view text) {
-  unsigned char every = 0;
-  for (const char c : text) every |= static_cast<unsigned char>(c);
-  return every < 128;
+// The number of a key among those of an object's rule; -1: it has no rule.
+inline std::int32_t find_key(const ProjectionRule& rule, std::string_view key) {
+  std::int32_t k = key.empty() ? -1 : rule.bucket[static_cast<std::size_t>(bucket_of(key))];
+  while (k >= 0 && rule.keys[static_cast<std::size_t>(k)].name != key) k = rule.keys[static_cast<std::size_t>(k)].next;
+  return k;
 }
 
 // The text of a member of the object that begins at `in`; false if there is none, or not exactly one.
@@ -74,6 +75,7 @@ struct ProjectedValue {
   const char* base;
   std::vector<TextTable>& tables;
   Patterns& patterns;
+  KnownNumbers& known;
   std::size_t slots;
   std::string& text;
   std::string& apart;
@@ -151,49 +153,70 @@ struct ProjectedValue {
     std::uint64_t key;
   };
 
+  // Whether nothing was noted yet that is noted of a value which follows this pattern.
+  bool may_take(const Pattern& pattern) const {
+    return std::ranges::all_of(pattern.notes, [this](const PatternNote& each) { return length[each.slot] < 0; });
+  }
+
+  // Notes what there is to note of the value at `in`, which followed a pattern up to `behind`, and numbers its facets.
+  bool take(const Pattern& pattern, const JsonReader& behind) {
+    const char* start = in.p;
+    PatternTree::Places of_notes(patterns.trace()), of_facets(patterns.trace());
+    for (const PatternNote& each : pattern.notes) {
+      const std::int32_t begin = of_notes.place(each.begin);
+      at[each.slot] = (start - base) + begin;
+      length[each.slot] = of_notes.place(each.end) - begin;
+    }
+    std::vector<OtherFacet> others;  // what they are made of may follow patterns, too
+    for (const PatternFacet& each : pattern.facets) {
+      const PatternTree::OtherPart* const other = patterns.trace().other(each.part);
+      std::int32_t* const number = facets + rules[static_cast<std::size_t>(each.rule)].slot;
+      if (other != nullptr && other->number >= 0) {
+        if (numbered) *number = other->number;
+        continue;
+      }
+      const std::int32_t begin = of_facets.place(each.begin), end = of_facets.end_of(each.part);
+      const std::string_view here(start + begin, static_cast<std::size_t>(end - begin));
+      if (here != pattern.text_of(each.part)) {
+        others.push_back({each.rule, here, number, other == nullptr ? 0 : other->key});
+      } else if (numbered && each.counts) {
+        *number = number_of(pattern, each);
+        if (other != nullptr) patterns.known_parts().store(other->key, each.rule, here, *number);
+      }
+    }
+    for (const OtherFacet& each : others) {
+      in.p = each.text.data();
+      bool counts;
+      if (!value(each.rule, counts)) return false;
+      if (numbered && !odd && *each.number >= 0) {
+        patterns.known_parts().store(each.key, each.rule, each.text, *each.number);
+      }
+    }
+    in = behind;
+    return true;
+  }
+
+  // The number of what a facet of a pattern is reduced to.
+  std::int32_t number_of(const Pattern& pattern, const PatternFacet& facet) {
+    const KnownNumbers::Key key{pattern.serial, 0, static_cast<std::uint64_t>(facet.rule) + 1};  // unlike those of items
+    std::int32_t number = known.find(key);
+    if (number < 0) {
+      number = table(rules[static_cast<std::size_t>(facet.rule)].slot).number(facet.text);
+      known.store(key, number);
+    }
+    return number;
+  }
+
   // A value by a rule with patterns: compared with those, or else read, and maybe learnt.
   bool alike(const ProjectionRule& rule, bool& present) {
     const char* start = in.p;
     if (learnt != nullptr || (*start != '{' && *start != '[')) return inside(rule, present);
     JsonReader ahead = in;
     const Pattern* found = patterns.follow(rule.place, ahead);
-    const auto is_fresh = [this](const PatternNote& each) { return length[each.slot] < 0; };
-    if (found != nullptr && std::ranges::all_of(found->notes, is_fresh)) {
-      PatternTree::Places of_notes(patterns.trace()), of_facets(patterns.trace());
-      for (const PatternNote& each : found->notes) {
-        const std::int32_t begin = of_notes.place(each.begin);
-        at[each.slot] = (start - base) + begin;
-        length[each.slot] = of_notes.place(each.end) - begin;
-      }
+    if (found != nullptr && may_take(*found)) {
       text += found->kept;
       present = found->present;
-      std::vector<OtherFacet> others;  // what they are made of may follow patterns, too
-      for (const PatternFacet& each : found->facets) {
-        const PatternTree::OtherPart* const other = patterns.trace().other(each.part);
-        std::int32_t* const number = facets + rules[static_cast<std::size_t>(each.rule)].slot;
-        if (other != nullptr && other->number >= 0) {
-          if (numbered) *number = other->number;
-          continue;
-        }
-        const std::int32_t begin = of_facets.place(each.begin), end = of_facets.end_of(each.part);
-        const std::string_view here(start + begin, static_cast<std::size_t>(end - begin));
-        if (here != found->text_of(each.part)) {
-          others.push_back({each.rule, here, number, other == nullptr ? 0 : other->key});
-        } else if (numbered && each.counts) {
-          *number = table(rules[static_cast<std::size_t>(each.rule)].slot).number(each.text);
-          if (other != nullptr) patterns.known_parts().store(other->key, each.rule, here, *number);
-        }
-      }
-      for (const OtherFacet& each : others) {
-        in.p = each.text.data();
-        bool counts;
-        if (!value(each.rule, counts)) return false;
-        if (numbered && !odd && *each.number >= 0) {
-          patterns.known_parts().store(each.key, each.rule, each.text, *each.number);
-        }
-      }
-      in = ahead;
-      return true;
+      return take(*found, ahead);
     }
     if (found != nullptr || !numbered || !patterns.wants(rule.place, 0)) return inside(rule, present);
     const PatternTree::Trace trace = patterns.trace();
@@ -210,7 +233,7 @@ struct ProjectedValue {
     std::vector<std::int32_t> of_facets(tables.size(), -1);
     std::vector<std::int64_t> begins(slots, 0), lengths(slots, -1);
     JsonReader again{start, start + size};
-    ProjectedValue own{again, rules, start, tables, patterns, slots, made.kept, spare, of_facets.data(),
+    ProjectedValue own{again, rules, start, tables, patterns, known, slots, made.kept, spare, of_facets.data(),
                        begins.data(), lengths.data(), false, &made};
     if (!own.inside(rule, made.present) || own.odd) return;
     for (std::size_t slot = 0; slot < slots; ++slot) {
@@ -344,10 +367,7 @@ struct ProjectedValue {
         bool escaped;
         if (!in.eat('"') || !in.string(key, escaped) || !in.eat(':')) return false;
         if (escaped) odd = true;
-        std::int32_t k = key.empty() ? -1 : rule.bucket[static_cast<std::size_t>(bucket_of(key))];
-        while (k >= 0 && rule.keys[static_cast<std::size_t>(k)].name != key) {
-          k = rule.keys[static_cast<std::size_t>(k)].next;
-        }
+        const std::int32_t k = find_key(rule, key);
         if (k < 0) {
           unread.add(key);
           in.space();

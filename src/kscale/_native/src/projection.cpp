@@ -1,6 +1,9 @@
 #include "kscale/projection.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <tuple>
 #include <utility>
 
 #include "kscale/json_reader.hpp"
@@ -71,6 +74,7 @@ void TextTable::remove(std::size_t i) {
 void Projector::retain(const std::uint8_t* keep, std::vector<std::vector<std::uint8_t>>& used) {
   const std::size_t size = tables_.size(), count = combinations_.size() / size;
   patterns_.known_parts().clear();
+  known_.clear();
   used.clear();
   for (const TextTable& table : tables_) used.emplace_back(table.count(), 0);
   std::vector<std::vector<std::uint8_t>> before = used;
@@ -98,15 +102,14 @@ Projector Projector::empty() const {
   Projector made(slots_, static_cast<std::int32_t>(tables_.size()) - 1);
   made.rules_ = rules_;
   made.patterns_ = patterns_.beside();
+  made.frame_ = frame_;
   return made;
 }
 
-std::optional<std::int32_t> Projector::read(const char* data, JsonReader& in, Depth depth, std::int64_t* at,
-                                            std::int64_t* length) {
-  numbers_.assign(tables_.size(), -1);
-  text_.clear();
-  ProjectedValue item{in, rules_, data, tables_, patterns_, static_cast<std::size_t>(slots_), text_, apart_,
-                      numbers_.data(), at, length, depth == Depth::kTexts};
+std::optional<std::int32_t> Projector::read(const char* data, JsonReader& in, Depth depth) {
+  clear_item();
+  ProjectedValue item{in, rules_, data, tables_, patterns_, known_, static_cast<std::size_t>(slots_), text_, apart_,
+                      numbers_.data(), at_.data(), length_.data(), depth == Depth::kTexts};
   bool counts;
   if (!item.value(static_cast<std::int32_t>(rules_.size() - 1), counts)) return std::nullopt;
   if (!counts || item.odd) return kOdd;
@@ -115,22 +118,113 @@ std::optional<std::int32_t> Projector::read(const char* data, JsonReader& in, De
   return combine(numbers_.data(), text_);
 }
 
+std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader& in, Depth depth, bool& framed) {
+  clear_item();
+  ProjectedValue item{in, rules_, data, tables_, patterns_, known_, static_cast<std::size_t>(slots_), text_, apart_,
+                      numbers_.data(), at_.data(), length_.data(), depth == Depth::kTexts};
+  KnownNumbers::Key key{};
+  for (std::size_t k = 0; k < frame_.rules.size(); ++k) {
+    framed = in.word(frame_.text[k]);
+    if (!framed) return std::nullopt;
+    JsonReader ahead = in;
+    const Pattern* found = patterns_.follow(rules_[static_cast<std::size_t>(frame_.rules[k])].place, ahead);
+    if (found == nullptr || !found->present || !item.may_take(*found)) return std::nullopt;
+    key[k] = found->serial;
+    text_ += frame_.kept[k];
+    text_ += found->kept;
+    if (!item.take(*found, ahead)) return std::nullopt;
+  }
+  framed = in.word(frame_.text.back());
+  if (!framed) return std::nullopt;
+  ++frame_.followed;
+  if (item.odd) return kOdd;
+  if (depth == Depth::kNotes) return kNoted;
+  std::int32_t rest = known_.find(key);
+  if (rest < 0) {
+    text_ += frame_.kept.back();
+    rest = tables_.back().number(text_);
+    known_.store(key, rest);
+  }
+  numbers_.back() = rest;
+  return combine(numbers_.data(), text_);
+}
+
+void Projector::clear_item() {
+  numbers_.assign(tables_.size(), -1);
+  at_.assign(static_cast<std::size_t>(slots_), 0);
+  length_.assign(static_cast<std::size_t>(slots_), -1);
+  text_.clear();
+}
+
+void Projector::learn_frame(std::string_view item, ItemKind kind, bool told) {
+  constexpr std::size_t kAnyway = 16, kWorth = 64;  // learnt whether others follow or not; that followed for one more
+  const ProjectionRule& rule = rules_.back();
+  if (rule.kind != ProjectionRule::kObject || frame_.learnt > kAnyway + frame_.followed / kWorth) return;
+  const std::size_t learnt = frame_.learnt + 1;
+  frame_ = {std::string(kind.api_version), std::string(kind.kind), told, {}, {"{"}, {}, learnt, frame_.followed};
+  known_.clear();
+  std::vector<std::int32_t> values;
+  JsonReader in{item.data(), item.data() + item.size()};
+  const char* from = in.p;
+  if (!in.eat('{') || in.peek('}')) return;
+  bool first = true;  // that is kept
+  do {
+    std::string_view key;
+    bool escaped;
+    if (!in.eat('"') || !in.string(key, escaped) || !in.eat(':')) return;
+    in.space();
+    const char* start = in.p;
+    const std::int32_t k = find_key(rule, key);
+    if (!in.skip()) return;
+    if (k < 0) continue;
+    const std::int32_t number = rule.keys[static_cast<std::size_t>(k)].rule;
+    const ProjectionRule& own = rules_[static_cast<std::size_t>(number)];
+    const std::string_view value(start, static_cast<std::size_t>(in.p - start));
+    const bool alike = own.kind == ProjectionRule::kAlike && (*start == '{' || *start == '[');
+    if (own.kind == ProjectionRule::kEquals && value != own.text) continue;
+    if (!alike && own.kind != ProjectionRule::kKeep && own.kind != ProjectionRule::kEquals) return;
+    std::string& kept = frame_.kept.back();
+    if (!first) kept += ',';
+    first = false;
+    kept.append(key.data() - 1, key.size() + 2).append(":");
+    if (!alike) {
+      kept += value;
+      continue;
+    }
+    frame_.text.emplace_back(from, start);
+    frame_.kept.emplace_back();
+    values.push_back(number);
+    from = in.p;
+  } while (in.eat(','));
+  if (!in.eat('}') || values.size() > std::tuple_size_v<KnownNumbers::Key>) return;
+  frame_.text.emplace_back(from, in.p);
+  frame_.kept.back() += '}';
+  frame_.rules = std::move(values);
+}
+
 bool Projector::item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out) {
   const auto slots = static_cast<std::size_t>(slots_);
-  const char* begin = in.p;
-  at_.assign(slots, 0);
-  length_.assign(slots, -1);
-  std::int32_t number = kOdd;
-  const int same = depth == Depth::kPlace ? -1 : is_of_kind(in, kind);
-  if (depth == Depth::kNotes && same == 0) depth = Depth::kTexts;  // only texts say what it is
-  if (same < 0) {
-    if (!in.skip()) return false;
-  } else {
-    const std::optional<std::int32_t> found = read(data, in, depth, at_.data(), length_.data());
-    if (!found) return false;
-    number = *found;
+  const JsonReader begin = in;
+  std::optional<std::int32_t> number;
+  bool framed = false;
+  if (depth != Depth::kPlace && frame_.holds_for(kind)) {
+    number = read_framed(data, in, depth == Depth::kNotes && !frame_.told ? Depth::kTexts : depth, framed);
   }
-  out.add(begin - data, in.p - begin, number, slots, at_.data(), length_.data());
+  if (!number) {
+    in = begin;
+    const int same = depth == Depth::kPlace ? -1 : is_of_kind(in, kind);
+    if (depth == Depth::kNotes && same == 0) depth = Depth::kTexts;  // only texts say what it is
+    if (same < 0) {
+      clear_item();
+      if (!in.skip()) return false;
+      number = kOdd;
+    } else {
+      number = read(data, in, depth);
+      if (!number) return false;
+      if (*number >= 0 && !framed) learn_frame({begin.p, static_cast<std::size_t>(in.p - begin.p)}, kind, same > 0);
+    }
+  }
+  out.add(begin.p - data, in.p - begin.p, *number, slots, at_.data(), length_.data());
   return true;
 }
 
@@ -162,8 +256,14 @@ Projector::Stop Projector::items(const char* data, const char*& p, const char* e
 
 std::int32_t Projector::combine(const std::int32_t* numbers, std::string& key) {
   const std::size_t size = tables_.size();
+  std::uint32_t hash = 0;
+  for (std::size_t i = 0; i < size; ++i) hash = (std::rotl(hash, 5) ^ static_cast<std::uint32_t>(numbers[i])) * 0x9e3779b1u;
+  std::int32_t& likely = likely_[hash >> 19];
+  if (likely >= 0 && std::equal(numbers, numbers + size, combinations_.begin() + static_cast<std::ptrdiff_t>(size) * likely)) {
+    return likely;
+  }
   key.assign(reinterpret_cast<const char*>(numbers), size * sizeof(std::int32_t));
-  const std::int32_t number = combined_.number(key);
+  const std::int32_t number = likely = combined_.number(key);
   const std::size_t at = static_cast<std::size_t>(number) * size;
   if (at == combinations_.size()) {
     combinations_.insert(combinations_.end(), numbers, numbers + size);

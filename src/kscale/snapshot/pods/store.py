@@ -287,13 +287,13 @@ class PlacedSums:
         """Store the amounts of those classes that are not known yet, and add sums for their resources."""
         self._amounts.extend_to(len(classes))
         amounts = self._amounts.arrays
-        fresh = distinct(numbers[amounts["known"][numbers] == 0])
-        taken = [classes[number].occupancy for number in fresh.tolist()]
+        for number in set(numbers[amounts["known"][numbers] == 0].tolist()):
+            taken = classes[number].occupancy
+            for name in FIXED_RESOURCES:
+                amounts[name][number] = taken.get(name, 0)
+            amounts["known"][number] = 1 + any(name not in FIXED_RESOURCES for name in taken)
         for name in FIXED_RESOURCES:
-            amounts[name][fresh] = [each.get(name, 0) for each in taken]
-        amounts["known"][fresh] = [1 + any(name not in FIXED_RESOURCES for name in each) for each in taken]
-        for name in FIXED_RESOURCES:
-            if amounts[name][numbers].any():
+            if name not in self.used and amounts[name][numbers].any():
                 self._used.add(name, np.int64)
 
 
@@ -711,9 +711,10 @@ class PodStore:
         if len(plan.removed):
             self._remove_rows(plan.removed)
         if len(plan.rows) or len(plan.fresh):
-            part = batch if all_fresh else batch.pick(np.concatenate([plan.of_rows, plan.fresh]))
-            values = self._values(part, refer=refer)
-            self._write_rows(plan.rows, part.keys[len(plan.rows) :], values)
+            if not all_fresh:
+                columns = batch.columns.take(np.concatenate([plan.of_rows, plan.fresh]), axis=1)
+                batch = msgspec.structs.replace(batch, keys=[*change.modified, *change.added], columns=columns)
+            self._write_rows(plan.rows, change.added, self._values(batch, refer=refer))
         return change
 
     def put_one(self, batch: PodBatch, *, removes: bool, anew: bool = False) -> ChangedKeys:

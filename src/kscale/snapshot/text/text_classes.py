@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -40,7 +38,7 @@ from kscale.snapshot.classes.facets import (
 )
 from kscale.snapshot.classes.interner import Interner, Prototype
 from kscale.snapshot.classes.pod_shapes import Shape
-from kscale.snapshot.columns import GATED, PENDING, PHASES, TERMINATING, GrowingColumns, distinct, group_equal_rows
+from kscale.snapshot.columns import GATED, PENDING, PHASES, TERMINATING, GrowingColumns
 
 __all__ = ["AFFINITY", "DELETION_PLACEHOLDER", "LABELS", "OWNERS", "VOLUMES", "TextCache", "TextClasses"]
 
@@ -49,62 +47,30 @@ T = TypeVar("T")
 
 
 class TextCache(Generic[T]):
-    """Values of texts, by number + 1; 0 means no text. A pod with a text whose value is None is decoded by itself.
+    """Values of texts by number, read on first use; -1 means no text.
 
-    ``read`` returns the value of a text by number, or None if the text is unusual; ``absent`` is the value without a
-    text. ``columns`` are names and types of columns, and ``entries`` returns a value's entries in them (zeros for
-    unusual texts).
+    ``read`` returns the value of a text by number, or None if the text is unusual: a pod with it is decoded by itself.
+    ``absent`` is the value without a text.
     """
 
-    def __init__(
-        self,
-        read: Callable[[int], T | None],
-        absent: T | None,
-        columns: Mapping[str, Any] = MappingProxyType({}),
-        entries: Callable[[T], tuple[Any, ...]] = lambda _: (),
-    ) -> None:
+    def __init__(self, read: Callable[[int], T | None], absent: T | None) -> None:
         self._read = read
-        self._entries = entries
-        self.values: list[T | None] = [None]
-        self._columns = GrowingColumns({"known": np.bool_, "usable": np.bool_, **columns}, size=1)
-        self.columns = self._columns.arrays  # by number + 1
-        self._set([0], [absent])
+        self._values: dict[int, T | None] = {-1: absent}
 
-    def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Read the texts that are new, and return for each number whether its text has a value: bool[n]."""
-        places = numbers + 1
-        self._grow(int(places.max(initial=0)) + 1)
-        fresh = list(dict.fromkeys(places[~self.columns["known"][places]].tolist()))
-        self._set(fresh, [self._read(at - 1) for at in fresh])
-        usable: NDArray[np.bool_] = self.columns["usable"][places]
-        return usable
+    def get(self, number: int) -> T | None:
+        """Return the value of a text by number; None if the text is unusual."""
+        if number not in self._values:
+            self._values[number] = self._read(number)
+        return self._values[number]
 
-    def forget(self, numbers: NDArray[np.int64]) -> None:
+    def items(self) -> Iterator[tuple[int, T]]:
+        """Yield number and value of all texts that were read, except unusual ones, and the value without a text."""
+        return ((number, value) for number, value in self._values.items() if value is not None)
+
+    def forget(self, numbers: Iterable[int]) -> None:
         """Remove the texts of these numbers, which may be given to other texts."""
-        places = numbers + 1
-        places = places[places < len(self.values)]
-        for column in self.columns.values():
-            column[places] = 0
-        for at in places.tolist():
-            self.values[at] = None
-
-    def _grow(self, size: int) -> None:
-        """Make room for ``size`` values; new ones are not known yet."""
-        more = size - len(self.values)
-        if more > 0:
-            self.values += [None] * more
-            self._columns.extend_to(size)
-
-    def _set(self, places: list[int], values: list[T | None]) -> None:
-        """Store values (None: unusual) at their indices, with their entries in the columns."""
-        for at, value in zip(places, values, strict=True):
-            self.values[at] = value
-        self.columns["known"][places] = True
-        usable = [at for at, value in zip(places, values, strict=True) if value is not None]
-        self.columns["usable"][usable] = True
-        entries = zip(*(self._entries(value) for value in values if value is not None), strict=True)
-        for column, entry in zip((*self.columns.values(),)[2:], entries, strict=False):
-            column[usable] = entry
+        for number in numbers:
+            self._values.pop(number, None)
 
 
 LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
@@ -114,7 +80,9 @@ DELETION_PLACEHOLDER: Final = '"2000-01-01T00:00:00Z"'
 """Placeholder in the remaining text for the deletion timestamp of a pod."""
 
 _NOT_CLASSIFIED: Final = -2
-_MIN_ROWS_TO_GROUP: Final = 16  # with fewer rows comparing does not pay off
+
+
+_UNUSUAL_LOOKS: Final = (0, -1, -1, 0, 0, -1, 0, 0, 0, True, False, False)  # of a pod that is decoded by itself
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -158,10 +126,11 @@ class _Affinity(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
-    """The controller of pods. ``uid`` None: the pods are not compared with replicas."""
+    """The controller of pods. ``stays``: they stay on their node and are not compared with replicas (``number`` -1)."""
 
     facet: tuple[str, str, str] | None = None
-    uid: str | None = None
+    number: int = -1
+    stays: bool = False
 
 
 class _Rest(msgspec.Struct, frozen=True, eq=False):
@@ -183,13 +152,6 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
     text: bytes
 
 
-_REST_COLUMNS: Final = {
-    "unplaced": np.int8, "done": np.bool_, "bare": np.bool_, "priority": np.int64, "phase": np.int8,
-    "queueing": np.int32, "alone": np.bool_,
-}  # fmt: skip
-"""Attributes of :class:`_Rest` that are stored as columns."""
-
-
 class TextClasses:
     """Classes of pods by combination of texts, for one projector and one interner.
 
@@ -206,22 +168,10 @@ class TextClasses:
         self._following = count()
         self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes refer to
         self._labels = TextCache(self._read_labels, NO_LABELS)
-        self._affinities = TextCache(
-            self._read_affinity,
-            self._affinity(None),
-            columns={"moving": np.int64, "staying": np.int64},
-            entries=lambda each: (each.number, each.settled_number),
-        )
+        self._affinities = TextCache(self._read_affinity, self._affinity(None))
         self._volumes = TextCache(self._read_volumes, NO_VOLUMES)
-        self._owners = TextCache(
-            self._read_owner,
-            _Owner(),
-            columns={"number": np.int32, "stays": np.bool_},
-            entries=lambda owner: (self._interner.controller(owner.uid), stays(owner.facet)),
-        )
-        self._rests: TextCache[_Rest] = TextCache(
-            self._read_rest, None, columns=_REST_COLUMNS, entries=attrgetter(*_REST_COLUMNS)
-        )
+        self._owners = TextCache(self._read_owner, _Owner())
+        self._rests: TextCache[_Rest] = TextCache(self._read_rest, None)
         self._facets: tuple[TextCache[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
         self._combination_values = GrowingColumns({"values": _pod_columns.LOOKS})
         self.values["known"][0] = True
@@ -253,57 +203,83 @@ class TextClasses:
         values = self.values
         fresh = places[~values["known"][places]]
         if len(fresh):
-            self._read(distinct(fresh))
+            self._read(np.array(sorted(set(fresh.tolist())), dtype=np.int32))
         for name, having in (("settled", bound), ("waiting", ~bound)):
-            column = values[name]
             now = places[having]
-            now = now[column[now] == _NOT_CLASSIFIED]
-            if len(now):  # a finished pod counts as placed, even without a node
-                now = distinct(now)
-                rows = self._rows(now)
-                classes = self._classes(rows, values["done"][now] if name == "waiting" else np.ones(len(now), np.bool_))
-                column[now] = classes
-                values[f"{name}_shape"][now] = self._shapes(rows, classes)
+            now = now[values[name][now] == _NOT_CLASSIFIED]
+            if len(now):
+                self._classify(name, np.array(sorted(set(now.tolist())), dtype=np.int32))
 
-    def _rows(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the numbers assigned to the texts of the combinations, one row each."""
-        return self._projector.combination_rows(places - 1)
+    def _rows(self, places: NDArray[np.int32]) -> list[list[int]]:
+        """Return the numbers assigned to the texts of the combinations: of the facets, then of the rest."""
+        rows: list[list[int]] = self._projector.combination_rows(places - 1).tolist()
+        return rows
 
     def _read(self, places: NDArray[np.int32]) -> None:
         """Parse the texts of combinations and fill in their rows of ``values``, all but the classes.
 
         ``places``: numbers of the combinations + 1, which are their rows.
         """
-        rows = self._rows(places)
-        usable = self._rests.learn(rows[:, -1])
-        for number, facet_texts in enumerate(self._facets):
-            usable[usable] = facet_texts.learn(rows[usable, number])
-        values = self.values
-        values["known"][places] = True
-        values["waiting"][places] = values["settled"][places] = np.where(
-            usable, np.int32(_NOT_CLASSIFIED), np.int32(-1)
-        )
-        rests, rest_places = self._rests.columns, rows[:, -1] + 1
-        for name in ("unplaced", "done", "bare", "priority", "phase", "queueing"):
-            values[name][places] = rests[name][rest_places]
-        controller = np.full(len(places), -1, dtype=np.int32)
-        owned = usable & ~rests["alone"][rest_places]
-        controller[owned] = self._owners.columns["number"][rows[owned, OWNERS] + 1]
-        values["controller"][places] = controller
+        rows = []
+        for *facets, rest_number in self._rows(places):
+            rest = self._rests.get(rest_number)
+            if rest is None or any(
+                cache.get(number) is None for cache, number in zip(self._facets, facets, strict=True)
+            ):
+                rows.append(_UNUSUAL_LOOKS)
+                continue
+            owner = self._owners.get(facets[OWNERS])
+            controller = -1 if rest.alone or owner is None else owner.number
+            rows.append((
+                rest.priority, _NOT_CLASSIFIED, _NOT_CLASSIFIED, 0, 0, controller, rest.queueing, rest.unplaced,
+                rest.phase, True, rest.done, rest.bare,
+            ))  # fmt: skip
+        self.values[places] = np.array(rows, dtype=_pod_columns.LOOKS)
 
-    def _shapes(self, rows: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the shape numbers of combinations, given as rows of text numbers, with these classes."""
-        first, which = _group_equal_rows(classes, rows[:, VOLUMES], rows[:, -1])
-        numbers = np.empty(len(first), dtype=np.int32)
-        for i, at in enumerate(first.tolist()):
-            row, class_of = rows[at].tolist(), int(classes[at])
-            rest = self._rests.values[row[-1] + 1]
-            assert rest is not None  # callers pass only usable combinations
-            texts = tuple(self._facet_bytes(facet, number) for facet, number in enumerate(row[:-1]))
-            stay = stays(self._interner.classes[class_of].owner)
-            make_shape = partial(Shape, None, (rest.text, *texts), settled=stay)
-            numbers[i] = self._interner.shape((class_of, texts[VOLUMES], rest.text), make_shape)
-        return numbers[which]
+    def _classify(self, name: str, places: NDArray[np.int32]) -> None:
+        """Fill in the classes and shapes of combinations: ``settled`` ones, or those of ``waiting`` pods."""
+        values = self.values
+        # A finished pod counts as placed, even without a node.
+        fixed = values["done"][places].tolist() if name == "waiting" else [True] * len(places)
+        classes, shapes = [], []
+        classified: dict[tuple[int, ...], int] = {}
+        shaped: dict[tuple[int, ...], int] = {}
+        for row, is_fixed in zip(self._rows(places), fixed, strict=True):
+            labels, affinity_number, volumes, owner_number, rest_number = row
+            affinity, owner = self._affinities.get(affinity_number), self._owners.get(owner_number)
+            assert affinity is not None  # callers pass only usable combinations
+            assert owner is not None
+            stays_there = owner.stays and is_fixed
+            number = affinity.settled_number if stays_there else affinity.number
+            key = labels, number, volumes, owner_number, rest_number, stays_there
+            class_of = classified.get(key)
+            if class_of is None:
+                selection = affinity.settled if stays_there else affinity.facet
+                class_of = classified[key] = self._class(row, selection, owner.facet)
+            shape = shaped.get((class_of, volumes, rest_number))
+            if shape is None:
+                shape = shaped[class_of, volumes, rest_number] = self._shape(row, class_of)
+            classes.append(class_of)
+            shapes.append(shape)
+        values[name][places] = classes
+        values[f"{name}_shape"][places] = shapes
+
+    def _class(self, row: list[int], selection: AffinityFacet, owner: tuple[str, str, str] | None) -> int:
+        """Return the class number of a combination, given as the numbers of its texts."""
+        rest, labels, volumes = self._rests.get(row[-1]), self._labels.get(row[LABELS]), self._volumes.get(row[VOLUMES])
+        assert rest is not None  # callers pass only usable combinations
+        assert labels is not None
+        assert volumes is not None
+        return self._interner.variant(rest.prototype, labels, selection, volumes, owner).index
+
+    def _shape(self, row: list[int], class_of: int) -> int:
+        """Return the shape number of a combination with this class, given as the numbers of its texts."""
+        rest = self._rests.get(row[-1])
+        assert rest is not None  # callers pass only usable combinations
+        texts = tuple(self._facet_bytes(facet, number) for facet, number in enumerate(row[:-1]))
+        stay = stays(self._interner.classes[class_of].owner)
+        make_shape = partial(Shape, None, (rest.text, *texts), settled=stay)
+        return self._interner.shape((class_of, texts[VOLUMES], rest.text), make_shape)
 
     def _facet_bytes(self, facet: int, number: int) -> bytes | None:
         """Return the text of a facet; None if there is none (a negative number)."""
@@ -313,32 +289,6 @@ class TextClasses:
         if cached is None:
             cached = self._bytes[facet][number] = self._projector.facet_text(facet, number)
         return cached
-
-    def _classes(self, rows: NDArray[np.int32], fixed: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """Return the class numbers of combinations, given as rows of text numbers.
-
-        ``fixed`` marks those whose pods are already placed or finished.
-        """
-        labels, affinity, volumes, owners, rests = rows.T + 1
-        stay = self._owners.columns["stays"][owners] & fixed
-        selected = self._affinities.columns
-        first, inverse = _group_equal_rows(
-            labels, np.where(stay, selected["staying"][affinity], selected["moving"][affinity]), volumes, owners, rests
-        )
-        classes = np.empty(len(first), dtype=np.int32)
-        columns = (labels, affinity, volumes, owners, rests, stay)
-        for i, of in enumerate(zip(*(column[first].tolist() for column in columns), strict=True)):
-            rest, node = self._rests.values[of[4]], self._affinities.values[of[1]]
-            with_labels, mounted = self._labels.values[of[0]], self._volumes.values[of[2]]
-            owner = self._owners.values[of[3]]
-            assert rest is not None  # callers pass only usable combinations
-            assert node is not None
-            assert with_labels is not None
-            assert mounted is not None
-            assert owner is not None
-            selection = node.settled if of[5] else node.facet
-            classes[i] = self._interner.variant(rest.prototype, with_labels, selection, mounted, owner.facet).index
-        return classes[inverse]
 
     # -- lifetimes ---------------------------------------------------------------------------------------------------
 
@@ -355,7 +305,9 @@ class TextClasses:
         for name in ("waiting", "settled"):
             outdated |= _is_marked(classes, self.values[name]) | _is_marked(shapes, self.values[f"{name}_shape"])
         outdated[0] = False
-        self._owners.forget(np.flatnonzero(_is_marked(controllers, self._owners.columns["number"])) - 1)
+        owners = [(text, owner.number) for text, owner in self._owners.items() if owner.number >= 0]
+        removed = _is_marked(controllers, np.array([number for _, number in owners], dtype=np.int32)).tolist()
+        self._owners.forget(text for (text, _), is_removed in zip(owners, removed, strict=True) if is_removed)
         self.values["known"][outdated] = False  # their texts stay known
         for name in ("waiting_shape", "settled_shape"):
             self.values[name][outdated] = 0
@@ -364,16 +316,15 @@ class TextClasses:
         """Forget the combinations that are not in ``keep`` (bool by number), and the texts that only they have."""
         *facets, rests = self._projector.retain(keep.view(np.uint8))
         for facet_texts, cached, in_use in zip(self._facets, self._bytes, facets, strict=True):
-            removed = np.flatnonzero(~in_use)
+            removed = np.flatnonzero(~in_use).tolist()
             facet_texts.forget(removed)
-            for number in removed.tolist():
+            for number in removed:
                 cached.pop(number, None)
-        self._rests.forget(np.flatnonzero(~rests))
+        self._rests.forget(np.flatnonzero(~rests).tolist())
         forgotten = np.flatnonzero(~keep) + 1
         self.values[forgotten] = 0
         self.values["waiting"][forgotten] = self.values["settled"][forgotten] = -1
-        numbers = {each.number for each in self._affinities.values if each is not None}
-        numbers |= {each.settled_number for each in self._affinities.values if each is not None}
+        numbers = {number for _, each in self._affinities.items() for number in (each.number, each.settled_number)}
         self._same = {key: number for key, number in self._same.items() if number in numbers}
 
     # -- texts -------------------------------------------------------------------------------------------------------
@@ -467,14 +418,10 @@ class TextClasses:
             if owner is None:
                 return _Owner()
             facet = owner.api_version, owner.kind, owner.name
-            return _Owner(facet, None if stays(facet) else owner.uid)
+            return (
+                _Owner(facet, -1, stays=True) if stays(facet) else _Owner(facet, self._interner.controller(owner.uid))
+            )
         return None
-
-
-def _group_equal_rows(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Group equal rows as :func:`group_equal_rows` does; with few rows each is a group of its own."""
-    count = len(columns[0])
-    return (np.arange(count), np.arange(count)) if count <= _MIN_ROWS_TO_GROUP else group_equal_rows(*columns)
 
 
 def _is_marked(marks: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:

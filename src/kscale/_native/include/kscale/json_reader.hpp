@@ -86,6 +86,18 @@ inline const char* skip_space(const char* p, const char* end) {
   return p;
 }
 
+inline bool is_ascii(std::string_view text) {
+  const char* at = text.data();
+  std::size_t left = text.size();
+  std::uint64_t every = 0;
+  for (std::uint64_t word; left >= 8; left -= 8, at += 8) {
+    std::memcpy(&word, at, 8);
+    every |= word;
+  }
+  for (; left > 0; --left, ++at) every |= static_cast<std::uint64_t>(static_cast<unsigned char>(*at)) << 56;
+  return (every & 0x8080808080808080u) == 0;
+}
+
 // A reader of JSON text. Every function returns false on a syntax error, and then the position means nothing.
 struct JsonReader {
   const char* p;

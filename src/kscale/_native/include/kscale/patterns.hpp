@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,6 +49,9 @@ struct Pattern {
   std::string kept;                                        // what it is reduced to
   std::vector<PatternFacet> facets;                        // what is read by rules of its own, ascending
   bool present = false;
+  std::uint64_t serial = next_serial();                    // no other pattern of this process has it, but for copies
+
+  static std::uint64_t next_serial();
 
   PatternPlace place(std::int32_t at) const;
   std::string_view text_of(std::int32_t part) const {
@@ -75,6 +79,26 @@ class KnownParts {
   static constexpr std::size_t kSize = 2048, kLongest = 1024;  // texts, and bytes of one
 
   std::vector<Part> parts_;
+};
+
+// A cache of the numbers of texts that follow from patterns, by the serials of these.
+class KnownNumbers {
+ public:
+  using Key = std::array<std::uint64_t, 4>;
+
+  std::int32_t find(const Key& key) const;  // -1: not stored
+  void store(const Key& key, std::int32_t number);
+  void clear() { entries_.clear(); }
+
+ private:
+  static constexpr std::size_t kSize = 4096;  // entries; a key has one place among them
+  struct Entry {
+    Key key{};
+    std::int32_t number = -1;
+  };
+  static std::size_t place(const Key& key);
+
+  std::vector<Entry> entries_;
 };
 
 // The patterns of values that stand at one place: a tree, in which what begins like a pattern and then differs has a

@@ -147,6 +147,19 @@ struct Renumbering {
 // Takes the items that were read so far out of its argument; false: nobody needs the rest.
 using Publish = std::function<bool(ScannedItems&)>;
 
+// What stands around the values of an item that have patterns. Most items differ in those values alone, so that the rest
+// is compared with this instead of being read.
+struct ItemFrame {
+  std::string api_version, kind;    // of the `ItemKind` it holds for
+  bool told = false;                // whether items say that they are of that kind
+  std::vector<std::string> text;    // in front of each value, and behind the last one
+  std::vector<std::string> kept;    // what these texts are reduced to
+  std::vector<std::int32_t> rules;  // of the values
+  std::size_t learnt = 0, followed = 0;
+
+  bool holds_for(ItemKind of) const { return !rules.empty() && api_version == of.api_version && kind == of.kind; }
+};
+
 // Reduces the objects of a JSON list to what rules keep of them, and numbers the different texts that are left: those
 // of each facet, those of the rest, and the combinations of a rest with facets.
 //
@@ -191,9 +204,14 @@ class Projector {
 
   // Reads one item at `in` to the end of `out`.
   bool item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out);
+  void clear_item();  // what was read of the item before
   // Reads an item at `in` by the rules: the number of its combination, kNoted or kOdd, or nothing for a syntax error.
-  std::optional<std::int32_t> read(const char* data, JsonReader& in, Depth depth, std::int64_t* at,
-                                   std::int64_t* length);
+  std::optional<std::int32_t> read(const char* data, JsonReader& in, Depth depth);
+  // The same for an item with the frame and with values that follow patterns; nothing for any other item.
+  // `framed`: whether it may have that frame.
+  std::optional<std::int32_t> read_framed(const char* data, JsonReader& in, Depth depth, bool& framed);
+  // Learns the frame of an item that was read by the rules, unless many were learnt in vain.
+  void learn_frame(std::string_view item, ItemKind kind, bool told);
   // Reads items from `p`, at the first of them, up to the end of the array (`p` is then behind it), to a syntax error,
   // or until one begins at one of `stops`, in ascending order (`p` is then there).
   Stop items(const char* data, const char*& p, const char* end, ItemKind kind, std::span<const char* const> stops,
@@ -218,11 +236,15 @@ class Projector {
   std::vector<TextTable> tables_;  // one a facet, then the items'
   std::vector<std::int32_t> combinations_;
   TextTable combined_;
+  // By a hash of a combination, one that has it, if it is still there: a look at two places instead of four.
+  std::vector<std::int32_t> likely_ = std::vector<std::int32_t>(1 << 13, -1);
   std::vector<ProjectionRule> rules_;
   std::string text_, apart_;  // room for an item
   std::vector<std::int32_t> numbers_;
   std::vector<std::int64_t> at_, length_;
   Patterns patterns_;
+  ItemFrame frame_;
+  KnownNumbers known_;
 };
 
 // A list that is read by `Projector::scan` on another thread while the caller works on what was read already. The
