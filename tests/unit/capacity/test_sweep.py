@@ -26,7 +26,6 @@ from kscale.capacity.whatif import Base, Scenario, scenarios_from, whatif
 from kscale.capacity.whatif.edits import World
 from kscale.capacity.whatif.running import Fleet, rows_of_base, rows_of_fleet
 from kscale.capacity.whatif.scenarios import combine_variations
-from kscale.cli.commands.sweep import workers_of
 from unit.capacity.sweep_functions import added, dies, dies_once
 from unit.capacity.test_whatif import base
 
@@ -222,29 +221,6 @@ def doubled(given: tuple[str, str, list[int]], part: list[int]) -> list[tuple[st
 
 def test_what_is_shared_may_be_any_object() -> None:
     assert [done.value for done in sweep(doubled, [1, 2], base=("a", "b", [3]))] == [("a", 2), ("a", 4)]
-
-
-def test_a_dask_cluster_of_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    distributed = pytest.importorskip("distributed", reason="the extra [dask] is not installed")
-    scenarios = combine_variations(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
-    there = list(rows_of_base(base(), scenarios))
-    cluster = distributed.LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        host="127.0.0.1",
-        local_directory=str(tmp_path),
-    )
-    with cluster, workers_of(f"dask://{cluster.scheduler_address.removeprefix('tcp://')}", None) as workers:
-        executor, count, share = workers
-        assert count == 2
-        answers = sweep(rows_of_base, scenarios, base=base(), executor=executor, workers=2, chunk=2, share=share)
-        assert values(answers) == there
-        assert share is not None
-        # What is shared is not read through for a name that follows from it: that takes longer than to send it.
-        monkeypatch.setattr("distributed.client.tokenize", None)
-        share(np.arange(3))
-    assert kscale.sweep is sweep
 
 
 _SWEEPING = """
