@@ -190,6 +190,8 @@ ListScan::~ListScan() {
   }
   to_.patterns_ = std::move(own_.patterns_);
   to_.patterns_.known_parts().clear();
+  to_.frame_ = std::move(own_.frame_);
+  to_.known_.clear();
 }
 
 void ListScan::read(const char* data, std::size_t size, ItemKind kind, Threading how) {
