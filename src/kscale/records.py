@@ -160,7 +160,7 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
             return super()._encode()
         head = msgspec.json.encode({"apiVersion": API_VERSION, "kind": self.KIND})
         fields = msgspec.json.encode(self)  # without plain data in between, which takes as long as encoding
-        return head if fields == b"{}" else head[:-1] + b"," + fields[1:]
+        return head if fields == b"{}" else b"".join((head[:-1], b",", memoryview(fields)[1:]))
 
     def table_rows(self) -> Rows:
         """Return the list of the field ``ROWS``, one row per item.

@@ -341,7 +341,8 @@ def render(answer: Answer, form: Format, terminal: Terminal, origin: Origin | No
     write = terminal.stdout.write
     match form:
         case Format.JSON:
-            write(answer.record.to_json(indent=2).decode() + "\n")
+            write(answer.record.to_json(indent=2).decode())
+            write("\n")  # apart, as a document may be large
         case Format.YAML:
             write(_yaml(answer.record))
         case Format.NAME:

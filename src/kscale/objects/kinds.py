@@ -303,6 +303,7 @@ BUILT_IN: Final[tuple[ServedResource, ...]] = (
 """Resources of the kinds that a target may name on every server."""
 
 
+@lru_cache(1024)  # the versions come from input files
 def parse_group_version(api_version: str) -> tuple[str, str]:
     """Split an ``apiVersion`` into group and version.
 

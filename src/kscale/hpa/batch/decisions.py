@@ -411,7 +411,7 @@ class ReconcileSummaries:
         if not in_columns or self._inputs.selected is None or group < 0 or not all(map(self._is_joined, metrics)):
             return None
         name, desired = get_metric_name(metrics[best].source), normalized.desired
-        why, names, begin = explain_change(current, proposal, name), self._list_pod_names(group), self._begin[row]
+        why, names, begin = explain_change(current, proposal, name), self._list_pod_names(row), self._begin[row]
         changes = self._get_condition_changes(statuses, reasons, name, desired, rescales)
         return ReconcileSummary(
             current_replicas=current,
@@ -461,12 +461,13 @@ class ReconcileSummaries:
                 put_condition(conditions, type_, status == _STATUS_TRUE, reason, message, self._origin.now)
         return conditions
 
-    def _list_pod_names(self, group: int) -> list[str]:
-        """Return the names (without namespace) of a selection's pods."""
+    def _list_pod_names(self, row: int) -> list[str]:
+        """Return the names of the pods that an HPA selects, which are of its namespace."""
         assert self._inputs.selected is not None
+        group, keys = self._group[row], self._keys
         rows = self._inputs.selected.rows[self._ends[group] : self._ends[group + 1]]
-        keys = self._keys
-        return [keys[row].partition("/")[2] for row in rows.tolist()]
+        begin = len(self._origin.objects.hpas[row].metadata.namespace) + 1  # of a name in its key
+        return [keys[at][begin:] for at in rows.tolist()]
 
     def _build_result(self, at: int, metric: SpecMetric, names: Sequence[str]) -> CalculatedReplicas:
         """Build the result of one metric row ``at``. ``names``: the pods of its selection."""

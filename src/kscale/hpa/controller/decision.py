@@ -195,7 +195,9 @@ def build_decision(
         for spec, each in zip(hpa.spec.metrics or (), row.metrics, strict=False)
     ]
     decisive = details[best] if 0 <= best < len(details) else None
-    limited = next((each.reason for each in row.conditions if _is_limiting_condition(row, each.type)), "")
+    limited = ""
+    if row.normalized is not None and row.normalized.limited:
+        limited = next((each.reason for each in row.conditions if each.type == "ScalingLimited"), "")
     return HPADecision(
         namespace=hpa.metadata.namespace,
         name=hpa.metadata.name,
@@ -267,11 +269,6 @@ def _explain_proposal(metric: MetricDetail, decision: HPADecision) -> str:
     if metric.tolerated and not decision.decided_by.startswith(f"{metric.name} "):
         parts.append("within tolerance")
     return f"{', '.join(parts)}: proposes {metric.proposal:,}" if parts else f"proposes {metric.proposal:,}"
-
-
-def _is_limiting_condition(row: ReconcileSummary, type_: str) -> bool:
-    """Check whether a condition of this type reports that the replicas were limited."""
-    return type_ == "ScalingLimited" and row.normalized is not None and row.normalized.limited
 
 
 def _explain_decided_by(row: ReconcileSummary, best: MetricDetail | None) -> str:
@@ -390,8 +387,7 @@ def _explain_metric(
     ratio = replicas.second_ratio if "second_pass" in replicas.path else replicas.ratio
     if ratio == 1 or _finite_or_none(ratio) is None:
         return ""
-    groups = {group: len(names) for group, names in replicas.groups.items()}
-    pods = status if per_pod else groups.get("ready", 0)
+    pods = status if per_pod else len(replicas.groups.get("ready", ()))
     if total:
         return f"ratio {ratio:.4g}, rounded up to {current}"
     if "second_pass" in replicas.path:
@@ -442,14 +438,11 @@ def _format_target(target: MetricTarget | None) -> str:
     """Format the field of a target that is set, such as ``80%`` or ``500m a pod``; empty if none is set."""
     if target is None:
         return ""
-    for value, text in (
-        (target.average_utilization, f"{target.average_utilization}%"),
-        (target.average_value, f"{target.average_value} a pod"),
-        (target.value, f"{target.value}"),
-    ):
-        if value is not None:
-            return text
-    return ""
+    if target.average_utilization is not None:
+        return f"{target.average_utilization}%"
+    if target.average_value is not None:
+        return f"{target.average_value} a pod"
+    return "" if target.value is None else str(target.value)
 
 
 def _format_unit(type_: str, value: int) -> str:

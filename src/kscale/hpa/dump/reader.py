@@ -110,8 +110,8 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     return reading.end(strict=strict)
 
 
-_MAPPING_OR_NONE: Final = (dict, Mapping, NoneType)
-"""``dict`` first, as the check for :class:`~collections.abc.Mapping` is slow."""
+_MAPPING_OR_NONE: Final = (dict, NoneType, Mapping)
+""":class:`~collections.abc.Mapping` last, as its check is slow."""
 
 
 def read_plain_data(record: RawObject) -> Any:
