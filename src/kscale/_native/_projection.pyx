@@ -75,7 +75,8 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         size_t combinations_free()
         void retain(const uint8_t* keep, vector[vector[uint8_t]]& used) except +
     cdef cppclass c_ListScan "kscale::ListScan":
-        c_ListScan(c_Projector& to, const char* data, size_t size, c_ItemKind kind, c_Threading how) except +
+        c_ListScan(c_Projector& to, const char* data, size_t size, c_ItemKind kind, c_Threading how,
+                   cbool ahead) except +
         cbool next(c_Items& out) except +
         cbool finish(c_Span* head)
 
@@ -328,14 +329,14 @@ cdef class Projector:
         turn out to be part of no list.
 
         ``begin``, ``size`` int64[n]: where the items are; ``combined`` int32[n]: numbers of their combinations of
-        texts, -1 for an item that is absent by its rule or has to be read otherwise, -3 if no key comes twice in an object
-        of such an item; ``places``: :class:`Places` of captured strings; ``metadata``: the JSON text of the list's own,
+        texts, -1 for an item that is absent by its rule or has to be read otherwise, -3 (only with ``meanwhile``) if no key
+        comes twice in an object of such an item; ``places``: :class:`Places` of captured strings; ``metadata``: the JSON text of the list's own,
         empty if it has none.
         """
         cdef Places places = Places.__new__(Places)
         cdef c_Span head[3]
         cdef Py_ssize_t size = data.shape[0], first = 0
-        cdef cbool ok, more = True
+        cdef cbool ok, more = True, ahead = meanwhile is not None
         cdef c_Threading how = _threading(threads, grain)
         cdef c_ItemKind only = _item_kind(kind)
         cdef c_ListScan* running
@@ -343,7 +344,7 @@ cdef class Projector:
             return None
         places._slots = self._slots
         with nogil:
-            running = new c_ListScan(self._own[0], <const char*>&data[0], size, only, how)
+            running = new c_ListScan(self._own[0], <const char*>&data[0], size, only, how, ahead)
         try:
             while True:
                 with nogil:

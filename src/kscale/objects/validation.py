@@ -265,8 +265,8 @@ def _entry(field: str, name: str) -> str:
 
 
 _MOST_AMOUNTS: Final = 1 << 12
-_usual_amounts: Final[dict[int, Quantity]] = {}
-"""Quantities without findings under any name, by ``id``: objects that were decoded share them."""
+_usual_amounts: Final[dict[int, tuple[Quantity, bool]]] = {}
+"""Quantities in range, and whether they are whole, by ``id``: objects that were decoded share them."""
 
 
 def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quantity] | None) -> None:
@@ -274,13 +274,14 @@ def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quan
     if not resources:
         return
     for name, quantity in resources.items():
-        if id(quantity) in _usual_amounts:
-            continue
+        usual = _usual_amounts.get(id(quantity))
+        if usual is not None and (usual[1] or not (name == "pods" or "/" in name)):
+            continue  # fast path: nearly all quantities
         counts_whole = name == "pods" or "/" in name
         if 0 <= quantity.approximate_float() < _LARGEST_MILLI and (not counts_whole or quantity.is_whole()):
-            if len(_usual_amounts) < _MOST_AMOUNTS and quantity.is_whole():
-                _usual_amounts[id(quantity)] = quantity
-            continue  # fast path: nearly all quantities
+            if len(_usual_amounts) < _MOST_AMOUNTS:
+                _usual_amounts[id(quantity)] = quantity, quantity.is_whole()
+            continue
         if quantity.sign < 0:
             findings.append(Finding(_entry(field, name), f"{quantity} is negative", True))
         elif quantity.approximate_float() >= (_LARGEST_MILLI if name == "cpu" else _LARGEST):

@@ -20,7 +20,6 @@ from kscale.objects.decode import decoder, describe, from_dict, from_json, objec
 from kscale.objects.kinds import (
     DEFAULT_NAMESPACE,
     KINDS,
-    NAMESPACED,
     custom_kind_key,
     find_kind,
     group_of,
@@ -34,6 +33,7 @@ from kscale.snapshot.text.sources import DecodedItems, NamedText, RawObject, Sca
 if TYPE_CHECKING:
     from kscale.snapshot.changes import ChangedKeys
     from kscale.snapshot.text.pod_reader import PodBatch, PodRun
+    from kscale.snapshot.text.sources import DecodedObject
 
 __all__ = ["LoadReport", "Loaded", "decode_plain_object", "load_batches", "load_objects"]
 
@@ -338,7 +338,7 @@ def _load(
     return loaded
 
 
-def decode_plain_object(text: memoryview) -> KubeObject | None:
+def decode_plain_object(text: memoryview) -> DecodedObject | None:
     """Decode an object, neither a pod nor of a kind that decides how others are read, whose text repeats no key.
 
     None if there is something to report about it, or if it must be read in another way.
@@ -351,29 +351,31 @@ def decode_plain_object(text: memoryview) -> KubeObject | None:
         obj = decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return obj if obj.metadata.name and not check(obj) else None
+    if not obj.metadata.name or check(obj):
+        return None
+    obj = with_namespace(obj)
+    return (obj.kind, obj.metadata.namespace, obj.metadata.name), obj
 
 
 @lru_cache(maxsize=1 << 10)  # the keys come from input files
 def _plain_decoder(api_version: str, kind: str) -> Callable[[memoryview], KubeObject] | None:
     """Return the decoder of a kind for :func:`decode_plain_object`; None if it does not decode this kind."""
     type_ = find_kind(api_version, kind) if api_version and kind not in _SCALING_KINDS else None
-    return None if type_ is None or type_ is Pod or kind.endswith("List") else decoder(type_).decode
+    return None if type_ in (None, Pod, CustomWorkload) or kind.endswith("List") else decoder(type_).decode
 
 
 def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str, str, str]]) -> None:
     """Count objects that were decoded by the scan. ``seen``: kinds, namespaces and names so far; it is updated."""
-    objects, read = items.objects, report.read
-    report.total += len(objects)
-    for i, obj in enumerate(objects):
-        kind, metadata = obj.kind, obj.metadata
-        read[kind] += 1
-        namespace = metadata.namespace or (DEFAULT_NAMESPACE if kind in NAMESPACED else "")
-        key = (kind, namespace, metadata.name)
-        if key in seen:
-            report.duplicates += 1
-            report.warn(_TWICE, items.record(i))
-        seen.add(key)
+    keys = [key for key, _ in items.objects]
+    report.total += len(keys)
+    report.read.update([kind for kind, _, _ in keys])
+    if not seen.isdisjoint(keys) or len(set(keys)) != len(keys):
+        for i, key in enumerate(keys):
+            if key in seen:
+                report.duplicates += 1
+                report.warn(_TWICE, items.record(i))
+            seen.add(key)
+    seen.update(keys)
 
 
 def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -> Loaded:

@@ -9,7 +9,7 @@ import msgspec
 
 from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityQuota, ProvisioningRequest
 from kscale.objects.api.core import Node, PodTemplate, Service
-from kscale.objects.api.meta import CustomWorkload, KubeObject
+from kscale.objects.api.meta import CustomWorkload, KubeObject, object_key
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kscale.objects.api.storage import (
@@ -228,6 +228,16 @@ class ObjectStore:
         by_key[key] = item
         self.see(kind, key)
         return exists
+
+    def put_all(self, items: Collection[tuple[tuple[str, str, str], KubeObject]]) -> None:
+        """Put objects, given with kind, namespace and name. No kind may be being listed."""
+        for (kind, namespace, name), item in items:
+            if kind == "Node":
+                self._node_changes.apply(name, self._node_columns)
+                self._nodes[name] = item
+            else:
+                self.objects.setdefault(kind, {})[object_key(namespace, name)] = item
+        self._changed_kinds |= INFORMED_KINDS.intersection(kind for (kind, _, _), _ in items)
 
     def see(self, kind: str, key: str) -> None:
         """Mark an object as seen, if its kind is being listed."""

@@ -240,7 +240,7 @@ Projector::Stop Projector::items(const char* data, const char*& p, const char* e
     while (next < stops.size() && stops[next] < p) ++next;
     if (next < stops.size() && stops[next] == p) return Stop::kStop;
     if (!item(data, in, kind, Depth::kTexts, out)) return Stop::kError;
-    if (out.combined.back() == kOdd && !repeats_a_key(p, static_cast<std::size_t>(in.p - p), kAllLevels)) {
+    if (publish && out.combined.back() == kOdd && !repeats_a_key(p, static_cast<std::size_t>(in.p - p), kAllLevels)) {
       out.combined.back() = kUnlike;
     }
     if (publish && in.p - published >= grain) {

@@ -3,6 +3,7 @@
 // came to exactly that place as the beginning of an item: so a wrong guess costs time and changes nothing.
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -54,6 +55,8 @@ struct Seam {
   }
 };
 
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
 }  // namespace
 
 bool Projector::items_on_threads(const char* data, const char*& p, const char* end, ItemKind kind,
@@ -88,7 +91,8 @@ bool Projector::items_on_threads(const char* data, const char*& p, const char* e
       running.start([&, i] {
         Part& part = others[i];
         try {
-          part.stop = part.own.items(data, part.p, end, kind, std::span(starts).subspan(i + 1), 0, nullptr, part.items);
+          part.stop = part.own.items(data, part.p, end, kind, std::span(starts).subspan(i + 1), kNever, publish,
+                                     part.items);
         } catch (...) {  // no memory
           part.failure = std::current_exception();
         }
@@ -161,22 +165,25 @@ void Projector::merge(const Projector& other, ScannedItems&& more, ScannedItems&
   take(std::move(more), numbers, out);
 }
 
-ListScan::ListScan(Projector& to, const char* data, std::size_t size, ItemKind kind, Threading how)
-    : to_(to),
-      own_(to.empty()),
-      first_(std::ranges::all_of(to.tables_, [](const TextTable& each) { return each.count() == 0; })) {
-  own_.patterns_ = std::move(to.patterns_);
-  own_.patterns_.known_parts().clear();  // their numbers are those of the other's texts
-  aside_ = how.threads > 1 && static_cast<std::int64_t>(size) / how.grain > 1;
-  how.threads = std::max(how.threads - 1, 1);
-  if (aside_) {
-    running_.start([=, this] { read(data, size, kind, how); });
-  } else {
-    read(data, size, kind, how);
+ListScan::ListScan(Projector& to, const char* data, std::size_t size, ItemKind kind, Threading how, bool ahead)
+    : to_(to) {
+  if (!ahead || how.threads == 1 || static_cast<std::int64_t>(size) / how.grain < 2) {
+    Piece& all = pieces_.emplace_back();
+    const Publish nothing = [](ScannedItems&) { return true; };
+    ok_ = to.scan(data, size, kind, how, all.items, head_, ahead ? nothing : Publish());
+    ended_ = true;
+    return;
   }
+  --how.threads;
+  first_ = std::ranges::all_of(to.tables_, [](const TextTable& each) { return each.count() == 0; });
+  own_.emplace(to.empty());
+  own_->patterns_ = std::move(to.patterns_);
+  own_->patterns_.known_parts().clear();  // their numbers are those of the other's texts
+  running_.start([=, this] { read(data, size, kind, how); });
 }
 
 ListScan::~ListScan() {
+  if (!own_) return;
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -184,11 +191,11 @@ ListScan::~ListScan() {
   }
   running_.join();
   if (first_) {
-    to_.tables_ = std::move(own_.tables_);
-    to_.combined_ = std::move(own_.combined_);
-    to_.combinations_ = std::move(own_.combinations_);
+    to_.tables_ = std::move(own_->tables_);
+    to_.combined_ = std::move(own_->combined_);
+    to_.combinations_ = std::move(own_->combinations_);
   }
-  to_.patterns_ = std::move(own_.patterns_);
+  to_.patterns_ = std::move(own_->patterns_);
   to_.patterns_.known_parts().clear();
   to_.frame_ = std::move(own_.frame_);
   to_.known_.clear();
@@ -202,7 +209,7 @@ void ListScan::read(const char* data, std::size_t size, ItemKind kind, Threading
       items = {};
       return wanted;
     };
-    ok_ = own_.scan(data, size, kind, how, rest, head_, publish);
+    ok_ = own_->scan(data, size, kind, how, rest, head_, publish);
     add(std::move(rest), true);
   } catch (...) {  // no memory
     const std::lock_guard lock(mutex_);
@@ -213,13 +220,13 @@ void ListScan::read(const char* data, std::size_t size, ItemKind kind, Threading
 }
 
 bool ListScan::add(ScannedItems&& items, bool last) {
-  Piece piece{std::move(items), own_.texts_since(told_)};
+  Piece piece{std::move(items), own_->texts_since(told_)};
   const std::int64_t end = piece.end();
   std::unique_lock lock(mutex_);
   pieces_.push_back(std::move(piece));
   ended_ = last;
   more_.notify_one();
-  if (aside_ && !last) room_.wait(lock, [&] { return stopped_ || end - done_ <= kAhead; });
+  if (!last) room_.wait(lock, [&] { return stopped_ || end - done_ <= kAhead; });
   return !stopped_;
 }
 
@@ -231,15 +238,15 @@ bool ListScan::next(ScannedItems& out) {
     room_.notify_one();
     more_.wait(lock, [this] { return ended_ || !pieces_.empty(); });
     if (failure_) std::rethrow_exception(failure_);
-    while (!pieces_.empty() && (!aside_ || taken_ - done_ < kAtOnce)) {
+    while (!pieces_.empty() && taken_ - done_ < kAtOnce) {
       taken_ = std::max(taken_, pieces_.front().end());
       pieces.push_back(std::move(pieces_.front()));
       pieces_.pop_front();
     }
   }
   for (Piece& piece : pieces) {
-    if (first_) {
-      to_.copy_texts(std::move(piece.texts));
+    if (first_ || !own_) {
+      if (own_) to_.copy_texts(std::move(piece.texts));
       out.combined.insert(out.combined.end(), piece.items.combined.begin(), piece.items.combined.end());
       out.append(std::move(piece.items));
     } else {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from threading import Thread
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _pod_columns, _projection
 from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus, VolumeMount
-from kscale.objects.api.meta import ApiStruct, Condition, KubeObject, ObjectMeta
+from kscale.objects.api.meta import ApiStruct, Condition, ObjectMeta
 from kscale.objects.api.volumes import Volume
 from kscale.objects.kinds import DEFAULT_NAMESPACE
 from kscale.objects.pod_owners import READ_ANNOTATIONS
@@ -30,6 +30,9 @@ from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FINISHED, PLACED
 from kscale.snapshot.text.files import MappedFile, file_of
 from kscale.snapshot.text.text_classes import AFFINITY, DELETION_PLACEHOLDER, LABELS, OWNERS, VOLUMES, TextClasses
+
+if TYPE_CHECKING:
+    from kscale.snapshot.text.sources import DecodedObject
 
 __all__ = [
     "FACETS",
@@ -198,7 +201,7 @@ class PodRun(msgspec.Struct, frozen=True):
         return self.pods if len(self) == len(self.pods) else self.pods.pick(slice(self.begin, self.end))
 
 
-Decode: TypeAlias = Callable[[memoryview], KubeObject | None]
+Decode: TypeAlias = "Callable[[memoryview], DecodedObject | None]"
 """Decodes an item that is no pod: (text without repeated keys) -> the object; None: it must be read with a report."""
 
 _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
@@ -223,7 +226,7 @@ class ScannedItems(msgspec.Struct, frozen=True, eq=False):
 class ScannedList:
     """A list of objects. ``metadata`` is the JSON text of the list's own metadata.
 
-    ``objects`` has items that are no pods, by number, as far as they were decoded.
+    ``objects`` has items that are no pods, by number, as far as they were decoded; None if nothing was done ahead.
     """
 
     def __init__(
@@ -233,12 +236,13 @@ class ScannedList:
         api_version: str,
         kind: str,
         metadata: bytes,
-        objects: dict[int, KubeObject],
+        objects: dict[int, DecodedObject] | None = None,
     ) -> None:
         self.api_version = api_version
         self.kind = kind
         self.metadata = metadata
-        self.objects = objects
+        self.objects: dict[int, DecodedObject] = objects or {}
+        self._aside = objects is not None and reader.threads > 1  # then no part has texts that are new
         self._reader = reader
         self._scanned = scanned
 
@@ -259,7 +263,7 @@ class ScannedList:
     def without_items(self) -> ScannedList:
         """Return the list without its items, after they have been read from the text."""
         nothing = self._scanned.without_items()
-        return ScannedList(self._reader, nothing, self.api_version, self.kind, self.metadata, {})
+        return ScannedList(self._reader, nothing, self.api_version, self.kind, self.metadata)
 
     def parts(self) -> Iterator[ScannedItems]:
         """Yield the items in parts. With several threads, a part is read while the caller works on the one before.
@@ -267,8 +271,7 @@ class ScannedList:
         Columns of very many items would need new memory, which takes longer than reading them.
         """
         firsts = range(0, len(self), _PART)
-        aside = self._reader.threads > 1 and _is_long(self._scanned.view)  # then no part has texts that are new
-        return _one_ahead(self._part, firsts) if aside else map(self._part, firsts)
+        return _one_ahead(self._part, firsts) if self._aside else map(self._part, firsts)
 
     def _part(self, first: int) -> ScannedItems:
         """Read the part that begins at item number ``first``."""
@@ -342,17 +345,17 @@ class PodReader:
     def scan(self, view: memoryview, source: str, place: str, decode: Decode | None = None) -> ScannedList | None:
         """Return the items of a JSON list; None for any other text, and for a text with a syntax error.
 
-        ``decode``: is called for items that are no pods. Of a long text, another thread reads the items ahead.
+        ``decode``: is called for items that are no pods. Then another thread reads the items of a long text ahead.
         """
-        ahead = _Ahead(self.classes, view, decode)
-        meanwhile = ahead.read if _is_long(view) else None
+        ahead = _Ahead(self.classes, view, decode) if decode is not None and len(view) >= _LONG else None
+        meanwhile = None if ahead is None else ahead.read
         scanned = self._projector.scan(view, self.threads, kind=_KIND, meanwhile=meanwhile)
         if scanned is None:
             return None
         begin, size, combined, places, api_version, kind, metadata = scanned
         listed = (api_version, kind) == ("v1", "PodList")
         items = _ProjectedList(view, source, place, listed, begin, size, combined, places)
-        return ScannedList(self, items, api_version, kind, metadata, ahead.objects)
+        return ScannedList(self, items, api_version, kind, metadata, None if ahead is None else ahead.objects)
 
     def items(self, scanned: _ScannedText) -> ScannedItems:
         """Return the items, with pods as columns."""
@@ -410,20 +413,15 @@ class PodReader:
         return True
 
 
-def _is_long(view: memoryview) -> bool:
-    """Return whether a text is worth more than one thread."""
-    return len(view) >= _LONG
-
-
 class _Ahead:
     """What can be done with the first items of a list while the rest is read, and has no effect if it is no list."""
 
-    def __init__(self, classes: TextClasses, view: memoryview, decode: Decode | None) -> None:
+    def __init__(self, classes: TextClasses, view: memoryview, decode: Decode) -> None:
         self._classes = classes
         self._view = view
         self._file: MappedFile | None = file_of(view)
         self._decode = decode
-        self.objects: dict[int, KubeObject] = {}
+        self.objects: dict[int, DecodedObject] = {}
 
     def read(
         self,
@@ -436,11 +434,10 @@ class _Ahead:
         """Find the classes of pods and decode other objects; see :meth:`Projector.scan` for the arguments."""
         if self._file is not None:
             self._file.release()  # of the pages that were scanned so far, few are needed now
-        if self._decode is not None:
-            others = np.flatnonzero(combined == _UNLIKE)
-            for i, at, count in zip(others.tolist(), begin[others].tolist(), size[others].tolist(), strict=True):
-                if (obj := self._decode(self._view[at : at + count])) is not None:
-                    self.objects[first + i] = obj
+        others = np.flatnonzero(combined == _UNLIKE)
+        for i, at, count in zip(others.tolist(), begin[others].tolist(), size[others].tolist(), strict=True):
+            if (obj := self._decode(self._view[at : at + count])) is not None:
+                self.objects[first + i] = obj
         _learn(self._classes, combined, places.have((_NODE, _NOMINATED), first))
 
 
@@ -499,5 +496,5 @@ class _ProjectedList(msgspec.Struct, frozen=True):
 _KIND: Final = (b"v1", b"Pod")
 _NONE: Final = -1  # for a combination
 _UNLIKE: Final = -3  # the same, and the item has no repeated key
-_LONG: Final = 1 << 21  # bytes of a text
+_LONG: Final = 1 << 21  # bytes of a text that is worth reading ahead
 _PART: Final = 1 << 14  # items

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "STDIN",
     "DecodedItems",
+    "DecodedObject",
     "NamedText",
     "RawObject",
     "Scan",
@@ -187,18 +188,28 @@ Scan: TypeAlias = "Callable[[memoryview, str, str], ScannedList | None]"
 """(text, source, place of the items) -> the list with its pods as columns; None: read item by item."""
 
 
-class DecodedItems(NamedTuple):
-    """Consecutive items of a list that were decoded without problems. ``first``: number of the first one."""
+DecodedObject: TypeAlias = "tuple[tuple[str, str, str], KubeObject]"
+"""Kind, namespace and name of an object in its namespace, and the object, which was decoded without problems."""
 
-    objects: list[KubeObject]
+
+class DecodedItems(NamedTuple):
+    """Consecutive items of a list that were decoded without problems. ``first``: number of the first one.
+
+    ``spans``: begin and size of each item's text in ``view``.
+    """
+
+    objects: list[DecodedObject]
+    view: memoryview
+    spans: list[tuple[int, int]]
     source: str
     place: str
     first: int
 
     def record(self, i: int) -> RawObject:
         """Return one of the objects as a record, for messages."""
-        obj = self.objects[i]
-        return RawObject(obj.api_version, obj.kind, obj, self.source, f"{self.place}[{self.first + i}]")
+        obj, (at, size) = self.objects[i][1], self.spans[i]
+        raw = msgspec.Raw(self.view[at : at + size])
+        return RawObject(obj.api_version, obj.kind, raw, self.source, f"{self.place}[{self.first + i}]")
 
 
 _Item: TypeAlias = "RawObject | Problem | PodRun | DecodedItems"
@@ -517,12 +528,12 @@ def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_direct
             if pods_before > pods_done:
                 yield PodRun(pods, pods_done, pods_before)
                 pods_done = pods_before
-            first = part.first + numbers[begin]
+            first, run = part.first + numbers[begin], others[begin:end]
+            spans = list(zip(part.begin[run].tolist(), part.size[run].tolist(), strict=True))
             if is_decoded[begin]:
-                objects = [scanned.objects.pop(part.first + number) for number in numbers[begin:end]]
-                yield DecodedItems(objects, source, pods.place, first)
+                objects = [scanned.objects.pop(number) for number in range(first, first + len(run))]
+                yield DecodedItems(objects, view, spans, source, pods.place, first)
             else:
-                spans = zip(part.begin[others[begin:end]].tolist(), part.size[others[begin:end]].tolist(), strict=True)
                 raws = (msgspec.Raw(view[at : at + size]) for at, size in spans)
                 yield from _from_items(raws, source, pods.place, own, version, in_directory, first)
             begin = end

@@ -54,7 +54,7 @@ struct ProjectionRule {
 };
 
 // Instead of the number of a combination: to be read otherwise; only what is noted counts; as kOdd, and no key comes
-// twice in an object of the item (only lists tell).
+// twice in an object of the item (only lists that are published tell).
 constexpr std::int32_t kOdd = -1, kNoted = -2, kUnlike = -3;
 
 // The items of a scanned list, a column each, and the strings that were captured of them.
@@ -175,7 +175,7 @@ class Projector {
 
   // Whether `data` is one JSON object with an array under "items"; `head`: places of its apiVersion, kind and metadata.
   // The result does not depend on the number of threads.
-  // `publish`: called each time that `how.grain` bytes more were read.
+  // `publish`: called each time that `how.grain` bytes more were read; with it, items may be kUnlike.
   bool scan(const char* data, std::size_t size, ItemKind kind, Threading how, ScannedItems& out, Span head[3],
             const Publish& publish = nullptr);
 
@@ -247,11 +247,11 @@ class Projector {
   KnownNumbers known_;
 };
 
-// A list that is read by `Projector::scan` on another thread while the caller works on what was read already. The
-// projector gets the same numbers as if it had read the list itself. `data` must stay where it is.
+// A list that is read by `Projector::scan`: `ahead` and if it is long enough, on another thread while the caller works on
+// what was read already; otherwise at once. The projector gets the same numbers. `data` must stay where it is.
 class ListScan {
  public:
-  ListScan(Projector& to, const char* data, std::size_t size, ItemKind kind, Threading how);
+  ListScan(Projector& to, const char* data, std::size_t size, ItemKind kind, Threading how, bool ahead);
   ~ListScan();  // the rest is not read
   ListScan(const ListScan&) = delete;
   ListScan& operator=(const ListScan&) = delete;
@@ -278,15 +278,15 @@ class ListScan {
   bool add(ScannedItems&& items, bool last);  // false: nobody needs the rest
 
   Projector& to_;
-  Projector own_;  // of the other thread
+  std::optional<Projector> own_;  // of the other thread
   Renumbering numbers_;
   std::vector<std::size_t> told_;
   std::mutex mutex_;
   std::condition_variable more_, room_;
   std::deque<Piece> pieces_;
   std::int64_t taken_ = 0, done_ = 0;  // up to where the caller has the items, and is done with them
-  bool aside_ = false, ended_ = false, ok_ = false, stopped_ = false;
-  bool first_;  // the projector has numbered nothing before
+  bool ended_ = false, ok_ = false, stopped_ = false;
+  bool first_ = false;  // the projector has numbered nothing before
   std::exception_ptr failure_;
   Span head_[3];
   Threads running_;
