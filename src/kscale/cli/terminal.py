@@ -112,6 +112,8 @@ _CONTROL = lazy_pattern(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069
 
 def printable(text: str) -> str:
     """Return ``text`` with control characters as escapes, except line feed and tab."""
+    if text.isprintable():  # no control character, and the expression need not be compiled
+        return text
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
