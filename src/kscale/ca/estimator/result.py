@@ -5,7 +5,7 @@ Upstream: ``estimator/threshold_based_limiter.go`` and its thresholds, ``core/sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import pairwise
@@ -426,16 +426,19 @@ class EstimateResult(Result):
         """List the pods that fit, in the order of their placement."""
         return self._keys(self.order_numbers)
 
-    @property
-    def unique_classes(self) -> Sequence[PodClass]:
-        """Return the classes by the numbers in ``placed_classes``."""
-        return self._pods.unique
+    def sum_by_class(self, value_of: Callable[[Mapping[str, int]], float]) -> float:
+        """Return the sum of a value of the pods that fit, added one by one in the order of their placement.
 
-    @property
-    def placed_classes(self) -> NDArray[np.int32]:
-        """Return the classes of the pods that fit, in the order of their placement: int32[placed]."""
-        classes: NDArray[np.int32] = self._class_of[self.order_numbers]
-        return classes
+        ``value_of`` computes the value from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or
+        counts. It is called once for equal pods.
+        """
+        classes, unique = self._class_of[self.order_numbers], self._pods.unique
+        if not len(classes):
+            return 0.0
+        values = np.zeros(len(unique))
+        numbers = np.flatnonzero(np.bincount(classes))
+        values[numbers] = [value_of(unique[number].occupancy) for number in numbers.tolist()]
+        return float(np.cumsum(values[classes])[-1])  # cumsum adds in order; sum does not
 
     @cached_property
     def runs(self) -> list[tuple[int, int]]:
@@ -443,7 +446,7 @@ class EstimateResult(Result):
 
         Each run is (number of the first pod in ``records``, length).
         """
-        classes = self.placed_classes
+        classes = self._class_of[self.order_numbers]
         starts = np.flatnonzero(np.r_[True, classes[1:] != classes[:-1]]) if len(classes) else np.zeros(0, np.int64)
         lengths = np.diff(np.append(starts, len(classes))).tolist()
         firsts = self.pod_of[self.order_numbers[starts]].tolist()

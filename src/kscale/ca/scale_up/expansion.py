@@ -360,14 +360,7 @@ class EstimatedPodRuns(PodRuns):
 
     def sum_by_class(self, value_of: Callable[[Mapping[str, int]], float]) -> float:
         """Return the sum of a value of all pods, added one by one in their order; it follows from what they occupy."""
-        classes = self._estimate.placed_classes
-        if not len(classes):
-            return 0.0
-        unique = self._estimate.unique_classes
-        values = np.zeros(len(unique))
-        numbers = np.flatnonzero(np.bincount(classes))
-        values[numbers] = [value_of(unique[number].occupancy) for number in numbers.tolist()]
-        return float(np.cumsum(values[classes])[-1])  # adds in order
+        return self._estimate.sum_by_class(value_of)
 
 
 class ExpansionOption(msgspec.Struct, kw_only=True):

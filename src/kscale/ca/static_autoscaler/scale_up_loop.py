@@ -378,6 +378,8 @@ class ScaleUpLoop:
         context = self.context
         if not len(pods) or self.provisioning is not None or self.options.salvo_scale_up:
             return None
+        if context.snapshot.dra and context.snapshot.informers.device_classes:  # most likely: compile nothing in vain
+            return None
         unique, _ = context.snapshot.distinct_classes(pods.records)
         templates, shared = list(self.templates.values()), context.inputs.pod_classes
         session = Session(context.snapshot, unique, templates, context.profile, shared=shared)

@@ -57,6 +57,7 @@ from kscale.objects.workloads import pods_of
 from kscale.scheduling.compile.pod_classes import SharedPodClasses
 from kscale.scheduling.configuration import scheduler_profile
 from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import load_objects
 from kscale.snapshot.pods.store import DescribedPods
@@ -125,15 +126,16 @@ class SharedCluster:
 
     def expect_losses(self, nodes: Iterable[str]) -> None:
         """Describe the pods that losses of these nodes will leave, so that their classes are compiled together."""
+        classes: dict[PodClass, None] = {}
         for node in nodes:
             if self._cached_pods > _MAX_CACHED_PODS // 2:
                 break
             try:
-                records = self._recreate_pods(node).records
+                pods = self._recreate_pods(node)
             except InputError:  # reported by the edit that loses the node
                 continue
-            pods = (record.pod_class for record in records)
-            self.pod_classes.expect((pod for pod in pods if pod is not None), self.snapshot.placed_classes)
+            classes.update((record.pod_class, None) for record in pods.records if record.pod_class is not None)
+        self.pod_classes.expect(classes, self.snapshot.placed_classes)
 
     def _recreate_pods(self, node: str) -> DescribedPods:
         """Return the pending pods that the loss of a node leaves. Cached by node."""
