@@ -49,7 +49,7 @@ struct Pattern {
   std::string kept;                                        // what it is reduced to
   std::vector<PatternFacet> facets;                        // what is read by rules of its own, ascending
   bool present = false;
-  std::uint64_t serial = next_serial();                    // no other pattern of this process has it, but for copies
+  std::uint64_t serial = next_serial();                    // unique in the process; copies share it
 
   static std::uint64_t next_serial();
 
@@ -81,7 +81,7 @@ class KnownParts {
   std::vector<Part> parts_;
 };
 
-// A cache of the numbers of texts that follow from patterns, by the serials of these.
+// A cache of the numbers of reduced texts, by the serials of the patterns that they follow from. Only for one projector.
 class KnownNumbers {
  public:
   using Key = std::array<std::uint64_t, 4>;

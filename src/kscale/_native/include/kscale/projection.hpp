@@ -147,15 +147,15 @@ struct Renumbering {
 // Takes the items that were read so far out of its argument; false: nobody needs the rest.
 using Publish = std::function<bool(ScannedItems&)>;
 
-// What stands around the values of an item that have patterns. Most items differ in those values alone, so that the rest
-// is compared with this instead of being read.
+// The text of an item around its values with patterns (kAlike). Most items differ only in these values: the text around
+// them is compared with that of an item before, instead of being read.
 struct ItemFrame {
-  std::string api_version, kind;    // of the `ItemKind` it holds for
-  bool told = false;                // whether items say that they are of that kind
-  std::vector<std::string> text;    // in front of each value, and behind the last one
-  std::vector<std::string> kept;    // what these texts are reduced to
-  std::vector<std::int32_t> rules;  // of the values
-  std::size_t learnt = 0, followed = 0;
+  std::string api_version, kind;         // the `ItemKind` that was asked for
+  bool told = false;                     // whether the item says that it is of that kind
+  std::vector<std::string> text;         // in front of each value, and behind the last one
+  std::vector<std::string> kept;         // what each of these texts is reduced to, if all values count
+  std::vector<std::int32_t> rules;       // of the values; none: no frame was learnt
+  std::size_t learnt = 0, followed = 0;  // how many frames were learnt, and how many items had one
 
   bool holds_for(ItemKind of) const { return !rules.empty() && api_version == of.api_version && kind == of.kind; }
 };
@@ -207,8 +207,8 @@ class Projector {
   void clear_item();  // what was read of the item before
   // Reads an item at `in` by the rules: the number of its combination, kNoted or kOdd, or nothing for a syntax error.
   std::optional<std::int32_t> read(const char* data, JsonReader& in, Depth depth);
-  // The same for an item with the frame and with values that follow patterns; nothing for any other item.
-  // `framed`: whether it may have that frame.
+  // The same for an item that has the frame and whose values follow patterns; nothing for any other item, which `read`
+  // reads. `framed`: false if the item does not have the frame.
   std::optional<std::int32_t> read_framed(const char* data, JsonReader& in, Depth depth, bool& framed);
   // Learns the frame of an item that was read by the rules, unless many were learnt in vain.
   void learn_frame(std::string_view item, ItemKind kind, bool told);
@@ -236,7 +236,7 @@ class Projector {
   std::vector<TextTable> tables_;  // one a facet, then the items'
   std::vector<std::int32_t> combinations_;
   TextTable combined_;
-  // By a hash of a combination, one that has it, if it is still there: a look at two places instead of four.
+  // A cache: by hash, the number of a combination with this hash, which may be another one by now.
   std::vector<std::int32_t> likely_ = std::vector<std::int32_t>(1 << 13, -1);
   std::vector<ProjectionRule> rules_;
   std::string text_, apart_;  // room for an item
