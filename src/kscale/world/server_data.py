@@ -6,8 +6,7 @@ or converts data from a server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -52,21 +51,28 @@ class UnreadableObjectError(UnreadableError):
         self.head = head
 
 
-@contextmanager
-def _convert_decoder_errors() -> Iterator[None]:
-    """Convert every error of a decoder to UnreadableError within the context."""
-    try:
-        yield
-    except UnreadableError:
-        raise
-    except InputError as error:
-        raise UnreadableError(error.problems) from None
-    except RecursionError:
-        raise UnreadableError("nested too deeply") from None
-    except MemoryError:
-        raise UnreadableError("too large for the memory of this process") from None
-    except (ValueError, TypeError, ArithmeticError) as error:  # msgspec.MsgspecError and UnicodeDecodeError, too
-        raise UnreadableError(str(error)) from None
+class _ErrorConversion:
+    """Context that converts every error of a decoder to UnreadableError. It has no state, so one is enough."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, UnreadableError):
+            return
+        if isinstance(error, InputError):
+            raise UnreadableError(error.problems) from None
+        if isinstance(error, RecursionError):
+            raise UnreadableError("nested too deeply") from None
+        if isinstance(error, MemoryError):
+            raise UnreadableError("too large for the memory of this process") from None
+        if isinstance(error, ValueError | TypeError | ArithmeticError):  # msgspec.MsgspecError, UnicodeDecodeError, too
+            raise UnreadableError(str(error)) from None
+
+
+_CONVERTED_ERRORS: Final = _ErrorConversion()
 
 
 def read_json(data: bytes | memoryview | msgspec.Raw, type_: type[_T]) -> _T:
@@ -74,7 +80,7 @@ def read_json(data: bytes | memoryview | msgspec.Raw, type_: type[_T]) -> _T:
 
     Raises UnreadableError if the text is not JSON or does not match the type.
     """
-    with _convert_decoder_errors():
+    with _CONVERTED_ERRORS:
         return from_json(data, type_)
 
 
@@ -83,7 +89,7 @@ def read_data(data: Any, type_: type[_T]) -> _T:
 
     Raises UnreadableError if the data does not match the type.
     """
-    with _convert_decoder_errors():
+    with _CONVERTED_ERRORS:
         return from_dict(data, type_)
 
 
@@ -108,7 +114,7 @@ def read_object(raw: bytes | memoryview | msgspec.Raw, type_: type[_Object]) -> 
     Raises UnreadableObjectError if it does not match the type, or has no name or an invalid time.
     """
     try:
-        with _convert_decoder_errors():
+        with _CONVERTED_ERRORS:
             obj = from_json(raw, type_)
             _check(obj)
             return obj
@@ -176,7 +182,7 @@ def read_list(data: bytes) -> ServerList:
 
     Raises UnreadableError if the data is not a list.
     """
-    with _convert_decoder_errors():
+    with _CONVERTED_ERRORS:
         try:
             page = _LISTS.decode(data)
         except (RecursionError, msgspec.ValidationError):  # an item is too deep, or there is a null
@@ -212,7 +218,7 @@ def read_event(line: bytes) -> ServerEvent:
 
     The object may be nested to any depth. Raises UnreadableError if the line is not an event.
     """
-    with _convert_decoder_errors():
+    with _CONVERTED_ERRORS:
         try:
             event = _EVENTS.decode(line)
         except RecursionError:
@@ -230,7 +236,7 @@ def read_change(line: bytes, type_: type[_Object]) -> tuple[str, _Object] | None
     DELETED, or one that cannot be decoded.
     """
     try:
-        with _convert_decoder_errors():
+        with _CONVERTED_ERRORS:
             event = _get_change_decoder(type_).decode(line)
             if event.type not in _CHANGES:
                 return None
