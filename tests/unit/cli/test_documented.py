@@ -60,9 +60,10 @@ def run(line: str) -> str:
     return kscale(*arguments).stdout
 
 
-SHOWN = [
+SHOWN = dict.fromkeys(
     each for page in PAGES for block in BLOCK.findall(page.read_text(encoding="utf-8")) for each in commands(block)
-]
+)
+"""Every command with its output, once: some pages show the same."""
 
 
 @pytest.mark.parametrize(("line", "output"), SHOWN, ids=[line for line, _ in SHOWN])
