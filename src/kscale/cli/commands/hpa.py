@@ -128,8 +128,9 @@ def answer(
     for text in dump.missing():
         show.terminal.note(f"missing: {text}")
     chosen = dump.select(source.namespace, selector)
-    namespaces = {each.metadata.namespace for each in dump.hpas.values()} | dump.pods.namespaces
-    check_namespace(source.namespace, namespaces, show.terminal)
+    if source.namespace is not None:
+        namespaces = {each.metadata.namespace for each in dump.hpas.values()} | dump.pods.namespaces
+        check_namespace(source.namespace, namespaces, show.terminal)
     if names:
         if source.namespace is not None:
             other = [name for name in names if not name.startswith(f"{source.namespace}/")]
@@ -155,7 +156,7 @@ def answer(
         freeze_objects()
     for name in report.without_state:
         show.terminal.note(f"{name} is not in {state}: taken as if the controller had just seen it")
-    failed = any(_fails(each, fail_on) for each in report.hpas)
+    failed = bool(fail_on) and any(_fails(each, fail_on) for each in report.hpas)
     view = _build_explain_view if names else _build_list_view
     shown = report
     if changed_only:
