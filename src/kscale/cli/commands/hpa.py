@@ -153,7 +153,7 @@ def answer(
             options=options,
             threads=source.threads or 1,
         )
-        freeze_objects()
+        freeze_objects(report)
     for name in report.without_state:
         show.terminal.note(f"{name} is not in {state}: taken as if the controller had just seen it")
     failed = bool(fail_on) and any(_fails(each, fail_on) for each in report.hpas)
@@ -186,7 +186,7 @@ def _read(
         if not source.live:
             with collector_paused():
                 dump = read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
-                freeze_objects()
+                freeze_objects(dump)
             return dump
         if metrics:
             raise typer.BadParameter("the metrics of a live cluster come from its API server", param_hint="--metrics")
