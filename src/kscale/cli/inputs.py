@@ -107,10 +107,17 @@ def return_large_buffers() -> None:
             mallopt(_M_MMAP_THRESHOLD, _LARGE_BUFFER)
 
 
-def freeze_objects() -> None:
-    """Skip all current objects in later garbage collections. Called after a dump was read."""
+def freeze_objects(*inputs: object) -> None:
+    """Skip all current objects in later garbage collections. Called after a dump was read.
+
+    ``inputs`` are kept until the process ends, as it takes time to release many objects.
+    """
     if _is_own_process:
         gc.freeze()
+        _kept_inputs.extend(inputs)
+
+
+_kept_inputs: list[object] = []
 
 
 def parse_moment(text: str, option: str = "--now") -> datetime:

@@ -128,8 +128,9 @@ def answer(
     for text in dump.missing():
         show.terminal.note(f"missing: {text}")
     chosen = dump.select(source.namespace, selector)
-    namespaces = {each.metadata.namespace for each in dump.hpas.values()} | dump.pods.namespaces
-    check_namespace(source.namespace, namespaces, show.terminal)
+    if source.namespace is not None:
+        namespaces = {each.metadata.namespace for each in dump.hpas.values()} | dump.pods.namespaces
+        check_namespace(source.namespace, namespaces, show.terminal)
     if names:
         if source.namespace is not None:
             other = [name for name in names if not name.startswith(f"{source.namespace}/")]
@@ -152,10 +153,10 @@ def answer(
             options=options,
             threads=source.threads or 1,
         )
-        freeze_objects()
+        freeze_objects(report)
     for name in report.without_state:
         show.terminal.note(f"{name} is not in {state}: taken as if the controller had just seen it")
-    failed = any(_fails(each, fail_on) for each in report.hpas)
+    failed = bool(fail_on) and any(_fails(each, fail_on) for each in report.hpas)
     view = _build_explain_view if names else _build_list_view
     shown = report
     if changed_only:
@@ -185,7 +186,7 @@ def _read(
         if not source.live:
             with collector_paused():
                 dump = read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
-                freeze_objects()
+                freeze_objects(dump)
             return dump
         if metrics:
             raise typer.BadParameter("the metrics of a live cluster come from its API server", param_hint="--metrics")

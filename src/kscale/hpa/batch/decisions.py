@@ -1,7 +1,8 @@
 """Decide many HPAs at once over columns, one row per HPA, explained on request by the HPA's step machine.
 
-Decisions are codes. Texts and objects of one HPA are created on request, by running its step machine. Upstream decides
-one by one: ``pkg/controller/podautoscaler/horizontal.go``.
+Decisions are codes. Texts and objects of one HPA are created on request, by running its step machine. A report of many
+HPAs takes them from the columns (:class:`ReconcileSummaries`) where metrics of pods decided. Upstream decides one by
+one: ``pkg/controller/podautoscaler/horizontal.go``.
 """
 
 from __future__ import annotations
