@@ -32,8 +32,7 @@ from kscale.snapshot.text.sources import DecodedItems, NamedText, RawObject, Sca
 
 if TYPE_CHECKING:
     from kscale.snapshot.changes import ChangedKeys
-    from kscale.snapshot.text.pod_reader import PodBatch, PodRun
-    from kscale.snapshot.text.sources import DecodedObject
+    from kscale.snapshot.text.pod_reader import DecodedObject, PodBatch, PodRun
 
 __all__ = ["LoadReport", "Loaded", "decode_plain_object", "load_batches", "load_objects"]
 

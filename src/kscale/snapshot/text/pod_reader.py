@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from threading import Thread
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _pod_columns, _projection
 from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus, VolumeMount
-from kscale.objects.api.meta import ApiStruct, Condition, ObjectMeta
+from kscale.objects.api.meta import ApiStruct, Condition, KubeObject, ObjectMeta
 from kscale.objects.api.volumes import Volume
 from kscale.objects.kinds import DEFAULT_NAMESPACE
 from kscale.objects.pod_owners import READ_ANNOTATIONS
@@ -31,9 +31,6 @@ from kscale.snapshot.columns import FINISHED, PLACED
 from kscale.snapshot.text.files import MappedFile, file_of
 from kscale.snapshot.text.text_classes import AFFINITY, DELETION_PLACEHOLDER, LABELS, OWNERS, VOLUMES, TextClasses
 
-if TYPE_CHECKING:
-    from kscale.snapshot.text.sources import DecodedObject
-
 __all__ = [
     "FACETS",
     "READ_FIELDS",
@@ -41,6 +38,7 @@ __all__ = [
     "SLOTS",
     "TEXT_COLUMNS",
     "Decode",
+    "DecodedObject",
     "PodBatch",
     "PodReader",
     "ScannedItems",
@@ -201,7 +199,10 @@ class PodRun(msgspec.Struct, frozen=True):
         return self.pods if len(self) == len(self.pods) else self.pods.pick(slice(self.begin, self.end))
 
 
-Decode: TypeAlias = "Callable[[memoryview], DecodedObject | None]"
+DecodedObject: TypeAlias = tuple[tuple[str, str, str], KubeObject]
+"""Kind, namespace and name of an object in its namespace, and the object, which was decoded without problems."""
+
+Decode: TypeAlias = Callable[[memoryview], DecodedObject | None]
 """Decodes an item that is no pod: (text without repeated keys) -> the object; None: it must be read with a report."""
 
 _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]

@@ -30,12 +30,11 @@ from kscale.snapshot.text.documents import check_syntax, object_lines, several_d
 from kscale.snapshot.text.files import Buffer, MappedFile, decompress, file_of
 
 if TYPE_CHECKING:
-    from kscale.snapshot.text.pod_reader import PodRun, ScannedList
+    from kscale.snapshot.text.pod_reader import DecodedObject, PodRun, ScannedList
 
 __all__ = [
     "STDIN",
     "DecodedItems",
-    "DecodedObject",
     "NamedText",
     "RawObject",
     "Scan",
@@ -186,10 +185,6 @@ class RawObject(msgspec.Struct, frozen=True):
 
 Scan: TypeAlias = "Callable[[memoryview, str, str], ScannedList | None]"
 """(text, source, place of the items) -> the list with its pods as columns; None: read item by item."""
-
-
-DecodedObject: TypeAlias = "tuple[tuple[str, str, str], KubeObject]"
-"""Kind, namespace and name of an object in its namespace, and the object, which was decoded without problems."""
 
 
 class DecodedItems(NamedTuple):
