@@ -252,19 +252,27 @@ class VirtualTime:
         """Schedule a call for machines of ``of``."""
         self._push(time, Running(of.rank, perform=of.perform), call)
 
+    def _push_again(self, of: Running, call: Callable[[], None]) -> None:
+        """Schedule the rest of the current event, before all others of its time and rank."""
+        heappush(self._due, (self.now, of.rank, self._current, Running(of.rank, perform=of.perform), call))
+
     def _build_actions(self, take: Callable[[], Sequence[_Indexed]], done: _DoneOne, of: Running) -> None:
         """Build the actions of machines, and schedule that they are performed after their latency."""
-        latency = 0
+        latency, starting = 0, deque(take())
         delayed: deque[tuple[int, SingleAction, Action]] = deque()
-        for index, machine in take():
+        while starting:
+            index, machine = starting.popleft()
             action = machine.build(self.now)
             if action is None:
                 done(index, None, self.now)
                 continue
             late = 0 if self._latency is None else self._latency(action)
             if late <= 0:
+                if starting:
+                    self._push_again(of, partial(self._build_actions, lambda: starting, done, of))
                 self._run_apart(machine.perform_steps(action), partial(done, index), of)
-            elif late == latency:
+                return
+            if late == latency:
                 delayed.append((index, machine, action))
             else:
                 delayed = deque([(index, machine, action)])
@@ -282,35 +290,37 @@ class VirtualTime:
 
         If an action causes an event that comes first, the remaining actions wait for it.
         """
-        sequence, perform = self._current, of.perform or self._perform
-        ended: list[tuple[int, SingleAction, Outcome]] = []
+        perform = of.perform or self._perform
+        ended: deque[tuple[int, SingleAction, Outcome]] = deque()
         while delayed:
             index, machine, action = delayed.popleft()
             outcome = self._check_outcome(of, action, perform(action, self.now))
             if ended and ended[-1][2].at == outcome.at:
                 ended.append((index, machine, outcome))
             else:
-                ended = [(index, machine, outcome)]
+                ended = deque([(index, machine, outcome)])
                 self._push_for(of, outcome.at, partial(self._handle_outcomes, ended, done, of))
             if delayed and self._due[0][:2] < (self.now, of.rank):
-                call = partial(self._perform_actions, delayed, done, of)
-                event: _Event = (self.now, of.rank, sequence, Running(of.rank, perform=of.perform), call)
-                heappush(self._due, event)
+                self._push_again(of, partial(self._perform_actions, delayed, done, of))
                 return
 
-    def _handle_outcomes(self, ended: Sequence[tuple[int, SingleAction, Outcome]], done: _DoneOne, of: Running) -> None:
+    def _handle_outcomes(self, ended: deque[tuple[int, SingleAction, Outcome]], done: _DoneOne, of: Running) -> None:
         """Pass outcomes to their machines."""
         waiting: list[int] = []
-        for index, machine, outcome in ended:
+        while ended:
+            index, machine, outcome = ended.popleft()
             more = machine.finish(outcome)
-            if more is not None:
-                self._run_apart(more, partial(done, index), of)
-            elif machine.waits_to_end and (len(ended) > 1 or not self._is_next(self.now, of.rank)):
+            if more is None and machine.waits_to_end and (ended or waiting or not self._is_next(self.now, of.rank)):
                 waiting.append(index)
-            else:
+                if len(waiting) == 1:
+                    self._push_for(of, self.now, partial(self._end_machines, waiting, done))
+            elif more is None:
                 done(index, None, outcome.at)
-        if waiting:
-            self._push_for(of, self.now, partial(self._end_machines, waiting, done))
+            else:
+                if ended:
+                    self._push_again(of, partial(self._handle_outcomes, ended, done, of))
+                self._run_apart(more, partial(done, index), of)
+                return
 
     def _end_machines(self, numbers: Sequence[int], done: _DoneOne) -> None:
         """End machines that waited for others."""

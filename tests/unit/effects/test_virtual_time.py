@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kscale.effects import (
     DEADLINE_EXCEEDED,
     Action,
+    ApiError,
     DecreaseTargetSize,
     Emit,
     Event,
@@ -22,12 +23,14 @@ from kscale.effects import (
     InBackground,
     IncreaseSize,
     Moment,
+    Observation,
     Outcome,
     Progress,
     Steps,
     VirtualTime,
     run_virtually,
 )
+from kscale.effects.progress import SingleAction
 from kscale.errors import InputError
 from kscale.objects.api.core import ObjectReference
 from kscale.snapshot.caches import collector_paused
@@ -328,3 +331,90 @@ def test_now_is_an_aware_datetime_or_a_moment() -> None:
     for wrong in (datetime(2026, 5, 4), "2026-05-04T00:00:00Z", 1.5):  # noqa: DTZ001 - a naive one is the point
         with pytest.raises(InputError, match="now"):
             VirtualTime(nobody, now=wrong)  # type: ignore[arg-type]
+
+
+class _Write(SingleAction):
+    """One write, which goes on with two more if the world refuses it, and can end with a report as generators do."""
+
+    def __init__(self, name: str, log: list[Any], *, reports: bool, is_needed: bool) -> None:
+        self.name, self.log, self.is_needed = name, log, is_needed
+        self.waits_to_end = reports  # type: ignore[misc]  # of this one
+
+    def build(self, now: Moment) -> Action | None:
+        self.log.append(("built", self.name, now))
+        return IncreaseSize(group=self.name, delta=1) if self.is_needed else None
+
+    def finish(self, outcome: Outcome) -> Steps[None] | None:
+        self.log.append(("answered", self.name, outcome.at))
+        return None if outcome.error is None else self.try_again(outcome.at)
+
+    def try_again(self, now: Moment) -> Steps[None]:
+        p = Progress(now)
+        for each in ("again", "at last"):
+            yield from p.observe(Observation(name=each))
+            yield from p.act(IncreaseSize(group=f"{self.name} {each}", delta=1))
+
+
+def _as_generator(write: _Write, now: Moment) -> Steps[None]:
+    """The same machine as any other one: its report is an action."""
+    action = write.build(now)
+    if action is None:
+        return
+    p = Progress(now)
+    outcome = yield from p.act(action)
+    more = write.finish(outcome)
+    if more is not None:
+        yield from more
+    elif write.waits_to_end:
+        yield from p.observe(Observation(name="done"))
+
+
+_WRITES = st.lists(
+    st.tuples(
+        st.sampled_from(["single", "single", "single", "other"]),
+        st.sampled_from([True, True, True, False]),
+        st.sampled_from([False, False, True]),
+        st.booleans(),
+        st.sampled_from([0, 0, 0, 1]),
+    ),
+    min_size=3,
+    max_size=9,
+)
+
+
+@given(_WRITES, st.integers(2, 4), st.sampled_from([1, 1, 2, 0]), st.booleans())
+def test_single_actions_run_in_the_order_of_other_machines(
+    writes: list[tuple[str, bool, bool, bool, int]], at_most: int, latency: int, causes: bool
+) -> None:
+    """Whatever they share: refusals, outcomes that come late, and events of others that their actions cause."""
+
+    def run(all_alike: bool) -> list[Any]:
+        log: list[Any] = []
+        refused = {str(number): each[2] for number, each in enumerate(writes)}
+        late = {str(number): each[4] for number, each in enumerate(writes)}
+
+        def perform(action: Action, now: Moment) -> Outcome:
+            if not isinstance(action, IncreaseSize):
+                return Outcome(at=now)
+            log.append(("performed", action.group, now))
+            if causes:
+                time.at(now, partial(log.append, ("caused", action.group)), rank=0)
+                time.at(now, partial(log.append, ("caused later", action.group)), rank=2)
+            error = ApiError("no") if refused.get(action.group) else None
+            return Outcome(at=now + late.get(action.group, 0), error=error)
+
+        time = VirtualTime(perform, now=T0, latency=lambda action: latency * isinstance(action, IncreaseSize))
+
+        def machine(now: Moment) -> Steps[None]:
+            machines: list[Any] = []
+            for number, (kind, is_needed, _, reports, _) in enumerate(writes):
+                write = _Write(str(number), log, reports=reports, is_needed=is_needed)
+                machines.append(write if kind == "single" and not all_alike else partial(_as_generator, write))
+            yield from Progress(now).together(machines, at_most=at_most)
+            log.append("all")
+
+        time.start(machine, rank=1)
+        time.run()
+        return log
+
+    assert run(False) == run(True)
