@@ -6,7 +6,7 @@ import numpy as np
 from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
 
-from kscale._native._columns cimport all_same
+from kscale._native._columns cimport same
 from kscale.errors import NativeError
 
 
@@ -125,8 +125,8 @@ def price(
     """
     _check(demand, most, count, capacity)
     cdef Py_ssize_t n = demand.shape[0], kinds = capacity.shape[0], resources = capacity.shape[1]
-    all_same(n, {"value": value.shape[0]})
-    all_same(kinds, {"wanted": wanted.shape[0]})
+    same("value", n, value.shape[0])
+    same("wanted", kinds, wanted.shape[0])
     if not np.isfinite(value).all():
         _refuse("a value is not finite")
     if swaps < 0 or threads < 1:
@@ -163,8 +163,8 @@ def fill_around(
     """
     _check(demand, most, count, capacity)
     cdef Py_ssize_t n = demand.shape[0], kinds = capacity.shape[0], pairs = kind.shape[0], i
-    all_same(n, {"value": value.shape[0]})
-    all_same(pairs, {"item": item.shape[0]})
+    same("value", n, value.shape[0])
+    same("item", pairs, item.shape[0])
     if not np.isfinite(value).all():
         _refuse("a value is not finite")
     if swaps < 0 or threads < 1:
@@ -193,7 +193,7 @@ def surrogate_bounds(
     """int64[T]: no filling of a bin of kind t is worth more; proven in integers for any ``weight`` >= 0."""
     _check(demand, most, count, capacity)
     cdef Py_ssize_t n = demand.shape[0], kinds = capacity.shape[0], resources = capacity.shape[1], i, r
-    all_same(n, {"value": value.shape[0]})
+    same("value", n, value.shape[0])
     if weight.shape[0] != kinds or weight.shape[1] != resources:
         _refuse("one weight for each kind and resource expected")
     cdef double total = 0
@@ -244,7 +244,7 @@ cdef c_Shape _shape(
 ) except *:
     cdef c_Shape shape
     cdef Py_ssize_t n = units.shape[0], i
-    all_same(n, {"parts": parts.shape[0]})
+    same("parts", n, parts.shape[0])
     if not 0 <= all_parts < (1 << 16):
         _refuse("between 0 and 65535 parts")
     for i in range(n):
@@ -253,7 +253,7 @@ cdef c_Shape _shape(
         if parts[i]:
             shape.n_parted = i + 1
     shape.n_tables, shape.n_items, shape.all_parts = tables.shape[0], n, all_parts
-    all_same(shape.rows(n + 1), {"rows of the tables": tables.shape[1]})
+    same("rows of the tables", shape.rows(n + 1), tables.shape[1])
     if tables.shape[0] < 1 or not 1 <= tables.shape[2] <= (1 << 30):
         _refuse("tables of no size, or too large")
     shape.all_units = tables.shape[2] - 1
@@ -308,7 +308,7 @@ def most_of_tables(
     ``parts`` int32[K], ``limit`` int64[K]."""
     cdef c_Shape shape
     cdef Py_ssize_t n = value.shape[0]
-    all_same(n, {"units": units.shape[0], "parts": parts.shape[0], "limit": limit.shape[0]})
+    same("units", n, units.shape[0]); same("parts", n, parts.shape[0]); same("limit", n, limit.shape[0])
     if n == 0:
         return 1.0
     shape.n_items, shape.all_units, shape.all_parts = n, all_units, all_parts
@@ -353,13 +353,14 @@ def search(
         _refuse("shapes do not match")
     if weight.shape[0] != tables.shape[0] or weight.shape[1] != resources:
         _refuse("one row of weights for each table expected")
-    all_same(tables.shape[0], {"worth": worth.shape[0]})
+    same("worth", tables.shape[0], worth.shape[0])
     for i in range(worth.shape[0]):
         if not 1 <= worth[i] <= MOST_VALUE or worth[i] != 2.0 ** np.round(np.log2(worth[i])):
             _refuse("worth: powers of two expected")
     if limit.shape[0] != bins or limit.shape[1] != n:
         _refuse("one row of limits for each bin expected")
-    all_same(bins, {"units": bin_units.shape[0], "parts": bin_parts.shape[0], "at_least": at_least.shape[0]})
+    same("units", bins, bin_units.shape[0]); same("parts", bins, bin_parts.shape[0])
+    same("at_least", bins, at_least.shape[0])
     if node_limit < 0 or keep < 1 or threads < 1:
         _refuse("node_limit >= 0, keep >= 1 and threads >= 1 expected")
     for i in range(<Py_ssize_t>weight.shape[0]):

@@ -4,19 +4,17 @@
 from libc.stdint cimport int32_t, int64_t
 
 
+cdef extern from "kscale/column_checks.hpp" namespace "kscale" nogil:
+    Py_ssize_t first_outside(const int32_t* values, Py_ssize_t n, int64_t low, int64_t high) noexcept
+    bint are_starts(const int32_t* values, Py_ssize_t n, int64_t entries) noexcept
+
+
 cdef inline int same(str what, Py_ssize_t n, Py_ssize_t length) except -1:
     """A column must have as many entries as the others of its family."""
     if n != length:
         from kscale.errors import NativeError
 
         raise NativeError(f"{what}: {length} entries, expected {n}")
-    return 0
-
-
-cdef inline int all_same(Py_ssize_t n, dict lengths) except -1:
-    """All columns of a family, by name."""
-    for what, length in lengths.items():
-        same(what, n, length)
     return 0
 
 
@@ -32,22 +30,18 @@ cdef inline int32_t in_range(object value, int64_t low, int64_t high, str what) 
 
 cdef inline int indices(const int32_t[::1] values, int64_t low, int64_t high, str what) except -1:
     """Every entry is between ``low`` and ``high``, that excluded."""
-    cdef Py_ssize_t i
-    for i in range(values.shape[0]):
-        if values[i] < low or values[i] >= high:
-            from kscale.errors import NativeError
+    cdef Py_ssize_t n = values.shape[0]
+    cdef Py_ssize_t i = first_outside(&values[0], n, low, high) if n else 0
+    if i < n:
+        from kscale.errors import NativeError
 
-            raise NativeError(f"{what}[{i}] is {values[i]}, outside {low}..{high - 1}")
+        raise NativeError(f"{what}[{i}] is {values[i]}, outside {low}..{high - 1}")
     return 0
 
 
 cdef inline int starts(const int32_t[::1] values, Py_ssize_t n, str what) except -1:
     """Where the parts of ``n`` entries begin, and the end of the last."""
-    cdef Py_ssize_t i
-    cdef bint good = values.shape[0] >= 1 and values[0] == 0 and values[values.shape[0] - 1] == n
-    for i in range(values.shape[0] - 1):
-        good = good and values[i] <= values[i + 1]
-    if not good:
+    if not values.shape[0] or not are_starts(&values[0], values.shape[0], n):
         from kscale.errors import NativeError
 
         raise NativeError(f"{what} must begin with 0, never decrease, and end with {n}, the number of entries")

@@ -5,7 +5,7 @@ import numpy as np
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kscale._native._columns cimport all_same, same
+from kscale._native._columns cimport same
 from kscale.errors import NativeError
 
 
@@ -141,8 +141,9 @@ cdef RulesColumns rules_of(object columns, Py_ssize_t n, list keep) except *:
     cdef const uint8_t[::1] type = field(columns, "type", keep)
     cdef const int32_t[::1] value = field(columns, "value", keep), period = field(columns, "period", keep)
     cdef RulesColumns rules
-    all_same(n, {"select": select.shape[0], "window": window.shape[0], "begin": begin.shape[0], "end": end.shape[0]})
-    all_same(type.shape[0], {"value": value.shape[0], "period": period.shape[0]})
+    same("select", n, select.shape[0]); same("window", n, window.shape[0]); same("begin", n, begin.shape[0])
+    same("end", n, end.shape[0])
+    same("value", type.shape[0], value.shape[0]); same("period", type.shape[0], period.shape[0])
     rules = RulesColumns(&select[0], &window[0], &begin[0], &end[0], PolicyColumns(NULL, NULL, NULL))
     if type.shape[0]:
         rules.policies = PolicyColumns(&type[0], &value[0], &period[0])
@@ -155,7 +156,7 @@ cdef Slots slots_of(object columns, Py_ssize_t n, Py_ssize_t entries, list keep)
     cdef const int64_t[::1] begin = field(columns, "begin", keep), capacity = field(columns, "capacity", keep)
     cdef int64_t[::1] size = field(columns, "size", keep)
     cdef Slots slots
-    all_same(n, {"begin": begin.shape[0], "capacity": capacity.shape[0], "size": size.shape[0]})
+    same("begin", n, begin.shape[0]); same("capacity", n, capacity.shape[0]); same("size", n, size.shape[0])
     slots = Slots(&begin[0], &capacity[0], &size[0])
     if not valid_slots(slots, n, entries):
         raise NativeError("a history overlaps another one, points outside its entries or has no room for two more")
@@ -174,7 +175,7 @@ cdef EventColumns events_of(object columns, Py_ssize_t n, list keep) except *:
     cdef int32_t[::1] changes = field(columns, "values", keep)
     cdef int64_t[::1] times = field(columns, "times", keep)
     cdef uint8_t[::1] outdated = field(columns, "outdated", keep)
-    all_same(changes.shape[0], {"times": times.shape[0], "outdated": outdated.shape[0]})
+    same("times", changes.shape[0], times.shape[0]); same("outdated", changes.shape[0], outdated.shape[0])
     cdef Slots slots = slots_of(columns, n, changes.shape[0], keep)
     return EventColumns(slots, &changes[0], &times[0], &outdated[0])
 
@@ -193,8 +194,8 @@ def normalize(
     """
     cdef Py_ssize_t n = active.shape[0]
     cdef list keep = []
-    all_same(n, {"behavior": behavior.shape[0], "current": current.shape[0], "proposal": proposal.shape[0],
-                 "minimum": minimum.shape[0], "maximum": maximum.shape[0]})
+    same("behavior", n, behavior.shape[0]); same("current", n, current.shape[0]); same("proposal", n, proposal.shape[0])
+    same("minimum", n, minimum.shape[0]); same("maximum", n, maximum.shape[0])
     stabilized = np.empty(n, np.int32)
     desired = np.empty(n, np.int32)
     held = np.empty(n, np.uint8)
@@ -225,7 +226,7 @@ def store_events(const uint8_t[::1] rescaled, const int32_t[::1] before, const i
     """Store the change of size of every row where ``rescaled`` is set, in the history of its direction."""
     cdef Py_ssize_t n = rescaled.shape[0]
     cdef list keep = []
-    all_same(n, {"before": before.shape[0], "after": after.shape[0]})
+    same("before", n, before.shape[0]); same("after", n, after.shape[0])
     cdef RulesColumns c_up, c_down
     cdef EventColumns c_added, c_removed
     if n:
@@ -248,10 +249,11 @@ cdef TargetColumns targets_of(object targets, list keep, Py_ssize_t* n) except *
     cdef const uint8_t[::1] refused = field(targets, "refused", keep)
     cdef const uint8_t[::1] fresh = field(targets, "fresh", keep)
     cdef const int64_t[::1] begin = field(targets, "metrics_begin", keep), end = field(targets, "metrics_end", keep)
-    all_same(n[0], {"current": current.shape[0], "minimum": minimum.shape[0], "maximum": maximum.shape[0],
-                    "object_metric": object_metric.shape[0], "behavior": behavior.shape[0],
-                    "selector_error": selector_error.shape[0], "refused": refused.shape[0], "fresh": fresh.shape[0],
-                    "metrics_begin": begin.shape[0], "metrics_end": end.shape[0]})
+    same("current", n[0], current.shape[0]); same("minimum", n[0], minimum.shape[0])
+    same("maximum", n[0], maximum.shape[0]); same("object_metric", n[0], object_metric.shape[0])
+    same("behavior", n[0], behavior.shape[0]); same("selector_error", n[0], selector_error.shape[0])
+    same("refused", n[0], refused.shape[0]); same("fresh", n[0], fresh.shape[0])
+    same("metrics_begin", n[0], begin.shape[0]); same("metrics_end", n[0], end.shape[0])
     if not n[0]:
         return TargetColumns(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
     return TargetColumns(&scale_error[0], &current[0], &minimum[0], &maximum[0], &object_metric[0], &behavior[0],
@@ -287,8 +289,8 @@ def decide(targets, const int32_t[::1] replicas, const uint8_t[::1] metric_error
     cdef Py_ssize_t n
     cdef TargetColumns columns = targets_of(targets, keep, &n)
     same("metric_error", replicas.shape[0], metric_error.shape[0])
-    all_same(n, {"status": status.shape[0], "reason": reason.shape[0], "time": time.shape[0]})
-    all_same(4, {"status": status.shape[1], "reason": reason.shape[1], "time": time.shape[1]})
+    same("status", n, status.shape[0]); same("reason", n, reason.shape[0]); same("time", n, time.shape[0])
+    same("status", 4, status.shape[1]); same("reason", 4, reason.shape[1]); same("time", 4, time.shape[1])
     cdef list out = [
         np.empty(n, dtype)
         for dtype in (np.uint8, np.int32, np.int32, np.int32, np.int32, np.int32, np.int32, np.uint8, np.uint8,

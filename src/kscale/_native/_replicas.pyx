@@ -5,7 +5,7 @@ import numpy as np
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kscale._native._columns cimport all_same, same
+from kscale._native._columns cimport same
 from kscale.errors import NativeError
 
 
@@ -83,8 +83,8 @@ cdef PodColumns pods_of(
 ) except *:
     """One row a pod. The caller holds the columns."""
     cdef Py_ssize_t n = phase.shape[0]
-    all_same(n, {"deleting": deleting.shape[0], "ready": ready.shape[0], "started": started.shape[0],
-                 "start": start.shape[0], "transition": transition.shape[0]})
+    same("deleting", n, deleting.shape[0]); same("ready", n, ready.shape[0]); same("started", n, started.shape[0])
+    same("start", n, start.shape[0]); same("transition", n, transition.shape[0])
     if not n:
         return PodColumns(NULL, NULL, NULL, NULL, NULL, NULL)
     return PodColumns(&phase[0], &deleting[0], &ready[0], &started[0], &start[0], &transition[0])
@@ -95,7 +95,8 @@ cdef SampleColumns samples_of(
 ) except *:
     """Samples in the order of the pods they belong to. The caller holds the columns."""
     cdef Py_ssize_t n = present.shape[0]
-    all_same(n, {"sample_value": value.shape[0], "sample_time": time.shape[0], "sample_window": window.shape[0]})
+    same("sample_value", n, value.shape[0]); same("sample_time", n, time.shape[0])
+    same("sample_window", n, window.shape[0])
     if not n:
         return SampleColumns(NULL, NULL, NULL, NULL)
     return SampleColumns(&present[0], &value[0], &time[0], &window[0])
@@ -129,12 +130,13 @@ def calculate(
     ``threads``.
     """
     cdef Py_ssize_t n = mode.shape[0], pods = phase.shape[0], n_samples = sample_present.shape[0]
-    all_same(n, {"cpu": cpu.shape[0], "given": given.shape[0], "current": current.shape[0],
-                 "target": target.shape[0], "down": down.shape[0], "up": up.shape[0],
-                 "pods_begin": pods_begin.shape[0], "pods_end": pods_end.shape[0], "samples": samples.shape[0],
-                 "requests": requests.shape[0], "bad_request": bad_request.shape[0],
-                 "extra_count": extra_count.shape[0], "extra_sum": extra_sum.shape[0],
-                 "values_begin": values_begin.shape[0], "values_end": values_end.shape[0]})
+    same("cpu", n, cpu.shape[0]); same("given", n, given.shape[0]); same("current", n, current.shape[0])
+    same("target", n, target.shape[0]); same("down", n, down.shape[0]); same("up", n, up.shape[0])
+    same("pods_begin", n, pods_begin.shape[0]); same("pods_end", n, pods_end.shape[0])
+    same("samples", n, samples.shape[0]); same("requests", n, requests.shape[0])
+    same("bad_request", n, bad_request.shape[0]); same("extra_count", n, extra_count.shape[0])
+    same("extra_sum", n, extra_sum.shape[0]); same("values_begin", n, values_begin.shape[0])
+    same("values_end", n, values_end.shape[0])
     cdef PodColumns c_pods = pods_of(phase, deleting, ready, started, start, transition)
     cdef SampleColumns c_samples = samples_of(sample_present, sample_value, sample_time, sample_window)
 
