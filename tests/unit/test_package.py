@@ -18,8 +18,9 @@ from types import ModuleType
 import pytest
 
 import kscale
+from kscale.cli.inputs import Dump
 from kscale.errors import MissingExtraError
-from kscale.imports import EXTRAS, library
+from kscale.imports import EXTRAS, lazy_pattern, library
 
 
 def test_import_loads_numpy_and_msgspec_only() -> None:
@@ -229,3 +230,26 @@ def test_aiohttp_can_be_imported_without_the_authorities_of_the_system() -> None
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["0", "kept"]
+
+
+def test_a_lazy_pattern_is_compiled_when_it_is_first_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def record(text: str, flags: int = 0) -> re.Pattern[str]:
+        compiled.append(text)
+        return compile_pattern(text, flags)
+
+    compile_pattern = re.compile
+    monkeypatch.setattr(re, "compile", record)
+    pattern = lazy_pattern("a+", re.IGNORECASE)
+    assert compiled == []
+    assert pattern.fullmatch("AA") is not None
+    assert pattern.fullmatch("b") is None
+    assert compiled == ["a+"]
+
+
+def test_option_groups_refuse_unknown_options() -> None:
+    assert Dump(filename=["a.json"]).filename == ["a.json"]
+    assert Dump().filename is not Dump().filename
+    with pytest.raises(TypeError, match="Dump has no files"):
+        Dump(files=["a.json"])
