@@ -146,7 +146,7 @@ SLOTS = len(_pod_columns.SLOTS)
 @pytest.mark.parametrize(
     "change",
     [
-        {"combined": np.ones(1, np.int32)}, {"combined": np.full(1, -3, np.int32)},
+        {"combined": np.ones(1, np.int32)}, {"combined": np.full(1, -4, np.int32)},
         {"combined": np.zeros(2, np.int32)}, {"size": np.zeros(0, np.int64)},
         {"at": np.full((SLOTS, 1), 99)}, {"at": np.full((SLOTS, 1), -1)}, {"length": np.full((SLOTS, 1), 99)},
         {"at": np.zeros((SLOTS, 2), np.int64)}, {"length": np.zeros((1, 1), np.int64)},

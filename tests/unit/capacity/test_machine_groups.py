@@ -109,9 +109,9 @@ def test_only_deployments_roll_out() -> None:
 
 def test_sets_count_that_may_be_no_groups_themselves() -> None:
     objects = _machines(_data("md", _SIZES, 3), _set("old", "1", 1, 1), _set("new", "2", 2, 2))
-    (group,) = machine_groups(objects, [], wants=lambda owner: owner.name == "md").groups
+    (group,) = machine_groups(objects, [], include=lambda owner: owner.name == "md").groups
     assert group.rolling_out
-    assert machine_groups(objects, [], wants=lambda owner: owner.name != "md").groups == []
+    assert machine_groups(objects, [], include=lambda owner: owner.name != "md").groups == []
 
 
 def test_a_revision_that_is_no_number_is_told() -> None:

@@ -533,14 +533,17 @@ class _Persistent(Server):
     limit = 2
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError):
+        try:
             for _ in range(self.limit):
                 self.heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
                 length = next(iter(self.header("content-length")), "0")
                 await reader.readexactly(int(length))
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
             self.heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
-        writer.close()
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
 
 
 @pytest.mark.parametrize(("method", "sent"), [("GET", 6), ("PUT", 6), ("PATCH", 3), ("POST", 3)])
@@ -576,8 +579,10 @@ def test_a_response_before_the_whole_request_was_sent() -> None:
         async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             heads.append(await reader.readuntil(b"\r\n\r\n"))
             writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
-            await reader.read()
-            writer.close()
+            try:
+                await reader.read()
+            finally:
+                writer.close()
 
     async def main() -> list[int]:
         async with Hasty(tls=False) as server:

@@ -188,9 +188,10 @@ Scan: TypeAlias = "Callable[[memoryview, str, str], ScannedList | None]"
 
 
 class DecodedItems(NamedTuple):
-    """Consecutive items of a list that were decoded without problems. ``first``: number of the first one.
+    """Consecutive items of a list that were decoded without problems.
 
-    ``spans``: begin and size of each item's text in ``view``.
+    ``objects``: the decoded items; ``spans``: begin and size of each item's text in ``view``; ``source``, ``place``:
+    name of the input and path of the list in it; ``first``: number of the first item in the list.
     """
 
     objects: list[DecodedObject]

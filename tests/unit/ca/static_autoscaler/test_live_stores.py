@@ -433,6 +433,7 @@ OTHER_ANNOTATIONS = {
     "scheduling/compile/node_classes.py": "of CSINodes",
     "scheduling/volumes.py": "of CSINodes and of claims",
     "snapshot/object_store.py": "of claims of devices",
+    "snapshot/pods/store.py": "compares them by identity",
     "snapshot/classes/pod_shapes.py": "compares all that are declared",
     "snapshot/watching.py": "of a bookmark",
 }  # fmt: skip
