@@ -82,7 +82,7 @@ class Usage:
         self._by_namespace: list[dict[str, dict[str, bytes]]] = []
         for cpu in cpus:
             usage = [{"name": "c", "usage": {"cpu": cpu, "memory": MEMORY}}]
-            found: dict[str, dict[str, bytes]] = {}
+            result: dict[str, dict[str, bytes]] = {}
             for i in range(workloads):
                 namespace, _, name = place(i).partition("/")
                 items = (
@@ -92,8 +92,8 @@ class Usage:
                     }
                     for k in range(pods)
                 )  # fmt: skip
-                found.setdefault(namespace, {})[name] = b",".join(map(msgspec.json.encode, items))
-            self._by_namespace.append(found)
+                result.setdefault(namespace, {})[name] = b",".join(map(msgspec.json.encode, items))
+            self._by_namespace.append(result)
 
     def listed(self, path: str, selector: str, now: str, turn: int = 0) -> bytes:
         """The answer to a list below ``path`` (``/pods``, ``/namespaces/NAME/pods``) of what is used ``now``."""
@@ -101,10 +101,10 @@ class Usage:
         all_there = self._by_namespace[turn % len(self._by_namespace)]
         there = [all_there.get(namespace, {})] if namespace else list(all_there.values())
         app = selector.removeprefix("app=")
-        found = (
+        result = (
             there[0].get(app, b"")
             if app and namespace
             else b",".join(items for each in there for name, items in each.items() if app in ("", name))
         )
-        items = found.replace(NOW.encode(), now.encode())
+        items = result.replace(NOW.encode(), now.encode())
         return b'{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[%s]}' % items

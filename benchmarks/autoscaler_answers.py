@@ -49,9 +49,9 @@ def check_statuses(
         for namespace, name in (key.split("/") for key in sorted(chosen)):
             text = usage.listed(_METRICS.format(namespace), f"app={name}", to_text(now) or "", turn)
             assert not metrics.read_pod_metrics(text)
-        found = kscale.hpa.decide(hpas, scales, there, metrics, now=now)
-        for row, key in enumerate(found.keys):
-            status = to_dict(found[row].value.status)
+        result = kscale.hpa.decide(hpas, scales, there, metrics, now=now)
+        for row, key in enumerate(result.keys):
+            status = to_dict(result[row].value.status)
             expected.setdefault(key, []).append(_timeless(status))
     for key in chosen:
         assert _timeless(statuses[key]) in expected[key], (key, statuses[key], expected[key])
@@ -75,29 +75,29 @@ def check_recommendations(
     advised = {f"{each.namespace}/{each.vpa}": each for each in report.containers}
     assert advised.keys() == chosen
     for key, advice in advised.items():
-        (found,) = statuses[key]["recommendation"]["containerRecommendations"]
+        (result,) = statuses[key]["recommendation"]["containerRecommendations"]
         for resource in ("cpu", "memory"):
             own = getattr(advice, resource)
             low, target, uncapped, high = (
-                _amount(resource, found[name][resource])
+                _amount(resource, result[name][resource])
                 for name in ("lowerBound", "target", "uncappedTarget", "upperBound")
             )
-            assert (target, uncapped) == (own.target, own.uncapped_target), (key, resource, found, own)
-            assert low <= target <= high, (key, resource, found)
+            assert (target, uncapped) == (own.target, own.uncapped_target), (key, resource, result, own)
+            assert low <= target <= high, (key, resource, result)
     return len(chosen)
 
 
 def _replica_sets(there: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What owns the pods: a live recommender goes by selectors, and needs none."""
-    made = []
+    created = []
     for each in there:
         if each["kind"] == "Deployment":
             of = each["metadata"]
             owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": of["name"], "uid": of["uid"]}
             owner["controller"] = True
             metadata = {"namespace": of["namespace"], "name": f"{of['name']}-x", "uid": "u", "ownerReferences": [owner]}
-            made.append({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": {}})
-    return made
+            created.append({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": {}})
+    return created
 
 
 def _history(there: Sequence[Mapping[str, Any]], now: Moment) -> UsageBatch:

@@ -67,10 +67,10 @@ def cluster() -> kscale.Cluster:
     """Nodes of many kinds with 30 pods each, and with provider IDs of AWS."""
     with BytesIO() as file:
         generate(NODES, 30 * NODES, pending=0, seed=3, lean=True).write(file)
-        made = kscale.load(file.getvalue())
-    for i, node in enumerate([*made.nodes()]):
-        made.apply(replace(node, spec=replace(node.spec, provider_id=f"aws:///us-east-1{'abc'[i % 3]}/i-{i:08x}")))
-    return made
+        created = kscale.load(file.getvalue())
+    for i, node in enumerate([*created.nodes()]):
+        created.apply(replace(node, spec=replace(node.spec, provider_id=f"aws:///us-east-1{'abc'[i % 3]}/i-{i:08x}")))
+    return created
 
 
 def account(made: kscale.Cluster) -> Api:

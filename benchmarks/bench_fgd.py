@@ -103,15 +103,15 @@ def typical(pods: Sequence[OpenbPod], number: dict[str, int]) -> gpu_sharing.Typ
     """The most frequent shapes, told apart by the text of their models; of equally frequent ones the largest first."""
     counts = Counter((pod.cpu_milli, milli_of(pod), pod.num_gpu, pod.gpu_spec) for pod in pods)
     bits = {pod.gpu_spec: models_of(pod, number) for pod in pods}
-    found: list[tuple[int, int, int, int]] = []
+    result: list[tuple[int, int, int, int]] = []
     share: list[int] = []
     for shape in sorted(counts, key=lambda shape: (counts[shape], shape), reverse=True):
         if sum(share) >= POPULAR * len(pods):
             break
         cpu, milli, gpus, models = shape
-        found.append((cpu, gpus, milli, bits[models]))
+        result.append((cpu, gpus, milli, bits[models]))
         share.append(counts[shape])
-    return gpu_sharing.Typical(*np.array(found).T.copy(), np.array(share) / len(pods) / (sum(share) / len(pods)))
+    return gpu_sharing.Typical(*np.array(result).T.copy(), np.array(share) / len(pods) / (sum(share) / len(pods)))
 
 
 def draws(of: Workload, seed: int) -> tuple[NDArray[np.int64], gpu_sharing.Nodes]:

@@ -269,8 +269,8 @@ def test_decide_cold(benchmark: Any, objects: dict[str, Any]) -> None:
         metrics.read_pod_metrics(objects["metrics"])
         return (objects["hpas"], objects["scales"], kscale.load(objects["pods"]), metrics), {"now": NOW}
 
-    found = benchmark.pedantic(decide, setup=before, rounds=3)
-    check_sizes(found, objects["usage"])
+    result = benchmark.pedantic(decide, setup=before, rounds=3)
+    check_sizes(result, objects["usage"])
 
 
 def test_decide_next_round(benchmark: Any, objects: dict[str, Any]) -> None:
@@ -293,10 +293,10 @@ def test_decide_next_round(benchmark: Any, objects: dict[str, Any]) -> None:
         last.append(decide(*given, **more))
         return last[-1]
 
-    found = benchmark.pedantic(run, setup=before, rounds=5)
+    result = benchmark.pedantic(run, setup=before, rounds=5)
     percent = usage.reshape(HPAS, DOOR_PODS).sum(1) * 100 // (1000 * DOOR_PODS)
     proposal = np.where((percent >= 45) & (percent <= 55), DOOR_PODS, np.ceil(percent / 50 * DOOR_PODS))
-    assert np.array_equal(found.proposal.filled(-1)[::97], proposal[::97])
+    assert np.array_equal(result.proposal.filled(-1)[::97], proposal[::97])
 
 
 @pytest.mark.parametrize("order", ["by_kind", "by_application"])
@@ -369,18 +369,18 @@ def test_reconcile_all(benchmark: Any, objects: dict[str, Any]) -> None:
         steps = reconcile_all(
             hpas, StateStore(), cluster, scales=scales, now=NOW, options=OPTIONS, selectors=store, mapper=RESTMapper()
         )
-        found: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
-        return found
+        result: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
+        return result
 
-    found = benchmark.pedantic(sync, rounds=2)
-    assert len(found.keys) == HPAS
+    result = benchmark.pedantic(sync, rounds=2)
+    assert len(result.keys) == HPAS
     assert (counts["WriteStatus"], counts["PutScale"], counts["GetMetric"]) == (HPAS, HPAS // 20, 100)
 
 
 def test_kernel_replica_calculation(benchmark: Any, world: dict[str, Any]) -> None:
     """Target: 2 ms."""
     given: BatchColumns = world["encoded"]
-    found = benchmark(
+    result = benchmark(
         calculate_rows,
         given.rows,
         given.pods,
@@ -391,11 +391,11 @@ def test_kernel_replica_calculation(benchmark: Any, world: dict[str, Any]) -> No
         now=NOW,
         threads=THREADS,
     )
-    assert found.error.max() == 0
+    assert result.error.max() == 0
     for row in range(0, HPAS, 997):
         here = slice(row * PODS, (row + 1) * PODS)
         counted = given.pods.phase[here] == 2  # old pods: one that is not ready was ready once
-        assert found.utilization[row] == given.samples.value[here][counted].sum() * 100 // (1000 * counted.sum())
+        assert result.utilization[row] == given.samples.value[here][counted].sum() * 100 // (1000 * counted.sum())
 
 
 @pytest.mark.parametrize("order", ["listed", "shuffled"])
@@ -418,12 +418,12 @@ def test_kernel_join_samples_by_name(benchmark: Any, world: dict[str, Any], orde
 def test_kernel_full_reconcile(benchmark: Any, world: dict[str, Any]) -> None:
     """Target: 20 ms."""
     given: BatchColumns = world["encoded"]
-    found = benchmark(decide_columns, given, world["memory"], now=NOW, options=OPTIONS, threads=THREADS)
-    assert len(found) == HPAS
+    result = benchmark(decide_columns, given, world["memory"], now=NOW, options=OPTIONS, threads=THREADS)
+    assert len(result) == HPAS
     single = decide_columns(given, world["memory"], now=NOW, options=OPTIONS, threads=1)
-    assert np.array_equal(found.desired, single.desired)
-    assert found.rescaled.sum() > 0
-    assert found.memory.histories.past.size.max() in (21, 22)
+    assert np.array_equal(result.desired, single.desired)
+    assert result.rescaled.sum() > 0
+    assert result.memory.histories.past.size.max() in (21, 22)
 
 
 def test_replay_of_a_week(benchmark: Any) -> None:
@@ -439,7 +439,7 @@ def test_replay_of_a_week(benchmark: Any) -> None:
         behavior=HorizontalPodAutoscalerBehavior(),
     )
     hpa = apply_defaults(HorizontalPodAutoscaler(spec=spec))
-    found = benchmark(replay, hpa, Load(time, load), Plant(request=Quantity("1")))
-    assert len(found.time) == (week - 60) // 15 + 1
+    result = benchmark(replay, hpa, Load(time, load), Plant(request=Quantity("1")))
+    assert len(result.time) == (week - 60) // 15 + 1
     # Afloat at the crest: what 35 cores need at 60 %, within the tolerance.
-    assert 35 / 0.6 / 1.1 - 1 <= found.replicas.max() <= 35 / 0.6 * 1.1 + 1
+    assert 35 / 0.6 / 1.1 - 1 <= result.replicas.max() <= 35 / 0.6 * 1.1 + 1

@@ -125,8 +125,8 @@ def test_dump_to_terminal(benchmark: Any, dump: Path) -> None:
     assert answer["pendingCount"] == sum(answer[part] for part in parts)
     cluster = load(dump)
     snapshot = cluster.snapshot()
-    found = [each.group for each in recognise_groups(snapshot.columns.objects).groups]
-    expected = estimate_groups(snapshot, with_templates(cluster, snapshot, found))
+    result = [each.group for each in recognise_groups(snapshot.columns.objects).groups]
+    expected = estimate_groups(snapshot, with_templates(cluster, snapshot, result))
     assert answer["pendingCount"] == len(snapshot.pending)
     assert [line["nodes"] for line in answer["groups"]] == [line.nodes for line in expected.groups]
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -70,16 +70,16 @@ def test_each_type_by_itself(benchmark: Any, data_dir: Path) -> None:
 
     def estimates() -> list[kscale.EstimateResult]:
         began = time.process_time()
-        found = kscale.estimate_many(snapshot, templates=templates, fresh_cursor=True, threads=2)
+        result = kscale.estimate_many(snapshot, templates=templates, fresh_cursor=True, threads=2)
         benchmark.extra_info["cpu_seconds"] = round(time.process_time() - began, 2)
-        return found
+        return result
 
-    found = benchmark.pedantic(estimates, rounds=2, warmup_rounds=1)
-    whole = [(each.node_count * one.price, one.type) for each, one in zip(found, offers, strict=True)
+    result = benchmark.pedantic(estimates, rounds=2, warmup_rounds=1)
+    whole = [(each.node_count * one.price, one.type) for each, one in zip(result, offers, strict=True)
              if len(each.placed_pods) == len(snapshot.pending)]  # fmt: skip
     print(f"\n{len(whole)} types hold all pods, the cheapest ${min(whole)}; {benchmark.extra_info}")
-    assert sum(each.node_count for each in found) == 1_603_277
-    for number, each in enumerate(found):  # with one cursor for all, the answer to one of them is another
+    assert sum(each.node_count for each in result) == 1_603_277
+    for number, each in enumerate(result):  # with one cursor for all, the answer to one of them is another
         alone = kscale.estimate(snapshot, template=templates[number])
         assert (alone.placement_numbers == each.placement_numbers).all()
         assert (alone.node_count, alone.cursor) == (each.node_count, each.cursor)

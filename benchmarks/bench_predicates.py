@@ -67,12 +67,12 @@ def test_anti_affinity_probes_on_5001_nodes(benchmark: Any) -> None:
 
     def ask(pod: str) -> int | None:
         fork.fork()
-        found = fork.schedule_anywhere(pod)
+        result = fork.schedule_anywhere(pod)
         fork.revert()
-        return found
+        return result
 
-    found = benchmark.pedantic(ask, setup=probe, rounds=asked - 1)
-    assert fork.node_name(found) == "n5000"
+    result = benchmark.pedantic(ask, setup=probe, rounds=asked - 1)
+    assert fork.node_name(result) == "n5000"
 
 
 def test_anti_affinity_surge(benchmark: Any) -> None:
@@ -169,9 +169,9 @@ def test_fit_of_distinct_pods(benchmark: Any) -> None:
     def codes(snapshot: kscale.Snapshot) -> Any:
         return kscale.fit(snapshot).codes
 
-    found = benchmark.pedantic(codes, setup=new, rounds=2)
-    assert found.shape == (12_000, 1_000)
-    assert (found == 0).sum() == 8_000 * 1_000 + 4_000 * 100
+    result = benchmark.pedantic(codes, setup=new, rounds=2)
+    assert result.shape == (12_000, 1_000)
+    assert (result == 0).sum() == 8_000 * 1_000 + 4_000 * 100
 
 
 def test_placing_by_scores(benchmark: Any) -> None:
@@ -207,7 +207,7 @@ def dra_world(nodes: int, pods: int, **claim: Any) -> tuple[list[dict[str, Any]]
         spec = {"driver": driver, "nodeName": f"n{i}", "pool": pool, "devices": devices}
         objects.append({"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": f"s{i}"}, "spec": spec})
     request = {"name": "gpus", "exactly": {"deviceClassName": driver, "count": 2}}
-    made = []
+    created = []
     for i in range(pods):
         data = to_dict(pod(f"train-{i}", "1", "1Gi"))
         data["metadata"] |= {"uid": f"uid-{i}"}
@@ -217,8 +217,8 @@ def dra_world(nodes: int, pods: int, **claim: Any) -> tuple[list[dict[str, Any]]
         metadata = {"name": f"train-{i}", "namespace": "default", "ownerReferences": [owner]}
         spec = {"devices": {"requests": [request], **claim}}
         objects.append({"apiVersion": api, "kind": "ResourceClaim", "metadata": metadata, "spec": spec})
-        made.append(data)
-    return objects, made
+        created.append(data)
+    return objects, created
 
 
 def test_devices_counted(benchmark: Any) -> None:

@@ -34,15 +34,15 @@ class Remembering(FakePrometheus):
     def answer(self, path: str, given: dict[str, str], headers: dict[str, str]) -> tuple[int, Any]:
         known = tuple(given.items())
         if known not in self._answers:
-            code, found = super().answer(path, given, headers)
-            self._answers[known] = code, json.dumps(found).encode()
+            code, result = super().answer(path, given, headers)
+            self._answers[known] = code, json.dumps(result).encode()
         return self._answers[known]
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with Remembering().served() as found:
-        yield found
+    with Remembering().served() as result:
+        yield result
 
 
 def test_usage_of_1000_pods_in_8_days(benchmark: Any, url: str) -> None:
@@ -55,9 +55,9 @@ def test_usage_of_1000_pods_in_8_days(benchmark: Any, url: str) -> None:
         async def rows() -> int:
             return sum([len(batch) async for batch in USAGE.batches(queries)])
 
-        found = asyncio.run(rows())
+        result = asyncio.run(rows())
         benchmark.extra_info["cpu_seconds"] = round(time.process_time() - began, 2)
-        return found, queries
+        return result, queries
 
     count, queries = benchmark.pedantic(read, rounds=1, warmup_rounds=1)
     assert count == 2 * PODS * MOMENTS

@@ -34,10 +34,10 @@ def cluster(nodes: int) -> tuple[kscale.Cluster, list[NodeGroup]]:
     count = max(20, round(nodes * SCALE))
     with BytesIO() as file:
         generate(count, 30 * count, pending=0, seed=3, lean=True).write(file)
-        made = kscale.load(file.getvalue())
-    names = [node.metadata.name for node in made.nodes()]
+        created = kscale.load(file.getvalue())
+    names = [node.metadata.name for node in created.nodes()]
     every = max(1, count // 100)
-    return made, [NodeGroup(id=f"g{i}", max_size=1000, nodes=names[i::every]) for i in range(every)]
+    return created, [NodeGroup(id=f"g{i}", max_size=1000, nodes=names[i::every]) for i in range(every)]
 
 
 def change(made: kscale.Cluster, seed: int) -> None:
@@ -73,44 +73,44 @@ class Loops:
         loop finds unneeded, and those come first among its candidates."""
         before = self().scale_down
         for _ in self.made.nodes():
-            found = self().scale_down
-            if (found.candidates, found.unneeded_since) == (before.candidates, before.unneeded_since):
-                return found
-            before = found
+            result = self().scale_down
+            if (result.candidates, result.unneeded_since) == (before.candidates, before.unneeded_since):
+                return result
+            before = result
         raise AssertionError("as many loops as nodes, and the last still finds what the one before it did not")
 
 
 @pytest.mark.parametrize("since", ["cold", "changed", "same"])
 def test_loops(benchmark: Any, since: str) -> None:
     """5,000 nodes, 150,000 pods. Targets: 150 ms with 1 % changed, 30 ms with nothing."""
-    made, groups = cluster(5_000)
-    loops = Loops(made, groups)
+    created, groups = cluster(5_000)
+    loops = Loops(created, groups)
     seeds = iter(range(1, 100))
     want = None if since == "cold" else loops.at_rest()
 
     def before() -> None:
         if since == "changed":
-            change(made, next(seeds))
+            change(created, next(seeds))
 
-    found = benchmark.pedantic(loops, setup=before, rounds=1 if since == "cold" else 3)
-    assert found.error is None
-    assert found.scale_up.result == "ScaleUpNotNeeded"
-    assert len(found.scale_down.candidates) == len(made.snapshot().nodes)
+    result = benchmark.pedantic(loops, setup=before, rounds=1 if since == "cold" else 3)
+    assert result.error is None
+    assert result.scale_up.result == "ScaleUpNotNeeded"
+    assert len(result.scale_down.candidates) == len(created.snapshot().nodes)
     if since == "same":
-        assert found.scale_down.candidates == want.candidates
-        assert found.scale_down.unneeded_since == want.unneeded_since
+        assert result.scale_down.candidates == want.candidates
+        assert result.scale_down.unneeded_since == want.unneeded_since
 
 
 @pytest.mark.parametrize("part", ["scale_up", "scale_down"])
 def test_parts(benchmark: Any, part: str) -> None:
     """1,000 nodes, 30,000 pods, nothing new. Targets: 5 ms for scale-up, 10 ms for scale-down."""
-    made, groups = cluster(1_000)
-    snapshot = made.snapshot()
+    created, groups = cluster(1_000)
+    snapshot = created.snapshot()
     state = getattr(kscale, part)(snapshot, groups, now=START).state
     moments = iter(range(START + SECOND, START + 1000 * SECOND, SECOND))
 
     def act() -> Any:
-        return getattr(kscale, part)(made.snapshot(), groups, now=next(moments), state=state)
+        return getattr(kscale, part)(created.snapshot(), groups, now=next(moments), state=state)
 
-    found = benchmark.pedantic(act, rounds=5, warmup_rounds=1)
-    assert found.result in ("ScaleUpNotNeeded", "ScaleDownNoNodeDeleted")
+    result = benchmark.pedantic(act, rounds=5, warmup_rounds=1)
+    assert result.result in ("ScaleUpNotNeeded", "ScaleDownNoNodeDeleted")

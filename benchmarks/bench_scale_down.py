@@ -84,9 +84,9 @@ def test_2000_nodes_at_40_percent(benchmark, whole: bool) -> None:
     def loop(snapshot: kscale.Snapshot) -> int:
         return len(kscale.scale_down(snapshot, groups, now=NOW, exhaustive=True).removable)
 
-    made = cluster(nodes, 40, 0.4)
-    found = benchmark.pedantic(loop if whole else removals, setup=fresh(made), rounds=5, warmup_rounds=1)
-    assert found == nodes * 6 // 10
+    created = cluster(nodes, 40, 0.4)
+    result = benchmark.pedantic(loop if whole else removals, setup=fresh(created), rounds=5, warmup_rounds=1)
+    assert result == nodes * 6 // 10
 
 
 def test_run_once_2000_to_800(benchmark) -> None:
@@ -123,17 +123,17 @@ def test_every_candidate_of_15000(benchmark) -> None:
         assert len(plan.removable) + len(plan.failures) == nodes
         return len(plan.removable)
 
-    found = benchmark.pedantic(loop, setup=fresh(cluster(nodes, 30, 0.45)), rounds=2, warmup_rounds=0)
-    assert found == 8181 if SCALE == 1 else found > nodes // 2
+    result = benchmark.pedantic(loop, setup=fresh(cluster(nodes, 30, 0.45)), rounds=2, warmup_rounds=0)
+    assert result == 8181 if SCALE == 1 else result > nodes // 2
 
 
 def test_headroom_of_5000_nodes(benchmark) -> None:
     """How many more of one pod fit on 5,000 nodes. Target: 1 ms."""
     nodes = scaled(5000)
-    made = cluster(nodes, 20, 0.4)
-    pod = made.pod("default/p0-0")
+    created = cluster(nodes, 20, 0.4)
+    pod = created.pod("default/p0-0")
     assert (
-        benchmark.pedantic(lambda s: count_more_pods(s, pod), setup=fresh(made), rounds=50, warmup_rounds=5)
+        benchmark.pedantic(lambda s: count_more_pods(s, pod), setup=fresh(created), rounds=50, warmup_rounds=5)
         == nodes * 30
     )
 
@@ -141,28 +141,30 @@ def test_headroom_of_5000_nodes(benchmark) -> None:
 def test_headroom_of_15000_nodes(benchmark) -> None:
     """How many more of one pod fit beside 450,000. Target: 3 ms."""
     nodes = scaled(15_000)
-    made = cluster(nodes, 30, 0.45)
-    pod = made.pod("default/p0-0")
+    created = cluster(nodes, 30, 0.45)
+    pod = created.pod("default/p0-0")
     cpu, free = int(100_000 * 0.45 / 30), 100_000 - 30 * int(100_000 * 0.45 / 30)
-    found = benchmark.pedantic(lambda s: count_more_pods(s, pod), setup=fresh(made), rounds=10, warmup_rounds=2)
-    assert found == nodes * (free // cpu)
+    result = benchmark.pedantic(lambda s: count_more_pods(s, pod), setup=fresh(created), rounds=10, warmup_rounds=2)
+    assert result == nodes * (free // cpu)
 
 
 def test_headroom_of_a_second_shape(benchmark) -> None:
     """The same for another pod on a snapshot that was asked before. Target: 1 ms."""
     nodes = scaled(5000)
-    made = cluster(nodes, 20, 0.4)
-    snapshot = made.snapshot()
-    count_more_pods(snapshot, made.pod("default/p0-0"))
-    found = benchmark.pedantic(count_more_pods, args=(snapshot, made.pod("default/p0-1")), rounds=50, warmup_rounds=5)
-    assert found == nodes * 30
+    created = cluster(nodes, 20, 0.4)
+    snapshot = created.snapshot()
+    count_more_pods(snapshot, created.pod("default/p0-0"))
+    result = benchmark.pedantic(
+        count_more_pods, args=(snapshot, created.pod("default/p0-1")), rounds=50, warmup_rounds=5
+    )
+    assert result == nodes * 30
 
 
 def test_every_loss_of_5000_nodes(benchmark) -> None:
     """Every single-node loss of 5,000 nodes with 100,000 pods. Target: 0.1 s."""
     nodes = scaled(5000)
     parts = [(f"n{n}", [n]) for n in range(nodes)]
-    made = cluster(nodes, 20, 0.4)
-    found = benchmark.pedantic(lambda s: losses(s, parts), setup=fresh(made), rounds=5, warmup_rounds=1)
-    assert [loss.pods for loss in found] == [20] * nodes
-    assert not any(loss.homeless for loss in found)
+    created = cluster(nodes, 20, 0.4)
+    result = benchmark.pedantic(lambda s: losses(s, parts), setup=fresh(created), rounds=5, warmup_rounds=1)
+    assert [loss.pods for loss in result] == [20] * nodes
+    assert not any(loss.homeless for loss in result)

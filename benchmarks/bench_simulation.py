@@ -157,8 +157,8 @@ def test_pod_events(benchmark) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("vpa", [False, True], ids=["plain", "vpa"])
 @pytest.mark.parametrize("horizon", ["2m", "12m"])
 def test_simulated(benchmark, horizon: str, vpa: bool) -> None:  # type: ignore[no-untyped-def]
-    found = benchmark.pedantic(run, args=(horizon,), kwargs={"vpa": vpa}, rounds=1, iterations=1)
-    report = found.report
+    result = benchmark.pedantic(run, args=(horizon,), kwargs={"vpa": vpa}, rounds=1, iterations=1)
+    report = result.report
     assert report.pod_events >= 4 * APPS * EACH
     assert report.pending_pods.at_end == 0
     benchmark.extra_info["pod events"] = report.pod_events

@@ -62,13 +62,13 @@ def test_steady(benchmark, act, since: str) -> None:  # type: ignore[no-untyped-
     act(kscale.Cluster([]))  # what is imported at first use
 
     def before() -> tuple[tuple[kscale.Cluster], dict[str, object]]:
-        made = cluster()
+        created = cluster()
         if since == "cold":
-            made = kscale.Cluster(made)
+            created = kscale.Cluster(created)
         elif since == "changed":
-            change(made, next(seeds))
-        return (made,), {}
+            change(created, next(seeds))
+        return (created,), {}
 
-    found = benchmark.pedantic(act, setup=before, rounds=1 if since == "cold" else 5)
-    assert found > 0
-    assert since == "changed" or found == want
+    result = benchmark.pedantic(act, setup=before, rounds=1 if since == "cold" else 5)
+    assert result > 0
+    assert since == "changed" or result == want

@@ -30,8 +30,10 @@ def world() -> tuple[Base, list[Scenario]]:
     dump = {"apiVersion": "v1", "kind": "List", "items": list(generate(200, 6_000).objects())}
     cluster = kscale.load(msgspec.json.encode(dump))  # as the command line reads it
     nodes = cluster.snapshot().nodes
-    found = recognise_groups(cluster.nodes()).groups
-    groups = [replace(each.group, price=0.5 + i / 10, from_node=None, target_size=None) for i, each in enumerate(found)]
+    result = recognise_groups(cluster.nodes()).groups
+    groups = [
+        replace(each.group, price=0.5 + i / 10, from_node=None, target_size=None) for i, each in enumerate(result)
+    ]
     base = Base(cluster, groups, datetime(2030, 1, 1, tzinfo=UTC), AutoscalingOptions(expander="price"))
     pairs = [(i % 200, (i + 1 + i // 200) % 200) for i in range(SCENARIOS)]
     edits = [[{"lose": {"node": [nodes[a], nodes[b]]}}] for a, b in pairs]

@@ -148,13 +148,13 @@ def test_kernel_cpu_samples_on_a_shared_grid(benchmark: Any, millicores: Any, gr
         return into
 
     timed = CpuTime(run)
-    made = benchmark.pedantic(
+    created = benchmark.pedantic(
         timed, setup=lambda: ((columns(Histograms(CPU_HISTOGRAM_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3
     )
     one_by_one = columns(Histograms(CPU_HISTOGRAM_OPTIONS, CONTAINERS, DAY))
     container, times, values, status = listed(millicores, np.tile(grid, CONTAINERS))
     one_by_one.usage.add_cpu(one_by_one.bank.native, container, times, values, status, 1)
-    assert np.array_equal(made.bank.weights, one_by_one.bank.weights)
+    assert np.array_equal(created.bank.weights, one_by_one.bank.weights)
     timed.tell(benchmark, samples=millicores.size)
 
 
@@ -167,15 +167,15 @@ def test_kernel_cpu_samples_at_any_time(benchmark: Any, millicores: Any, grid: A
         return into
 
     timed = CpuTime(run)
-    made = benchmark.pedantic(
+    created = benchmark.pedantic(
         timed, setup=lambda: ((columns(Histograms(CPU_HISTOGRAM_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3
     )
     assert not status.any()
-    assert made.samples.sum() == millicores.size
+    assert created.samples.sum() == millicores.size
     first = Histograms(CPU_HISTOGRAM_OPTIONS, 1, DAY)
     own = values[:SAMPLES] / 1000.0
     first.add_samples(np.zeros(SAMPLES, np.int64), own, np.full(SAMPLES, 0.1), times[:SAMPLES])
-    assert np.array_equal(first.weights[0], made.bank.weights[0])
+    assert np.array_equal(first.weights[0], created.bank.weights[0])
     timed.tell(benchmark, samples=millicores.size)
 
 
@@ -188,12 +188,12 @@ def test_kernel_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> No
         return into
 
     timed = CpuTime(run)
-    made = benchmark.pedantic(
+    created = benchmark.pedantic(
         timed, setup=lambda: ((columns(Histograms(MEMORY_HISTOGRAM_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3
     )
     single = columns(Histograms(MEMORY_HISTOGRAM_OPTIONS, CONTAINERS, DAY))
     single.usage.add_memory(single.bank.native, container, times, values, status.copy(), None, 1)
-    assert np.array_equal(made.bank.weights, single.bank.weights)
+    assert np.array_equal(created.bank.weights, single.bank.weights)
     timed.tell(benchmark, samples=millicores.size)
 
 
@@ -213,9 +213,9 @@ def test_kernel_one_pass_over_many_containers(benchmark: Any) -> None:
     store.first[:n], store.last[:n], store.samples[:n] = START, START + 3 * DAY, 40
     numbers = np.ones(n, np.int64)
     timed = CpuTime(lambda: estimate_resources(store, numbers, store.options, threads=THREADS))
-    made = benchmark(timed)
-    assert np.array_equal(made, estimate_resources(store, numbers, store.options, threads=1))
-    assert (made[:, :, 1] <= made[:, :, 2]).all()
+    created = benchmark(timed)
+    assert np.array_equal(created, estimate_resources(store, numbers, store.options, threads=1))
+    assert (created[:, :, 1] <= created[:, :, 2]).all()
     timed.tell(benchmark, containers=n)
 
 
@@ -226,7 +226,7 @@ def shared_workloads(count: int) -> list[dict[str, Any]]:
 
 def own_workloads(count: int) -> list[dict[str, Any]]:
     """As many StatefulSets of one pod with one container."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for i in range(count):
         labels = {"app": f"w{i}"}
         requests = {"cpu": f"{100 + i % 40 * 50}m", "memory": f"{128 + i % 30 * 64}Mi"}
@@ -234,7 +234,7 @@ def own_workloads(count: int) -> list[dict[str, Any]]:
         place: dict[str, Any] = {"namespace": f"team-{i % 20}", "labels": labels}
         owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": f"w{i}", "uid": f"u{i}", "controller": True}
         template = {"metadata": {"labels": labels}, "spec": spec}
-        found += [
+        result += [
             {
                 "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": f"w{i}", **place},
                 "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
@@ -245,7 +245,7 @@ def own_workloads(count: int) -> list[dict[str, Any]]:
                 "spec": {"nodeName": "n", **spec}, "status": {"phase": "Running"},
             },
         ]  # fmt: skip
-    return found
+    return result
 
 
 @dataclass
@@ -381,11 +381,11 @@ def test_from_file_to_recommendation(benchmark: Any, recorded: Recorded, form: s
     path, rows = recorded.write(form, layout)
     cluster = kscale.load(recorded.dump)
     timed = CpuTime(lambda: recommend(cluster, read_usage(path, threads=THREADS), threads=THREADS))
-    made = benchmark.pedantic(timed, rounds=3 if SCALE < 0.5 else 1)
-    assert made.counts["samples"] == 2 * rows
-    assert sum(one.cpu.target is not None for one in made.containers) > 0
+    created = benchmark.pedantic(timed, rounds=3 if SCALE < 0.5 else 1)
+    assert created.counts["samples"] == 2 * rows
+    assert sum(one.cpu.target is not None for one in created.containers) > 0
     again = recommend(cluster, read_usage(path, threads=1), threads=1)
-    assert again == made
+    assert again == created
     command = [sys.executable, "-c", ALONE, str(recorded.dump), str(path), str(THREADS)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     alone = json.loads(said.splitlines()[-1])  # an editable build says before it that it is made

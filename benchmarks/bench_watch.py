@@ -38,8 +38,8 @@ PAGE, CHUNK, ALIVE, PENDING = 500, 256, 2_000, max(20, round(SCALE * 2_000))
 
 def pods_of(count: int, *, pending: int = 0, lean: bool = False) -> Iterator[str]:
     """Texts of pods with a version each."""
-    made = generate(max(20, count // 30), count, seed=1, pending=pending, lean=lean)
-    texts = (text for text in made.texts() if text.startswith('{"apiVersion":"v1","kind":"Pod",'))
+    created = generate(max(20, count // 30), count, seed=1, pending=pending, lean=lean)
+    texts = (text for text in created.texts() if text.startswith('{"apiVersion":"v1","kind":"Pod",'))
     return (versioned(text, 1000 + at) for at, text in enumerate(texts))
 
 
@@ -102,8 +102,8 @@ def listed(pods: Sequence[str], **options: Any) -> Cluster:
 def test_watch_lines(benchmark: Any, texts: Any, together: int) -> None:
     """Three of five lines change a pod, one adds one, one removes one; ``together``: lines that arrive at once."""
     count = LINES if together > 1 else LINES // 20
-    made = list(pods_of(PODS + LINES // 5))
-    held, new = made[:PODS], made[PODS:]
+    created = list(pods_of(PODS + LINES // 5))
+    held, new = created[:PODS], created[PODS:]
     rng, version = random.Random(1), itertools.count(10**6)
     lines, alive = [], dict(enumerate(held))
     for at in range(count):
@@ -128,9 +128,9 @@ def test_watch_lines(benchmark: Any, texts: Any, together: int) -> None:
 
     def fed() -> None:
         for chunk in chunks:
-            found = spent(cluster.watched, chunk)
-            assert found.used == len(chunk)
-            assert not found.problems
+            result = spent(cluster.watched, chunk)
+            assert result.used == len(chunk)
+            assert not result.problems
 
     benchmark.pedantic(fed, rounds=1)
     each = spent.seconds / len(lines) * 1e6
@@ -189,8 +189,8 @@ def test_pods_that_come_and_go(benchmark: Any) -> None:
 
     def fed(first: int, end: int) -> None:
         for at in range(first, end, 500):
-            found = spent(cluster.watched, lines(at, min(500, end - at)))
-            assert not found.problems
+            result = spent(cluster.watched, lines(at, min(500, end - at)))
+            assert not result.problems
             if at % 5000 == 0:
                 cluster.snapshot().pod_index.select("default", "a=b")
 

@@ -29,8 +29,10 @@ def test_a_thousand_prices_and_expanders(benchmark) -> None:
             item["status"] = {"phase": "Pending", "conditions": [
                 {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}  # fmt: skip
     cluster = kscale.load(items)
-    found = recognise_groups(cluster.nodes()).groups
-    groups = [replace(each.group, price=0.5 + i / 10, from_node=None, target_size=None) for i, each in enumerate(found)]
+    result = recognise_groups(cluster.nodes()).groups
+    groups = [
+        replace(each.group, price=0.5 + i / 10, from_node=None, target_size=None) for i, each in enumerate(result)
+    ]
     base = Base(cluster, groups, datetime(2030, 1, 1, tzinfo=UTC), AutoscalingOptions())
     scenarios = scenarios_from([
         {"name": f"s{i}", "edits": [

@@ -49,8 +49,8 @@ def counted(benchmarks: list[str], environment: dict[str, str], folder: Path) ->
         env={**os.environ, **environment, "PYTHONHASHSEED": "0", "PYTHONPATH": path},
         check=True,
     )
-    found: dict[str, int] = json.loads((folder / "instructions.json").read_text())
-    return found
+    result: dict[str, int] = json.loads((folder / "instructions.json").read_text())
+    return result
 
 
 def company(kept: list[str], named: list[str]) -> list[str]:
@@ -90,11 +90,11 @@ def main() -> None:
     if not given.update and (unmeasured := [name for name in names if name not in measure]):
         parser.error(f"no count for {python} of {', '.join(unmeasured)}: take one with --update")
     every = counted(company(kept["benchmarks"], names), kept["environment"], HERE.parent / "build" / "instructions")
-    found = told(every, names)
-    above = judged(found, measure, kept["limit"])
+    result = told(every, names)
+    above = judged(result, measure, kept["limit"])
     if given.update:
-        measure.update(found)
-        kept["benchmarks"] = sorted({*kept["benchmarks"], *found})
+        measure.update(result)
+        kept["benchmarks"] = sorted({*kept["benchmarks"], *result})
         MEASURE.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
     elif above:
         sys.exit(f"more than {kept['limit']} times the instructions: {', '.join(above)}")

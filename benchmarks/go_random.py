@@ -59,9 +59,9 @@ class GoRandom:
 
     def perm(self, n: int) -> list[int]:
         """The numbers under ``n`` in a random order."""
-        found = [0] * n
+        result = [0] * n
         for i in range(n):
             j = self.intn(i + 1)
-            found[i] = found[j]
-            found[j] = i
-        return found
+            result[i] = result[j]
+            result[j] = i
+        return result

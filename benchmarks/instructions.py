@@ -49,12 +49,12 @@ class Callgrind:
         gc.disable()
         try:
             self._requests.start()
-            found = function()
+            result = function()
             self._requests.stop()
         finally:
             gc.enable()
         written = set(self.folder.glob("counts.*")) - before
-        return found, sum(int(total) for path in written for total in _TOTAL.findall(path.read_text())[-1:])
+        return result, sum(int(total) for path in written for total in _TOTAL.findall(path.read_text())[-1:])
 
 
 class InstructionCount:
@@ -86,8 +86,8 @@ class InstructionCount:
             positional, named = given()
             target(*positional, **named)
         call = functools.partial(_called, target, *given())
-        found, self.counted = self._callgrind.count(call)
-        return found
+        result, self.counted = self._callgrind.count(call)
+        return result
 
 
 def _called(target: Callable[..., Any], positional: Any, named: Any) -> Any:

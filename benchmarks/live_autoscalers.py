@@ -138,9 +138,9 @@ def real(directory: Path, given: argparse.Namespace) -> None:
             async with Measured(plane, given.workloads, given.pods) as metrics:
                 clock = SystemClock()
                 metrics.now = lambda: to_text(clock.now())
-                found = await measured(plane, plane.token, program, binaries, given)
+                result = await measured(plane, plane.token, program, binaries, given)
             check(program, lambda path: plane.ask("GET", path), given)
-            return found
+            return result
 
         for program in given.program or PROGRAMS:
             for binaries in dict.fromkeys((given.upstream, None)):
@@ -222,13 +222,13 @@ class _Looker:
         while True:
             self._player.check()
             before, begun = self._player.cpu_seconds(), time.monotonic()
-            found = await asyncio.to_thread(counted, self._player.metrics_url, self._token, *self._counted)
+            result = await asyncio.to_thread(counted, self._player.metrics_url, self._token, *self._counted)
             self.late = begun > self._end
             spent = self._looks * self._cost if self._looks else 0.0
-            if found:
+            if result:
                 self._looks, self._cost = self._looks + 1, min(self._cost, self._player.cpu_seconds() - before)
-            if found >= count or self.late:
-                return found, begun, before - spent
+            if result >= count or self.late:
+                return result, begun, before - spent
             await asyncio.sleep(LOOKS)
 
 

@@ -100,8 +100,8 @@ class SyntheticServer:
         context = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
         request = urllib.request.Request(self.url + path, method=method)
         with urllib.request.urlopen(request, timeout=600, context=context) as answer:
-            found: bytes = answer.read()
-            return found
+            result: bytes = answer.read()
+            return result
 
 
 class SyntheticPlane(SyntheticServer):
@@ -157,8 +157,8 @@ async def forwarded(fake: FakeApiServer, request: web.Request) -> web.StreamResp
         body=await request.read() or None, content_type=request.content_type,
     )  # fmt: skip
     if "watch" not in request.query:
-        found = await fake.call(call)
-        return web.Response(status=found.status, body=found.body, content_type="application/json")
+        result = await fake.call(call)
+        return web.Response(status=result.status, body=result.body, content_type="application/json")
     async with fake.stream(call) as stream:
         response = web.StreamResponse(status=stream.status, headers={"Content-Type": "application/json"})
         await response.prepare(request)

@@ -95,11 +95,11 @@ class WorkloadsServer(FakeApiServer):
         return self._usage.listed(path, selector, to_text(self.clock.now()), self._asked[path, selector])
 
     def _discovery(self, parts: list[str]) -> Object | None:
-        found = super()._discovery(parts)
-        if parts == ["apis"] and found is not None:
+        result = super()._discovery(parts)
+        if parts == ["apis"] and result is not None:
             version = {"groupVersion": "metrics.k8s.io/v1beta1", "version": "v1beta1"}
-            found["groups"].append({"name": "metrics.k8s.io", "versions": [version], "preferredVersion": version})
-        return found
+            result["groups"].append({"name": "metrics.k8s.io", "versions": [version], "preferredVersion": version})
+        return result
 
     def _route(self, call: Call) -> tuple[int, Object]:
         if call.path in ("/healthz", "/readyz", "/livez", "/version"):

@@ -102,9 +102,11 @@ def scene(plane: ControlPlane) -> bytes:
     }
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
     workload = {"serviceName": "web", "selector": {"matchLabels": labels}, "template": template, "replicas": 0}
-    made = plane.ask("POST", f"/apis/apps/v1{NAMESPACE}/statefulsets", {"metadata": {"name": "web"}, "spec": workload})
+    created = plane.ask(
+        "POST", f"/apis/apps/v1{NAMESPACE}/statefulsets", {"metadata": {"name": "web"}, "spec": workload}
+    )
     target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}
-    owner = {**target, "uid": made["metadata"]["uid"], "controller": True}
+    owner = {**target, "uid": created["metadata"]["uid"], "controller": True}
     vpa = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler"}
     plane.ask("POST", VPA, {**vpa, "metadata": {"name": "web"}, "spec": {"targetRef": target}})
     bounds = {name: {"cpu": "700m", "memory": "512Mi"} for name in ("target", "lowerBound", "upperBound")}
@@ -129,8 +131,8 @@ def changed(answer: dict[str, Any]) -> list[dict[str, Any]]:
     response = answer["response"]
     assert response["allowed"], response
     operations = msgspec.json.decode(base64.b64decode(response.get("patch", "")) or b"[]")
-    found = [each for each in operations if each["path"].startswith("/spec/")]
-    return sorted(found, key=lambda each: each["path"])
+    result = [each for each in operations if each["path"].startswith("/spec/")]
+    return sorted(result, key=lambda each: each["path"])
 
 
 class _Loader:

@@ -102,7 +102,7 @@ def run_steps(steps: Steps[Any], *answers: Any) -> Ran:
     waiting = list(answers)
 
     def answer(action: Action) -> Any:
-        found = waiting.pop(0) if waiting else None
-        return ApiError(found.message, reason=found.type) if isinstance(found, AutoscalerError) else found
+        result = waiting.pop(0) if waiting else None
+        return ApiError(result.message, reason=result.type) if isinstance(result, AutoscalerError) else result
 
     return Ran(performed(steps, answer, now=N0))

@@ -121,8 +121,8 @@ class Cloud(World):
             case Delete(kind="ProvisioningRequest", namespace=namespace, name=name):
                 del self.objects[f"{namespace}/{name}"]
             case Get(kind="ConfigMap", name=name):
-                found = self.config_maps.get(name)
-                return found, None if found is not None else NOT_FOUND
+                result = self.config_maps.get(name)
+                return result, None if result is not None else NOT_FOUND
             case Create(object=ConfigMap() as made):
                 self.config_maps[made.name] = made
             case Patch(kind="ConfigMap", name=name, patch=dict() as patch):
@@ -190,5 +190,5 @@ class Life:
 
     def called(self) -> list[tuple[Any, ...]]:
         """What was asked of the cloud since this was last asked."""
-        found, self.cloud.calls = self.cloud.calls, []
-        return found
+        result, self.cloud.calls = self.cloud.calls, []
+        return result

@@ -83,8 +83,8 @@ class World:
             case Get(kind="Node", name=name, watched=True):
                 return self._listed(name, now)
             case Get(kind="Node", name=name):
-                found = self.nodes.get(name)
-                return found, None if found is not None else NOT_FOUND
+                result = self.nodes.get(name)
+                return result, None if result is not None else NOT_FOUND
             case Patch(kind="Node"):
                 return None, self._update(action, now)
             case List(kind="Pod", nodes=nodes):
@@ -94,8 +94,8 @@ class World:
             case List(kind="PodDisruptionBudget"):
                 return (None, self.budgets_fail) if self.budgets_fail else (self.budgets, None)
             case List(kind=kind):
-                found = [each for each in self.controllers if type(each).__name__ == kind]
-                return (None, self.controllers_fail) if self.controllers_fail else (found, None)
+                result = [each for each in self.controllers if type(each).__name__ == kind]
+                return (None, self.controllers_fail) if self.controllers_fail else (result, None)
             case Evict(namespace=namespace, name=name, grace_period_seconds=grace):
                 return None, self._evict(f"{namespace}/{name}", name, grace or 0, now)
             case Delete(kind="Pod", namespace=namespace, name=name):

@@ -132,9 +132,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Every worker collects every case: the last one's word will do."""
-    found = getattr(node, "workeroutput", {}).get("golden")
-    if found:
-        node.config.stash[golden.NOT_RUN] = {name: Counter(counts) for name, counts in found.items()}
+    result = getattr(node, "workeroutput", {}).get("golden")
+    if result:
+        node.config.stash[golden.NOT_RUN] = {name: Counter(counts) for name, counts in result.items()}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -72,10 +72,10 @@ class FakePrometheus:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 given = {name: values[0] for name, values in parse_qs(body).items()}
-                code, found = answer(self.path, given, dict(self.headers))
+                code, result = answer(self.path, given, dict(self.headers))
                 if warnings is not None and code == 200:
-                    found["warnings"] = warnings
-                data = found if isinstance(found, bytes) else json.dumps(found).encode()
+                    result["warnings"] = warnings
+                data = result if isinstance(result, bytes) else json.dumps(result).encode()
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()

@@ -21,8 +21,8 @@ def performed(steps: Steps[Any], answer: Callable[[Action], Any], *, now: Moment
             told.observations.extend(action.observations)
         else:
             told.actions.append(action)
-            found = answer(action)
-            return Outcome(at=at, error=found) if isinstance(found, ApiError) else Outcome(at=at, value=found)
+            result = answer(action)
+            return Outcome(at=at, error=result) if isinstance(result, ApiError) else Outcome(at=at, value=result)
         return Outcome(at=at)
 
     time = VirtualTime(perform, now=now)

@@ -140,10 +140,10 @@ def upstream_seconds(upstream: Path, built: Path, workload: Workload) -> float:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    found = [float(each) for each in _NANOSECONDS.findall(done.stdout)]
-    if not found:
+    result = [float(each) for each in _NANOSECONDS.findall(done.stdout)]
+    if not result:
         raise SystemExit(f"{' '.join(command)} says no time:\n{done.stdout}{done.stderr}")
-    return min(found) / 1e9
+    return min(result) / 1e9
 
 
 def our_seconds(built: Path, workload: Workload) -> float:

@@ -45,13 +45,13 @@ def view_of(data: st.DataObject, features: clusters.Features) -> tuple[Fork, lis
                 pod = {**element["pod"], "metadata": metadata}
                 pods[f"{metadata['namespace']}/{metadata['name']}"] = pod
     template = problem["estimates"][0]["template"]
-    made = NodeTemplate(
+    created = NodeTemplate(
         node=decoded(template["node"]),
         pods=[decoded(pod) for pod in template.get("pods", [])],
         resource_slices=[decoded(entry) for entry in template.get("resource_slices", [])],
     )
     snapshot = world(problem["objects"], problem["options"])
-    view = Fork(snapshot, list(pods.values()), templates=[made], profile=profile_of(problem["options"]))
+    view = Fork(snapshot, list(pods.values()), templates=[created], profile=profile_of(problem["options"]))
     return view, list(pods)
 
 
@@ -74,8 +74,8 @@ def test_undone_never_happened(data: st.DataObject, features: clusters.Features)
             assert view.checksum() == before
             assert view.schedule(pod, node)
             assert view.checksum() == after
-        elif step == "anywhere" and (found := view.schedule_anywhere(pod)) is not None:
-            placed.append((pod, found))
+        elif step == "anywhere" and (result := view.schedule_anywhere(pod)) is not None:
+            placed.append((pod, result))
         elif step == "leave" and placed:
             left = placed.pop(number % len(placed))
             view.fork()
@@ -111,8 +111,8 @@ def test_an_estimate_leaves_nothing_behind(data: st.DataObject) -> None:
     def run() -> list[Any]:
         view.engine.cursor = cursor
         starts = np.array([0, len(pods)], dtype=np.int32)
-        found = _packing.estimate(view.engine, np.array(numbers, dtype=np.int32), starts, view.session.templates[0])
-        return [part.tolist() if isinstance(part, np.ndarray) else part for part in found]
+        result = _packing.estimate(view.engine, np.array(numbers, dtype=np.int32), starts, view.session.templates[0])
+        return [part.tolist() if isinstance(part, np.ndarray) else part for part in result]
 
     first = run()
     assert view.checksum() == before

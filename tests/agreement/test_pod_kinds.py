@@ -104,16 +104,16 @@ def told(plan: kscale.ScaleDownPlan) -> Any:
 @given(st.data(), st.integers(0, 12), st.sampled_from((-10, 1)), st.booleans())
 def test_texts_and_objects(data: st.DataObject, count: int, cutoff: int, daemons: bool) -> None:
     nodes = [machine(f"n{i}") for i in range(NODES)]
-    made = [data.draw(pods(i)) for i in range(count)]
+    created = [data.draw(pods(i)) for i in range(count)]
     owners = [
         {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web", "namespace": "a"}}
         for kind in ("ReplicaSet", "DaemonSet")
     ]
-    text = json.dumps({"apiVersion": "v1", "kind": "PodList", "items": made}).encode()
+    text = json.dumps({"apiVersion": "v1", "kind": "PodList", "items": created}).encode()
     rest = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*nodes, *owners]}).encode()
     read = kscale.load(rest, text)
     machines = [from_dict(item, Node) for item in nodes]
-    there = [from_dict(item, Pod) for item in made]
+    there = [from_dict(item, Pod) for item in created]
     one_by_one = Cluster([*owners, *machines, *there])
     options = ca.AutoscalingOptions(expendable_pods_priority_cutoff=cutoff, ignore_daemonsets_utilization=daemons)
     groups = Groups([NodeGroup(id="g", max_size=9, target_size=NODES, nodes=[f"n{i}" for i in range(NODES)])])

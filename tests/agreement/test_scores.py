@@ -56,22 +56,22 @@ def test_every_plugin(data: st.DataObject, given_options: Json) -> None:
     options = kscale.ScoreOptions(**given_options)
     snapshot, cluster = kscale.Cluster(objects).snapshot(), Cluster(objects)
     for pod in pods:
-        found = kscale.node_scores(snapshot, pod, scores=options)
+        result = kscale.node_scores(snapshot, pod, scores=options)
         try:
             reference.soft_constraints(pod, cluster)
         except SelectorError:
-            assert (found.by_plugin, found.total) == ({}, [])
+            assert (result.by_plugin, result.total) == ({}, [])
             continue
-        if not found.nodes:  # a PreFilter may have failed for what cannot be read
+        if not result.nodes:  # a PreFilter may have failed for what cannot be read
             continue
-        assert found.by_plugin == expected(pod, found.nodes, cluster, options)
+        assert result.by_plugin == expected(pod, result.nodes, cluster, options)
         weighted = [
-            sum(options.weights[name] * scores[i] for name, scores in found.by_plugin.items())
-            for i in range(len(found.nodes))
+            sum(options.weights[name] * scores[i] for name, scores in result.by_plugin.items())
+            for i in range(len(result.nodes))
         ]
-        assert found.total == weighted
+        assert result.total == weighted
         best = max(weighted, default=0)
-        assert found.chosen == (found.nodes[weighted.index(best)] if weighted else None)
+        assert result.chosen == (result.nodes[weighted.index(best)] if weighted else None)
 
 
 @pytest.mark.parametrize("given_options", OPTIONS, ids=["least", "most", "ratio"])

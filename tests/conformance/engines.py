@@ -73,10 +73,10 @@ def _all_failing(problem: Json, node: str) -> list[Json]:
 
 def _any_node(problem: Json) -> Json:
     cluster = _cluster(problem)
-    found = scheduler.schedule_pod_on_any_node(problem["pod"], cluster)
-    if isinstance(found, Failure):
-        return recorded.failure_record(found)
-    return {"ok": True, "node": found, "cursor": cluster.cursor}
+    result = scheduler.schedule_pod_on_any_node(problem["pod"], cluster)
+    if isinstance(result, Failure):
+        return recorded.failure_record(result)
+    return {"ok": True, "node": result, "cursor": cluster.cursor}
 
 
 def _groups(pods: list[Json]) -> list[list[str]]:

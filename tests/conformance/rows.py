@@ -49,6 +49,6 @@ def check(engine: Engine, row: Row) -> None:
         sets = {each["plugin"]: each["nodes"] for each in prefilter.get("node_sets", [])}
         assert sets.get(row.plugin, []) == row.node_set
     for node, verdict in row.want.items():
-        found = next((e for e in engine.all_failing(row.problem, node) if e["plugin"] == row.plugin), None)
-        have = None if found is None else (found["code"], *found["reasons"])
+        result = next((e for e in engine.all_failing(row.problem, node) if e["plugin"] == row.plugin), None)
+        have = None if result is None else (result["code"], *result["reasons"])
         assert have == (None if verdict is None else (CODES[verdict[0]], *verdict[1:])), node

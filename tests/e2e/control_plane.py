@@ -107,9 +107,9 @@ class ControlPlane:
 
     def certificate_of(self, user: str, group: str) -> ClientCertificate:
         """A client certificate of a user who belongs to a group."""
-        made = self.authority.issue_cert(f"{user}.example.com", common_name=user, organization_name=group)
-        chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)
-        return ClientCertificate(Pem(chain), Pem(made.private_key_pem.bytes()))
+        created = self.authority.issue_cert(f"{user}.example.com", common_name=user, organization_name=group)
+        chain = b"".join(blob.bytes() for blob in created.cert_chain_pems)
+        return ClientCertificate(Pem(chain), Pem(created.private_key_pem.bytes()))
 
     # -- programs ----------------------------------------------------------------------------------------------------
 
@@ -373,13 +373,13 @@ class ControlPlane:
         for each in objects:
             if each["kind"] not in _RIGHTS:
                 continue
-            made = {**each, "metadata": {**each["metadata"], "name": name}}
+            created = {**each, "metadata": {**each["metadata"], "name": name}}
             if "subjects" in each:
-                made["roleRef"] = {**each["roleRef"], "name": name}
-                made["subjects"] = [{**subject, "name": name} for subject in each["subjects"]]
-            space = made["metadata"].get("namespace")
+                created["roleRef"] = {**each["roleRef"], "name": name}
+                created["subjects"] = [{**subject, "name": name} for subject in each["subjects"]]
+            space = created["metadata"].get("namespace")
             where = f"{group}/namespaces/{space}" if space else group
-            self.ask("POST", f"{where}/{each['kind'].lower()}s", made)
+            self.ask("POST", f"{where}/{each['kind'].lower()}s", created)
         said = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 3600}}
         token = self.ask("POST", f"{accounts}/{name}/token", said)["status"]["token"]
         return Access(server=self.url, ca=self.trusted, token=Secret(token), namespace=namespace)

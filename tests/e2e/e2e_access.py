@@ -37,10 +37,10 @@ def asked(access: Access, call: Call = WHO) -> dict[str, Any]:
         clock = SystemClock()
         client = Client(AiohttpTransport(access, clock), clock)
         try:
-            found: dict[str, Any] = json.loads((await client.call(call)).body)
+            result: dict[str, Any] = json.loads((await client.call(call)).body)
         finally:
             await client.close()
-        return found["status"]["userInfo"] if call is WHO else found
+        return result["status"]["userInfo"] if call is WHO else result
 
     return asyncio.run(main())
 
@@ -129,11 +129,11 @@ def test_no_more_than_a_role_allows(plane: ControlPlane) -> None:
         clock = SystemClock()
         client = Client(AiohttpTransport(access, clock), clock)
         performer = Performer(client, clock)
-        made = ConfigMap(metadata=ObjectMeta(name="c", namespace="default"))
+        created = ConfigMap(metadata=ObjectMeta(name="c", namespace="default"))
         actions = (
             List(kind="Node", watched=False),
             Patch(kind="Node", name="n1", patch={"metadata": {"labels": {"a": "b"}}}),
-            Create(made),
+            Create(created),
             Get(kind="ConfigMap", name="c", namespace="default"),
             List(kind="Pod", watched=False),
         )

@@ -99,8 +99,8 @@ def conditions(obj: dict[str, Any]) -> dict[str, str]:
 
 def test_a_quota_tells_what_is_used_of_it(plane: ControlPlane, cloud: FakeCloud, tmp_path: Path) -> None:
     spec = {"limits": {"resources": {"cpu": "3", "nodes": "2"}}}
-    made = {"apiVersion": f"{GROUP}/v1beta1", "kind": "CapacityQuota", "metadata": {"name": "all"}, "spec": spec}
-    plane.ask("POST", QUOTAS, made)
+    created = {"apiVersion": f"{GROUP}/v1beta1", "kind": "CapacityQuota", "metadata": {"name": "all"}, "spec": spec}
+    plane.ask("POST", QUOTAS, created)
 
     def told() -> bool:
         return conditions(plane.ask("GET", f"{QUOTAS}/all")).get(VALID_CONDITION) == "True"
@@ -117,8 +117,8 @@ def test_a_buffer_is_pods_like_those_of_a_workload(plane: ControlPlane, cloud: F
     web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1500m"}}
     plane.ask("POST", "/apis/apps/v1/namespaces/default/deployments", web)
     spec = {"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}, "percentage": 50}
-    made = {"apiVersion": f"{GROUP}/v1beta1", "kind": "CapacityBuffer", "metadata": {"name": "spare"}, "spec": spec}
-    plane.ask("POST", BUFFERS, made)
+    created = {"apiVersion": f"{GROUP}/v1beta1", "kind": "CapacityBuffer", "metadata": {"name": "spare"}, "spec": spec}
+    plane.ask("POST", BUFFERS, created)
 
     def grown() -> bool:
         return bool(cloud.calls)
@@ -130,9 +130,9 @@ def test_a_buffer_is_pods_like_those_of_a_workload(plane: ControlPlane, cloud: F
     assert conditions(buffer)["ReadyForProvisioning"] == "True"
     assert status["replicas"] == 2
     template = status["podTemplateRef"]["name"]
-    found = plane.ask("GET", f"/api/v1/namespaces/default/podtemplates/{template}")
-    assert found["template"]["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "1500m"}}
-    assert found["metadata"]["ownerReferences"][0]["name"] == "spare"
+    result = plane.ask("GET", f"/api/v1/namespaces/default/podtemplates/{template}")
+    assert result["template"]["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "1500m"}}
+    assert result["metadata"]["ownerReferences"][0]["name"] == "spare"
     # One of the two fits on the node that is there.
     assert cloud.calls[0] == ("IncreaseSize", "small", 1)
     assert plane.ask("GET", "/api/v1/namespaces/default/pods")["items"] == []

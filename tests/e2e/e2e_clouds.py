@@ -58,8 +58,8 @@ def pod(plane: ControlPlane) -> None:
 
 
 def bound(plane: ControlPlane) -> str:
-    found: str = plane.ask("GET", f"{PODS}/web")["spec"].get("nodeName", "")
-    return found
+    result: str = plane.ask("GET", f"{PODS}/web")["spec"].get("nodeName", "")
+    return result
 
 
 def played(
@@ -114,8 +114,8 @@ def test_nodes_of_kwok(plane: ControlPlane, tmp_path: Path) -> None:
     items = {"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Node", **template}]}
     for name, data in (("config", {"config": config}), ("templates", {"templates": items})):
         texts = {key: json.dumps(value) for key, value in data.items()}
-        made = {"metadata": {"name": f"kwok-provider-{name}"}, "data": texts}
-        plane.ask("POST", "/api/v1/namespaces/kube-system/configmaps", made)
+        created = {"metadata": {"name": f"kwok-provider-{name}"}, "data": texts}
+        plane.ask("POST", "/api/v1/namespaces/kube-system/configmaps", created)
 
     async def script(autoscaler: Autoscaler) -> None:
         assert (await comes_and_goes(plane, autoscaler)).startswith("fake-")
@@ -141,8 +141,8 @@ class Fleet:
         owner = {**kind, "kind": "MachineDeployment", "name": "md", "uid": uid, "controller": True}
         metadata = {"name": "md-1", "ownerReferences": [owner]}
         machine_set = {**kind, "kind": "MachineSet", "metadata": metadata, "spec": spec}
-        made = self.plane.ask("POST", f"{FLEET}/machinesets", machine_set)
-        self.owner = {**owner, "kind": "MachineSet", "name": "md-1", "uid": made["metadata"]["uid"]}
+        created = self.plane.ask("POST", f"{FLEET}/machinesets", machine_set)
+        self.owner = {**owner, "kind": "MachineSet", "name": "md-1", "uid": created["metadata"]["uid"]}
 
     async def run(self) -> None:
         """For ever."""

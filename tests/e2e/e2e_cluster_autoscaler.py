@@ -75,8 +75,8 @@ class Autoscaler:
 
 
 def nodes(plane: ControlPlane) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = plane.ask("GET", "/api/v1/nodes")["items"]
-    return found
+    result: list[dict[str, Any]] = plane.ask("GET", "/api/v1/nodes")["items"]
+    return result
 
 
 def running(plane: ControlPlane) -> int:

@@ -27,16 +27,16 @@ class SlowMetrics(FakeMetrics):
     """It tells usage as it was when it was asked, and that later."""
 
     async def _list(self, path: str, selector: str) -> bytes:
-        found = await super()._list(path, selector)
+        result = await super()._list(path, selector)
         await asyncio.sleep(SLOW)
-        return found
+        return result
 
 
 def put_pod(plane: ControlPlane, name: str, *, ready: bool, exists: bool = False) -> None:
     if not exists:
-        made = pod(name, node="n", app=name.rpartition("-")[0])
-        made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
-        plane.ask("POST", PODS, made)
+        created = pod(name, node="n", app=name.rpartition("-")[0])
+        created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+        plane.ask("POST", PODS, created)
     since = ago(3000 if ready else 0)
     condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": since}
     told = {"phase": "Running", "startTime": ago(3600) if ready else since, "conditions": [condition]}

@@ -17,6 +17,6 @@ RECORDED = Path(__file__).with_name("duel") / "recorded"
 @pytest.mark.parametrize("path", sorted(CASES.iterdir()), ids=lambda path: path.stem)
 def test_the_same_as_upstream(path: Path, tmp_path: Path) -> None:
     case = read_case(path)
-    found = compared(case, run_case(case, tmp_path), read_logs(RECORDED / f"{path.stem}.jsonl.gz"))
-    assert found.differences == [], "\n".join(found.lines())
-    assert found.same
+    result = compared(case, run_case(case, tmp_path), read_logs(RECORDED / f"{path.stem}.jsonl.gz"))
+    assert result.differences == [], "\n".join(result.lines())
+    assert result.same

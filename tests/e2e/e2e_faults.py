@@ -208,7 +208,7 @@ class Scene:
         }
         labels = {"app": name}
         annotations = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"} if holds else {}
-        made = {
+        created = {
             "metadata": {"name": name},
             "spec": {
                 "replicas": replicas,
@@ -218,7 +218,7 @@ class Scene:
                 "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec},
             },
         }
-        await asyncio.to_thread(self.plane.ask, "POST", "/apis/apps/v1/namespaces/default/statefulsets", made)
+        await asyncio.to_thread(self.plane.ask, "POST", "/apis/apps/v1/namespaces/default/statefulsets", created)
 
 
 def played(

@@ -83,16 +83,16 @@ class Scene:
         status = {"replicas": size, "selector": f"app={name}"}
         ask("PATCH", f"{path}/{name}/status", {"status": status}, content_type=MERGE)
         for i in range(2):
-            made = pod(f"{name}-{i}", node="n", app=name)
-            made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
-            ask("POST", f"/api/v1{NAMESPACE}/pods", made)
+            created = pod(f"{name}-{i}", node="n", app=name)
+            created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+            ask("POST", f"/api/v1{NAMESPACE}/pods", created)
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": ago(3000)}
             told = {"phase": "Running", "startTime": ago(3600), "conditions": [ready]}
             ask("PATCH", f"/api/v1{NAMESPACE}/pods/{name}-{i}/status", {"status": told}, content_type=MERGE)
 
     def hpa(self, name: str, target: dict[str, Any], spec: dict[str, Any]) -> None:
-        made = {"metadata": {"name": name}, "spec": {"maxReplicas": 10, **spec, "scaleTargetRef": target}}
-        self.plane.ask("POST", HPAS, made)
+        created = {"metadata": {"name": name}, "spec": {"maxReplicas": 10, **spec, "scaleTargetRef": target}}
+        self.plane.ask("POST", HPAS, created)
 
     def hpa_of_v1(self, name: str) -> None:
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
@@ -242,8 +242,8 @@ def test_the_legacy_controller(plane: ControlPlane) -> None:
                 finally:
                     stop.set()
                     await task
-            found: dict[str, Any] = plane.ask("GET", path)
-            return found
+            result: dict[str, Any] = plane.ask("GET", path)
+            return result
 
     hpa = asyncio.run(main())
     status = hpa["status"]

@@ -95,17 +95,17 @@ def status(plane: ControlPlane) -> str:
 
 
 def reasons(plane: ControlPlane) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for each in plane.ask("GET", "/api/v1/events")["items"]:
-        found.setdefault(each["reason"], []).append(each["message"])
-    return found
+        result.setdefault(each["reason"], []).append(each["message"])
+    return result
 
 
 def web(cpu: str = "1500m", replicas: int = 1) -> dict[str, Any]:
-    made = deployment("web", replicas)
-    made["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 1}
-    made["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
-    return made
+    created = deployment("web", replicas)
+    created["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 1}
+    created["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return created
 
 
 def waiting(plane: ControlPlane) -> int:
@@ -179,16 +179,16 @@ def test_a_node_with_a_pod_is_drained(whole: ControlPlane, kubeconfig: str, tmp_
 
     async def main() -> None:
         async with cluster(whole, cloud, 2) as api:
-            made = web("600m", replicas=2)
-            made["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
+            created = web("600m", replicas=2)
+            created["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
                 {
                     "maxSkew": 1,
                     "topologyKey": "kubernetes.io/hostname",
                     "whenUnsatisfiable": "ScheduleAnyway",
-                    "labelSelector": made["spec"]["selector"],
+                    "labelSelector": created["spec"]["selector"],
                 }
             ]
-            await api.create("deployments.apps", made)
+            await api.create("deployments.apps", created)
             with ExternalServer(cloud, "127.0.0.1:0") as server:
                 process = Process(kubeconfig, server.url, tmp_path)
                 try:
@@ -247,7 +247,7 @@ def test_an_unhealthy_cluster_is_left_alone(whole: ControlPlane, kubeconfig: str
 
     async def main() -> None:
         async with cluster(whole, cloud, 1) as api:
-            await asyncio.to_thread(whole.store, [long_unready(made) for made in cloud.made("small", 4)])
+            await asyncio.to_thread(whole.store, [long_unready(created) for created in cloud.made("small", 4)])
             await api.create("deployments.apps", web(replicas=3))
             with ExternalServer(cloud, "127.0.0.1:0") as server:
                 process = Process(kubeconfig, server.url, tmp_path, "--ok-total-unready-count=3")

@@ -78,8 +78,8 @@ class Tally:
         patch = Patch(kind="ConfigMap", name="tally", namespace="default", patch={"data": {"pods": str(sight)}})
         done = yield from progress.act(patch)
         if done.error is not None and done.error.is_not_found:
-            made = ConfigMap(metadata=ObjectMeta(name="tally", namespace="default"), data={"pods": str(sight)})
-            done = yield from progress.act(Create(made))
+            created = ConfigMap(metadata=ObjectMeta(name="tally", namespace="default"), data={"pods": str(sight)})
+            done = yield from progress.act(Create(created))
         if done.error is None:
             self.written = sight
             message = f"there are {sight} pods"

@@ -39,9 +39,9 @@ def workload(plane: ControlPlane, path: str, api_version: str, kind: str, name: 
     status = {"replicas": 2, "selector": f"app={name}"}
     plane.ask("PATCH", f"{path}/{name}/status", {"status": status}, content_type=MERGE)
     for number in range(2):
-        made = pod(f"{name}-{number}", node="n1", app=name)
-        made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
-        plane.ask("POST", f"/api/v1{NAMESPACE}/pods", made)
+        created = pod(f"{name}-{number}", node="n1", app=name)
+        created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+        plane.ask("POST", f"/api/v1{NAMESPACE}/pods", created)
         told = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "conditions": [READY]}
         plane.ask("PATCH", f"/api/v1{NAMESPACE}/pods/{name}-{number}/status", {"status": told}, content_type=MERGE)
     target = {"apiVersion": api_version, "kind": kind, "name": name}
@@ -79,8 +79,8 @@ def token(filled: ControlPlane) -> str:
     """Of the reader (``kubectl create token``)."""
     asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 3600}}
     path = "/api/v1/namespaces/ops/serviceaccounts/kscale-reader/token"
-    found: str = filled.ask("POST", path, asked)["status"]["token"]
-    return found
+    result: str = filled.ask("POST", path, asked)["status"]["token"]
+    return result
 
 
 Ask = Callable[..., Run]
@@ -111,16 +111,16 @@ def test_the_role_is_enough(filled: ControlPlane, ask: Ask, token: str, tmp_path
     groups = tmp_path / "groups.yaml"
     groups.write_text(yaml.safe_dump([{"id": "a", "min": 0, "max": 3, "fromNode": "n1"}]))
     for words in (("estimate", "-g", groups), ("headroom",), ("scale-down", "-g", groups)):
-        found = ask(*words)
-        assert found.code in (0, 1), found.stderr
-        assert found.stderr.startswith("read context c: ")
-        assert "warning" not in found.stderr
-    found = ask("hpa", "-o", "json")
-    assert found.code == 0, found.stderr
-    told = {each["name"]: each for each in json.loads(found.stdout)["hpas"]}
+        result = ask(*words)
+        assert result.code in (0, 1), result.stderr
+        assert result.stderr.startswith("read context c: ")
+        assert "warning" not in result.stderr
+    result = ask("hpa", "-o", "json")
+    assert result.code == 0, result.stderr
+    told = {each["name"]: each for each in json.loads(result.stdout)["hpas"]}
     assert (told["web"]["desiredReplicas"], told["widget"]["desiredReplicas"]) == (4, 4)
     assert "forbidden" not in json.dumps(told)
-    lists = [line.partition(": ")[2] for line in found.stderr.splitlines() if line.startswith("missing: ")]
+    lists = [line.partition(": ")[2] for line in result.stderr.splitlines() if line.startswith("missing: ")]
     nowhere = "the server could not find the requested resource (get lag.external.metrics.k8s.io)"
     assert lists == [
         "1 of 1 answers of custom.metrics.k8s.io: no custom metrics API (custom.metrics.k8s.io) registered",
@@ -158,9 +158,9 @@ def test_a_permission_that_is_missing_is_said(
     less = [{**rule, "resources": [each for each in rule["resources"] if each != resource]} for rule in rules]
     filled.ask("PATCH", ROLE, {"rules": [rule for rule in less if rule["resources"]]}, content_type=MERGE)
     try:
-        found = ask(*words)
+        result = ask(*words)
     finally:
         filled.ask("PATCH", ROLE, {"rules": rules}, content_type=MERGE)
-    assert found.code == code, found.stderr
+    assert result.code == code, result.stderr
     who = 'User "system:serviceaccount:ops:kscale-reader"'
-    assert f"{who} {said}" in (found.stderr + found.stdout).replace('\\"', '"')
+    assert f"{who} {said}" in (result.stderr + result.stdout).replace('\\"', '"')

@@ -80,8 +80,8 @@ class Duel:
         return str(on)
 
     def _read(self, kind: str, name: str) -> Json:
-        found: Json = self._plane.ask("GET", f"{API_PATHS[kind]}/{name}")
-        return found
+        result: Json = self._plane.ask("GET", f"{API_PATHS[kind]}/{name}")
+        return result
 
     def _provision(self, name: str) -> None:
         claim = self._read("PersistentVolumeClaim", name)

@@ -40,8 +40,8 @@ def test_a_workload_runs(whole: ControlPlane) -> None:
     assert isinstance(cloud, NodeGroups)
 
     def pods() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = whole.ask("GET", "/api/v1/namespaces/default/pods")["items"]
-        return found
+        result: list[dict[str, Any]] = whole.ask("GET", "/api/v1/namespaces/default/pods")["items"]
+        return result
 
     def running(count: int) -> bool:
         phases = [each["status"].get("phase") for each in pods()]

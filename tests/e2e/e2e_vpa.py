@@ -51,11 +51,11 @@ def now() -> str:
 
 
 def owned(name: str, uid: str) -> dict[str, Any]:
-    made = pod(name, node="n", app="web")
+    created = pod(name, node="n", app="web")
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid, "controller": True}
-    made["metadata"]["ownerReferences"] = [owner]
-    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m", "memory": "50Mi"}}
-    return made
+    created["metadata"]["ownerReferences"] = [owner]
+    created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m", "memory": "50Mi"}}
+    return created
 
 
 def scene(plane: ControlPlane) -> str:
@@ -65,8 +65,8 @@ def scene(plane: ControlPlane) -> str:
         "selector": {"matchLabels": {"app": "web"}},
         "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod("t")["spec"]},
     }
-    made = plane.ask("POST", f"/apis/apps/v1{NAMESPACE}/replicasets", {"metadata": {"name": "web"}, "spec": spec})
-    uid: str = made["metadata"]["uid"]
+    created = plane.ask("POST", f"/apis/apps/v1{NAMESPACE}/replicasets", {"metadata": {"name": "web"}, "spec": spec})
+    uid: str = created["metadata"]["uid"]
     plane.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
     offered = {"cpu": "8", "memory": "32Gi", "pods": "100"}
     told: dict[str, Any] = {"status": {"capacity": offered, "allocatable": offered}}
@@ -121,8 +121,8 @@ def test_from_usage_to_pods(cluster: ControlPlane, tmp_path: Path) -> None:
 
             def container(name: str) -> dict[str, Any]:
                 going_on()
-                found: dict[str, Any] = plane.ask("GET", f"{PODS}/{name}")["spec"]["containers"][0]
-                return found
+                result: dict[str, Any] = plane.ask("GET", f"{PODS}/{name}")["spec"]["containers"][0]
+                return result
 
             def targets() -> list[dict[str, str]]:
                 going_on()
@@ -137,9 +137,9 @@ def test_from_usage_to_pods(cluster: ControlPlane, tmp_path: Path) -> None:
                 recommending = RecommenderOptions(recommender_interval=second)
                 await begin("vpa-recommender", partial(recommender_program, options=recommending))
                 await holds(lambda: bool(targets()) and targets()[0]["cpu"] != "25m")
-                (found,) = await asyncio.to_thread(targets)
-                assert int(found["cpu"].removesuffix("m")) > 700
-                assert int(found["memory"]) > 600 * 2**20
+                (result,) = await asyncio.to_thread(targets)
+                assert int(result["cpu"].removesuffix("m")) > 700
+                assert int(result["memory"]) > 600 * 2**20
                 await holds(lambda: names(plane, CHECKPOINTS) == ["web-c"])
 
                 # There is no network of services here: by URL.
@@ -162,8 +162,8 @@ def test_from_usage_to_pods(cluster: ControlPlane, tmp_path: Path) -> None:
                     await servers.get()
                 await holds(lambda: "renewTime" in lease(plane))
                 await asyncio.to_thread(plane.ask, "POST", PODS, owned("web-new", uid))
-                made = await asyncio.to_thread(container, "web-new")
-                assert made["resources"]["requests"]["cpu"] == found["cpu"]
+                created = await asyncio.to_thread(container, "web-new")
+                assert created["resources"]["requests"]["cpu"] == result["cpu"]
                 marks = (await asyncio.to_thread(plane.ask, "GET", f"{PODS}/web-new"))["metadata"]["annotations"]
                 assert marks["vpaObservedContainers"] == "c"
                 assert marks["vpaUpdates"].startswith("Pod resources updated by web: container 0: ")
@@ -203,9 +203,9 @@ def test_the_updater_of_2020_evicts_by_itself(cluster: ControlPlane) -> None:
         "selector": {"matchLabels": {"app": "old"}},
         "template": {"metadata": {"labels": {"app": "old"}}, "spec": pod("t")["spec"]},
     }
-    made = plane.ask("POST", f"/apis/apps/v1{NAMESPACE}/replicasets", {"metadata": {"name": "old"}, "spec": spec})
+    created = plane.ask("POST", f"/apis/apps/v1{NAMESPACE}/replicasets", {"metadata": {"name": "old"}, "spec": spec})
     for i in range(2):
-        body = owned(f"old-{i}", made["metadata"]["uid"])
+        body = owned(f"old-{i}", created["metadata"]["uid"])
         body["metadata"]["labels"] = {"app": "old"}
         body["metadata"]["ownerReferences"][0]["name"] = "old"
         plane.ask("POST", PODS, body)

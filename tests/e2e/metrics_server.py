@@ -122,7 +122,7 @@ class FakeMetrics:
 
     def _items(self, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
         self.listed += 1
-        found = []
+        result = []
         for pod in pods:
             if pod.get("status", {}).get("phase") != "Running":
                 continue
@@ -131,10 +131,10 @@ class FakeMetrics:
             if not containers:
                 continue
             metadata = {key: pod["metadata"].get(key) for key in ("name", "namespace", "labels")}
-            found.append(
+            result.append(
                 {"metadata": metadata, "timestamp": self.now(), "window": self.window, "containers": containers}
             )
-        return found
+        return result
 
 
 def _encoded(answer: dict[str, Any]) -> bytes:

@@ -17,6 +17,6 @@ def installed(plane: ControlPlane, program: str, *flags: str, name: str = "", wo
     """Makes it, and a token of it. ``flags`` of ``kscale run PROGRAM``, ``words`` of ``kscale manifests PROGRAM``;
     ``name``: another than the account's own."""
     image = () if program == "reader" else ("--image", "example.org/kscale:1")
-    found = kscale("manifests", program, *image, *words, *(f"--flag={flag}" for flag in flags))
-    assert found.code == 0, found.stderr
-    return plane.install([*yaml.safe_load_all(found.stdout)], name)
+    result = kscale("manifests", program, *image, *words, *(f"--flag={flag}" for flag in flags))
+    assert result.code == 0, result.stderr
+    return plane.install([*yaml.safe_load_all(result.stdout)], name)

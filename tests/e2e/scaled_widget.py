@@ -116,8 +116,8 @@ class ScaledWidget:
         """What is recommended from usage; empty before."""
         status = self.plane.ask("GET", f"{_VPA}/web").get("status") or {}
         items = (status.get("recommendation") or {}).get("containerRecommendations") or [{"target": {}}]
-        found: dict[str, str] = items[0]["target"]
-        return {} if found.get("memory") == _LEAST else found
+        result: dict[str, str] = items[0]["target"]
+        return {} if result.get("memory") == _LEAST else result
 
     def size(self) -> tuple[int, int]:
         """That the HPA wants, and that the custom resource has."""
@@ -126,8 +126,8 @@ class ScaledWidget:
 
     def settled(self, pods: int = 4) -> bool:
         """So many pods run, and have what is recommended."""
-        found, wanted = self.requests(), self.target().get("memory")
-        return len(found) == pods and {each["memory"] for each in found} == {wanted} and self.size() == (pods, pods)
+        result, wanted = self.requests(), self.target().get("memory")
+        return len(result) == pods and {each["memory"] for each in result} == {wanted} and self.size() == (pods, pods)
 
     def allow(self, pods: int) -> None:
         """The HPA may make so many."""
@@ -135,13 +135,13 @@ class ScaledWidget:
 
     def samples(self) -> int:
         """That the checkpoint counts."""
-        found: int = self.plane.ask("GET", _CHECKPOINT)["status"]["totalSamplesCount"]
-        return found
+        result: int = self.plane.ask("GET", _CHECKPOINT)["status"]["totalSamplesCount"]
+        return result
 
     def lives(self) -> str:
         """When the admission controller said last that it lives."""
-        found: str = self.plane.ask("GET", _LEASE)["spec"].get("renewTime", "")
-        return found
+        result: str = self.plane.ask("GET", _LEASE)["spec"].get("renewTime", "")
+        return result
 
     def lose(self) -> str:
         """Deletes a pod, and gives its name."""

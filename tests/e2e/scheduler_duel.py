@@ -35,21 +35,21 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 def cluster(draw: random.Random, nodes: int, placed: int, claims: int) -> list[Json]:
     """Nodes of all sizes, pods on them, a service, and claims that wait, with the room for them by node."""
-    found: list[Json] = [_node(draw, f"n{i:02}") for i in range(nodes)]
-    found += [_pod(draw, f"placed-{i}", on=f"n{draw.randrange(nodes):02}") for i in range(placed)]
-    found.append(_object("v1", "Service", "web", spec={"selector": {"app": "web"}, "ports": [{"port": 80}]}))
+    result: list[Json] = [_node(draw, f"n{i:02}") for i in range(nodes)]
+    result += [_pod(draw, f"placed-{i}", on=f"n{draw.randrange(nodes):02}") for i in range(placed)]
+    result.append(_object("v1", "Service", "web", spec={"selector": {"app": "web"}, "ports": [{"port": 80}]}))
     storage = "storage.k8s.io/v1"
-    found.append(_object(storage, "CSIDriver", _DRIVER, spec={"storageCapacity": True, "attachRequired": False}))
+    result.append(_object(storage, "CSIDriver", _DRIVER, spec={"storageCapacity": True, "attachRequired": False}))
     binding = {"provisioner": _DRIVER, "volumeBindingMode": "WaitForFirstConsumer"}
-    found.append(_object(storage, "StorageClass", _CLASS, **binding))
+    result.append(_object(storage, "StorageClass", _CLASS, **binding))
     for i in range(nodes):
         room = {"capacity": f"{draw.randrange(20, 400)}Gi", "nodeTopology": {"matchLabels": {HOSTNAME: f"n{i:02}"}}}
-        found.append(_object(storage, "CSIStorageCapacity", f"near-n{i:02}", storageClassName=_CLASS, **room))
+        result.append(_object(storage, "CSIStorageCapacity", f"near-n{i:02}", storageClassName=_CLASS, **room))
     for i in range(claims):
         wanted = {"requests": {"storage": f"{draw.randrange(5, 60)}Gi"}}
         spec = {"storageClassName": _CLASS, "accessModes": ["ReadWriteOnce"], "resources": wanted}
-        found.append(_object("v1", "PersistentVolumeClaim", f"data-{i}", spec=spec))
-    return found
+        result.append(_object("v1", "PersistentVolumeClaim", f"data-{i}", spec=spec))
+    return result
 
 
 def incoming(draw: random.Random, name: str, claim: str = "") -> Json:
@@ -83,9 +83,9 @@ def _node(draw: random.Random, name: str) -> Json:
     taints += [{"key": "only", "effect": "NoSchedule"}] if draw.random() < 0.1 else []
     capacity = {"cpu": f"{draw.randrange(3000, 16000)}m", "memory": f"{draw.randrange(6000, 64000)}Mi", "pods": "40"}
     images = [{"names": [each], "sizeBytes": size} for each, size in _IMAGES.items() if draw.random() < 0.4]
-    found = _object("v1", "Node", name, spec={"taints": taints} if taints else {})
-    found["metadata"]["labels"] = labels
-    return found | {"status": {"capacity": capacity, "allocatable": capacity, "images": images}}
+    result = _object("v1", "Node", name, spec={"taints": taints} if taints else {})
+    result["metadata"]["labels"] = labels
+    return result | {"status": {"capacity": capacity, "allocatable": capacity, "images": images}}
 
 
 def _pod(draw: random.Random, name: str, *, on: str = "", claim: str = "") -> Json:
@@ -115,9 +115,9 @@ def _pod(draw: random.Random, name: str, *, on: str = "", claim: str = "") -> Js
              "labelSelector": {"matchLabels": {"app": app}}}
             for key in draw.sample([ZONE, HOSTNAME, "rack"], draw.randrange(1, 3))
         ]  # fmt: skip
-    found = _object("v1", "Pod", name, spec=spec)
-    found["metadata"] |= {"namespace": "default", "labels": {"app": app}}
-    return found
+    result = _object("v1", "Pod", name, spec=spec)
+    result["metadata"] |= {"namespace": "default", "labels": {"app": app}}
+    return result
 
 
 def _node_wish(draw: random.Random) -> Json:

@@ -236,17 +236,17 @@ def _extras(read: _Numbers) -> dict[str, Any] | None:
 
 def _engine_of_all() -> tuple[_engine.Engine, int]:
     """An engine of two amounts and three nodes in two zones, with a class of every kind of pods."""
-    made = _engine.Engine(2, 2, 1)
-    made.set_statics(np.array([[0, 0], [0, 3]], np.uint16))
-    made.append_nodes(
+    created = _engine.Engine(2, 2, 1)
+    created.set_statics(np.array([[0, 0], [0, 3]], np.uint16))
+    created.append_nodes(
         np.full((2, 3), 9), np.array([4, 1, 9]), np.array([0, 1, 0], np.int32), np.array([0, 0, 1], np.uint8)
     )
-    zone = made.add_key(np.array([0, 1, 0], np.int32), 2)
-    host = made.add_key(np.arange(3, dtype=np.int32), 3)
-    made.set_eligibility(np.ones((1, 2), np.uint8))
-    spread = made.add_row(zone, np.zeros(2, np.int64), eligibility=0)
-    anti = made.add_row(host, np.zeros(3, np.int64))
-    driver, claim = made.add_driver(np.ones(3, np.int32)), made.add_claim()
+    zone = created.add_key(np.array([0, 1, 0], np.int32), 2)
+    host = created.add_key(np.arange(3, dtype=np.int32), 3)
+    created.set_eligibility(np.ones((1, 2), np.uint8))
+    spread = created.add_row(zone, np.zeros(2, np.int64), eligibility=0)
+    anti = created.add_row(host, np.zeros(3, np.int64))
+    driver, claim = created.add_driver(np.ones(3, np.int32)), created.add_claim()
     extras: list[dict[str, Any] | None] = [
         None,
         {"spread": [(spread, 1, 1, 1)], "spread_touch": [spread]},
@@ -258,8 +258,8 @@ def _engine_of_all() -> tuple[_engine.Engine, int]:
     n = len(extras)
     asked = np.array([[3, 1]] * n)
     flags = np.arange(n, dtype=np.int32) % 2, np.zeros(n, np.uint8), np.arange(n, dtype=np.uint8) == 1
-    made.add_classes(asked, asked, flags[0], flags[1], flags[2].astype(np.uint8), extras)
-    return made, 2
+    created.add_classes(asked, asked, flags[0], flags[1], flags[2].astype(np.uint8), extras)
+    return created, 2
 
 
 def _engine_calls(engine: _engine.Engine, n_resources: int, read: _Numbers) -> Sequence[Callable[[], object]]:
@@ -324,22 +324,22 @@ def engine(data: bytes) -> None:
     """Calls of the packing engine, in any order and with any numbers: what is refused has a name, and what is reverted
     leaves no trace."""
     read = _Numbers(data)
-    made, n_resources = _engine_of_all() if read.few() else (_engine.Engine(1, read.few(), read.few()), 1)
-    calls = _engine_calls(made, n_resources, read)
+    created, n_resources = _engine_of_all() if read.few() else (_engine.Engine(1, read.few(), read.few()), 1)
+    calls = _engine_calls(created, n_resources, read)
     before: list[int] = []
     while read.left():
         call = calls[read.byte() % len(calls)]
-        if made.depth and call in calls[:_SHAPES]:
+        if created.depth and call in calls[:_SHAPES]:
             continue  # what an engine is made of is not journalled
         with contextlib.suppress(*_REFUSED):
-            if call == made.fork:
-                before.append(made.checksum())
+            if call == created.fork:
+                before.append(created.checksum())
             call()
-            if call == made.commit:
+            if call == created.commit:
                 before.pop()
-            if call == made.revert and made.checksum() != before.pop():
+            if call == created.revert and created.checksum() != before.pop():
                 raise AssertionError("what was reverted has left something")
-        del before[made.depth :]
+        del before[created.depth :]
 
 
 class _SameAnswer:

@@ -267,7 +267,7 @@ class Campaign:
         bad = 0
         print()
         for each in columns:
-            counted = Counter(found[each].partition(" ")[0] for found in self.outcomes.values() if each in found)
+            counted = Counter(result[each].partition(" ")[0] for result in self.outcomes.values() if each in result)
             told = ", ".join(f"{count} {what}" for what, count in counted.most_common())
             print(f"{each:{max(map(len, columns))}}  {told}")
             bad += counted.total() - counted["ok"] - counted["refused"]

@@ -170,8 +170,8 @@ class Cluster:
         done = give(self._number)
         end = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < end and program.alive:
-            found = done()
-            if await found if isinstance(found, Awaitable) else found:
+            result = done()
+            if await result if isinstance(result, Awaitable) else result:
                 self._clean(program.name)
                 return True
             await asyncio.sleep(0.05)

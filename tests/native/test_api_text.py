@@ -22,8 +22,8 @@ selectors = st.builds(lambda key, sign, value: key + sign + value, names, st.sam
 
 @given(selectors)
 def test_plain_label(text: str) -> None:
-    found = PLAIN.fullmatch(text)
-    plain = None if found is None or {"in", "notin"} & set(found.groups()) else found.groups()
+    result = PLAIN.fullmatch(text)
+    plain = None if result is None or {"in", "notin"} & set(result.groups()) else result.groups()
     assert _api_text.plain_label(text) == plain
 
 
@@ -43,20 +43,20 @@ dates = st.builds(
 
 @given(st.lists(dates | st.none() | st.just("2026-03-01T12:00:0٠Z"), max_size=4))
 def test_moments(texts: list[str | None]) -> None:
-    found, odd = _api_text.moments(texts)
-    assert found.dtype == np.int64
-    assert len(found) == len(texts)
+    result, odd = _api_text.moments(texts)
+    assert result.dtype == np.int64
+    assert len(result) == len(texts)
     for place, text in enumerate(texts):
         if place in odd:
-            assert found[place] == 0
+            assert result[place] == 0
         else:
-            assert found[place] == from_text(text)
+            assert result[place] == from_text(text)
 
 
 def test_usual_moments_are_read() -> None:
-    found, odd = _api_text.moments(["2026-03-01T12:00:00Z", None, "2024-02-29T23:59:59.5Z", "1969-12-31T23:59:59Z"])
+    result, odd = _api_text.moments(["2026-03-01T12:00:00Z", None, "2024-02-29T23:59:59.5Z", "1969-12-31T23:59:59Z"])
     assert odd == [1]
-    assert found.tolist() == [1772366400 * 10**9, 0, 1709251199 * 10**9 + 5 * 10**8, -(10**9)]
+    assert result.tolist() == [1772366400 * 10**9, 0, 1709251199 * 10**9 + 5 * 10**8, -(10**9)]
 
 
 def test_what_is_no_text_is_refused() -> None:
@@ -79,11 +79,11 @@ def test_newest_time(objects: list[str]) -> None:
     texts = [each.encode() for each in objects]
     size = np.array([len(each) for each in texts], np.int64)
     newest, odd = _api_text.newest_time(b"".join(texts), np.cumsum(size) - size, size)
-    found = [time.decode() for text in texts for time in TIMES.findall(text)]
-    values, places = _api_text.moments([*found])
+    result = [time.decode() for text in texts for time in TIMES.findall(text)]
+    values, places = _api_text.moments([*result])
     usual = [value for place, value in enumerate(values.tolist()) if place not in places]
     assert newest == max(usual, default=-(2**63))
-    assert odd == [found[place].encode() for place in places]
+    assert odd == [result[place].encode() for place in places]
 
 
 def test_objects_lie_inside_the_text() -> None:

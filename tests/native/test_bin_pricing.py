@@ -83,8 +83,8 @@ def test_fillings_around_a_class_hold_it(problem, swaps: int) -> None:
     pairs = [(t, k) for t in range(kinds) for k in range(classes)]
     kind, item = np.array(pairs, dtype=np.int32).T.copy()
     value = problem["value"].astype(np.float64)
-    found = _bin_pricing.fill_around(value, *of_kinds(problem), kind, item, swaps=swaps, threads=2)
-    for (t, k), filling in zip(pairs, found, strict=True):
+    result = _bin_pricing.fill_around(value, *of_kinds(problem), kind, item, swaps=swaps, threads=2)
+    for (t, k), filling in zip(pairs, result, strict=True):
         assert (filling <= limit_of(problem, t)).all()
         assert (filling @ problem["demand"] <= problem["capacity"][t]).all()
         together = limit_of(problem, t)[k] > 0 and value[k] > 0

@@ -45,4 +45,4 @@ def test_kernels_take_nothing_inexact_from_the_c_library() -> None:
     modules = sorted(Path(_build.__file__).parent.glob("_*.so"))
     name = re.compile(rb"\0(%s)[fl]?\0" % "|".join(INEXACT).encode())
     assert len(modules) > 10
-    assert {each.name: found for each in modules if (found := name.findall(each.read_bytes()))} == {}
+    assert {each.name: result for each in modules if (result := name.findall(each.read_bytes()))} == {}

@@ -547,13 +547,13 @@ def test_a_ledger_is_asked_last_and_told_everything() -> None:
     engine = with_ledger(ledger)
     assert not engine.is_local(0)
     before = engine.checksum()
-    found = engine.any_node(0)
+    result = engine.any_node(0)
     engine.fork()
-    engine.place(0, found)
-    assert engine.check(0, found) == 13
-    assert engine.any_node(0) == 1 - found
+    engine.place(0, result)
+    assert engine.check(0, result) == 13
+    assert engine.any_node(0) == 1 - result
     assert engine.checksum() != before
-    engine.unplace(0, found)
+    engine.unplace(0, result)
     engine.commit()
     assert engine.checksum() == before
     assert [what for what, _, _ in ledger.told] == ["fork", "place", "unplace", "commit"]

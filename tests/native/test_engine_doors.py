@@ -48,8 +48,8 @@ def test_amounts_at_the_ends_of_int64_wrap(free: list[int], amounts: list[int], 
     engine.revert()
     assert engine.checksum() == before
     for threads in (1, 2, 7):
-        found = engine.verdicts(np.arange(2, dtype=np.int32), threads=threads)
-        assert found.tolist() == [[engine.check(pod, node) for node in range(3)] for pod in range(2)]
+        result = engine.verdicts(np.arange(2, dtype=np.int32), threads=threads)
+        assert result.tolist() == [[engine.check(pod, node) for node in range(3)] for pod in range(2)]
 
 
 def selecting() -> tuple[_engine.Engine, _selecting.Scorer]:
@@ -141,12 +141,12 @@ def test_selecting(changes: dict[str, Any]) -> None:
     scorer.add_class(**amounts(1))
     given_: dict[str, Any] = {"pod_class": [0], "score_class": [0], "node_set": [-1], "set_start": [0], "set_nodes": []}
     _selecting.select(engine, scorer, **{k: np.array(v, np.int32) for k, v in given_.items()})
-    made: dict[str, Any] = {}
+    created: dict[str, Any] = {}
     for name, value in (given_ | changes).items():
         dtype = np.uint8 if name == "acceptable" else np.int32
-        made[name] = value if isinstance(value, int) else np.array(value, dtype)
+        created[name] = value if isinstance(value, int) else np.array(value, dtype)
     with pytest.raises(REFUSED):
-        _selecting.select(engine, scorer, **made)
+        _selecting.select(engine, scorer, **created)
 
 
 def test_a_scorer_goes_with_an_engine_that_knows_its_nodes() -> None:

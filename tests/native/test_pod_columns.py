@@ -87,10 +87,10 @@ def test_read_pods(
     pods = [texts for texts, _, _ in given_pods]
     combined = [number for _, number, _ in given_pods]
     own = [looks[max(number, -1) + 1] for number in combined]
-    made = laid_out(pods) | {"size": np.array([size for _, _, size in given_pods], np.int64)}
+    created = laid_out(pods) | {"size": np.array([size for _, _, size in given_pods], np.int64)}
     read = _pod_columns.read_pods(
         listed=listed, first=5, combined=np.array(combined, np.int32), states=STATES, namespace="default",
-        looks=table_of(looks), **made,
+        looks=table_of(looks), **created,
     )  # fmt: skip
     usual = [
         is_usual(texts, kind, number, size, listed) for (texts, number, size), kind in zip(given_pods, own, strict=True)
@@ -109,13 +109,13 @@ def test_read_pods(
     for k, i in enumerate(chosen):
         expected = row_of(pods[i], own[i], *STATES)
         node, size = column["node_at"][k], column["node_size"][k]
-        assert (None if size < 0 else made["data"][node : node + size]) == expected.pop("node")
+        assert (None if size < 0 else created["data"][node : node + size]) == expected.pop("node")
         assert {name: column[name][k] for name in expected} == expected
         assert (column["begin"][k], column["size"][k]) == (i, 7)
         assert column["combined"][k] == max(combined[i], -1) + 1
         for name, slot in (("uid", "uid"), ("cut", "managed")):
             at, size = column[f"{name}_at"][k], column[f"{name}_size"][k]
-            assert made["data"][at : at + max(size, 0)] == (pods[i][slot] or b"")
+            assert created["data"][at : at + max(size, 0)] == (pods[i][slot] or b"")
         for name, moment in moments_of(pods[i]).items():
             if moment is None:
                 unusual.append((k, _pod_columns.SLOTS.index(name)))
@@ -133,11 +133,11 @@ def test_a_namespace_that_is_not_utf8() -> None:
 def read_one(**change: Any) -> Any:
     looks = np.zeros(2, _pod_columns.LOOKS)
     looks["known"] = True
-    made = {
+    created = {
         "listed": True, "first": 0, "combined": np.zeros(1, np.int32), "looks": looks, "states": STATES,
         "namespace": "default", **laid_out([dict.fromkeys(_pod_columns.SLOTS, b"a")]),
     }  # fmt: skip
-    return _pod_columns.read_pods(**(made | change))
+    return _pod_columns.read_pods(**(created | change))
 
 
 SLOTS = len(_pod_columns.SLOTS)

@@ -104,10 +104,10 @@ def test_projection(rule: Any, items: list[str]) -> None:
             continue
         *facets, rest = projector.combinations()[combined[i]].tolist()
         assert json.loads(projector.text(rest)) == expected.rest
-        found = {
+        result = {
             number: json.loads(projector.facet_text(number, each)) for number, each in enumerate(facets) if each >= 0
         }
-        assert found == expected.facets
+        assert result == expected.facets
         for slot in range(8):
             noted = None if length[slot, i] < 0 else text[at[slot, i] : at[slot, i] + length[slot, i]].decode()
             wanted = expected.slots.get(slot)
@@ -268,9 +268,9 @@ def test_lines(lines: list[str], cut: int, threads: int) -> None:
     projector = _projection.Projector(rule, 1, 0)
     used, types, line, begin, size, combined, _, length = projector.lines(data, threads, 1, (b"v1", b"Pod"))
     expected_used, expected = events(data)
-    found = [(int(t), data[b : b + n]) for t, b, n in zip(types, begin.tolist(), size.tolist(), strict=True)]
+    result = [(int(t), data[b : b + n]) for t, b, n in zip(types, begin.tolist(), size.tolist(), strict=True)]
     code = {None: -1, **{name: number for number, name in enumerate(TYPES)}}
-    assert (used, found) == (expected_used, [(code.get(type_, 5), text) for type_, text in expected])
+    assert (used, result) == (expected_used, [(code.get(type_, 5), text) for type_, text in expected])
     assert sorted(line.tolist()) == line.tolist()
     for i, (type_, text) in enumerate(expected):
         if type_ is None or code.get(type_, 5) > 2:
@@ -374,10 +374,10 @@ def test_rows_by_number(numbers: list[int], chosen: list[list[int]]) -> None:
     expected = grouped(numbers, 5)
     assert [rows[starts[i] : starts[i + 1]].tolist() for i in range(5)] == expected
     begin = np.append(0, np.cumsum([len(each) for each in chosen])).astype(np.int64)
-    ends, found = _names.select_rows(
+    ends, result = _names.select_rows(
         starts, rows, begin, np.array([group for each in chosen for group in each], dtype=np.int64)
     )
-    assert [found[ends[i] : ends[i + 1]].tolist() for i in range(len(chosen))] == [
+    assert [result[ends[i] : ends[i + 1]].tolist() for i in range(len(chosen))] == [
         selected(expected, each) for each in chosen
     ]
 

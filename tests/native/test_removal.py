@@ -105,12 +105,12 @@ def test_one_after_the_other(world: World, data: st.DataObject) -> None:
     persist, charge = data.draw(st.booleans()), data.draw(st.booleans())
     removals, columns = removals_of(world)
     mask = np.array(accepts, np.uint8)
-    found = removals.run(
+    result = removals.run(
         np.array(candidates, np.int32), mask, *columns, limit=limit, atomic=np.array(atomic, np.uint8),
         persist=persist, charge=charge,
     )  # fmt: skip
     want = remove(world, candidates, accepts, limit=limit, atomic=atomic, persist=persist, charge=charge)
-    assert told(found, columns[0]) == want
+    assert told(result, columns[0]) == want
     assert mask.astype(bool).tolist() == accepts
     assert columns[-1].tolist() == world.allowed
     assert removals.engine.cursor == world.cursor
@@ -136,8 +136,8 @@ def test_copies_change_apart(world: World, data: st.DataObject) -> None:
     for removals in (copied, first):
         given = [*columns[:-1], columns[-1].copy()]
         assert (first.engine.checksum(), first.engine.cursor) == before
-        found = removals.run(np.array(candidates, np.int32), np.ones(count, np.uint8), *given)
-        assert told(found, columns[0]) == want
+        result = removals.run(np.array(candidates, np.int32), np.ones(count, np.uint8), *given)
+        assert told(result, columns[0]) == want
 
 
 @given(worlds())
@@ -150,8 +150,8 @@ def test_each_for_itself_on_any_number_of_threads(world: World) -> None:
         removals, columns = removals_of(world)
         before = removals.engine.checksum(), removals.engine.cursor
         mask = np.ones(len(candidates), np.uint8)
-        found = removals.alone(np.array(candidates, np.int32), mask, *columns, threads=threads)
-        assert told(found, columns[0]) == want
+        result = removals.alone(np.array(candidates, np.int32), mask, *columns, threads=threads)
+        assert told(result, columns[0]) == want
         assert (removals.engine.checksum(), removals.engine.cursor) == before
         assert columns[-1].tolist() == world.allowed
         assert len(removals.new_hints()[0]) == 0

@@ -36,19 +36,19 @@ def planned(
     known: dict[str, int], keys: list[str], version: list[int], held: list[int], deleted: list[bool] | None, anew: bool
 ) -> list[list[int]]:
     """The slow, obvious way."""
-    made: list[list[int]] = [[], [], [], [], []]
+    created: list[list[int]] = [[], [], [], [], []]
     for i, key in enumerate(keys):
         row = known.get(key, -1)
-        made[0].append(row)
+        created[0].append(row)
         if keys.count(key) > 1:
-            made[4].append(i)
+            created[4].append(i)
         elif deleted is not None and deleted[i]:
-            made[3] += [i] * (row >= 0)
+            created[3] += [i] * (row >= 0)
         elif row < 0:
-            made[1].append(i)
+            created[1].append(i)
         elif anew or version[i] < 0 or version[i] != held[row]:
-            made[2].append(i)
-    return made
+            created[2].append(i)
+    return created
 
 
 @given(st.data())
@@ -85,18 +85,18 @@ def test_it_is_a_dict(data: st.DataObject) -> None:
         held = data.draw(st.lists(st.integers(-2, 2), min_size=len(names), max_size=len(names)))
         deleted = data.draw(st.none() | st.lists(st.booleans(), min_size=len(asked), max_size=len(asked)))
         anew = data.draw(st.booleans())
-        found = index.plan(
+        result = index.plan(
             asked, names, rows(*version), rows(*held), None if deleted is None else np.array(deleted, np.bool_), anew
         )
         expected = planned(known, asked, version, held, deleted, anew)
-        assert found[0].tolist() == expected[0]
+        assert result[0].tolist() == expected[0]
         seen = {hash(key): asked.count(key) for key in asked}
         if all(sum(hash(other) == hash(key) for other in asked) == seen[hash(key)] for key in asked):
-            assert [part.tolist() for part in found] == expected
+            assert [part.tolist() for part in result] == expected
         else:  # of one hash, too, for all it knows
-            others = set(found[4].tolist())
+            others = set(result[4].tolist())
             assert others >= set(expected[4])
-            for part, wanted in zip(found[1:4], expected[1:4], strict=True):
+            for part, wanted in zip(result[1:4], expected[1:4], strict=True):
                 assert part.tolist() == [i for i in wanted if i not in others]
 
 

@@ -73,7 +73,7 @@ def test_same_texts(pairs: list[tuple[bytes, bytes, int]]) -> None:
         other.append(len(data))
         held[source] += text
         data += given_text
-    found = _rows.same_texts(
+    result = _rows.same_texts(
         [memoryview(each) for each in held],
         np.array([source for _, _, source in pairs], np.int32),
         np.array(at, np.int64),
@@ -82,7 +82,7 @@ def test_same_texts(pairs: list[tuple[bytes, bytes, int]]) -> None:
         np.array(other, np.int64),
         np.array([len(text) for _, text, _ in pairs], np.int64),
     )
-    assert found.tolist() == [text == given_text for text, given_text, _ in pairs]
+    assert result.tolist() == [text == given_text for text, given_text, _ in pairs]
 
 
 @given(st.lists(st.lists(st.none() | st.text("ab", max_size=8), max_size=60), max_size=4))

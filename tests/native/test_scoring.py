@@ -48,6 +48,6 @@ def test_scores_are_those_of_the_loop(data: st.DataObject, pods: int, nodes: int
         with pytest.raises(NativeError, match=rf"plug-in 'left' failed on pod {failed}$"):
             score_all(request, free, LEFT, threads=threads)
     else:
-        found = score_all(request, free, LEFT, threads=threads)
-        assert found.shape == (pods, nodes)
-        assert found.tolist() == expected
+        result = score_all(request, free, LEFT, threads=threads)
+        assert result.shape == (pods, nodes)
+        assert result.tolist() == expected

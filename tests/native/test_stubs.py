@@ -20,13 +20,13 @@ def stub_names(path: Path) -> dict[str, set[str]]:
     """Public names of a stub: of the module under "", of each class under its name."""
 
     def names(body: list[ast.stmt]) -> set[str]:
-        found = set()
+        result = set()
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                found.add(node.name)
+                result.add(node.name)
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is None:
-                found.add(node.target.id)
-        return {name for name in found if not name.startswith("_")}
+                result.add(node.target.id)
+        return {name for name in result if not name.startswith("_")}
 
     tree = ast.parse(path.read_text(encoding="utf-8"))
     classes = {node.name: names(node.body) for node in tree.body if isinstance(node, ast.ClassDef)}

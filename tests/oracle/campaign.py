@@ -237,8 +237,8 @@ def small_example(difference: Difference, kind: Kind, oracle: Oracle, seconds: f
             same = verdict is not None and verdict[0] == difference.where
             verdicts.append(same)
             if same and verdict is not None:
-                found = Difference(kind.name, difference.index, given, reply.output, verdict[0], verdict[1])
-                last.setdefault(json.dumps(given, sort_keys=True), found)
+                result = Difference(kind.name, difference.index, given, reply.output, verdict[0], verdict[1])
+                last.setdefault(json.dumps(given, sort_keys=True), result)
         return verdicts
 
     small = shrink(difference.input, differs, fixed=kind.fixed, seconds=seconds)

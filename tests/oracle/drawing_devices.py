@@ -193,7 +193,7 @@ _REQUESTED: Final = ("1", "2", "3", "4", "5", "1500m", "1100m", "1500001u", "6E"
 
 
 def _slices(random: Random, name: str) -> list[Json]:
-    found = []
+    result = []
     counted, shared = chance(random, 4), chance(random, 3)
     several = 1 if chance(random, 2) else 2  # of the devices that may be allocated several times: all, or every second
     policy = random.choice(_POLICIES) if chance(random, 2) else None
@@ -209,10 +209,10 @@ def _slices(random: Random, name: str) -> list[Json]:
         if counted:
             counters = {"slots": {"value": str(random.randint(1, 2))}}
             device["consumesCounters"] = [{"counterSet": "board", "counters": counters}]
-        found.append(device)
-    if not found:
+        result.append(device)
+    if not result:
         return []
-    parts: list[Json] = [{"devices": found}]
+    parts: list[Json] = [{"devices": result}]
     if counted:
         slots = {"value": random.choice("1234")}
         parts.append({"sharedCounters": [{"name": "board", "counters": {"slots": slots}}]})

@@ -38,8 +38,8 @@ def main() -> None:
     path = KUBERNETES / ("go.mod" if options.default else f"minors/{options.version.removeprefix('v')}.mod")
     with tempfile.TemporaryDirectory() as outside:
         command = ["go", "mod", "download", "-json", f"k8s.io/kubernetes@{options.version}"]
-        found = json.loads(subprocess.run(command, cwd=outside, check=True, capture_output=True, text=True).stdout)
-    path.write_text(module_text(Path(found["GoMod"]).read_text(), options.version))
+        result = json.loads(subprocess.run(command, cwd=outside, check=True, capture_output=True, text=True).stdout)
+    path.write_text(module_text(Path(result["GoMod"]).read_text(), options.version))
     # Files of other minors import packages that an older one does not have: -e goes on without them.
     modfile = [] if options.default else ["-e", f"-modfile={path}"]
     subprocess.run(["go", "mod", "tidy", *modfile], cwd=KUBERNETES, check=True)

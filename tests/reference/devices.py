@@ -346,9 +346,9 @@ def constraints_hold(slots: list[Slot], taken: list[DeviceId], claims: list[Json
 
 def attribute(device: Json, driver: str, key: str) -> Any:
     """A device's attribute by its full name; an unqualified name belongs to the driver's domain."""
-    found = device.get("attributes") or {}
+    result = device.get("attributes") or {}
     domain, _, name = key.rpartition("/")
-    raw = found.get(key, found.get(name) if domain == driver else None)
+    raw = result.get(key, result.get(name) if domain == driver else None)
     return next(iter(raw.items())) if raw else None
 
 

@@ -179,10 +179,10 @@ class Packing:
     def try_existing(self, pods: Group) -> Group:
         """Onto the new nodes there are; the first pod that fits none of them, and all after it, are left."""
         for index, pod in enumerate(pods):
-            found = scheduler.schedule_pod_on_any_node(pod, self.cluster, self.is_new)
-            if isinstance(found, Failure):
+            result = scheduler.schedule_pod_on_any_node(pod, self.cluster, self.is_new)
+            if isinstance(result, Failure):
                 return pods[index:]
-            self.result.track(pod, found)
+            self.result.track(pod, result)
         return []
 
     def try_last(self, pod: Json) -> bool:
@@ -196,9 +196,9 @@ class Packing:
             return True
         spread = pod["spec"].get("topologySpreadConstraints") or []
         if any(each.get("topologyKey") == HOSTNAME for each in spread) and SPREAD_REASON in failure.reasons:
-            found = scheduler.schedule_pod_on_any_node(pod, self.cluster, lambda node: node.name != last.name)
-            if not isinstance(found, Failure):
-                self.result.track(pod, found)
+            result = scheduler.schedule_pod_on_any_node(pod, self.cluster, lambda node: node.name != last.name)
+            if not isinstance(result, Failure):
+                self.result.track(pod, result)
                 return True
         return False
 

@@ -82,14 +82,14 @@ def try_schedule_pods(
         for pod in rest:
             if expired():
                 return outcome
-            found = None
+            result = None
             if not similar.is_unschedulable(pod):
-                found = scheduler.schedule_pod_on_any_node(pod, cluster, acceptable)
-                if isinstance(found, Failure):
+                result = scheduler.schedule_pod_on_any_node(pod, cluster, acceptable)
+                if isinstance(result, Failure):
                     similar.add(pod)
-            if isinstance(found, str):
-                outcome.placed.append((pod, found))
-                hints.set(pod, found)
+            if isinstance(result, str):
+                outcome.placed.append((pod, result))
+                hints.set(pod, result)
                 continue
             outcome.unschedulable.append(pod)
             if break_on_failure:

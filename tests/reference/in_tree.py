@@ -22,10 +22,10 @@ def source_of(spec: Json) -> tuple[str, str, str, str] | None:
 
 def handle_of(spec: Json, labels: Json, csi_node: Json | None) -> tuple[str, str] | None:
     """(driver, handle) that counts on a node: any that has a CSINode."""
-    found = source_of(spec)
-    if found is None or csi_node is None:
+    result = source_of(spec)
+    if result is None or csi_node is None:
         return None
-    field, _, driver, _ = found
+    field, _, driver, _ = result
     if field == "awsElasticBlockStore":
         return driver, spec[field]["volumeID"].rpartition("/")[2]
     zones = labels.get(ZONE, "").split("__")
@@ -41,29 +41,29 @@ def handle_of(spec: Json, labels: Json, csi_node: Json | None) -> tuple[str, str
 
 def as_csi(volume: Json, csi_node: Json | None) -> Json | str:
     """The volume that is held against a node, or what is wrong with it."""
-    found = source_of(volume["spec"])
-    if found is None or csi_node is None or found[1] not in annotations(csi_node).get(MIGRATED, "").split(","):
+    result = source_of(volume["spec"])
+    if result is None or csi_node is None or result[1] not in annotations(csi_node).get(MIGRATED, "").split(","):
         return volume
     labels = volume["metadata"].get("labels") or {}
     zones = labels.get(ZONE, "").split("__")
-    if found[0] == "gcePersistentDisk" and len(zones) > 1:
+    if result[0] == "gcePersistentDisk" and len(zones) > 1:
         for zone in zones:
             if zone.count("-") != 2:
                 return (
                     "could not translate pv: failed to get region from zones: zone in unexpected format, expected: "
                     f"{{locale}}-{{region}}-{{zone}}, got: {zone}"
                 )
-    made = copy.deepcopy(volume)
-    required = (made["spec"].get("nodeAffinity") or {}).get("required") or {"nodeSelectorTerms": []}
+    created = copy.deepcopy(volume)
+    required = (created["spec"].get("nodeAffinity") or {}).get("required") or {"nodeSelectorTerms": []}
     inside = [each for term in required["nodeSelectorTerms"] for each in term.get("matchExpressions") or []]
     if any(each["key"] == ZONE and each.get("values") for each in inside):
         for each in inside:
-            each["key"] = found[3] if each["key"] == ZONE else each["key"]
+            each["key"] = result[3] if each["key"] == ZONE else each["key"]
     elif any(zones):
         required["nodeSelectorTerms"] = required["nodeSelectorTerms"] or [{}]
         for term in required["nodeSelectorTerms"]:
-            wanted = {"key": found[3], "operator": "In", "values": sorted({zone for zone in zones if zone})}
+            wanted = {"key": result[3], "operator": "In", "values": sorted({zone for zone in zones if zone})}
             term["matchExpressions"] = [*(term.get("matchExpressions") or []), wanted]
     if required["nodeSelectorTerms"]:
-        made["spec"]["nodeAffinity"] = {"required": required}
-    return made
+        created["spec"]["nodeAffinity"] = {"required": required}
+    return created

@@ -259,36 +259,36 @@ def faults(
         *((machines[name], pods) for name, pods in new),
         *((machines[name], pods) for name, pods in existing.items()),
     ]
-    found = []
+    result = []
     places = Counter(pod for _, pods in every for pod in pods)
     places.update(left)
     if places != Counter(dict.fromkeys(shape_of, 1)):
-        found.append(f"pods are not in one place each: {places}")
+        result.append(f"pods are not in one place each: {places}")
     for machine, pods in every:
         shapes = [shape_of[pod] for pod in pods]
         sums = sum(s.cpu for s in shapes), sum(s.memory for s in shapes), len(shapes)
         if any(used > room for used, room in zip(sums, machine.room, strict=True)):
-            found.append(f"{machine.name} has room for {machine.room}, not for {sums}")
-        found += [f"{shape.name} may not run on {machine.name}" for shape in shapes if not may_run(shape, machine)]
+            result.append(f"{machine.name} has room for {machine.room}, not for {sums}")
+        result += [f"{shape.name} may not run on {machine.name}" for shape in shapes if not may_run(shape, machine)]
         ports = Counter(shape.port for shape in shapes if shape.port)
         alone = Counter(shape.name for shape in shapes if shape.alone)
         apart = any(exclude(one, other) for one in shapes for other in shapes if one is not other)
         if max([*ports.values(), *alone.values()], default=0) > 1 or apart:
-            found.append(f"{machine.name} has pods that exclude each other")
+            result.append(f"{machine.name} has pods that exclude each other")
     count = Counter(name for name, _ in new)
     for machine in problem.machines:
         if not machine.exists and not machine.least <= count[machine.name] <= (machine.most or count[machine.name]):
-            found.append(f"{count[machine.name]} nodes of {machine.name}: {machine.least} to {machine.most} may be")
+            result.append(f"{count[machine.name]} nodes of {machine.name}: {machine.least} to {machine.most} may be")
     bought = [machines[name] for name, _ in new]
     for resource, most in problem.limits.items():
         total = sum(size_of(each, resource) for each in [*bought, *(m for m in problem.machines if m.exists)])
         if total > most:
-            found.append(f"{total} {resource}, and {most} are the limit")
+            result.append(f"{total} {resource}, and {most} are the limit")
     spot, cpu = sum(m.size[0] for m in bought if m.spot), sum(m.size[0] for m in bought)
     if problem.spot_share is not None and spot > problem.spot_share * cpu + 1e-6:
-        found.append(f"{spot} of {cpu} are spot, more than {problem.spot_share}")
+        result.append(f"{spot} of {cpu} are spot, more than {problem.spot_share}")
     if problem.max_types is not None and len({each.type for each in bought}) > problem.max_types:
-        found.append(f"more than {problem.max_types} types")
+        result.append(f"more than {problem.max_types} types")
     for shape in problem.shapes:
         if shape.even:
             there = [*((m, pods) for m, pods in every), *((m, ()) for m in problem.machines if m.exists)]
@@ -297,5 +297,5 @@ def faults(
                 if selects(shape, machine):
                     zones[machine.zone] += sum(shape_of[pod] is shape for pod in pods)
             if zones and max(zones.values()) - min(zones.values()) > shape.skew:
-                found.append(f"{shape.name} is spread {dict(zones)}")
-    return found
+                result.append(f"{shape.name} is spread {dict(zones)}")
+    return result

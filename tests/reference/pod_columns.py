@@ -34,12 +34,12 @@ def key_of(texts: dict[str, bytes | None], namespace: str) -> str:
 
 def moments_of(texts: dict[str, bytes | None]) -> dict[str, int | None]:
     """Its times in nanoseconds, -2**63 where there is none; None for those that are written unusually."""
-    found: dict[str, int | None] = {}
+    result: dict[str, int | None] = {}
     for name in ("created", "started", "deleted", "since"):
         text = texts[name]
         moment = -(2**63) if text is None else printed_moment(text)
-        found[name] = None if moment == ODD else moment
-    return found
+        result[name] = None if moment == ODD else moment
+    return result
 
 
 def row_of(texts: dict[str, bytes | None], looks: dict[str, Any], placed: int, finished: int) -> dict[str, Any]:

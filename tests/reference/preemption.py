@@ -20,7 +20,7 @@ def preempted(nodes: Sequence[Json], pods: Sequence[Json], preemptor: Json) -> t
         cluster = Cluster([*nodes, *running, preemptor])
         return kscale.fit(cluster.snapshot(), [key(preemptor)]).verdict(key(preemptor), node).ok
 
-    found = []
+    result = []
     for number, node in enumerate(nodes):
         name = node["metadata"]["name"]
         lower = [pod for pod in pods if pod["spec"]["nodeName"] == name and priority(pod) < priority(preemptor)]
@@ -46,8 +46,8 @@ def preempted(nodes: Sequence[Json], pods: Sequence[Json], preemptor: Json) -> t
             violations > 0,
             number,
         )
-        found.append((rank, name, sorted(pod["metadata"]["name"] for pod in victims)))
-    return None if not found else min(found)[1:]
+        result.append((rank, name, sorted(pod["metadata"]["name"] for pod in victims)))
+    return None if not result else min(result)[1:]
 
 
 def key(pod: Json) -> str:

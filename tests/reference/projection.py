@@ -31,9 +31,9 @@ def parsed(text: str, at: int = 0) -> Value:
     """The value that begins at a place of a valid text."""
 
     def space(at: int) -> int:
-        found = _SPACE.match(text, at)
-        assert found is not None
-        return found.end()
+        result = _SPACE.match(text, at)
+        assert result is not None
+        return result.end()
 
     def value(at: int) -> tuple[Value, int]:
         begin = at = space(at)
@@ -57,9 +57,9 @@ def parsed(text: str, at: int = 0) -> Value:
                 at = space(end)
                 at = space(at + 1) if text[at] == "," else at
             return Value(text[begin : at + 1], begin, None, elements), at + 1
-        found = (_STRING if text[at] == '"' else _WORD).match(text, at)
-        assert found is not None
-        return Value(found[0], begin), found.end()
+        result = (_STRING if text[at] == '"' else _WORD).match(text, at)
+        assert result is not None
+        return Value(result[0], begin), result.end()
 
     return value(at)[0]
 
@@ -107,22 +107,22 @@ def _value(rule: Any, value: Value, out: Reduced, key_at: int) -> Any:
     if kind == "alike":
         return _value(rule[1], value, out, key_at)
     if kind == "facet":
-        found = _value(rule[2], value, out, key_at)
-        if found is not _ABSENT:
-            out.facets[rule[1]] = found
+        result = _value(rule[2], value, out, key_at)
+        if result is not _ABSENT:
+            out.facets[rule[1]] = result
         return _ABSENT
     if kind == "switch":
         return _switch(rule, value, out)
     if kind == "object" and value.members is not None:
         return _object(rule, value, out)
     if kind == "array" and value.elements is not None:
-        found = [_value(rule[1], each, out, 0) for each in value.elements]
-        return [each for each in found if each is not _ABSENT]
+        result = [_value(rule[1], each, out, 0) for each in value.elements]
+        return [each for each in result if each is not _ABSENT]
     return json.loads(value.text)
 
 
 def _object(rule: Any, value: Value, out: Reduced) -> Any:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     seen: set[str] = set()
     assert value.members is not None
     for key, at, inner in value.members:
@@ -135,8 +135,8 @@ def _object(rule: Any, value: Value, out: Reduced) -> Any:
             continue
         left = _value(rule[1][key], inner, out, at)
         if left is not _ABSENT:
-            found[key] = left
-    return _ABSENT if rule[2] and not set(rule[2]) & found.keys() else found
+            result[key] = left
+    return _ABSENT if rule[2] and not set(rule[2]) & result.keys() else result
 
 
 def _switch(rule: Any, value: Value, out: Reduced) -> Any:
@@ -148,12 +148,12 @@ def _switch(rule: Any, value: Value, out: Reduced) -> Any:
     if own is None:
         _skip(value, out)
         return _ABSENT
-    found = _object(own, value, out)
+    result = _object(own, value, out)
     for key in own[2]:
         needed = own[1][key]
         if needed[0] == "capture" and needed[1] not in out.slots:
             out.odd = True
-    return found
+    return result
 
 
 def _skip(value: Value, out: Reduced) -> None:
@@ -183,12 +183,12 @@ def events(data: bytes) -> tuple[int, list[tuple[str | None, bytes]]]:
     """(bytes used, the events of the lines: type and text of the object; None and the line for what is no event)."""
     used = data.rfind(b"\n") + 1
     lines = [each for each in data[:used].split(b"\n") if each.strip(b" \t\r")]
-    found = [_event(each) for each in lines]
+    result = [_event(each) for each in lines]
     last = data[used:]
     if not last.strip(b" \t\r"):
-        return len(data), found
+        return len(data), result
     event = _event(last)
-    return (used, found) if event[0] is None else (len(data), [*found, event])
+    return (used, result) if event[0] is None else (len(data), [*result, event])
 
 
 def _event(line: bytes) -> tuple[str | None, bytes]:

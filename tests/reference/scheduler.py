@@ -152,11 +152,11 @@ def schedule_pod_on_any_node(
     pod: Json, cluster: Cluster, acceptable: Callable[[NodeState], bool] | None = None
 ) -> str | Failure:
     """Places the pod on the node the search finds; the node's name, or the failure."""
-    found = find_node(pod, cluster, acceptable)
-    if isinstance(found, Failure):
-        return found
-    place(pod, found, cluster)
-    return found.name
+    result = find_node(pod, cluster, acceptable)
+    if isinstance(result, Failure):
+        return result
+    place(pod, result, cluster)
+    return result.name
 
 
 def place(pod: Json, node: NodeState, cluster: Cluster) -> None:

@@ -28,8 +28,8 @@ def normalized(scores: Numbers, *, reverse: bool) -> Numbers:
     most = max(scores, default=0)
     if most == 0:
         return [MOST for _ in scores] if reverse else scores
-    found = [MOST * score // most for score in scores]
-    return [MOST - score for score in found] if reverse else found
+    result = [MOST * score // most for score in scores]
+    return [MOST - score for score in result] if reverse else result
 
 
 # -- TaintToleration ---------------------------------------------------------------------------------------------------
@@ -103,12 +103,12 @@ def shares(pod: Json, node: NodeState, names: Iterable[str], *, fill: bool) -> l
             taken |= {name: more[name] for name in ("cpu", "memory") if name in more}
         for name, amount in taken.items():
             used[name] = used.get(name, 0) + amount
-    found = []
+    result = []
     for name in names:
         if have.get(name, 0) == 0 or (asked.get(name, 0) == 0 and resources.is_scalar(name)):
             continue
-        found.append((name, asked.get(name, 0), used.get(name, 0), have[name]))
-    return found
+        result.append((name, asked.get(name, 0), used.get(name, 0), have[name]))
+    return result
 
 
 def broken_line(shape: list[tuple[int, int]], at: int) -> int:
@@ -130,7 +130,7 @@ def resources_fit(strategy: str, weights: dict[str, int], shape: list[tuple[int,
         return broken_line([(x, 10 * y) for x, y in shape], percent)
 
     def score(pod: Json, nodes: list[NodeState], cluster: Cluster) -> Numbers:
-        found = []
+        result = []
         for node in nodes:
             parts = [
                 (one(used + asked, have), weights[name])
@@ -140,10 +140,10 @@ def resources_fit(strategy: str, weights: dict[str, int], shape: list[tuple[int,
                 parts = [(score, weight) for score, weight in parts if score > 0]
             total, weight = sum(score * weight for score, weight in parts), sum(weight for _, weight in parts)
             if strategy == "RequestedToCapacityRatio":
-                found.append(math.floor(total / weight + 0.5) if weight else 0)
+                result.append(math.floor(total / weight + 0.5) if weight else 0)
             else:
-                found.append(total // weight if weight else 0)
-        return found
+                result.append(total // weight if weight else 0)
+        return result
 
     return score
 
@@ -166,13 +166,13 @@ def balanced_allocation(names: list[str]) -> Callable[..., Numbers]:
         asked = resources.as_integers(resources.demand(pod))
         if not any(asked.get(name, 0) for name in names):
             return [0 for _ in nodes]
-        found = []
+        result = []
         for node in nodes:
             parts = shares(pod, node, names, fill=False)
             after = int((1 - deviation([(used + asked) / have for _, asked, used, have in parts])) * MOST)
             before = int((1 - deviation([used / have for _, _, used, have in parts])) * MOST)
-            found.append(50 + int((50 + after - before) / 2))
-        return found
+            result.append(50 + int((50 + after - before) / 2))
+        return result
 
     return score
 
@@ -344,7 +344,7 @@ def near(hard_weight: int) -> Callable[..., Numbers]:
 
 
 def wishes(pod: Json, *, strict: bool) -> list[tuple[inter_pod_affinity.Term, int, int]]:
-    found = []
+    result = []
     for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
         raw = ((pod["spec"].get("affinity") or {}).get(kind) or {}).get(PREFERRED) or []
         try:
@@ -353,8 +353,8 @@ def wishes(pod: Json, *, strict: bool) -> list[tuple[inter_pod_affinity.Term, in
             if strict:
                 raise
             continue
-        found += [(term, each["weight"], sign) for term, each in zip(terms, raw, strict=True)]
-    return found
+        result += [(term, each["weight"], sign) for term, each in zip(terms, raw, strict=True)]
+    return result
 
 
 def required(pod: Json) -> list[inter_pod_affinity.Term]:

@@ -52,8 +52,8 @@ def fit(case: Json) -> Json:
         prefilter["failures"] = [failing(*each) for each in report.failures]
     if report.node_sets:
         prefilter["node_sets"] = [{"plugin": plugin, "nodes": names} for plugin, names in report.node_sets]
-    found = scheduler.schedule_pod_on_any_node(pod, cluster)
-    anywhere: Json = failure_record(found) if isinstance(found, Failure) else {"ok": True, "node": found}
+    result = scheduler.schedule_pod_on_any_node(pod, cluster)
+    anywhere: Json = failure_record(result) if isinstance(result, Failure) else {"ok": True, "node": result}
     return {"nodes": nodes, "prefilter": prefilter, "any_node": anywhere}
 
 
@@ -68,8 +68,8 @@ def fit_wanted(want: Json) -> Json:
 def new_name(name: str, template: str, new_nodes: list[str]) -> str:
     """`new-<i>` for what was created here, an existing node's own name otherwise."""
     prefix = f"{template}-e-"
-    made = name.split("-fake-", maxsplit=1)[0] in new_nodes
-    return "new-" + name.removeprefix(prefix) if made else name
+    created = name.split("-fake-", maxsplit=1)[0] in new_nodes
+    return "new-" + name.removeprefix(prefix) if created else name
 
 
 def estimates(case: Json) -> Json:

@@ -76,13 +76,13 @@ def slices(draw: st.DrawFn, name: str, *, plain: bool = False) -> list[Json]:
 
 @st.composite
 def capacities(draw: st.DrawFn) -> Json:
-    found: Json = {"value": str(draw(st.integers(2, 8)))}
+    result: Json = {"value": str(draw(st.integers(2, 8)))}
     policy = draw(st.sampled_from([None, "range", "values"]))
     if policy == "range":
-        found["requestPolicy"] = {"default": "1", "validRange": {"min": "1", "step": "2", "max": "5"}}
+        result["requestPolicy"] = {"default": "1", "validRange": {"min": "1", "step": "2", "max": "5"}}
     elif policy == "values":
-        found["requestPolicy"] = {"default": "2", "validValues": ["2", "4"]}
-    return found
+        result["requestPolicy"] = {"default": "2", "validValues": ["2", "4"]}
+    return result
 
 
 @st.composite
@@ -112,9 +112,9 @@ def requests(draw: st.DrawFn, name: str) -> Json:
 @st.composite
 def constraints(draw: st.DrawFn) -> Json:
     kind = draw(st.sampled_from(["matchAttribute", "distinctAttribute"]))
-    found: Json = {kind: f"{DRIVER}/{draw(st.sampled_from(['model', 'numa', 'absent']))}"}
-    given_sometimes(draw, found, "requests", st.just(["r0"]), 3)
-    return found
+    result: Json = {kind: f"{DRIVER}/{draw(st.sampled_from(['model', 'numa', 'absent']))}"}
+    given_sometimes(draw, result, "requests", st.just(["r0"]), 3)
+    return result
 
 
 @st.composite
@@ -167,12 +167,12 @@ def wait_for_conditions(entry: Json, true: set[str]) -> None:
 def leftover(pod: Json, asked: list[Json]) -> Json:
     """A claim that the scheduler made for the extended resources of a pod, and did not get to use."""
     name = pod["metadata"]["name"]
-    made = claim(f"{name}-extended-resources-x", asked)
-    made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
-    made["metadata"]["ownerReferences"] = [
+    created = claim(f"{name}-extended-resources-x", asked)
+    created["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    created["metadata"]["ownerReferences"] = [
         {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}
     ]
-    return made
+    return created
 
 
 def competitor(name: str) -> Json:
@@ -199,9 +199,9 @@ def own_claim(pod: Json, asked: list[Json], **more: Any) -> Json:
 
 
 def everything_class(selectors: list[Json]) -> Json:
-    found = device_class(DRIVER, selectors)
-    found["spec"]["extendedResourceName"] = pieces.EXTENDED
-    return found
+    result = device_class(DRIVER, selectors)
+    result["spec"]["extendedResourceName"] = pieces.EXTENDED
+    return result
 
 
 @st.composite
@@ -245,15 +245,15 @@ def competitions(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], li
 @st.composite
 def wide_slices(draw: st.DrawFn) -> list[Json]:
     """Devices that all nodes can use, or those with a label."""
-    found = draw(slices("fabric"))
-    for entry in found:
+    result = draw(slices("fabric"))
+    for entry in result:
         del entry["spec"]["nodeName"]
         if draw(st.booleans()):
             entry["spec"]["allNodes"] = True
         else:
             rack = {"key": "rack", "operator": "In", "values": ["r0"]}
             entry["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [rack]}]}
-    return found
+    return result
 
 
 @st.composite

@@ -48,26 +48,26 @@ PULLED = st.lists(
 def node_wishes(draw: st.DrawFn) -> list[Json]:
     places = [{"key": pieces.ZONE, "operator": "In", "values": ["z1"]}, {"key": "rack", "operator": "Exists"}]
     terms = [{"matchExpressions": [place]} for place in places] + [{}]
-    found = draw(st.lists(st.sampled_from(terms), min_size=1, max_size=2))
-    return [{"weight": draw(st.integers(1, 100)), "preference": term} for term in found]
+    result = draw(st.lists(st.sampled_from(terms), min_size=1, max_size=2))
+    return [{"weight": draw(st.integers(1, 100)), "preference": term} for term in result]
 
 
 @st.composite
 def pod_wishes(draw: st.DrawFn) -> list[Json]:
-    found = draw(st.lists(pieces.affinity_terms(), min_size=1, max_size=2))
-    return [{"weight": draw(st.integers(1, 100)), "podAffinityTerm": term} for term in found]
+    result = draw(st.lists(pieces.affinity_terms(), min_size=1, max_size=2))
+    return [{"weight": draw(st.integers(1, 100)), "podAffinityTerm": term} for term in result]
 
 
 @st.composite
 def soft_constraints(draw: st.DrawFn) -> list[Json]:
-    found = []
+    result = []
     for key in draw(st.lists(pieces.TOPOLOGY_KEYS, min_size=1, max_size=2, unique=True)):
         one: Json = {"maxSkew": draw(st.integers(1, 3)), "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"}
         one["labelSelector"] = {"matchLabels": {"app": draw(st.sampled_from(["a", "b"]))}}
         given_sometimes(draw, one, "nodeAffinityPolicy", st.sampled_from(["Honor", "Ignore"]), 3)
         given_sometimes(draw, one, "nodeTaintsPolicy", st.sampled_from(["Honor", "Ignore"]), 3)
-        found.append(one)
-    return found
+        result.append(one)
+    return result
 
 
 CLAIMS = ("data", "logs", "more")

@@ -42,11 +42,11 @@ def _pod(type_: str, reason: str = "") -> Pod:
 
 
 def _request() -> ProvisioningRequest:
-    made = ProvisioningRequest(
+    created = ProvisioningRequest(
         metadata=ObjectMeta(name="r", namespace="d", uid="u"),
         status=ProvisioningRequestStatus(conditions=_since("Provisioned", _OTHER)),
     )
-    return replace(made, spec=replace(made.spec, provisioning_class_name="check-capacity.autoscaling.x-k8s.io"))
+    return replace(created, spec=replace(created.spec, provisioning_class_name="check-capacity.autoscaling.x-k8s.io"))
 
 
 _SECOND = "status.conditions[1].lastTransitionTime"

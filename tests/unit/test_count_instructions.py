@@ -24,8 +24,8 @@ def test_what_is_counted_exists(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_above_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
     measure = {"slower": 1000, "same": 1000, "faster": 1000}
-    found = {"slower": 1051, "same": 1049, "faster": 10, "new": 7}
-    assert judged(found, measure, 1.05) == ["slower"]
+    result = {"slower": 1051, "same": 1049, "faster": 10, "new": 7}
+    assert judged(result, measure, 1.05) == ["slower"]
     assert capsys.readouterr().out.splitlines()[-1].split() == ["1,051", "1.051", "slower"]
 
 

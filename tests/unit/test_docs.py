@@ -63,10 +63,10 @@ REFERENCE = sorted(page.stem for page in (ROOT / "docs" / "reference").glob("*.m
 @pytest.mark.parametrize("module", REFERENCE)
 def test_every_public_name_has_a_docstring_of_its_own(module: str) -> None:
     """What the reference is made of. A name that is data has a text behind it, or its module's docstring names it."""
-    found = importlib.import_module(module)
+    result = importlib.import_module(module)
     missing = []
-    for name in found.__all__:
-        value = getattr(found, name)
+    for name in result.__all__:
+        value = getattr(result, name)
         if inspect.isroutine(value) or inspect.isclass(value):
             inherited = inspect.isclass(value) and value.__doc__ in {base.__doc__ for base in value.__mro__[1:]}
             if not value.__doc__ or inherited:
@@ -76,18 +76,18 @@ def test_every_public_name_has_a_docstring_of_its_own(module: str) -> None:
 
 def callables(module: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     """The public functions of a module."""
-    found = importlib.import_module(module)
-    for name in found.__all__:
-        value = getattr(found, name)
+    result = importlib.import_module(module)
+    for name in result.__all__:
+        value = getattr(result, name)
         if inspect.isroutine(value):
             yield name, value
 
 
 def methods(module: str) -> Iterator[tuple[str, Callable[..., Any], str]]:
     """The public methods of a module's public classes, with what the classes say that they come from."""
-    found = importlib.import_module(module)
-    for name in found.__all__:
-        value = getattr(found, name)
+    result = importlib.import_module(module)
+    for name in result.__all__:
+        value = getattr(result, name)
         if not inspect.isclass(value):
             continue
         own = [base for base in value.__mro__ if base.__module__.startswith("kscale")]
@@ -180,8 +180,8 @@ def source_of(base: type) -> str:
 
 def said_of_fields(base: type) -> Iterator[tuple[str, str]]:
     """The fields that a class declares, each with what stands beneath it or behind it."""
-    found, lines = classes_of(base.__module__)[base.__qualname__]
-    for each, following in zip_longest(found.body, found.body[1:]):
+    result, lines = classes_of(base.__module__)[base.__qualname__]
+    for each, following in zip_longest(result.body, result.body[1:]):
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
             beneath = str(following.value.value) if is_text else ""
@@ -211,8 +211,8 @@ def said_nowhere(values: Iterable[type]) -> set[str]:
 
 @pytest.mark.parametrize("module", REFERENCE)
 def test_every_field_of_a_public_record_is_described(module: str) -> None:
-    found = importlib.import_module(module)
-    assert said_nowhere(filter(inspect.isclass, (getattr(found, name) for name in found.__all__))) == set()
+    result = importlib.import_module(module)
+    assert said_nowhere(filter(inspect.isclass, (getattr(result, name) for name in result.__all__))) == set()
 
 
 def test_every_field_of_what_is_shown_alone_is_described() -> None:
@@ -246,11 +246,11 @@ def numbers(value: Any) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("module", REFERENCE)
 def test_quantities_have_units(module: str) -> None:
     """A number that is a time, an amount or a price: the unit is in its name, or beside its name in the docstring."""
-    found = importlib.import_module(module)
+    result = importlib.import_module(module)
     missing = [
         f"{name}.{field}"
-        for name in found.__all__
-        for value in [getattr(found, name)]
+        for name in result.__all__
+        for value in [getattr(result, name)]
         if inspect.isclass(value) or inspect.isroutine(value)
         for field, text in numbers(value)
         if QUANTITY.search(field) and not UNIT.search(field)
@@ -269,12 +269,12 @@ def raised(call: Callable[..., Any]) -> set[str]:
         for part in block.body
         for node in ast.walk(part)
     }
-    found = (
+    result = (
         node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         for node in ast.walk(tree)
         if isinstance(node, ast.Raise) and node.exc is not None and id(node) not in caught
     )
-    return {ast.unparse(each).rpartition(".")[2] for each in found}
+    return {ast.unparse(each).rpartition(".")[2] for each in result}
 
 
 @pytest.mark.parametrize("module", REFERENCE)
@@ -327,9 +327,9 @@ def test_names_that_docstrings_refer_to_are_there() -> None:
 
 def texts(module: str) -> Iterator[tuple[str, str]]:
     """The docstrings of a module, and of its public names and their methods."""
-    found = importlib.import_module(module)
-    yield module, found.__doc__ or ""
-    for name, value in ((name, getattr(found, name)) for name in found.__all__):
+    result = importlib.import_module(module)
+    yield module, result.__doc__ or ""
+    for name, value in ((name, getattr(result, name)) for name in result.__all__):
         if not (inspect.isclass(value) or inspect.isroutine(value)):
             continue
         yield name, inspect.getdoc(value) or ""
@@ -385,9 +385,9 @@ def test_what_examples_import_is_in_the_reference(page: Path) -> None:
 
 def home_of(name: str, module: str) -> Any:
     """What a name of an annotation is, also where the module imports it for annotations only."""
-    found = getattr(sys.modules[module], name, None)
+    result = getattr(sys.modules[module], name, None)
     home = imports_of(module).get(name)
-    return getattr(importlib.import_module(home), name) if found is None and home is not None else found
+    return getattr(importlib.import_module(home), name) if result is None and home is not None else result
 
 
 @cache
@@ -465,9 +465,9 @@ FIGURES = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
 
 @pytest.mark.parametrize("page", FIGURES, ids=[str(page.relative_to(ROOT)) for page in FIGURES])
 def test_pages_with_figures_name_what_measures_them(page: Path) -> None:
-    found = re.findall(r"\bbenchmarks/\w+\.py", page.read_text())
-    assert found
-    assert [each for each in found if not (ROOT / each).exists()] == []
+    result = re.findall(r"\bbenchmarks/\w+\.py", page.read_text())
+    assert result
+    assert [each for each in result if not (ROOT / each).exists()] == []
 
 
 LINKS = re.compile(r"\]\((?!https?:|mailto:|#)([^()\s#]+)(?:#[^()\s]*)?\)")

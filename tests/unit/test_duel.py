@@ -32,7 +32,7 @@ def event(about: str, message: str = "it goes", count: int = 1, reason: str = "S
 
 
 def log(side: str = "upstream", *, node: str = "small-1", seconds: int = 0, **given: Any) -> Log:
-    made = Log(
+    created = Log(
         case="x",
         side=side,
         version="",
@@ -43,7 +43,7 @@ def log(side: str = "upstream", *, node: str = "small-1", seconds: int = 0, **gi
         objects={"nodes/small-0": {"spec": {}, "status": {"since": f"2026-11-22T22:50:0{seconds}Z"}}},
         status=STATUS,
     )
-    return msgspec.structs.replace(made, **given)
+    return msgspec.structs.replace(created, **given)
 
 
 def judged(ours: Log, *upstream: Log, case: Case = CASE) -> Comparison:
@@ -51,8 +51,8 @@ def judged(ours: Log, *upstream: Log, case: Case = CASE) -> Comparison:
 
 
 def test_times_do_not_count() -> None:
-    found = judged(log("kscale", seconds=3))
-    assert (found.differences, found.varied, len(found.same)) == ([], [], 6)
+    result = judged(log("kscale", seconds=3))
+    assert (result.differences, result.varied, len(result.same)) == ([], [], 6)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_moments_of_the_run_and_writes_of_who_is_ended_do_not_count() -> None:
     ],
 )  # fmt: skip
 def test_what_is_chance_in_an_object(ours: dict[str, str], theirs: dict[str, str], same: bool) -> None:
-    found = judged(log("kscale", objects={"pods/web": ours}), log(objects={"pods/web": theirs}))
-    assert (found.differences == []) is same
+    result = judged(log("kscale", objects={"pods/web": ours}), log(objects={"pods/web": theirs}))
+    assert (result.differences == []) is same
 
 
 def test_what_is_said_to_the_cases_own_writes_counts() -> None:
@@ -113,18 +113,18 @@ def test_what_is_said_to_the_cases_own_writes_counts() -> None:
 def test_the_order_of_calls_counts() -> None:
     calls = [CloudCall(at=i, group="g", what=what) for i, what in enumerate(("IncreaseSize 1", "DeleteNodes a"))]
     upstream = log(calls=calls)
-    found = judged(log("kscale", calls=calls[::-1]), upstream, upstream)
-    assert ["another order" in each for each in found.differences] == [True]
+    result = judged(log("kscale", calls=calls[::-1]), upstream, upstream)
+    assert ["another order" in each for each in result.differences] == [True]
 
 
 def test_what_varies_with_upstream_is_a_set() -> None:
     theirs = [log(node="small-1"), log(node="small-2"), log(node="small-1")]
-    found = judged(log("kscale", node="small-3"), *theirs)
-    assert found.differences == []
-    assert len(found.varied) == 4  # cloud, changes, events, times told
+    result = judged(log("kscale", node="small-3"), *theirs)
+    assert result.differences == []
+    assert len(result.varied) == 4  # cloud, changes, events, times told
     twice = log("kscale", calls=[CloudCall(at=0, group="small", what=f"DeleteNodes small-{i}") for i in (1, 2)])
-    found = judged(twice, *theirs)
-    assert found.differences == ["cloud: 2 times here, 1 times with upstream: small: DeleteNodes small-#"]
+    result = judged(twice, *theirs)
+    assert result.differences == ["cloud: 2 times here, 1 times with upstream: small: DeleteNodes small-#"]
 
 
 def test_of_how_many_pods_it_is_told_that_they_wait_is_no_matter_if_it_varies_with_upstream() -> None:
@@ -170,16 +170,16 @@ def test_pods_of_a_stateful_set_that_swap_places_vary() -> None:
 
 def test_differences_may_be_explained() -> None:
     case = Case(about="x", groups=[], steps=[], explained=[Explained(where="^cloud of small", why="it is so")])
-    found = judged(log("kscale", calls=[]), case=case)
-    assert [why for _, why in found.explained] == ["it is so"]
-    assert found.differences == []
+    result = judged(log("kscale", calls=[]), case=case)
+    assert [why for _, why in result.explained] == ["it is so"]
+    assert result.differences == []
 
 
 def entry(verb: str, version: int, spec: dict[str, Any], *, user: str = "ca", **more: Any) -> dict[str, Any]:
     answer = {"metadata": {"name": "n", "resourceVersion": str(version), "uid": str(version)}, "spec": spec}
     at = {"resource": "nodes", "name": "n"}
-    made = {"stage": "ResponseComplete", "verb": verb, "user": {"username": user}, "objectRef": at}
-    return {**made, "responseStatus": {"code": 200}, "responseObject": answer, **more}
+    created = {"stage": "ResponseComplete", "verb": verb, "user": {"username": user}, "objectRef": at}
+    return {**created, "responseStatus": {"code": 200}, "responseObject": answer, **more}
 
 
 def test_changes_are_what_was_before_and_after() -> None:

@@ -36,10 +36,10 @@ def test_a_pod_runs_and_goes_although_the_api_server_is_away(away: float) -> Non
 
         server.put("pods", pod("web-0", node="small-0"))
         await outlived()
-        found: dict[str, Any] = server.get("pods", "web-0", "default")
-        assert found["status"]["phase"] == "Running"
-        metadata = {**found["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}
-        server.put("pods", {**found, "metadata": metadata})
+        result: dict[str, Any] = server.get("pods", "web-0", "default")
+        assert result["status"]["phase"] == "Running"
+        metadata = {**result["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}
+        server.put("pods", {**result, "metadata": metadata})
         await outlived()
         assert server.all("pods") == []
         task.cancel()

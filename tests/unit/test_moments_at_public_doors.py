@@ -100,10 +100,10 @@ def modules() -> Iterator[Any]:
             names |= {".".join(parts[:size]) for size in range(1, len(parts) + 1)}
     for name in sorted(names):
         try:
-            found = find_spec(name)
+            result = find_spec(name)
         except (ModuleNotFoundError, AttributeError):
-            found = None  # a name within a module
-        if found is not None:
+            result = None  # a name within a module
+        if result is not None:
             module = importlib.import_module(name)
             if hasattr(module, "__all__"):
                 yield module
@@ -123,24 +123,24 @@ def of_moments(call: Any) -> list[str]:
 
 def doors() -> dict[str, tuple[Any, Any, str]]:
     """Door -> class (None: a function), function, parameter."""
-    found = {}
+    result = {}
     for module in modules():
         for name in module.__all__:
             value = getattr(module, name)
             if name in OUTSIDE or not callable(value) or get_origin(value) is not None:
                 continue
             if not inspect.isclass(value):
-                found |= {f"{value.__module__}.{name}({one})": (None, value, one) for one in of_moments(value)}
+                result |= {f"{value.__module__}.{name}({one})": (None, value, one) for one in of_moments(value)}
                 continue
             if getattr(value, "_is_protocol", False) or not value.__module__.startswith("kscale"):
                 continue
-            found |= {f"{value.__module__}.{name}({one})": (None, value, one) for one in of_moments(value)}
+            result |= {f"{value.__module__}.{name}({one})": (None, value, one) for one in of_moments(value)}
             for method in (each for each in dir(value) if not each.startswith("_")):
                 raw = inspect.getattr_static(value, method)
                 if inspect.isfunction(raw) and raw.__module__.startswith("kscale"):
                     at = f"{raw.__module__}.{name}.{method}"
-                    found |= {f"{at}({one})": (value, raw, one) for one in of_moments(raw)}
-    return found
+                    result |= {f"{at}({one})": (value, raw, one) for one in of_moments(raw)}
+    return result
 
 
 DOORS: Final = doors()

@@ -103,17 +103,17 @@ def imports_of(root: Path) -> dict[str, set[str]]:
     for path in root.rglob("*.py"):
         name = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
         files[name.removesuffix(".__init__")] = path
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for name, path in files.items():
-        found[name] = set()
+        result[name] = set()
         for node in statements(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 of = (f"{node.module}.{alias.name}" for alias in node.names)
-                found[name] |= {each if each in files else node.module for each in of}
+                result[name] |= {each if each in files else node.module for each in of}
             elif isinstance(node, ast.Import):
-                found[name] |= {alias.name for alias in node.names}
-        found[name] &= files.keys() - {name}
-    return found
+                result[name] |= {alias.name for alias in node.names}
+        result[name] &= files.keys() - {name}
+    return result
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -171,8 +171,8 @@ def generators(text: str) -> list[str]:
 
 def test_step_machines_are_typed_by_one_alias() -> None:
     root = Path(kscale.__file__).parent
-    found = {str(path.relative_to(root)): generators(path.read_text()) for path in root.rglob("*.py")}
-    assert {path: types for path, types in found.items() if types} == {"effects/actions.py": ["Generator[_A, _O, _T]"]}
+    result = {str(path.relative_to(root)): generators(path.read_text()) for path in root.rglob("*.py")}
+    assert {path: types for path, types in result.items() if types} == {"effects/actions.py": ["Generator[_A, _O, _T]"]}
 
 
 def test_generators_are_found() -> None:

@@ -50,8 +50,8 @@ def test_texts_stay_inside_the_picture(name: str) -> None:
 def pages(*captions: str) -> list[str]:
     """The pages under captions of the index."""
     index = (DOCS / "index.md").read_text()
-    found = re.findall(r"^:caption: (.*)\n:maxdepth: 1\n\n((?:[\w./-]+\n)+)", index, re.MULTILINE)
-    return [page for caption, block in found if caption.startswith(captions) for page in block.split()]
+    result = re.findall(r"^:caption: (.*)\n:maxdepth: 1\n\n((?:[\w./-]+\n)+)", index, re.MULTILINE)
+    return [page for caption, block in result if caption.startswith(captions) for page in block.split()]
 
 
 TASKS = pages("Tutorial", "How to")

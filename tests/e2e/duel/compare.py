@@ -69,8 +69,8 @@ def facets(log: Log) -> dict[str, Facet]:
         calls.setdefault(call.group, []).append(_text(f"{call.what} {call.refused}".strip()))
     changes = {
         name: lasting
-        for name, made in log.changes.items()
-        if name != _STATUS and (lasting := [text for each in made if (text := _change(each))])
+        for name, created in log.changes.items()
+        if name != _STATUS and (lasting := [text for each in created if (text := _change(each))])
     }
     events: Facet = {}
     for event in log.events:

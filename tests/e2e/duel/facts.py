@@ -93,7 +93,7 @@ def changes_of(audit: Iterable[Mapping[str, Any]], user: str) -> dict[str, list[
         version = (answer.get("metadata") or {}).get("resourceVersion")
         if version and _subresource(entry) not in ("eviction", "scale"):
             versions.setdefault(_key(entry), {})[int(version)] = answer
-    found: dict[str, list[Change]] = {}
+    result: dict[str, list[Change]] = {}
     reached: set[tuple[str, str]] = set()
     for entry in entries:
         key = _key(entry)
@@ -103,8 +103,8 @@ def changes_of(audit: Iterable[Mapping[str, Any]], user: str) -> dict[str, list[
         if idle or user not in entry["user"]["username"] or _resource(entry) in ("leases", "events"):
             continue
         for change in _change(entry, versions.get(key, {})):
-            found.setdefault(key, []).append(change)
-    return found
+            result.setdefault(key, []).append(change)
+    return result
 
 
 def _change(entry: Mapping[str, Any], versions: Mapping[int, dict[str, Any]]) -> Iterator[Change]:

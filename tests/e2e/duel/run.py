@@ -295,7 +295,7 @@ class _Run:
         ]
 
     async def _objects(self) -> dict[str, Any]:
-        found = {}
+        result = {}
         shown = [SERVED[plural] for plural in (*SHOWN, *(SHOWN_OF_VPA if self.of_vpa else ()))]
         for served in (*shown, *([WIDGETS] if self.case.custom else ())):
             for each in (await self._ask("GET", served.path("")))["items"]:
@@ -303,8 +303,8 @@ class _Run:
                 metadata = kept["metadata"]
                 name = "/".join(filter(None, (served.group_resource, metadata.get("namespace", ""), metadata["name"])))
                 if name.rpartition("/")[2] not in NOT_OURS:
-                    found[name] = kept
-        return found
+                    result[name] = kept
+        return result
 
     async def _ask(self, *words: Any, **options: Any) -> Any:
         return await asyncio.to_thread(self.plane.ask, *words, **options)

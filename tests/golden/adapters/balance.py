@@ -41,11 +41,11 @@ def _find_similar(given: dict[str, Any]) -> dict[str, Any]:
     templates = {group["id"]: golden_ca.template(group.get("template")) for group in given["groups"]}
     known = {name: template for name, template in templates.items() if template is not None}
     try:
-        found = ca.find_similar_node_groups(given["group"], list(templates), known, comparator_of(given))
+        result = ca.find_similar_node_groups(given["group"], list(templates), known, comparator_of(given))
     except ca.AutoscalerError as error:
         return {"similar_groups": [], "error": golden_ca.error_of(error)}
-    assert ca.SimilarGroups(list(templates), known, comparator_of(given)).find_similar(given["group"]) == found
-    return {"similar_groups": found, "error": None}
+    assert ca.SimilarGroups(list(templates), known, comparator_of(given)).find_similar(given["group"]) == result
+    return {"similar_groups": result, "error": None}
 
 
 def _balance(given: dict[str, Any]) -> dict[str, Any]:

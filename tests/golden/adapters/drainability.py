@@ -29,18 +29,18 @@ def check(case: dict[str, Any]) -> None:
     except SelectorError as error:
         assert {"pdb_error": str(error)} == want
         return
-    found = ca.check_drainability(pods, now=now, options=options, listers=listers, pdbs=pdbs)
+    result = ca.check_drainability(pods, now=now, options=options, listers=listers, pdbs=pdbs)
     context = ca.DrainContext(moment(now), options, listers, pdbs)
     rules = ca.get_default_rules(options)
     statuses = [(pod, ca.get_drain_status(pod, context, rules)) for pod in pods]
     judge = ca.DrainabilityChecker(context)
     assert [judge.status(pod) for _ in range(2) for pod in pods] == [status for _, status in statuses] * 2
     got = {
-        "pods": [pod.key for pod in found.pods],
-        "daemonset_pods": [pod.key for pod in found.daemon_set_pods],
-        "on_completion_pods": [pod.key for pod in found.on_completion_pods],
-        "blocking": None if found.blocking is None else {"pod": found.blocking.pod, "reason": found.blocking.reason},
-        "error": found.error,
+        "pods": [pod.key for pod in result.pods],
+        "daemonset_pods": [pod.key for pod in result.daemon_set_pods],
+        "on_completion_pods": [pod.key for pod in result.on_completion_pods],
+        "blocking": None if result.blocking is None else {"pod": result.blocking.pod, "reason": result.blocking.reason},
+        "error": result.error,
         "per_pod": [
             {
                 "pod": pod.key,

@@ -59,31 +59,32 @@ def check(case: dict[str, Any]) -> None:
     )
     names = given["expanders"]
     try:
-        found = ca.expand(options, names, chain_input)
+        result = ca.expand(options, names, chain_input)
     except ca.AutoscalerError as error:
         assert {"build_error": golden_ca.error_of(error)} == want
         return
     got: dict[str, Any] = {
         "build_error": None,
         "steps": [
-            {"expander": step.expander, "survivors": [o.group for o in step.filtered.survivors]} for step in found.steps
+            {"expander": step.expander, "survivors": [o.group for o in step.filtered.survivors]}
+            for step in result.steps
         ],
-        "filtered": [o.group for o in found.survivors],
-        "best": None if found.has_tie or found.best is None else found.best.group,
-        "acceptable": {o.group for o in found.survivors},
-        "events": [_cut(event) for event in golden_ca.sorted_events(found.events)],
+        "filtered": [o.group for o in result.survivors],
+        "best": None if result.has_tie or result.best is None else result.best.group,
+        "acceptable": {o.group for o in result.survivors},
+        "events": [_cut(event) for event in golden_ca.sorted_events(result.events)],
     }
     if got["best"] is not None:
-        assert found.best is not None
-        got["best_similar"] = found.best.similar
-    price = next((step for step in found.steps if step.expander == "price"), None)
+        assert result.best is not None
+        got["best_similar"] = result.best.similar
+    price = next((step for step in result.steps if step.expander == "price"), None)
     if price is not None:
         if got["best"] is not None:
-            assert found.best is not None
-            got["best_debug"] = found.best.debug
+            assert result.best is not None
+            got["best_debug"] = result.best.debug
         alone = {o.group: ca.expand([o], ["price"], chain_input).best for o in options}
         got["price_debug"] = {group: None if best is None else best.debug for group, best in alone.items()}
-    waste = next((step for step in found.steps if step.expander == "least-waste"), None)
+    waste = next((step for step in result.steps if step.expander == "least-waste"), None)
     if waste is not None and waste.filtered.scores:
         got["waste_text"] = waste.filtered.notes
         got["waste_scores"] = {group: _number(score) for group, score in waste.filtered.scores.items()}
@@ -101,8 +102,8 @@ def _draw(options: list[ca.Option], names: list[str], chain_input: ca.ExpanderIn
 def _cut(event: dict[str, str]) -> dict[str, str]:
     message = event["message"]
     for tail in _FREE_TAILS:
-        head, found, _ = message.partition(tail)
-        message = head + found if found else message
+        head, result, _ = message.partition(tail)
+        message = head + result if result else message
     return {**event, "message": message}
 
 

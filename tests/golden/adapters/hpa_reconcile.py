@@ -115,25 +115,25 @@ class World:
             self.calls.append(
                 f"external {query.namespace} metric={query.metric} metricSelector={query.metric_selector}"
             )
-            found = (self.metrics.get("external") or {}).get(query.metric)
-            return self._list(errors.get(f"external/{query.metric}"), found, ExternalMetricValueList)
+            result = (self.metrics.get("external") or {}).get(query.metric)
+            return self._list(errors.get(f"external/{query.metric}"), result, ExternalMetricValueList)
         where = query.namespace or "root"
         if not query.name:
             self.calls.append(
                 f"custom {where} objects {query.kind} selector={parse_selector(query.selector)} "
                 f"metric={query.metric} metricSelector={query.metric_selector}"
             )
-            found = (self.metrics.get("pods") or {}).get(query.metric)
-            return self._list(errors.get(f"pods/{query.metric}"), found, MetricValueList)
+            result = (self.metrics.get("pods") or {}).get(query.metric)
+            return self._list(errors.get(f"pods/{query.metric}"), result, MetricValueList)
         self.calls.append(
             f"custom {where} object {query.kind} {query.name} "
             f"metric={query.metric} metricSelector={query.metric_selector}"
         )
         error = errors.get(f"object/{query.metric}")
-        found = (self.metrics.get("object") or {}).get(query.metric)
-        if error is None and found is None:
+        result = (self.metrics.get("object") or {}).get(query.metric)
+        if error is None and result is None:
             error = f"the server could not find the metric {query.metric} for {query.kind} {query.name}"
-        return ApiError(error) if error is not None else from_dict(found, MetricValue)
+        return ApiError(error) if error is not None else from_dict(result, MetricValue)
 
     @staticmethod
     def _list(error: str | None, found: Any, type_: Any) -> Any:
@@ -222,8 +222,8 @@ def check(case: dict[str, Any]) -> None:
         if world.status is not None:
             metadata = msgspec.structs.replace(hpa.metadata, resource_version=str(version))
             hpa = msgspec.structs.replace(hpa, status=world.status, metadata=metadata)
-        found = _found(run, hpa.status, world)
-        _compare(number, found, want)
+        result = _found(run, hpa.status, world)
+        _compare(number, result, want)
 
 
 def _compare(number: int, found: dict[str, Any], want: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ def check(case: dict[str, Any]) -> None:
             feature_gates=given.get("gates") or {}, kubernetes_version=given.get("kubernetes_version", "")
         ),
     )
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "decode_error": out.decode_error,
         "errors": [str(error) for error in out.errors],
         "error_details": [{"type": each.type, "field": each.field, "detail": each.detail} for each in out.errors],
@@ -30,13 +30,13 @@ def check(case: dict[str, Any]) -> None:
     }
     if out.defaulted is not None and subresource != "status":
         head = {"kind": "HorizontalPodAutoscaler"}
-        found["defaulted"] = _served(
+        result["defaulted"] = _served(
             {"apiVersion": "autoscaling/v2", **head, **to_dict(out.defaulted)}, given["object"]
         )
-        found["as_v1"] = _served(
+        result["as_v1"] = _served(
             {"apiVersion": "autoscaling/v1", **head, **to_dict(to_v1(out.defaulted))}, given["object"]
         )
-    different = {key: (found[key], value) for key, value in want.items() if found[key] != value}
+    different = {key: (result[key], value) for key, value in want.items() if result[key] != value}
     assert not different, different
 
 

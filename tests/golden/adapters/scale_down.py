@@ -65,25 +65,25 @@ def check(case: dict[str, Any]) -> None:
 
 
 def _durations(given: dict[str, Any]) -> dict[str, Any]:
-    found = {}
+    result = {}
     for name, value in given.items():
         if value is None:
             continue
         if name.endswith("_s"):
             name, value = name.removesuffix("_s"), timedelta(seconds=value)
-        found[_NAMES.get(name, name)] = value
-    return found
+        result[_NAMES.get(name, name)] = value
+    return result
 
 
 def _changed(objects: list[dict[str, Any]], loop: dict[str, Any]) -> list[dict[str, Any]]:
     if loop.get("objects") is not None:
         return loop["objects"]
-    found = {_identity(item["kind"], item["metadata"]): item for item in objects}
+    result = {_identity(item["kind"], item["metadata"]): item for item in objects}
     for item in loop.get("delete") or []:
-        found.pop(_identity(item["kind"], item), None)
+        result.pop(_identity(item["kind"], item), None)
     for item in loop.get("apply") or []:
-        found[_identity(item["kind"], item["metadata"])] = item
-    return list(found.values())
+        result[_identity(item["kind"], item["metadata"])] = item
+    return list(result.values())
 
 
 def _identity(kind: str, names: dict[str, Any]) -> tuple[str, str, str]:
@@ -116,7 +116,7 @@ def _own_options(given: dict[str, Any]) -> NodeGroupOptions:
 
 
 def _answer(plan: ca.ScaleDownPlan) -> dict[str, Any]:
-    used = {name: found.utilization for name, found in plan.eligibility.items() if found.utilization is not None}
+    used = {name: result.utilization for name, result in plan.eligibility.items() if result.utilization is not None}
     asked = plan.chosen is not None
     return {
         "candidates": plan.candidates,
@@ -132,8 +132,8 @@ def _answer(plan: ca.ScaleDownPlan) -> dict[str, Any]:
             for name, item in plan.removable.items()
         },
         "risky": [item.name for item in plan.unneeded if item.risky],
-        "utilization": {name: _number(found.utilization) for name, found in used.items()},
-        "utilization_resource": {name: found.resource_name for name, found in used.items()},
+        "utilization": {name: _number(result.utilization) for name, result in used.items()},
+        "utilization_resource": {name: result.resource_name for name, result in used.items()},
         "unremovable_after_update": _unremovable(plan.unremovable_after_update),
         "unremovable": _unremovable(plan.unremovable),
         "nodes_to_delete": plan.chosen and {"empty": plan.chosen.empty, "drain": plan.chosen.drain},

@@ -159,11 +159,11 @@ def _scale_up(
         chosen = [item.done.expansion for item in rounds] if rounds else [expansion]
         got["expander_steps"] = [
             {"expander": step.expander, "survivors": [o.group for o in step.filtered.survivors]}
-            for found in chosen
-            for step in (found.steps if found is not None else [])
+            for result in chosen
+            for step in (result.steps if result is not None else [])
         ]
     if rounds:
-        got["options"] = next((found for item in reversed(rounds) if (found := _options_of(item.done))), [])
+        got["options"] = next((result for item in reversed(rounds) if (result := _options_of(item.done))), [])
         got["rounds"] = [_round(item) for item in rounds]
         got["snapshot_after"] = _nodes_of(after)
     return got
@@ -330,7 +330,9 @@ class Provider:
     def answer(self, action: Action) -> ApiError | CreatedGroups | None:
         if isinstance(action, CreateGroup):
             return self.create(action)
-        group = next((made for made in self.made if made.id == action.group), None) or self.groups[action.group]
+        group = (
+            next((created for created in self.made if created.id == action.group), None) or self.groups[action.group]
+        )
         if isinstance(action, DecreaseTargetSize):
             group.target_size = group.size + action.delta
             return None
@@ -435,7 +437,7 @@ def status_of(status: ca.ScaleUpStatus) -> dict[str, Any]:
         "result": status.result,
         "error": _error(status.error),
         "scale_ups": [{"group": i.group, "current": i.current, "new": i.new, "max": i.max} for i in status.scale_ups],
-        "created_groups": [{"main": made.main, "extra": made.extra} for made in status.created_groups],
+        "created_groups": [{"main": created.main, "extra": created.extra} for created in status.created_groups],
         "pods_triggered": sorted(status.pods_triggered),
         "pods_await_evaluation": sorted(status.pods_await_evaluation),
         "pods_remain_unschedulable": [

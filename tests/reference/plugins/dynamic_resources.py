@@ -49,7 +49,7 @@ def claim_name(pod: Json, entry: Json) -> tuple[str, bool] | None:
 
 
 def claims_of(pod: Json, cluster: Cluster) -> list[Json]:
-    found = []
+    result = []
     namespace = namespace_of(pod)
     for entry in pod["spec"].get("resourceClaims") or []:
         named = claim_name(pod, entry)
@@ -68,8 +68,8 @@ def claims_of(pod: Json, cluster: Cluster) -> list[Json]:
         if owned and not mine:
             pod_name = f"{namespace}/{pod['metadata']['name']}"
             raise ClaimError(f"ResourceClaim {namespace}/{name} was not created for Pod {pod_name} (Pod is not owner)")
-        found.append(claim)
-    return found
+        result.append(claim)
+    return result
 
 
 def is_allocated(claim: Json) -> bool:
@@ -147,11 +147,11 @@ def leftover(pod: Json, cluster: Cluster) -> Json | None:
     """What the scheduler made for the pod's extended resources when it tried before (always with requests here)."""
     for claim in cluster.objects.get("ResourceClaim", {}).values():
         meta = claim["metadata"]
-        made = (meta.get("annotations") or {}).get("resource.kubernetes.io/extended-resource-claim") == "true"
+        created = (meta.get("annotations") or {}).get("resource.kubernetes.io/extended-resource-claim") == "true"
         for owner in meta.get("ownerReferences") or []:
             uid = pod["metadata"].get("uid")
             if (
-                made
+                created
                 and owner.get("controller")
                 and owner.get("uid") == uid
                 and owner["name"] == pod["metadata"]["name"]

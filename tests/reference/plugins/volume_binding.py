@@ -30,7 +30,7 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
     names = list(claim_names(pod))
     if not names:
         return PreFiltered(SKIPPED)
-    found = []
+    result = []
     for name, ephemeral in names:
         claim = claim_of(pod, name, cluster)
         if claim is None and ephemeral:
@@ -46,10 +46,10 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
             return PreFiltered(unresolvable(f'persistentvolumeclaim "{name}" is being deleted'))
         if ephemeral and (problem := not_owned(pod, claim)):
             return PreFiltered(unresolvable(problem))
-        found.append(claim)
+        result.append(claim)
     claims = Claims([], [])
     immediate = False
-    for claim in found:
+    for claim in result:
         if is_bound(claim):
             claims.bound.append(claim)
             continue
@@ -99,8 +99,8 @@ def check_bound(claims: list[Json], node: NodeState, cluster: Cluster) -> str | 
 
 
 def check_delayed(claims: list[Json], pod: Json, node: NodeState, cluster: Cluster) -> list[str]:
-    found = delayed(claims, node, cluster)
-    return [found] if isinstance(found, str) else []
+    result = delayed(claims, node, cluster)
+    return [result] if isinstance(result, str) else []
 
 
 def delayed(

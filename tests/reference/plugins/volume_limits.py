@@ -50,11 +50,11 @@ class ForeignError(Exception):
 
 def resolve(pod: Json, csi_node: Json | None, cluster: Cluster, *, incoming: bool) -> dict[tuple[str, str], str]:
     """Unique volumes of a pod that count against a driver: (driver, handle) -> driver."""
-    found: dict[tuple[str, str], str] = {}
+    result: dict[tuple[str, str], str] = {}
     for volume in pod["spec"].get("volumes") or []:
         inline = in_tree.handle_of(volume, {}, csi_node)
         if inline:
-            found[inline] = inline[0]
+            result[inline] = inline[0]
     for name, ephemeral in claim_names(pod):
         claim = claim_of(pod, name, cluster)
         if claim is None:
@@ -67,8 +67,8 @@ def resolve(pod: Json, csi_node: Json | None, cluster: Cluster, *, incoming: boo
             raise ForeignError(problem)
         key = driver_and_handle(claim, csi_node, cluster)
         if key:
-            found[key] = key[0]
-    return found
+            result[key] = key[0]
+    return result
 
 
 def driver_and_handle(claim: Json, csi_node: Json | None, cluster: Cluster) -> tuple[str, str] | None:
@@ -127,11 +127,11 @@ def check(state: Any, pod: Json, node: NodeState, cluster: Cluster) -> Status | 
 
 def attachments(node_name: str, cluster: Cluster) -> dict[tuple[str, str], str]:
     """CSI volumes that VolumeAttachment objects say are on the node."""
-    found = {}
+    result = {}
     for entry in cluster.all("VolumeAttachment"):
         name = (entry["spec"].get("source") or {}).get("persistentVolumeName")
         volume = cluster.get("PersistentVolume", name) if name and entry["spec"].get("nodeName") == node_name else None
         if volume is not None and volume["spec"].get("csi") is not None:
             driver = entry["spec"]["attacher"]
-            found[driver, volume["spec"]["csi"]["volumeHandle"]] = driver
-    return found
+            result[driver, volume["spec"]["csi"]["volumeHandle"]] = driver
+    return result

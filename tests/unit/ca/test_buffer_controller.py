@@ -93,9 +93,9 @@ class Server:
         return errors
 
     def statuses(self) -> list[CapacityBuffer]:
-        found = [each.object for each in self.writes if isinstance(each, WriteStatus)]
+        result = [each.object for each in self.writes if isinstance(each, WriteStatus)]
         self.writes.clear()
-        return found  # type: ignore[return-value]  # of buffers only
+        return result  # type: ignore[return-value]  # of buffers only
 
 
 def buffer(name: str = "spare", **spec: Any) -> CapacityBuffer:
@@ -112,9 +112,9 @@ def ready(held: CapacityBuffer) -> str:
 
 
 def server() -> Server:
-    made = Server()
-    made.put("PodTemplate", "web", template=TEMPLATE)
-    return made
+    created = Server()
+    created.put("PodTemplate", "web", template=TEMPLATE)
+    return created
 
 
 def test_a_template_is_kept_for_a_buffer() -> None:
@@ -123,13 +123,13 @@ def test_a_template_is_kept_for_a_buffer() -> None:
     assert api.previews == [
         {"metadata": {"labels": {"app": "web"}, "generateName": "fake-pod-"}, "spec": TEMPLATE["spec"]}
     ]
-    made = api.objects["PodTemplate", MANAGED]
-    assert made["template"]["metadata"] == {"labels": {"app": "web"}}
-    (container,) = made["template"]["spec"]["containers"]
+    created = api.objects["PodTemplate", MANAGED]
+    assert created["template"]["metadata"] == {"labels": {"app": "web"}}
+    (container,) = created["template"]["spec"]["containers"]
     assert container["livenessProbe"] == PROBE, "nothing of the template is lost"
     assert "volumeMounts" not in container
-    assert made["template"]["spec"]["volumes"] == [{"name": "data"}]
-    (owner,) = made["metadata"]["ownerReferences"]
+    assert created["template"]["spec"]["volumes"] == [{"name": "data"}]
+    (owner,) = created["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("CapacityBuffer", "uid-spare", True)
     (held,) = api.statuses()
     assert held.status.pod_template_ref is not None
@@ -203,9 +203,9 @@ def test_quotas_cut_buffers_in_the_order_in_which_they_were_made() -> None:
         {"metadata": {"name": "q", "namespace": "shop", "uid": "q"}, "status": {"hard": {"cpu": "4"}}}, ResourceQuota
     )
     api.reconcile(late, early, quotas=[quota])
-    found = api.statuses()
-    assert [(each.name, each.status.replicas) for each in found] == [("early", 3), ("late", 1)]
-    assert (api.reconcile(*found, quotas=[quota]), api.writes) == ([], [])
+    result = api.statuses()
+    assert [(each.name, each.status.replicas) for each in result] == [("early", 3), ("late", 1)]
+    assert (api.reconcile(*result, quotas=[quota]), api.writes) == ([], [])
 
 
 def test_what_stands_against_a_buffer() -> None:
@@ -314,7 +314,7 @@ def test_requests_without_the_api_server() -> None:
 def test_requests_of_a_pod_as_a_whole() -> None:
     huge = {"name": "c", "resources": {"requests": {"hugepages-2Mi": "4Mi", "cpu": "1"}}}
     own = {"limits": {"cpu": "3", "memory": "1Gi", "example.com/x": "1"}, "requests": {"memory": "512Mi"}}
-    found = default_pod_requests({"metadata": {}, "spec": {"containers": [huge], "resources": own}})
-    assert found["spec"]["resources"]["requests"] == {"cpu": "3", "memory": "512Mi", "hugepages-2Mi": "4Mi"}
+    result = default_pod_requests({"metadata": {}, "spec": {"containers": [huge], "resources": own}})
+    assert result["spec"]["resources"]["requests"] == {"cpu": "3", "memory": "512Mi", "hugepages-2Mi": "4Mi"}
     plain = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
     assert default_pod_requests(plain) == plain

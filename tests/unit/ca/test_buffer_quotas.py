@@ -147,8 +147,8 @@ EXCLUSION_REASONS = PodAffinityTerm(namespaces=["other"])
     ],
 )
 def test_scopes(scope: dict[str, Any], pod: dict[str, Any], counts: bool) -> None:
-    found = allocate([buffer("b")], quota("q", {"cpu": "1"}, **scope), **pod)
-    assert replicas(found) == [2 if counts else 10]
+    result = allocate([buffer("b")], quota("q", {"cpu": "1"}, **scope), **pod)
+    assert replicas(result) == [2 if counts else 10]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_scopes(scope: dict[str, Any], pod: dict[str, Any], counts: bool) -> Non
     ],
 )
 def test_a_quota_that_cannot_be_told_is_left_out(selector: ScopeSelector, why: str) -> None:
-    found = allocate([buffer("b")], quota("odd", {"cpu": "1"}, scope_selector=selector), quota("q", {"cpu": "2"}))
-    assert replicas(found) == [4]
+    result = allocate([buffer("b")], quota("odd", {"cpu": "1"}, scope_selector=selector), quota("q", {"cpu": "2"}))
+    assert replicas(result) == [4]
     before = 'resourceQuotaAllocator: failed to check if pod matches quota "odd", error: '
-    assert found.errors == [f"{before}failed to parse and convert selector: {why}"]
+    assert result.errors == [f"{before}failed to parse and convert selector: {why}"]

@@ -153,7 +153,7 @@ def test_pods_of_a_buffer() -> None:
     (owner,) = pods[0].metadata.owner_references
     assert (owner.kind, owner.uid, owner.controller) == ("CapacityBuffer", "uid-spare", True)
     assert pods[0].metadata.creation_timestamp is None
-    assert {uid: found.name for uid, found in ran.value.buffers.items()} == dict.fromkeys(
+    assert {uid: result.name for uid, result in ran.value.buffers.items()} == dict.fromkeys(
         (pod.metadata.uid for pod in pods), "spare"
     )
     (write,) = ran.asked

@@ -62,9 +62,9 @@ def numbers(data: Any, path: str = "") -> dict[str, Any]:
 def test_every_moment_moves_and_nothing_else_does() -> None:
     before, after = (numbers(json.loads(state.to_json())) for state in (STATE, shift_moments(STATE, HOUR)))
     assert before.keys() == after.keys()
-    found = {path: after[path] - value for path, value in before.items() if after[path] != value}
-    assert found == {path: HOUR for path, value in before.items() if isinstance(value, int) and value >= NOW - 10**9}
-    assert len(found) == 15
+    result = {path: after[path] - value for path, value in before.items() if after[path] != value}
+    assert result == {path: HOUR for path, value in before.items() if isinstance(value, int) and value >= NOW - 10**9}
+    assert len(result) == 15
     assert shift_moments(shift_moments(STATE, HOUR), -HOUR) == STATE
 
 

@@ -380,9 +380,9 @@ def test_upcoming_nodes() -> None:
     for name, delta in (("g1", 6), ("g2", 1), ("g3", 2)):
         state = register_scale_up(state, groups[name], delta, N, options)
     state = update_nodes(state, nodes, groups, now=N, options=options, has_instance={"e2": True}).state
-    found = get_upcoming_nodes(state, groups, N)
-    assert {name: item.count for name, item in found.items()} == {"g1": 6, "g2": 1, "g3": 2}
-    assert {name: item.registered for name, item in found.items()} == {"g1": [], "g2": [], "g3": ["c"]}
+    result = get_upcoming_nodes(state, groups, N)
+    assert {name: item.count for name, item in result.items()} == {"g1": 6, "g2": 1, "g3": 2}
+    assert {name: item.registered for name, item in result.items()} == {"g1": [], "g2": [], "g3": ["c"]}
 
 
 def test_no_request_no_upcoming_nodes() -> None:
@@ -437,8 +437,8 @@ def test_recalculate(target: int, ready: int, request_size: int, expected: Accep
     state = register_scale_up(state, group, request_size, N, _options())
     state = recalculate_ranges(state, Groups([group]))
     assert state.ranges["g"] == expected
-    found = get_upcoming_nodes(state, Groups([group]), N)
-    assert (found["g"].count if found else 0) == upcoming
+    result = get_upcoming_nodes(state, Groups([group]), N)
+    assert (result["g"].count if result else 0) == upcoming
 
 
 def test_recalculate_without_answer_expects_nothing() -> None:

@@ -70,18 +70,18 @@ def test_chain(names: str, pods: list[int], run: list[str], best: set[str]) -> N
     options = [_option(str(i), 1, *[pod("p")] * count) for i, count in enumerate(pods)]
     drawn = set()
     for seed in range(30):
-        found = ca.expand(options, names.split(",") if names else [], rng=random.Random(seed))
-        assert [step.expander for step in found.steps] == run
-        drawn |= {found.best.group} if found.best is not None else set()
+        result = ca.expand(options, names.split(",") if names else [], rng=random.Random(seed))
+        assert [step.expander for step in result.steps] == run
+        drawn |= {result.best.group} if result.best is not None else set()
     assert drawn == best
 
 
 def test_chain_stops_at_one_survivor() -> None:
     options = [_option("a", 1, pod("p")), _option("b", 1)]
-    found = ca.expand(options, "most-pods,least-nodes")
-    assert [step.expander for step in found.steps] == ["most-pods"]
-    assert found.best == options[0]
-    assert not found.has_tie
+    result = ca.expand(options, "most-pods,least-nodes")
+    assert [step.expander for step in result.steps] == ["most-pods"]
+    assert result.best == options[0]
+    assert not result.has_tie
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ _WASTE_NODES = {
 )
 def test_least_waste(groups: list[str], best: str) -> None:
     options = [_option(group, 1, pod("p", 500, 1000 * MI)) for group in groups]
-    found = ca.expand(options, "least-waste", ca.ExpanderInput(nodes=_WASTE_NODES))
+    result = ca.expand(options, "least-waste", ca.ExpanderInput(nodes=_WASTE_NODES))
     scores = {"balanced": 1.875, "highmem": 1.90625, "lowcpu": 1.8125}
-    assert found.steps[0].filtered.scores == {group: scores[group] for group in groups}
-    assert _groups(found.survivors) == [best]
+    assert result.steps[0].filtered.scores == {group: scores[group] for group in groups}
+    assert _groups(result.survivors) == [best]
 
 
 def test_least_waste_of_an_option_without_pods() -> None:
@@ -170,8 +170,8 @@ def test_least_waste_rounds_sums_away_from_zero(cpu: str, waste: float) -> None:
     """To whole milli-CPU; the API lets no negative request in, a file may hold one."""
     one = pod("p", 1, 0)
     one.spec.containers[0].resources.requests = {"cpu": Quantity(cpu)}
-    found = ca.expand([_option("balanced", 1, one)], "least-waste", ca.ExpanderInput(nodes=_WASTE_NODES))
-    assert found.steps[0].filtered.scores == {"balanced": pytest.approx(waste + 1.0, abs=1e-12)}
+    result = ca.expand([_option("balanced", 1, one)], "least-waste", ca.ExpanderInput(nodes=_WASTE_NODES))
+    assert result.steps[0].filtered.scores == {"balanced": pytest.approx(waste + 1.0, abs=1e-12)}
 
 
 @given(st.integers(1, 400), st.integers(0, 3))
@@ -233,9 +233,9 @@ def test_price(
 def test_price_without_any_price_leaves_nothing() -> None:
     prices = ca.HourlyPrices(node_errors=["n1"], pod_errors=["p"])
     given_input = ca.ExpanderInput(nodes={"ng1": node("n1", 1, 1), "ng2": node("n2", 1, 1)}, prices=prices)
-    found = ca.expand([_option("ng1", 1, pod("q")), _option("ng2", 1, pod("p"))], "price", given_input)
-    assert found.best is None
-    assert set(found.steps[0].filtered.skipped) == {"ng1", "ng2"}
+    result = ca.expand([_option("ng1", 1, pod("q")), _option("ng2", 1, pod("p"))], "price", given_input)
+    assert result.best is None
+    assert set(result.steps[0].filtered.skipped) == {"ng1", "ng2"}
 
 
 NOW = 1_800_000_000 * SECOND
@@ -273,10 +273,10 @@ def test_prices_that_the_cloud_does_not_tell_leave_options_out() -> None:
         return ran.value.steps[0].filtered
 
     no = ApiError("no such price")
-    found = filtered(Prices(nodes=(no, 1.0, 2.0), pods=(no, 1.0, no)))
-    assert _groups(found.survivors) == ["ng3"]
-    assert found.parts["ng3"]["stabilized_ratio"] == 2.0  # without what stabilizes it
-    assert found.skipped == {name: f"Failed to calculate price for {name}: no such price" for name in ("ng1", "ng2")}
+    result = filtered(Prices(nodes=(no, 1.0, 2.0), pods=(no, 1.0, no)))
+    assert _groups(result.survivors) == ["ng3"]
+    assert result.parts["ng3"]["stabilized_ratio"] == 2.0  # without what stabilizes it
+    assert result.skipped == {name: f"Failed to calculate price for {name}: no such price" for name in ("ng1", "ng2")}
     assert filtered(no).survivors == []
 
 
@@ -356,11 +356,11 @@ def test_scores_of_priorities_are_the_smaller_the_better() -> None:
 
 
 def test_priority_events() -> None:
-    found = _priority("10:\n- t2\\.large\n", ["t2.large", "t3.large", "m4.4xlarge"])
-    assert _groups(found.survivors) == ["t2.large"]
+    result = _priority("10:\n- t2\\.large\n", ["t2.large", "t3.large", "m4.4xlarge"])
+    assert _groups(result.survivors) == ["t2.large"]
     text = "Priority expander: node group {} not found in priority expander configuration. The group won't be used."
-    assert [event.message for event in found.events] == [text.format("t3.large"), text.format("m4.4xlarge")]
-    assert {event.reason for event in found.events} == {"PriorityConfigMapNotMatchedGroup"}
+    assert [event.message for event in result.events] == [text.format("t3.large"), text.format("m4.4xlarge")]
+    assert {event.reason for event in result.events} == {"PriorityConfigMapNotMatchedGroup"}
     (empty,) = _priority("", ["a"]).events
     assert (empty.reason, empty.about) == (
         "PriorityConfigMapInvalid",

@@ -99,8 +99,8 @@ def test_every_text_that_is_no_flag_is_named() -> None:
     ],
 )
 def test_flags_that_change_nothing_are_said(flag: str, why: str) -> None:
-    (found,) = parse_flags([flag]).idle.values()
-    assert found == why
+    (result,) = parse_flags([flag]).idle.values()
+    assert result == why
 
 
 def test_a_flag_that_would_change_an_answer_is_refused() -> None:

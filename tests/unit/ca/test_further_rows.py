@@ -131,8 +131,8 @@ def test_failures_are_kept_by_group_until_the_next_loop() -> None:
     for name, delta, error, later in (("g1", 3, LOST, 0), ("g2", 2, LOST, 0), ("g1", 1, REFUSED, MINUTE)):
         state = register_failed_scale_up(state, name, error, delta, N0 + later, OPTIONS)
     told = {
-        name: [(each.error.code, each.delta, each.time - N0) for each in found]
-        for name, found in state.failures.items()
+        name: [(each.error.code, each.delta, each.time - N0) for each in result]
+        for name, result in state.failures.items()
     }
     assert told == {"g1": [("timeout", 3, 0), ("apiCallError", 1, MINUTE)], "g2": [("timeout", 2, 0)]}
     assert clear_scale_up_failures(state).failures == {}
@@ -208,8 +208,8 @@ def test_machines_without_a_node_explain_a_size(long: tuple[int, int], young: tu
     state = look(state, N0, all_of_them=True)
     assert [len(state.readiness[name].long_unregistered) for name in ("g1", "g2")] == [*long]
     assert list(state.incorrect_sizes) == ["g2"]
-    found = state.incorrect_sizes["g2"]
-    assert (found.current, found.expected) == (15, 20)
+    result = state.incorrect_sizes["g2"]
+    assert (result.current, result.expected) == (15, 20)
 
 
 def test_a_wrong_size_keeps_its_time_until_it_changes() -> None:
@@ -219,8 +219,8 @@ def test_a_wrong_size_keeps_its_time_until_it_changes() -> None:
     for minutes, nodes in ((-5, "a"), (-4, "a"), (-3, "aa")):
         now = N0 + minutes * MINUTE
         state = update_nodes(state, [machine(each) for each in nodes], groups, now=now, options=OPTIONS).state
-        found = state.incorrect_sizes["g1"]
-        seen.append((found.current, found.expected, (found.first_observed - N0) // MINUTE))
+        result = state.incorrect_sizes["g1"]
+        seen.append((result.current, result.expected, (result.first_observed - N0) // MINUTE))
     assert seen == [(1, 5, -5), (1, 5, -5), (2, 5, -3)]
 
 
@@ -243,10 +243,10 @@ def test_young_pods(delay: int, later: int, given: str, kept: str, said: str) ->
         pod(name, creation_timestamp=at(minutes=-1), annotations={SCALE_UP_DELAY: own[name]} if name in own else None)
         for name in given.split()
     ]
-    found = filter_out_young_pods(pods, N0 + later * MINUTE, span(minutes=delay))
-    assert [each.name for each in found.pods] == kept.split()
-    assert all(said in warning for warning in found.warnings)
-    assert bool(found.warnings) is bool(said)
+    result = filter_out_young_pods(pods, N0 + later * MINUTE, span(minutes=delay))
+    assert [each.name for each in result.pods] == kept.split()
+    assert all(said in warning for warning in result.warnings)
+    assert bool(result.warnings) is bool(said)
 
 
 def meta(name: str) -> ObjectMeta:
@@ -279,7 +279,7 @@ def test_pods_that_controllers_are_to_make(
         held.status = PodStatus(conditions=[Condition(type="PodScheduled", status="False", reason="SchedulingGated")])
         pods.append(held)
     strangers = [pod("other", owner_references=owner("ReplicaSet", "unknown")), pod("bare")]
-    found = build_missing_pods([controller], [*pods, *strangers])
-    assert [each.name for each in found] == [f"wait-1-copy-{i}" for i in range(1, want + 1)]
-    assert [each.metadata.uid for each in found] == [f"s-{i}" for i in range(1, want + 1)]
-    assert all(each.spec.node_name == "" for each in found)
+    result = build_missing_pods([controller], [*pods, *strangers])
+    assert [each.name for each in result] == [f"wait-1-copy-{i}" for i in range(1, want + 1)]
+    assert [each.metadata.uid for each in result] == [f"s-{i}" for i in range(1, want + 1)]
+    assert all(each.spec.node_name == "" for each in result)

@@ -51,21 +51,21 @@ def _told(groups: Groups) -> list[Any]:
 )
 def test_only_what_groups_read_of_nodes_settles_them_anew(name: str, change: Any, same: bool) -> None:
     nodes = [node(f"n{i}", 1000, 1, labels={"pool": "b"}) for i in range(4)]
-    made = kscale.Cluster(nodes)
-    before = resolve_groups(made.snapshot(), _described())
-    assert resolve_groups(made.snapshot(), _described()) is before
-    made.apply(change(next(each for each in nodes if each.metadata.name == name)))
-    found = resolve_groups(made.snapshot(), _described())
-    assert (found is before) is same
-    assert _told(found) == _told(Groups.of(_described(), [*made.nodes()]))
+    created = kscale.Cluster(nodes)
+    before = resolve_groups(created.snapshot(), _described())
+    assert resolve_groups(created.snapshot(), _described()) is before
+    created.apply(change(next(each for each in nodes if each.metadata.name == name)))
+    result = resolve_groups(created.snapshot(), _described())
+    assert (result is before) is same
+    assert _told(result) == _told(Groups.of(_described(), [*created.nodes()]))
 
 
 def test_nodes_that_come_and_go_settle_groups_anew() -> None:
-    made = kscale.Cluster([node(f"n{i}", 1000, 1) for i in range(4)])
+    created = kscale.Cluster([node(f"n{i}", 1000, 1) for i in range(4)])
     described = [NodeGroup(id="a", max_size=9, node_selector={"pool": "a"})]
-    before = resolve_groups(made.snapshot(), described)
-    made.apply(node("n4", 1000, 1, labels={"pool": "a"}))
-    found = resolve_groups(made.snapshot(), described)
-    assert (before["a"].nodes, found["a"].nodes) == ([], ["n4"])
-    made.remove("Node", "n4")
-    assert resolve_groups(made.snapshot(), described)["a"].nodes == []
+    before = resolve_groups(created.snapshot(), described)
+    created.apply(node("n4", 1000, 1, labels={"pool": "a"}))
+    result = resolve_groups(created.snapshot(), described)
+    assert (before["a"].nodes, result["a"].nodes) == ([], ["n4"])
+    created.remove("Node", "n4")
+    assert resolve_groups(created.snapshot(), described)["a"].nodes == []

@@ -13,8 +13,8 @@ from kscale.objects.quantity import Quantity
 
 
 def test_an_observation_has_the_labels_of_its_metric() -> None:
-    made = build_observation("evicted_pods_total", eviction_result="failed")
-    assert (made.name, made.labels) == ("cluster_autoscaler_evicted_pods_total", {"eviction_result": "failed"})
+    created = build_observation("evicted_pods_total", eviction_result="failed")
+    assert (created.name, created.labels) == ("cluster_autoscaler_evicted_pods_total", {"eviction_result": "failed"})
     with pytest.raises(ValueError, match="has the labels eviction_result, not result"):
         build_observation("evicted_pods_total", result="failed")
     assert all(name == metric.name for name, metric in METRICS.items())
@@ -49,8 +49,8 @@ def test_gpu_labels(labels: dict[str, str], gpus: int, want: tuple[str, str]) ->
 def test_a_gpu_that_is_a_device_of_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     config = GpuConfig(label="gpu", type="a100", resource_name="", dra_driver="gpu.nvidia.com")
     monkeypatch.setattr(gpu, "get_gpu_config", lambda *_: config)
-    found = get_gpu_metric_labels("gpu", node("n", 1000, 1000), {"a100"})
-    assert found == {"gpu_resource_name": "dra_gpu.nvidia.com", "gpu_name": "a100"}
+    result = get_gpu_metric_labels("gpu", node("n", 1000, 1000), {"a100"})
+    assert result == {"gpu_resource_name": "dra_gpu.nvidia.com", "gpu_name": "a100"}
 
 
 def test_drivers() -> None:

@@ -29,12 +29,12 @@ def test_provider_without_template() -> None:
 
 
 def _state(name: str, *, ready: bool = True, since: float = -2, **changes: Any) -> Node:
-    made = node(name, 1000, 1)
+    created = node(name, 1000, 1)
     status = "True" if ready else "False"
-    made.status.conditions = [Condition(type="Ready", status=status, last_transition_time=at(minutes=since))]
+    created.status.conditions = [Condition(type="Ready", status=status, last_transition_time=at(minutes=since))]
     for field, value in changes.items():
-        setattr(made.spec, field, value)
-    return made
+        setattr(created.spec, field, value)
+    return created
 
 
 _DOOMED = [Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule")]
@@ -95,11 +95,11 @@ def test_mixed_provider_errors() -> None:
 
 
 def _with_resources(name: str, **more: str) -> NodeTemplate:
-    made = node(name, 1000, 1)
-    for amounts in (made.status.capacity, made.status.allocatable):
+    created = node(name, 1000, 1)
+    for amounts in (created.status.capacity, created.status.allocatable):
         assert amounts is not None
         amounts |= {key: Quantity(text) for key, text in more.items()}
-    return NodeTemplate(node=made)
+    return NodeTemplate(node=created)
 
 
 def test_resources_that_only_the_provider_has_are_added_to_templates_from_nodes() -> None:

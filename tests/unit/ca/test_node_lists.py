@@ -16,17 +16,17 @@ from kscale.objects.quantity import Quantity
 
 
 def _gpu(name: str, amount: str | None) -> Node:
-    made = node(name, 1000, 1, ready=True, labels={GPU_LABEL: "k80"}, creation_timestamp=at(hours=-1))
-    assert made.status.allocatable is not None
+    created = node(name, 1000, 1, ready=True, labels={GPU_LABEL: "k80"}, creation_timestamp=at(hours=-1))
+    assert created.status.allocatable is not None
     if amount is not None:
-        made.status.allocatable[GPU] = Quantity(amount)
-    return made
+        created.status.allocatable[GPU] = Quantity(amount)
+    return created
 
 
 def _tainted(name: str, key: str) -> Node:
-    made = node(name, 1000, 1, ready=True)
-    made.spec.taints = [Taint(key=key, effect="NoSchedule")]
-    return made
+    created = node(name, 1000, 1, ready=True)
+    created.spec.taints = [Taint(key=key, effect="NoSchedule")]
+    return created
 
 
 def test_nodes_that_are_ready_in_name_only() -> None:
@@ -44,19 +44,19 @@ def test_nodes_that_are_ready_in_name_only() -> None:
         cordoned,
     ]
     taints = TaintConfig(startup_taints=frozenset(("mine",)))
-    found = build_node_lists(nodes, gpu_label=GPU_LABEL, taints=taints)
-    assert [n.metadata.name for n in found.all] == [n.metadata.name for n in nodes]
-    assert [n.metadata.name for n in found.ready] == ["plain", "shown", "status"]
-    assert found.unready == {
+    result = build_node_lists(nodes, gpu_label=GPU_LABEL, taints=taints)
+    assert [n.metadata.name for n in result.all] == [n.metadata.name for n in nodes]
+    assert [n.metadata.name for n in result.ready] == ["plain", "shown", "status"]
+    assert result.unready == {
         "none": RESOURCE_NOT_READY_REASON,
         "zero": RESOURCE_NOT_READY_REASON,
         "starting": STARTUP_TAINT_REASON,
         "mine": STARTUP_TAINT_REASON,
     }
-    copies = {n.metadata.name: get_readiness(n) for n in found.all}
+    copies = {n.metadata.name: get_readiness(n) for n in result.all}
     assert [copies["none"].ready, copies["none"].reason] == [False, RESOURCE_NOT_READY_REASON]
     assert get_readiness(nodes[2]).ready
-    state = update_nodes(ClusterStateRegistry(), found.all, Groups(), now=T0).state
+    state = update_nodes(ClusterStateRegistry(), result.all, Groups(), now=T0).state
     assert state.total.resource_unready == ["none", "zero"]
 
 
@@ -81,10 +81,10 @@ def test_gpus_exposed_through_dra_are_not_waited_for() -> None:
     ],
 )
 def test_readiness(conditions: dict[str, str], taint: str | None, ready: bool, known: bool) -> None:
-    made = node("n", 1, 1)
-    made.status.conditions = [Condition(type=kind, status=status) for kind, status in conditions.items()]
+    created = node("n", 1, 1)
+    created.status.conditions = [Condition(type=kind, status=status) for kind, status in conditions.items()]
     if taint is not None:
-        made.spec.taints = [Taint(key=taint, effect="NoSchedule")]
-    found = get_readiness(made)
-    assert (found.ready, found.known) == (ready, known)
-    assert bool(build_node_lists([made]).ready) is ready
+        created.spec.taints = [Taint(key=taint, effect="NoSchedule")]
+    result = get_readiness(created)
+    assert (result.ready, result.known) == (ready, known)
+    assert bool(build_node_lists([created]).ready) is ready

@@ -40,7 +40,7 @@ def test_a_profile_brings_the_defaults_of_its_release() -> None:
 
 def test_an_unknown_profile_is_refused() -> None:
     problems = ca.AutoscalingOptions(profile="1.3").problems()
-    assert [(found.field, found.message) for found in problems] == [
+    assert [(result.field, result.message) for result in problems] == [
         ("profile", "unknown profile '1.3'; there are current, legacy")
     ]
 
@@ -93,8 +93,8 @@ def test_drain_priorities_that_cannot_be_read(text: str) -> None:
 
 def test_drain_priorities_keep_their_order() -> None:
     assert parse_drain_priority_config("1:2,3:4") == [DrainPriority(1, 2), DrainPriority(3, 4)]
-    found = parse_drain_priority_config("5000:60,3000:50,0:40")
-    assert [item.priority for item in found] == [5000, 3000, 0]
+    result = parse_drain_priority_config("5000:60,3000:50,0:40")
+    assert [item.priority for item in result] == [5000, 3000, 0]
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,12 @@ def test_split() -> None:
         with_status("silent-bypassed", spec={"scheduler_name": "own"}),
         with_status("gated-bypassed", spec={"scheduler_name": "own"}, reason="SchedulingGated"),
     ]
-    found = split_pods(pods, bypassed=["own"])
-    assert names(found.scheduled) == ["running"]
-    assert names(found.nominated) == ["nominated"]
-    assert names(found.unschedulable) == ["waiting"]
-    assert names(found.unprocessed) == ["silent-bypassed"]
-    assert names(found.ignored) == ["leaving", "silent", "gated", "gated-bypassed"]
+    result = split_pods(pods, bypassed=["own"])
+    assert names(result.scheduled) == ["running"]
+    assert names(result.nominated) == ["nominated"]
+    assert names(result.unschedulable) == ["waiting"]
+    assert names(result.unprocessed) == ["silent-bypassed"]
+    assert names(result.ignored) == ["leaving", "silent", "gated", "gated-bypassed"]
     assert names(split_pods(pods, bypassed=["default-scheduler"]).unprocessed) == ["silent"]
     allowed = split_pods(pods, allowed=["own"])
     assert (allowed.scheduled, names(allowed.ignored)) == ([], ["silent-bypassed", "gated-bypassed"])
@@ -127,12 +127,12 @@ def test_drained_nodes() -> None:
     given = kinds("given")
     leaving = pod("leaving", spec={"node_name": "draining"}, deletion_timestamp=at())
     on_nodes = {"draining": [*kinds("p"), leaving]}
-    found = add_drained_pods(given, ["draining", "gone"], on_nodes.get)
-    assert names(found.pods) == [*names(given), "p1", "p2"]
-    assert [item.spec.node_name for item in found.pods[-2:]] == ["", ""]
+    result = add_drained_pods(given, ["draining", "gone"], on_nodes.get)
+    assert names(result.pods) == [*names(given), "p1", "p2"]
+    assert [item.spec.node_name for item in result.pods[-2:]] == ["", ""]
     assert on_nodes["draining"][0].spec.node_name == "draining"
-    assert len(found.warnings) == 1
-    assert "gone" in found.warnings[0]
+    assert len(result.warnings) == 1
+    assert "gone" in result.warnings[0]
 
 
 def test_tpu_requests() -> None:
@@ -175,8 +175,8 @@ def test_tpu_requests() -> None:
 def test_young(age: int, delay: int, own: str | None, kept: bool, warned: bool) -> None:
     annotations = None if own is None else {SCALE_UP_DELAY: own}
     one = pod("p", creation_timestamp=at(seconds=-age), annotations=annotations)
-    found = filter_out_young_pods([one], N0, span(seconds=delay))
-    assert (bool(found.pods), bool(found.young), bool(found.warnings)) == (kept, not kept, warned)
+    result = filter_out_young_pods([one], N0, span(seconds=delay))
+    assert (bool(result.pods), bool(result.young), bool(result.warnings)) == (kept, not kept, warned)
 
 
 def test_without_a_delay_a_moment_is_enough() -> None:

@@ -70,9 +70,9 @@ def test_missing() -> None:
         pod("a-2", **of_a, creation_timestamp=at(minutes=-9)),
     ]
     others = [pod("b-0", owner_references=owner("ReplicaSet", "b")), pod("naked")]
-    found = build_missing_pods([replica_set("none", 4), replica_set("b", 1), replica_set("a", 5)], [*a, *others])
-    assert [(each.name, each.metadata.uid) for each in found] == [("a-1-copy-1", "a-1"), ("a-1-copy-2", "a-2")]
-    assert found[0].metadata.annotations == {"x": "y", "podtype": "fakepod"}
+    result = build_missing_pods([replica_set("none", 4), replica_set("b", 1), replica_set("a", 5)], [*a, *others])
+    assert [(each.name, each.metadata.uid) for each in result] == [("a-1-copy-1", "a-1"), ("a-1-copy-2", "a-2")]
+    assert result[0].metadata.annotations == {"x": "y", "podtype": "fakepod"}
     assert a[1].metadata.annotations == {"x": "y"}
     (running,) = build_missing_pods([replica_set("a", 2)], a[:1])
     assert running.spec.node_name == ""
@@ -80,9 +80,9 @@ def test_missing() -> None:
 
 def test_gated() -> None:
     def conditioned(status: str, reason: str) -> Pod:
-        found = pod("p")
-        found.status = PodStatus(conditions=[Condition(type="PodScheduled", status=status, reason=reason)])
-        return found
+        result = pod("p")
+        result.status = PodStatus(conditions=[Condition(type="PodScheduled", status=status, reason=reason)])
+        return result
 
     assert is_scheduling_gated(conditioned("False", "SchedulingGated"))
     assert not is_scheduling_gated(conditioned("False", "Unschedulable"))
@@ -100,9 +100,9 @@ def test_the_limit_takes_the_first_made_up_pods_and_no_others() -> None:
 
 
 def waiting(name: str, of: str) -> Pod:
-    found = pod(name, 1000, 1, owner_references=owner("ReplicaSet", of), creation_timestamp=at(minutes=-5))
-    found.status = PodStatus(conditions=[Condition(type="PodScheduled", status="False", reason="Unschedulable")])
-    return found
+    result = pod(name, 1000, 1, owner_references=owner("ReplicaSet", of), creation_timestamp=at(minutes=-5))
+    result.status = PodStatus(conditions=[Condition(type="PodScheduled", status="False", reason="Unschedulable")])
+    return result
 
 
 GROUP = NodeGroup(id="g", max_size=9, nodes=["n"], template=NodeTemplate(node=node("t", 1000, 1 << 30, ready=True)))

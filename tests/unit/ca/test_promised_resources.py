@@ -34,14 +34,14 @@ def _slice(
         "pool": {"name": pool, "generation": generation, "resourceSliceCount": of},
         "devices": [{"name": f"d{number}"}],
     }
-    made = from_dict({"metadata": {"name": f"{pool}-{on}-{generation}-{number}"}, "spec": spec}, ResourceSlice)
-    return replace(made, api_version="resource.k8s.io/v1", kind="ResourceSlice")
+    created = from_dict({"metadata": {"name": f"{pool}-{on}-{generation}-{number}"}, "spec": spec}, ResourceSlice)
+    return replace(created, api_version="resource.k8s.io/v1", kind="ResourceSlice")
 
 
 def _drivers(name: str, *drivers: str) -> CSINode:
     spec = {"drivers": [{"name": driver, "nodeID": name} for driver in drivers]}
-    made = from_dict({"metadata": {"name": name}, "spec": spec}, CSINode)
-    return replace(made, api_version="storage.k8s.io/v1", kind="CSINode")
+    created = from_dict({"metadata": {"name": name}, "spec": spec}, CSINode)
+    return replace(created, api_version="storage.k8s.io/v1", kind="CSINode")
 
 
 def _group(**template: Any) -> NodeGroup:
@@ -114,9 +114,9 @@ def test_a_node_waits_for_its_drivers(csi_node: CSINode, enabled: bool, lacks: b
     options = AutoscalingOptions(enable_csi_node_aware_scheduling=enabled)
     snapshot = cluster.snapshot(csi=True)
     group = _group(csi_node=_drivers("template", "disk", "files"))
-    found = build_missing_devices_check(_groups(group, snapshot.columns.objects), snapshot.informers, options)
-    assert (found is not None) is enabled
-    lists = build_node_lists(snapshot.columns.objects, lacks=found)
+    result = build_missing_devices_check(_groups(group, snapshot.columns.objects), snapshot.informers, options)
+    assert (result is not None) is enabled
+    lists = build_node_lists(snapshot.columns.objects, lacks=result)
     assert lists.unready == ({"n": RESOURCE_NOT_READY_REASON} if lacks else {})
 
 

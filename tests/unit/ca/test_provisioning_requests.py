@@ -86,12 +86,12 @@ def request(
 
 def written(ran: Ran) -> list[tuple[str, str, str, str]]:
     """Name, type, status and reason of the last condition of each status that was written."""
-    found = []
+    result = []
     for action in ran.asked:
         assert isinstance(action, WriteStatus)
         item = action.object.status.conditions[-1]
-        found.append((action.object.name, item.type, item.status, item.reason))
-    return found
+        result.append((action.object.name, item.type, item.status, item.reason))
+    return result
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_supported(instance: str, name: str, parameter: str | None, want: bool) 
 
 def test_a_condition_always_has_a_time_of_its_own() -> None:
     given = request("r", ("Provisioned", "False", at(minutes=-9)), ("Accepted", "True", at(minutes=-9)))
-    found = set_request_condition(given, "Provisioned", "CapacityIsNotFound", "later", N0, holds=False)
-    assert [(each.type, each.last_transition_time) for each in found.status.conditions] == [
+    result = set_request_condition(given, "Provisioned", "CapacityIsNotFound", "later", N0, holds=False)
+    assert [(each.type, each.last_transition_time) for each in result.status.conditions] == [
         ("Provisioned", at()),
         ("Accepted", at(minutes=-9)),
     ]
-    assert found.status.conditions[0].observed_generation == 4
+    assert result.status.conditions[0].observed_generation == 4
     assert given.status.conditions[0].last_transition_time == at(minutes=-9)
 
 
@@ -219,9 +219,9 @@ def test_upkeep_goes_on_after_a_refusal() -> None:
 
 def test_consumers() -> None:
     plain, new, old = pod("p"), pod("n", annotations={CONSUME: "r"}), pod("o", annotations={OLD_CONSUME: "q"})
-    found = filter_out_consumers([plain, new, old])
-    assert found.pods == [plain]
-    assert [(event.type, event.reason, event.message) for event in found.events] == [
+    result = filter_out_consumers([plain, new, old])
+    assert result.pods == [plain]
+    assert [(event.type, event.reason, event.message) for event in result.events] == [
         (
             "Normal",
             "",
@@ -246,8 +246,8 @@ def test_the_next_request() -> None:
         request("later"),
     )
     assert written(ran) == [("next", "Accepted", "True", "Accepted")]
-    ((found, pods),) = ran.value.requests
-    assert (found.name, [each.name for each in pods]) == ("next", ["next-0-0", "next-0-1"])
+    ((result, pods),) = ran.value.requests
+    assert (result.name, [each.name for each in pods]) == ("next", ["next-0-0", "next-0-1"])
     assert ran.value.processed == N0
 
 
@@ -258,7 +258,7 @@ def test_a_request_that_cannot_be_made_or_accepted_gives_way() -> None:
         ("a", "Accepted", "True", "Accepted"),
         ("b", "Accepted", "True", "Accepted"),
     ]
-    assert [found.name for found, _ in ran.value.requests] == ["b"]
+    assert [result.name for result, _ in ran.value.requests] == ["b"]
     assert ran.value.warnings == ["failed add Accepted condition to ProvReq shop/a, err: conflict"]
 
 
@@ -297,9 +297,9 @@ def test_a_batch() -> None:
         request("c"),
     )
     injected = run_steps(inject_next_request_steps(requests, {}, now=N0, batch=True)).value
-    assert [found.name for found, _ in injected.requests] == ["again"]
+    assert [result.name for result, _ in injected.requests] == ["again"]
     ran = run_steps(get_check_capacity_batch_steps(requests, injected.retries, most=2, now=N0))
-    assert [found.name for found, _ in ran.value.requests] == ["a", "b"]
+    assert [result.name for result, _ in ran.value.requests] == ["a", "b"]
     assert written(ran) == [("bad", "Failed", "True", "FailedToCreatePods")]
 
 

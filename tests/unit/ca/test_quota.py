@@ -44,10 +44,10 @@ def _cores(cores: int, memory: int) -> Node:
 
 
 def _gpu_node() -> Node:
-    made = node("gpu", 1000, 200, labels={_LABEL: "gpu"})
-    assert made.status.allocatable is not None
-    made.status.allocatable["nvidia.com/gpu"] = Quantity("1")
-    return made
+    created = node("gpu", 1000, 200, labels={_LABEL: "gpu"})
+    assert created.status.allocatable is not None
+    created.status.allocatable["nvidia.com/gpu"] = Quantity("1")
+    return created
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_virtual_kubelets_do_not_count() -> None:
 @pytest.mark.parametrize("kinds", [["", ""], ["", "virtual-kubelet", ""], ["virtual-kubelet"], []])
 def test_which_nodes_of_a_snapshot_count(kinds: list[str]) -> None:
     nodes = [node(f"n{i}", 1000, 2, labels={"type": kind} if kind else None) for i, kind in enumerate(kinds)]
-    found, wanted = CountedNodes.of(Cluster(nodes).snapshot()), CountedNodes.among(nodes)
-    assert ([*found.nodes], [*found.names]) == wanted
+    result, wanted = CountedNodes.of(Cluster(nodes).snapshot()), CountedNodes.among(nodes)
+    assert ([*result.nodes], [*result.names]) == wanted
     assert len(wanted.names) == kinds.count("")
 
 

@@ -28,14 +28,14 @@ def quota(selector: Any = None, status: Any = None, **limits: str) -> CapacityQu
 
 
 def conditions(held: CapacityQuota) -> dict[str, tuple[str, str, str]]:
-    found = build_quota_status(held, NODES, NOW)
-    return {each.type: (each.status, each.reason, each.message) for each in found.conditions}
+    result = build_quota_status(held, NODES, NOW)
+    return {each.type: (each.status, each.reason, each.message) for each in result.conditions}
 
 
 def used(held: CapacityQuota) -> dict[str, str]:
-    found = build_quota_status(held, NODES, NOW).used
-    assert found is not None
-    return {name: str(amount) for name, amount in found.resources.items()}
+    result = build_quota_status(held, NODES, NOW).used
+    assert result is not None
+    return {name: str(amount) for name, amount in result.resources.items()}
 
 
 def test_a_valid_quota() -> None:
@@ -81,6 +81,6 @@ def test_the_patch() -> None:
 def test_the_generation_that_was_looked_at(generation: int) -> None:
     held = quota(nodes="5")
     held.metadata.generation = generation
-    found = build_quota_status(held, NODES, NOW)
-    assert found.observed_generation == generation
-    assert {each.observed_generation for each in found.conditions} == {generation}
+    result = build_quota_status(held, NODES, NOW)
+    assert result.observed_generation == generation
+    assert {each.observed_generation for each in result.conditions} == {generation}

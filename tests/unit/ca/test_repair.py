@@ -67,11 +67,11 @@ def repair(
 
 @pytest.mark.parametrize(("at", "removed"), [(-50, []), (-15, []), (0, ["g-1"])])
 def test_old_unregistered_instances(at: int, removed: list[str]) -> None:
-    found, ran = repair([group("g", 1, 2, 2, 1)], at * MINUTE)
-    assert found.removed == ({"g": removed} if removed else {})
+    result, ran = repair([group("g", 1, 2, 2, 1)], at * MINUTE)
+    assert result.removed == ({"g": removed} if removed else {})
     assert ran.actions == ([DeleteNodes(group="g", nodes=tuple(removed))] if removed else [])
     assert [event.message for event in ran.events] == [f"Removed unregistered node {name}" for name in removed]
-    assert not found.ends_loop
+    assert not result.ends_loop
 
 
 def test_an_instance_whose_group_is_not_told_stays() -> None:
@@ -80,20 +80,20 @@ def test_an_instance_whose_group_is_not_told_stays() -> None:
 
 def test_an_instance_of_no_group_any_more_counts_nowhere_and_keeps_its_age() -> None:
     """The provider forgets it for one loop: five minutes later it is an hour old, not new."""
-    made = group("g", 1, 3, 3, 1, gone_instances=["g-1"])
-    assert repair([made])[0].removed == {"g": ["g-2"]}
+    created = group("g", 1, 3, 3, 1, gone_instances=["g-1"])
+    assert repair([created])[0].removed == {"g": ["g-2"]}
     options, nodes = ca.AutoscalingOptions(max_node_provision_time=LIMIT), [node("g-0", 1, 1, ready=True)]
     state = seen(Groups([group("g", 1, 3, 3)]), options, ["g-0"])
-    state = update_nodes(state, nodes, Groups([made]), now=N0 - 5 * MINUTE, options=options).state
+    state = update_nodes(state, nodes, Groups([created]), now=N0 - 5 * MINUTE, options=options).state
     assert (state.total.unregistered, state.total.long_unregistered) == ([], ["g-2"])
     state = update_nodes(state, nodes, Groups([group("g", 1, 3, 3)]), now=N0, options=options).state
     assert state.total.long_unregistered == ["g-1", "g-2"]
 
 
 def test_a_group_that_goes_whole_and_cannot_tell_its_instances_stays() -> None:
-    found, ran = repair([group("g", 1, 10, 10, atomic=False, instances_error="it is late")])
-    assert (found.removed, ran.actions) == ({}, [])
-    assert found.warnings == [
+    result, ran = repair([group("g", 1, 10, 10, atomic=False, instances_error="it is late")])
+    assert (result.removed, ran.actions) == ({}, [])
+    assert result.warnings == [
         "Failed to fill in nodes to delete from group g based on ZeroOrMaxNodeScaling option: it is late"
     ]
 
@@ -102,37 +102,37 @@ def test_a_group_that_goes_whole_and_cannot_tell_its_instances_stays() -> None:
     ("atomic", "unregistered", "removed"), [(False, 9, 10), (True, 9, 0), (True, 10, 10), (None, 9, 9)]
 )
 def test_groups_that_go_whole(atomic: bool | None, unregistered: int, removed: int) -> None:
-    found, _ = repair([group("g", 10 - unregistered, 10, 10, atomic=atomic)])
-    assert sum(map(len, found.removed.values())) == removed
+    result, _ = repair([group("g", 10 - unregistered, 10, 10, atomic=atomic)])
+    assert sum(map(len, result.removed.values())) == removed
 
 
 @pytest.mark.parametrize(
     ("least", "force", "removed"), [(0, False, ["g-1", "g-2"]), (2, False, ["g-1"]), (3, False, []), (3, True, None)]
 )
 def test_minimum_sizes(least: int, force: bool, removed: list[str] | None) -> None:
-    found, ran = repair([group("g", 1, 3, 3, least)], force_delete_unregistered_nodes=force)
+    result, ran = repair([group("g", 1, 3, 3, least)], force_delete_unregistered_nodes=force)
     want = ["g-1", "g-2"] if removed is None else removed
-    assert found.removed == ({"g": want} if want else {})
+    assert result.removed == ({"g": want} if want else {})
     assert ran.actions == ([DeleteNodes(group="g", nodes=tuple(want), force=force)] if want else [])
 
 
 def test_a_provider_that_cannot_force() -> None:
     answers = {"g force": "Not implemented"}
-    found, ran = repair([group("g", 1, 2, 2, 2)], answers=answers, force_delete_unregistered_nodes=True)
+    result, ran = repair([group("g", 1, 2, 2, 2)], answers=answers, force_delete_unregistered_nodes=True)
     assert [item.force for item in ran.actions] == [True, False]
-    assert found.removed == {"g": ["g-1"]}
+    assert result.removed == {"g": ["g-1"]}
 
 
 def test_the_first_refusal_ends_it() -> None:
-    found, ran = repair([group("a", 1, 3, 3), group("b", 1, 2, 2)], answers={"a": "no"})
+    result, ran = repair([group("a", 1, 3, 3), group("b", 1, 2, 2)], answers={"a": "no"})
     assert [item.group for item in ran.actions] == ["a"]
-    assert found.removed == {}
+    assert result.removed == {}
     assert [(event.reason, event.message) for event in ran.events] == [
         ("DeleteUnregisteredFailed", "Failed to remove node a-1: no"),
         ("DeleteUnregisteredFailed", "Failed to remove node a-2: no"),
     ]
-    assert found.warnings == ["Failed to remove unregistered nodes: no"]
-    assert not found.ends_loop
+    assert result.warnings == ["Failed to remove unregistered nodes: no"]
+    assert not result.ends_loop
 
 
 @pytest.mark.parametrize("field", ["target_size_error", "options_error"])
@@ -156,8 +156,8 @@ def test_an_unhealthy_cluster_is_left_alone() -> None:
     nodes = [node(f"g-{i}", 1, 1, ready=False) for i in range(4)]
     state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N0, options=options).state
     ran = run_dry(repair_steps(state, groups, now=N0, options=options), now=N0)
-    found, told = ran.value, [event.message for event in ran.events]
-    assert (found.healthy, found.ends_loop) == (False, True)
+    result, told = ran.value, [event.message for event in ran.events]
+    assert (result.healthy, result.ends_loop) == (False, True)
     assert (told, ran.actions) == (["Cluster is unhealthy"], [])
 
 
@@ -166,12 +166,12 @@ def test_an_unhealthy_cluster_is_left_alone() -> None:
 
 def failing(codes: list[str | None], **more: Any) -> NodeGroup:
     """Instances of which those with a code failed; an empty one is still being made."""
-    made = group("g", 1, len(codes), len(codes), **more)
-    for name, code in zip(made.instances, codes, strict=True):
+    created = group("g", 1, len(codes), len(codes), **more)
+    for name, code in zip(created.instances, codes, strict=True):
         if code is not None:
             error = InstanceError(class_="Other", code=code) if code else None
-            made.instance_status[name] = InstanceStatus(state="creating", error=error)
-    return made
+            created.instance_status[name] = InstanceStatus(state="creating", error=error)
+    return created
 
 
 CODES = [None, "", "RESOURCE_POOL_EXHAUSTED", "RESOURCE_POOL_EXHAUSTED", "QUOTA", "OTHER"]
@@ -195,11 +195,11 @@ def test_instances_that_could_not_be_made(
 ) -> None:
     """In every loop anew, as long as the cloud shows them as failed."""
     for _ in range(2):
-        found, ran = repair([failing(codes, **more)], -60 * MINUTE, **options)
-        assert found.deleted == ({"g": deleted} if deleted else {})
+        result, ran = repair([failing(codes, **more)], -60 * MINUTE, **options)
+        assert result.deleted == ({"g": deleted} if deleted else {})
         force = "force_delete_failed_nodes" in options
         assert ran.actions == ([DeleteNodes(group="g", nodes=tuple(deleted), force=force)] if deleted else [])
-        assert found.ends_loop is ("options_error" in more)
+        assert result.ends_loop is ("options_error" in more)
 
 
 @pytest.mark.parametrize(
@@ -215,23 +215,23 @@ def test_instances_that_could_not_be_made_of_a_provider_that_cannot_force(
 ) -> None:
     """``ForceDeleteNodes``, and ``DeleteNodes`` where it is not implemented; no other refusal is asked again."""
     answers = {"g force" if force else "g": refusal}
-    found, ran = repair([failing(CODES)], -60 * MINUTE, answers, force_delete_failed_nodes=force)
+    result, ran = repair([failing(CODES)], -60 * MINUTE, answers, force_delete_failed_nodes=force)
     names = ("g-2", "g-3", "g-4", "g-5")
     assert ran.actions == [DeleteNodes(group="g", nodes=names, force=each) for each in asked]
-    assert found.deleted == ({"g": [*names]} if deleted else {})
+    assert result.deleted == ({"g": [*names]} if deleted else {})
 
 
 def test_instances_that_are_on_their_way_out() -> None:
-    made = failing(CODES)
-    for name in made.instance_status:
-        made.instance_status[name] = InstanceStatus(state="deleting")
-    assert repair([made], -60 * MINUTE)[1].actions == []
+    created = failing(CODES)
+    for name in created.instance_status:
+        created.instance_status[name] = InstanceStatus(state="deleting")
+    assert repair([created], -60 * MINUTE)[1].actions == []
 
 
 def test_what_the_cloud_keeps_is_only_logged() -> None:
-    found, _ = repair([failing(CODES)], -60 * MINUTE, {"g": "no"})
-    assert found.deleted == {}
-    assert found.warnings == ["Error while trying to delete nodes from g: no"]
+    result, _ = repair([failing(CODES)], -60 * MINUTE, {"g": "no"})
+    assert result.deleted == {}
+    assert result.warnings == ["Error while trying to delete nodes from g: no"]
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
@@ -239,9 +239,9 @@ def test_what_the_cloud_keeps_is_only_logged() -> None:
 
 @pytest.mark.parametrize(("at", "fixed"), [(-50, False), (-15, False), (0, True)])
 def test_targets_that_are_too_high(at: int, fixed: bool) -> None:
-    found, ran = repair([group("ng1", 1, 1, 3, 1)], at * MINUTE)
+    result, ran = repair([group("ng1", 1, 1, 3, 1)], at * MINUTE)
     assert ran.actions == ([DecreaseTargetSize(group="ng1", delta=-2)] if fixed else [])
-    assert (found.fixed, found.ends_loop) == (["ng1"] if fixed else [], fixed)
+    assert (result.fixed, result.ends_loop) == (["ng1"] if fixed else [], fixed)
 
 
 def test_targets_that_are_too_low_stay() -> None:
@@ -249,7 +249,7 @@ def test_targets_that_are_too_low_stay() -> None:
 
 
 def test_a_target_that_cannot_be_lowered() -> None:
-    found, _ = repair([group("ng1", 1, 1, 3, 1)], answers={"ng1": "no"})
-    assert found.error is not None
-    assert (found.error.type, found.error.message) == ("cloudProviderError", "failed to decrease ng1: no")
-    assert found.ends_loop
+    result, _ = repair([group("ng1", 1, 1, 3, 1)], answers={"ng1": "no"})
+    assert result.error is not None
+    assert (result.error.type, result.error.message) == ("cloudProviderError", "failed to decrease ng1: no")
+    assert result.ends_loop

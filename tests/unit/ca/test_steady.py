@@ -68,14 +68,14 @@ _ERROR = ScaleUpError(class_="Other", code="x", message="y")
     ],
 )  # fmt: skip
 def test_every_moment_that_is_kept_makes_a_difference(state: LoopState) -> None:
-    found = find_next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
-    assert found == SOON
+    result = find_next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
+    assert result == SOON
 
 
 def test_what_has_been_is_compared_with_durations() -> None:
     state = LoopState(scale_down=ScaleDownState(unneeded_since={"n": NOW - 590 * SECOND}))
-    found = find_next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
-    assert found == NOW + 10 * SECOND  # ten minutes unneeded
+    result = find_next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
+    assert result == NOW + 10 * SECOND  # ten minutes unneeded
 
 
 @pytest.mark.parametrize("value", ["20261128120000", "9" * 60, "9223372036", "1790000300"])
@@ -83,8 +83,8 @@ def test_numbers_of_taints_need_not_be_seconds(value: str) -> None:
     held = tainted("a", value)
     moments = collect_node_moments([held])
     assert moments == ({int(value) * SECOND} if len(value) == 10 else set())
-    found = find_next_difference(LoopState(), moments, Groups(), AutoscalingOptions(), begun=NOW, now=NOW)
-    assert found == NOW + 2 * SECOND
+    result = find_next_difference(LoopState(), moments, Groups(), AutoscalingOptions(), begun=NOW, now=NOW)
+    assert result == NOW + 2 * SECOND
 
 
 def test_every_number_of_a_state_says_whether_it_is_a_moment() -> None:
@@ -171,21 +171,23 @@ def test_every_duration_of_the_options_counts() -> None:
 def test_the_durations_of_a_group_count(option: str) -> None:
     groups = Groups([NodeGroup(id="g", options=NodeGroupOptions(**{option: 1234.5}))])
     state = LoopState(scale_down=ScaleDownState(unneeded_since={"n": NOW - 1234 * SECOND}))
-    found = find_next_difference(state, (), groups, AutoscalingOptions(), begun=PAST, now=NOW)
-    assert found == NOW + SECOND // 2
+    result = find_next_difference(state, (), groups, AutoscalingOptions(), begun=PAST, now=NOW)
+    assert result == NOW + SECOND // 2
 
 
 def test_a_young_pod_of_the_system_lets_its_node_go_when_it_is_old() -> None:
-    made = NOW - 3000 * SECOND
-    cluster = kscale.Cluster([node("n", 1000, 1000), *(placed(name, made) for name in ("young", "daemon"))])
+    created = NOW - 3000 * SECOND
+    cluster = kscale.Cluster([node("n", 1000, 1000), *(placed(name, created) for name in ("young", "daemon"))])
     system = get_young_system_pod_times(cluster.snapshot())
-    assert system.tolist() == [made]
-    found = find_next_difference(
+    assert system.tolist() == [created]
+    result = find_next_difference(
         LoopState(), (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW, system_pods=system
     )
-    assert found == made + 3600 * SECOND + 1
+    assert result == created + 3600 * SECOND + 1
     assert (
-        get_young_system_pod_times(kscale.Cluster([node("n", 1000, 1000), placed("web", made, "shop")]).snapshot()).size
+        get_young_system_pod_times(
+            kscale.Cluster([node("n", 1000, 1000), placed("web", created, "shop")]).snapshot()
+        ).size
         == 0
     )
 

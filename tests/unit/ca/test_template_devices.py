@@ -32,10 +32,10 @@ def _slice(
             for i, names in enumerate(devices)
         ],
     }
-    made = from_dict(
+    created = from_dict(
         {"metadata": {"name": f"{driver}-{pool}-{on}-{generation}-{devices}"}, "spec": spec}, ResourceSlice
     )
-    return replace(made, api_version="resource.k8s.io/v1", kind="ResourceSlice")
+    return replace(created, api_version="resource.k8s.io/v1", kind="ResourceSlice")
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def _slice(
     ],
 )
 def test_what_differs(template: list[ResourceSlice], there: list[ResourceSlice], differs: dict[str, Any]) -> None:
-    found = compare_devices(template, there)
-    assert {driver: {type_: n for type_, n in counts.items() if n} for driver, counts in found.items()} == differs
+    result = compare_devices(template, there)
+    assert {driver: {type_: n for type_, n in counts.items() if n} for driver, counts in result.items()} == differs
 
 
 def _machine(name: str, **metadata: Any) -> Node:

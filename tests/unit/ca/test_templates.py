@@ -21,9 +21,9 @@ from kscale.objects.workloads import should_run
 
 
 def node(*taints: str, labels: dict[str, str] | None = None, **spec: Any) -> Node:
-    found = [{"key": key, "effect": "NoSchedule"} for key in taints]
+    result = [{"key": key, "effect": "NoSchedule"} for key in taints]
     metadata = {"name": "n1", "uid": "u1", "labels": labels}
-    return from_dict({"metadata": metadata, "spec": {"taints": found, "providerID": "p", **spec}}, Node)
+    return from_dict({"metadata": metadata, "spec": {"taints": result, "providerID": "p", **spec}}, Node)
 
 
 def pod(name: str, owner: str = "", uid: str = "", **metadata: Any) -> Pod:
@@ -107,16 +107,16 @@ def test_missing_daemonset_pods_are_made_when_critical_or_forced() -> None:
         daemonset("never", priorityClassName="system-node-critical", preemptionPolicy="Never"),
     ]
     pods = [pod("there-1", "DaemonSet", "uid-there")]
-    made = build_template_from_node(node(), pods, sets, "g", suffix="7")
-    assert [each.name for each in made.pods] == ["there-1-7", "critical-pod-7"]
+    created = build_template_from_node(node(), pods, sets, "g", suffix="7")
+    assert [each.name for each in created.pods] == ["there-1-7", "critical-pod-7"]
     forced = build_template_from_node(node(), pods, sets, "g", suffix="7", force_daemonsets=True)
     assert [each.name for each in forced.pods] == ["there-1-7", "plain-pod-7", "critical-pod-7", "never-pod-7"]
 
 
 def test_a_dying_daemonset_pod_does_not_count_as_running() -> None:
     dying = pod("x", "DaemonSet", "uid-x", deletionTimestamp="2026-01-01T00:00:00Z")
-    made = build_template_from_node(node(), [dying], [daemonset("x")], "g", suffix="7", force_daemonsets=True)
-    assert [each.name for each in made.pods] == ["x-pod-7"]
+    created = build_template_from_node(node(), [dying], [daemonset("x")], "g", suffix="7", force_daemonsets=True)
+    assert [each.name for each in created.pods] == ["x-pod-7"]
 
 
 def affinity(*values: str) -> dict[str, Any]:
@@ -147,20 +147,20 @@ def test_where_a_daemonset_should_run(spec: dict[str, Any], taints: list[str], r
 
 
 def test_a_daemonset_pod_belongs_to_its_set() -> None:
-    made = build_daemon_set_pod(daemonset("x"), "n9", "7")
-    assert (made.key, made.spec.node_name, made.metadata.labels) == ("d/x-pod-7", "n9", {"app": "x"})
-    assert made.metadata.owner_references[0].kind == "DaemonSet"
-    assert made.metadata.owner_references[0].controller
+    created = build_daemon_set_pod(daemonset("x"), "n9", "7")
+    assert (created.key, created.spec.node_name, created.metadata.labels) == ("d/x-pod-7", "n9", {"app": "x"})
+    assert created.metadata.owner_references[0].kind == "DaemonSet"
+    assert created.metadata.owner_references[0].controller
 
 
 def test_the_groups_own_template_forces_daemonsets_and_copies_labels() -> None:
     labels = {"node.kubernetes.io/instance-type": "m5", "topology.kubernetes.io/zone": "z"}
-    made = build_template_from_group(NodeTemplate(node=node(labels=labels)), [daemonset("x")], "g", suffix="7")
-    found = made.node.metadata.labels or {}
-    assert found["beta.kubernetes.io/instance-type"] == "m5"
-    assert found["failure-domain.beta.kubernetes.io/zone"] == "z"
-    assert "failure-domain.beta.kubernetes.io/region" not in found
-    assert [each.name for each in made.pods] == ["x-pod-7"]
+    created = build_template_from_group(NodeTemplate(node=node(labels=labels)), [daemonset("x")], "g", suffix="7")
+    result = created.node.metadata.labels or {}
+    assert result["beta.kubernetes.io/instance-type"] == "m5"
+    assert result["failure-domain.beta.kubernetes.io/zone"] == "z"
+    assert "failure-domain.beta.kubernetes.io/region" not in result
+    assert [each.name for each in created.pods] == ["x-pod-7"]
 
 
 def test_a_fresh_copy_keeps_the_taints() -> None:
@@ -210,9 +210,9 @@ _DAEMONS = [
     ],
 )
 def test_upstreams_table_of_pods(pods: list[Pod], forced: bool, sets: bool, left: list[str]) -> None:
-    found = [daemonset(name, **spec) for name, spec in _SETS.items()] if sets else []
-    made = build_template_from_node(node(), pods, found, "g", suffix="7", force_daemonsets=forced)
-    assert [each.name.split("-")[0] for each in made.pods] == left
+    result = [daemonset(name, **spec) for name, spec in _SETS.items()] if sets else []
+    created = build_template_from_node(node(), pods, result, "g", suffix="7", force_daemonsets=forced)
+    assert [each.name.split("-")[0] for each in created.pods] == left
 
 
 @pytest.mark.parametrize(
@@ -221,17 +221,17 @@ def test_upstreams_table_of_pods(pods: list[Pod], forced: bool, sets: bool, left
 )
 def test_templates_of_a_group_get_every_daemonset(pods: list[Pod], left: list[str]) -> None:
     sets = [daemonset(name, **spec) for name, spec in _SETS.items()]
-    made = build_template_from_group(NodeTemplate(node=node(), pods=pods), sets, "g", suffix="7")
-    assert [each.name.split("-")[0] for each in made.pods] == left
+    created = build_template_from_group(NodeTemplate(node=node(), pods=pods), sets, "g", suffix="7")
+    assert [each.name.split("-")[0] for each in created.pods] == left
 
 
 @pytest.mark.parametrize(("cpu", "selector", "count"), [("100m", {}, 1), ("100m", {"a": "b"}, 0), ("4", {}, 1)])
 def test_a_daemonset_runs_whether_it_fits_or_not(cpu: str, selector: dict[str, str], count: int) -> None:
     containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
-    found = daemonset("ds", containers=containers, nodeSelector=selector)
+    result = daemonset("ds", containers=containers, nodeSelector=selector)
     small = from_dict({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1"}}}, Node)
-    made = build_template_from_node(small, [], [found], "g", suffix="7", force_daemonsets=True)
-    assert len(made.pods) == count
+    created = build_template_from_node(small, [], [result], "g", suffix="7", force_daemonsets=True)
+    assert len(created.pods) == count
 
 
 def test_upstreams_row_of_taints() -> None:
@@ -247,5 +247,5 @@ def test_upstreams_row_of_taints() -> None:
         "node.kubernetes.io/memory-pressure",
         f"ignore-taint.{ours}/to-be-ignored",
     ]
-    made = build_template_from_node(node(*taints), [], [], "g", suffix="7", taints=config)
-    assert [taint.key for taint in made.node.spec.taints] == ["test-taint"]
+    created = build_template_from_node(node(*taints), [], [], "g", suffix="7", taints=config)
+    assert [taint.key for taint in created.node.spec.taints] == ["test-taint"]

@@ -447,12 +447,12 @@ TABLES: dict[str, dict[str, list[str]]] = {
 def sources(path: Path) -> dict[str, str]:
     """Of every test: its text with its decorators, on one line."""
     text = path.read_text()
-    lines, found = text.splitlines(), {}
+    lines, result = text.splitlines(), {}
     for each in ast.parse(text).body:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name.startswith("test_"):
             first = min(part.lineno for part in (*each.decorator_list, each))
-            found[each.name] = " ".join(" ".join(lines[first - 1 : each.end_lineno]).split())
-    return found
+            result[each.name] = " ".join(" ".join(lines[first - 1 : each.end_lineno]).split())
+    return result
 
 
 @each_row(ROWS)

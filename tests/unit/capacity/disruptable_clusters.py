@@ -37,7 +37,7 @@ def pod(name: str, on: str = "", cpu: str = "1", **more: Any) -> dict[str, Any]:
     api = "batch/v1" if kind == "Job" else "apps/v1"
     owner = {"apiVersion": api, "kind": kind, "name": app, "uid": app, "controller": True}
     resources = {"requests": {"cpu": cpu, "memory": more.get("memory", "1Gi")}, "limits": more.get("limits", {})}
-    made = {
+    created = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -52,13 +52,13 @@ def pod(name: str, on: str = "", cpu: str = "1", **more: Any) -> dict[str, Any]:
         "status": {"phase": "Running", "startTime": more.get("started", "2026-07-01T00:00:00Z")},
     }
     if on:
-        made["spec"]["nodeName"] = on
+        created["spec"]["nodeName"] = on
     else:
-        made["status"] = {
+        created["status"] = {
             "phase": "Pending",
             "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
         }
-    return made
+    return created
 
 
 def controller(app: str = "web", kind: str = "ReplicaSet", namespace: str = "shop", **spec: Any) -> dict[str, Any]:

@@ -78,48 +78,51 @@ def texts(kind: InstanceType) -> tuple[dict[str, str], dict[str, str]]:
 def test_aws_prints_machines() -> None:
     gpu = {"Gpus": [{"Name": "T4", "Manufacturer": "NVIDIA", "Count": 1}]}
     mac = {"SupportedArchitectures": ["x86_64_mac"]}
-    found = read({"InstanceTypes": [ec2(), ec2("g4dn.4xlarge", GpuInfo=gpu), ec2("mac1.metal", ProcessorInfo=mac)]})
-    capacity, room = texts(found["m5.4xlarge"])
+    result = read({"InstanceTypes": [ec2(), ec2("g4dn.4xlarge", GpuInfo=gpu), ec2("mac1.metal", ProcessorInfo=mac)]})
+    capacity, room = texts(result["m5.4xlarge"])
     assert capacity == {"cpu": "16", "memory": "64Gi", "pods": "234"}
     assert room == {"cpu": "15890m", "memory": "57691Mi", "pods": "234"}, "as the table of Karpenter has it"
-    assert (str(found["g4dn.4xlarge"].capacity["nvidia.com/gpu"]), found["g4dn.4xlarge"].gpu_name) == ("1", "NVIDIA T4")
-    assert found.left_out == {"of another architecture": 1}
+    assert (str(result["g4dn.4xlarge"].capacity["nvidia.com/gpu"]), result["g4dn.4xlarge"].gpu_name) == (
+        "1",
+        "NVIDIA T4",
+    )
+    assert result.left_out == {"of another architecture": 1}
 
 
 def test_azure_prints_skus() -> None:
     disk = {"name": "Premium_LRS", "resourceType": "disks", "capabilities": []}
-    found = read([sku(), disk, sku("Standard_E4ads_v5", vCPUsAvailable="2", MemoryGB="3.5", GPUs="1")])
-    capacity, room = texts(found["Standard_D4s_v5"])
+    result = read([sku(), disk, sku("Standard_E4ads_v5", vCPUsAvailable="2", MemoryGB="3.5", GPUs="1")])
+    capacity, room = texts(result["Standard_D4s_v5"])
     assert capacity == {"cpu": "4", "memory": "16Gi", "pods": "110"}
     assert room == {"cpu": "3860m", "memory": f"{(16 * 2**30 - 2_250_000_000 - 100 * MIB) // MIB}Mi", "pods": "110"}
-    capacity, _ = texts(found["Standard_E4ads_v5"])
+    capacity, _ = texts(result["Standard_E4ads_v5"])
     assert capacity == {"cpu": "2", "memory": "3584Mi", "pods": "110", "nvidia.com/gpu": "1"}
-    assert found.left_out == {"not a machine": 1}
+    assert result.left_out == {"not a machine": 1}
 
 
 def test_google_prints_machine_types() -> None:
     gpu = [{"guestAcceleratorType": "nvidia-l4", "guestAcceleratorCount": 1}]
     tpu = [{"guestAcceleratorType": "ct5lp", "guestAcceleratorCount": 1}]
     tpu[0]["guestAcceleratorType"] = "tpu-v5"
-    found = read([gce(), gce(), gce("g2", accelerators=gpu), gce("ct5", accelerators=tpu)])
-    assert texts(found["n2-standard-8"])[1] == {"cpu": "7910m", "memory": "29022Mi", "pods": "110"}
-    assert str(found["g2"].allocatable["nvidia.com/gpu"]) == "1"
-    assert found.left_out == {"the same type in another place": 1, "with TPUs": 1}
+    result = read([gce(), gce(), gce("g2", accelerators=gpu), gce("ct5", accelerators=tpu)])
+    assert texts(result["n2-standard-8"])[1] == {"cpu": "7910m", "memory": "29022Mi", "pods": "110"}
+    assert str(result["g2"].allocatable["nvidia.com/gpu"]) == "1"
+    assert result.left_out == {"the same type in another place": 1, "with TPUs": 1}
 
 
 def test_karpenter_lists_offerings() -> None:
-    found = read([karpenter(), karpenter("win", operatingSystems=["windows"])])
-    kind = found["c-4x"]
+    result = read([karpenter(), karpenter("win", operatingSystems=["windows"])])
+    kind = result["c-4x"]
     assert texts(kind)[0] == texts(kind)[1] == {"cpu": "4", "memory": "8Gi", "pods": "40", "ephemeral-storage": "20Gi"}
     assert (kind.price("us-east-1"), kind.price("us-east-1", spot=True)) == (0.1, 0.07)
-    assert found.left_out == {"not for Linux": 1}
+    assert result.left_out == {"not for Linux": 1}
 
 
 def test_google_prices_by_name() -> None:
-    found = read_catalogue(EXAMPLES / "gce_prices.csv")
-    kind = found["n2-highmem-4"]
+    result = read_catalogue(EXAMPLES / "gce_prices.csv")
+    kind = result["n2-highmem-4"]
     assert (str(kind.capacity["memory"]), kind.price("us-central1"), kind.price(spot=True)) == ("32Gi", 0.262, 0.0634)
-    assert found.left_out == {"the name does not say what it has": 1}, "f1-micro"
+    assert result.left_out == {"the name does not say what it has": 1}, "f1-micro"
     assert shape_of("n1-highcpu-8") == (8, 7372, 0, "")
     assert shape_of("a2-megagpu-16g") == (96, 1392640, 16, "nvidia-tesla-a100")
     assert shape_of("a2-highgpu-2g") == (24, 174080, 2, "nvidia-tesla-a100")
@@ -150,8 +153,8 @@ def test_the_formula_of_eks_is_what_the_table_says() -> None:
     ],
 )
 def test_formulas(of: Overhead, cpu: int, memory: int, left: tuple[int, int]) -> None:
-    found = allocatable(of, cpu, memory * MIB, 110, "amd64")
-    assert (found[0], found[1] // MIB) == left
+    result = allocatable(of, cpu, memory * MIB, 110, "amd64")
+    assert (result[0], result[1] // MIB) == left
 
 
 @pytest.mark.parametrize(
@@ -177,7 +180,7 @@ def test_own_pods_and_own_formula() -> None:
 
 
 def test_prices_on_top() -> None:
-    found = read([sku(), sku("Standard_Old")])
+    result = read([sku(), sku("Standard_Old")])
     retail = [
         {"retailPrice": 0.192, "armRegionName": "eastus", "armSkuName": "Standard_D4s_v5", "skuName": "D4s v5",
          "productName": "Virtual Machines Dsv5 Series", "type": "Consumption", "unitOfMeasure": "1 Hour"},
@@ -187,14 +190,14 @@ def test_prices_on_top() -> None:
     retail.append(retail[0] | {"retailPrice": 0.1, "type": "Reservation"})
     retail.append(retail[0] | {"retailPrice": 0.03, "skuName": "D4s v5 Low Priority"})
     retail.append(retail[0] | {"retailPrice": 9.0, "armSkuName": "Standard_New"})
-    priced = read_prices(json.dumps({"Items": retail}).encode()).onto(found)
+    priced = read_prices(json.dumps({"Items": retail}).encode()).onto(result)
     assert (priced["Standard_D4s_v5"].prices, priced["Standard_D4s_v5"].spot_prices) == (
         {"eastus": 0.192},
         {"eastus": 0.04},
     )
     assert priced.left_out == {"a price, but no machine of that name": 1}
     pages = [{"Items": retail[:2], "NextPageLink": "https://more"}, {"Items": retail[2:], "NextPageLink": None}]
-    assert read_prices(json.dumps(pages).encode()).onto(found) == priced
+    assert read_prices(json.dumps(pages).encode()).onto(result) == priced
     rows = b"instance_type,region,usd_per_hour,spot_usd_per_hour\nStandard_Old,west-europe,1.5,\n"
     assert read_prices(rows).onto(priced)["Standard_Old"].price("west-europe") == 1.5
     google = read_prices(EXAMPLES / "gce_prices.csv").onto(read([gce()]))

@@ -28,10 +28,10 @@ def cluster(request):
 
 @pytest.fixture(scope="module")
 def kinds(cluster) -> dict[str, list[dict]]:
-    found: dict[str, list[dict]] = defaultdict(list)
+    result: dict[str, list[dict]] = defaultdict(list)
     for item in cluster.objects():
-        found[item["kind"]].append(item)
-    return found
+        result[item["kind"]].append(item)
+    return result
 
 
 def test_the_random_numbers_are_fixed() -> None:

@@ -40,12 +40,12 @@ def daemonset(name: str, *, priority: str = "", selector=None, tolerations=()) -
 
 
 def group(**entry):
-    (found,) = groups_from([{"id": "g", **entry}])
-    return found
+    (result,) = groups_from([{"id": "g", **entry}])
+    return result
 
 
 def test_a_copy_of_a_node_keeps_its_daemons_only() -> None:
-    found = group_template(
+    result = group_template(
         group(fromNode="n2"),
         nodes=[
             node("n1"),
@@ -54,20 +54,20 @@ def test_a_copy_of_a_node_keeps_its_daemons_only() -> None:
         pods_on=lambda name: [pod(f"daemon-{name}", "DaemonSet"), pod(f"web-{name}", "ReplicaSet")],
         suffix="5",
     )
-    assert found.node.metadata.name == "template-node-for-g-5"
-    assert found.node.status.allocatable is not None
-    assert found.node.status.allocatable["cpu"] == Quantity("7")
-    assert found.node.spec.taints == []
-    assert [one.metadata.name for one in found.pods] == ["daemon-n2-5"]
+    assert result.node.metadata.name == "template-node-for-g-5"
+    assert result.node.status.allocatable is not None
+    assert result.node.status.allocatable["cpu"] == Quantity("7")
+    assert result.node.spec.taints == []
+    assert [one.metadata.name for one in result.pods] == ["daemon-n2-5"]
 
 
 def test_the_first_good_member_is_the_model() -> None:
     nodes = [node("out", labels={"pool": "b"}), node("bad", ready="False", cpu="1"), node("good", cpu="2")]
     for entry in ({"nodeSelector": {"pool": "a"}}, {"nodes": ["good", "bad"]}):
         assert [one.metadata.name for one in members_of(group(**entry), nodes)] == ["bad", "good"]
-        found = group_template(group(**entry), nodes=nodes)
-        assert found.node.status.allocatable is not None
-        assert found.node.status.allocatable["cpu"] == Quantity("2")
+        result = group_template(group(**entry), nodes=nodes)
+        assert result.node.status.allocatable is not None
+        assert result.node.status.allocatable["cpu"] == Quantity("2")
     assert members_of(group(fromNode="x"), nodes) == []
 
 
@@ -79,7 +79,7 @@ def test_additions_decide_what_runs_there() -> None:
         "capacity": {"nvidia.com/gpu": 2},
     }
     tolerant = [{"operator": "Exists"}]
-    found = group_template(
+    result = group_template(
         group(**entry),
         daemonsets=[
             daemonset("on-gpu", selector={"gpu": "yes"}, tolerations=tolerant),
@@ -87,18 +87,21 @@ def test_additions_decide_what_runs_there() -> None:
             daemonset("elsewhere", selector={"gpu": "no"}, tolerations=tolerant),
         ],
     )
-    assert [one.metadata.name for one in found.pods] == ["on-gpu-pod-0"]
-    assert (found.node.metadata.labels or {})["gpu"] == "yes"
-    assert [taint.key for taint in found.node.spec.taints] == ["dedicated"]
-    assert found.node.status.allocatable == {"cpu": Quantity("4"), "nvidia.com/gpu": Quantity("2")}
-    assert found.node.status.capacity == {"nvidia.com/gpu": Quantity("2")}
+    assert [one.metadata.name for one in result.pods] == ["on-gpu-pod-0"]
+    assert (result.node.metadata.labels or {})["gpu"] == "yes"
+    assert [taint.key for taint in result.node.spec.taints] == ["dedicated"]
+    assert result.node.status.allocatable == {"cpu": Quantity("4"), "nvidia.com/gpu": Quantity("2")}
+    assert result.node.status.capacity == {"nvidia.com/gpu": Quantity("2")}
 
 
 def test_a_taint_replaces_its_like() -> None:
     old = node("n1", taints=[{"key": "a", "value": "1", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}])
     new = {"key": "a", "value": "2", "effect": "NoSchedule"}
-    found = group_template(group(fromNode="n1", taints=[new]), nodes=[old])
-    assert [(taint.effect, taint.value) for taint in found.node.spec.taints] == [("NoExecute", ""), ("NoSchedule", "2")]
+    result = group_template(group(fromNode="n1", taints=[new]), nodes=[old])
+    assert [(taint.effect, taint.value) for taint in result.node.spec.taints] == [
+        ("NoExecute", ""),
+        ("NoSchedule", "2"),
+    ]
     assert [taint.value for taint in old.spec.taints] == ["1", ""], "the node itself is untouched"
 
 

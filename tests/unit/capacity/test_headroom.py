@@ -20,9 +20,9 @@ def worker(name: str, zone: str, cpu: int = 1000) -> Node:
 
 
 def placed(name: str, on: str, cpu: int, kind: str = "ReplicaSet", **more: Any) -> Pod:
-    made = pod(name, cpu, 1, owner_references=owner(kind), **more)
-    made.spec.node_name = on
-    return made
+    created = pod(name, cpu, 1, owner_references=owner(kind), **more)
+    created.spec.node_name = on
+    return created
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ def worker(name: str, zone: str, cpu: int = 1000) -> Node:
 
 
 def placed(name: str, on: str, cpu: int, kind: str = "ReplicaSet", **more: Any) -> Pod:
-    made = pod(name, cpu, 1, owner_references=owner(kind), **more)
-    made.spec.node_name = on
-    return made
+    created = pod(name, cpu, 1, owner_references=owner(kind), **more)
+    created.spec.node_name = on
+    return created
 
 
 def cluster() -> Cluster:
@@ -118,28 +118,28 @@ def test_pairs_are_what_each_pair_alone_says(items: list[Any]) -> None:
     """Pods look for a place in some order: a pair that a simulation finds homeless may hold in another one, so what is
     found without one is never less than what simulations find."""
     snapshot = load(items).snapshot(dra=True)
-    found = pair_losses(snapshot)
+    result = pair_losses(snapshot)
     count = len(snapshot.nodes)
     alone = [loss.homeless > 0 for loss in losses(snapshot, [(str(n), [n]) for n in range(count)])]
     pairs = [pair for pair in itertools.combinations(range(count), 2) if not (alone[pair[0]] or alone[pair[1]])]
     all_of_them = losses(snapshot, [(" and ".join(snapshot.nodes[n] for n in pair), pair) for pair in pairs])
     bad = {loss.name: loss for loss in all_of_them if loss.homeless}
     on_node = dict(zip(snapshot.pods, snapshot.placed_node.tolist(), strict=True))
-    for loss in found.alone:
+    for loss in result.alone:
         assert 0 < len(loss.first) == min(3, loss.homeless) <= loss.homeless <= loss.pods
         assert {snapshot.nodes[on_node[pod]] for pod in loss.first} == {loss.name}
-    assert found.simulated <= found.pairs
-    assert found.homeless <= len(bad) + found.pairs - len(pairs)
-    if found.pairs == len(pairs):
-        assert all(bad[loss.name] == loss for loss in found.worst)
+    assert result.simulated <= result.pairs
+    assert result.homeless <= len(bad) + result.pairs - len(pairs)
+    if result.pairs == len(pairs):
+        assert all(bad[loss.name] == loss for loss in result.worst)
 
 
 def test_pairs_that_do_not_meet_are_not_simulated() -> None:
     snapshot = load([worker(f"n{i:02}", "a") for i in range(40)]
                     + [placed(f"p{i}", f"n{i:02}", 400) for i in range(40)]).snapshot()  # fmt: skip
-    found = pair_losses(snapshot)
-    assert (found.pairs, found.homeless, found.alone) == (780, 0, [])
-    assert found.simulated <= 2 * 40, "a pod goes to the next node"
+    result = pair_losses(snapshot)
+    assert (result.pairs, result.homeless, result.alone) == (780, 0, [])
+    assert result.simulated <= 2 * 40, "a pod goes to the next node"
 
 
 def test_a_zone_label_that_no_node_has() -> None:

@@ -33,12 +33,12 @@ def _data(
 
 
 def _machines(*items: dict[str, Any]) -> list[Any]:
-    found = []
+    result = []
     for item in items:
         kind = find_kind(item["apiVersion"], item["kind"])
         assert kind is not None
-        found.append(from_dict(item, kind))
-    return found
+        result.append(from_dict(item, kind))
+    return result
 
 
 def _node_data(name: str, owner: str, kind: str = "MachineSet") -> dict[str, Any]:
@@ -59,9 +59,9 @@ def test_a_deployment_its_set_and_its_nodes_are_one_group() -> None:
         {"apiVersion": f"{_G}/v1beta1", "kind": "MachineDeployment", "name": "md", "uid": "md", "controller": True}
     ]
     nodes = [from_dict(_node_data(name, "md-abc"), Node) for name in ("n1", "n2")]
-    found = machine_groups(_machines(_data("md", _SIZES, 3), owned, _data("plain", {})), nodes)
-    assert found.warnings == []
-    (group,) = found.groups
+    result = machine_groups(_machines(_data("md", _SIZES, 3), owned, _data("plain", {})), nodes)
+    assert result.warnings == []
+    (group,) = result.groups
     assert (group.id, group.min_size, group.max_size, group.target_size) == ("MachineDeployment/fleet/md", 1, 5, 3)
     assert (group.nodes, group.template) == (["n1", "n2"], None)
 
@@ -96,9 +96,9 @@ def _set(name: str, revision: str | None, wanted: int = 0, there: int = 0, of: s
     ],
 )
 def test_a_deployment_is_rolling_out_while_older_sets_have_machines(sets: list[dict[str, Any]], rolling: bool) -> None:
-    found = machine_groups(_machines(_data("md", _SIZES, 3), *sets), [])
-    assert [(group.rolling_out, group.rolling_out_error) for group in found.groups] == [(rolling, None)]
-    assert found.warnings == []
+    result = machine_groups(_machines(_data("md", _SIZES, 3), *sets), [])
+    assert [(group.rolling_out, group.rolling_out_error) for group in result.groups] == [(rolling, None)]
+    assert result.warnings == []
 
 
 def test_only_deployments_roll_out() -> None:
@@ -115,12 +115,12 @@ def test_sets_count_that_may_be_no_groups_themselves() -> None:
 
 
 def test_a_revision_that_is_no_number_is_told() -> None:
-    found = machine_groups(_machines(_data("md", _SIZES, 3), _set("odd", "one", 1, 1), _set("new", "2", 2, 2)), [])
-    (group,) = found.groups
+    result = machine_groups(_machines(_data("md", _SIZES, 3), _set("odd", "one", 1, 1), _set("new", "2", 2, 2)), [])
+    (group,) = result.groups
     error = "failed to parse current revision on MachineSet fleet/odd: 'one' is no int64"
     assert (group.rolling_out, group.rolling_out_error) == (False, error)
     said = "Failed to determine rolling out status for MachineDeployment MachineDeployment/fleet/md"
-    assert found.warnings == [f"{said}: {error}"]
+    assert result.warnings == [f"{said}: {error}"]
 
 
 def test_annotations_say_what_a_new_node_is() -> None:
@@ -137,8 +137,8 @@ def test_annotations_say_what_a_new_node_is() -> None:
         f"{_G}/autoscaling-options-scaledownunneededtime": "5m",
         f"{_G}/autoscaling-options-scaledownutilizationthreshold": "much",
     }
-    found = machine_groups(_machines(_data("gpu", notes, 0, "MachinePool")), [])
-    (group,) = found.groups
+    result = machine_groups(_machines(_data("gpu", notes, 0, "MachinePool")), [])
+    (group,) = result.groups
     assert group.template is not None
     node = group.template.node
     assert {name: str(amount) for name, amount in (node.status.allocatable or {}).items()} == {
@@ -156,7 +156,7 @@ def test_annotations_say_what_a_new_node_is() -> None:
     assert group.options is not None
     assert (group.options.scale_down_unneeded_time, group.options.scale_down_utilization_threshold) == (300, None)
     option = f"{_G}/autoscaling-options-scaledownutilizationthreshold"
-    assert found.warnings == [
+    assert result.warnings == [
         f"MachinePool/fleet/gpu: not looked at: {_CAPACITY}csi-driver",
         f"MachinePool/fleet/gpu: annotation {option}: 'much' cannot be read and does not count",
     ]
@@ -183,11 +183,11 @@ _LEAST, _MOST = _SIZES
     ],
 )
 def test_owners_that_cannot_be_scaled(notes: dict[str, str], replicas: int, said: str) -> None:
-    found = machine_groups(_machines(_data("md", notes, replicas)), [])
-    assert found.groups == []
-    assert len(found.warnings) == bool(said)
+    result = machine_groups(_machines(_data("md", notes, replicas)), [])
+    assert result.groups == []
+    assert len(result.warnings) == bool(said)
     assert all(
-        text.startswith("MachineDeployment/fleet/md cannot be scaled: ") and said in text for text in found.warnings
+        text.startswith("MachineDeployment/fleet/md cannot be scaled: ") and said in text for text in result.warnings
     )
 
 
@@ -220,8 +220,8 @@ def test_what_machines_hand_on_to_their_nodes() -> None:
             {"key": "of", "value": "machine", "effect": "NoExecute", "propagation": "OnInitialization"},
         ],
     }
-    found = machine_groups(_machines(data), [])
-    node = found.groups[0].node_template.node
+    result = machine_groups(_machines(data), [])
+    node = result.groups[0].node_template.node
     assert node.metadata.labels == {
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
@@ -241,7 +241,7 @@ def test_what_machines_hand_on_to_their_nodes() -> None:
         "labels: 'odd' is no label",
         *(f"taints: {text!r} is no taint" for text in ("a=b=c:NoSchedule", "x=y:z:NoSchedule", " sp=a:NoSchedule")),
     ]
-    assert found.warnings == [
+    assert result.warnings == [
         f"MachineDeployment/fleet/md: annotation {_CAPACITY}{each} and does not count" for each in told
     ]
 

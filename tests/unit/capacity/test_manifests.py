@@ -24,9 +24,9 @@ def item(kind: str, name: str, api: str = "v1", namespace: str = "", **fields: A
 
 def node(name: str, **labels: str) -> Json:
     allocatable = {"cpu": "4", "memory": "16Gi", "pods": "110"}
-    made = item("Node", name, status={"allocatable": allocatable})
-    made["metadata"]["labels"] = {"kubernetes.io/hostname": name, **labels}
-    return made
+    created = item("Node", name, status={"allocatable": allocatable})
+    created["metadata"]["labels"] = {"kubernetes.io/hostname": name, **labels}
+    return created
 
 
 def workload(kind: str, name: str, replicas: int = 1, api: str = "apps/v1", **spec: Any) -> Json:

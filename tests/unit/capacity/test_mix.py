@@ -259,12 +259,12 @@ def test_a_repair_says_how_many_pods_moved(existing: bool, moved: int, added: in
         np.array([0]), np.array([0, 0, 0, 2, 2, 2, -1, 2] if existing else [1, 0, 0, 2, 2, 2, 2, 0])
     )
     room = RemainingNodes([1 if existing else 2], np.zeros((0, 1), dtype=np.int64), np.zeros(0))
-    found = check(snapshot, records, np.zeros(8, dtype=np.int64), [two], planned, room, existing=existing)
-    assert (found.moved, found.added, found.left) == (moved, added, left)
-    on = np.bincount(found.node[found.node >= 0], minlength=2 + len(found.nodes)).tolist()
+    result = check(snapshot, records, np.zeros(8, dtype=np.int64), [two], planned, room, existing=existing)
+    assert (result.moved, result.added, result.left) == (moved, added, left)
+    on = np.bincount(result.node[result.node >= 0], minlength=2 + len(result.nodes)).tolist()
     assert on == ([2, 1, 2, 2] if existing else [2, 1, 2, 2, 1])
     expected = {
-        i for i, (a, b) in enumerate(zip(planned.node, found.node, strict=True)) if a >= 0 and b >= 0 and a != b
+        i for i, (a, b) in enumerate(zip(planned.node, result.node, strict=True)) if a >= 0 and b >= 0 and a != b
     }
     assert len(expected) == moved
 

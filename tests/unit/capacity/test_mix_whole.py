@@ -65,14 +65,14 @@ def test_a_small_mix_is_cheaper_than_a_dive_alone(monkeypatch: pytest.MonkeyPatc
 
 def test_time_that_is_up_ends_the_program(offers: list[kscale.Offer], monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is up once the first program runs."""
-    found = []
+    result = []
     asked = 0
 
     def integral(self: Master, most_nodes: int, stop: Callable[[], bool]) -> tuple[Any, int]:
         nonlocal up
         up = True
-        found.append(of_master(self, most_nodes, stop)[0])
-        return found[-1], 0
+        result.append(of_master(self, most_nodes, stop)[0])
+        return result[-1], 0
 
     def stop() -> bool:
         nonlocal asked
@@ -82,6 +82,6 @@ def test_time_that_is_up_ends_the_program(offers: list[kscale.Offer], monkeypatc
     of_master, up = Master.integral, False
     monkeypatch.setattr(Master, "integral", integral)
     plan = kscale.mix(kscale.load(EXAMPLES / "cluster.json.gz"), offers, stop=(None, stop))
-    assert (found, asked) == ([None], 1), "it ends when it hears so, and the later ones do not begin"
+    assert (result, asked) == ([None], 1), "it ends when it hears so, and the later ones do not begin"
     assert plan.pods > plan.unschedulable_count
     assert plan.cost < 20

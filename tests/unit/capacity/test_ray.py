@@ -26,8 +26,8 @@ def executor() -> Iterator[RayExecutor]:
     ray.init(
         num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80_000_000, runtime_env=paths
     )
-    with RayExecutor() as made:
-        yield made
+    with RayExecutor() as created:
+        yield created
     ray.shutdown()
 
 
@@ -36,15 +36,15 @@ def test_what_is_shared_goes_by_the_store(executor: RayExecutor) -> None:
     answers = list(
         sweep(added, range(10, 16), base=np.arange(4), executor=executor, workers=2, chunk=2, share=executor.share)
     )
-    found = sorted((answer.index, answer.value) for answer in answers)
-    assert found == [(0, 16), (1, 17), (2, 18), (3, None), (4, 20), (5, 21)]
+    result = sorted((answer.index, answer.value) for answer in answers)
+    assert result == [(0, 16), (1, 17), (2, 18), (3, None), (4, 20), (5, 21)]
     assert [str(answer.error) for answer in answers if answer.error is not None] == ["13"]
 
 
 def test_scenarios_are_what_one_process_says(executor: RayExecutor) -> None:
     scenarios = combine_variations(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
-    found = sweep(rows_of_base, scenarios, base=base(), executor=executor, workers=2, chunk=2, share=executor.share)
-    assert values(found) == list(rows_of_base(base(), scenarios))
+    result = sweep(rows_of_base, scenarios, base=base(), executor=executor, workers=2, chunk=2, share=executor.share)
+    assert values(result) == list(rows_of_base(base(), scenarios))
 
 
 def test_workers_that_are_lost(executor: RayExecutor, tmp_path: Path) -> None:

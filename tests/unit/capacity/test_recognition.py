@@ -62,8 +62,8 @@ def node(name: str, labels=None, annotations=None, *, spec=None, conditions=(REA
     ],
 )
 def test_signs(labels, annotations, provider: str, group_id: str) -> None:
-    found = recognise_groups([node("n1", labels, annotations), node("other")])
-    (group,) = found.groups
+    result = recognise_groups([node("n1", labels, annotations), node("other")])
+    (group,) = result.groups
     assert (group.provider, group.group.id, group.group.nodes, group.group.target_size) == (
         provider,
         group_id,
@@ -72,7 +72,7 @@ def test_signs(labels, annotations, provider: str, group_id: str) -> None:
     )
     assert group.key in {**labels, **annotations}
     assert not group.limits_known
-    assert found.others == ["other"]
+    assert result.others == ["other"]
 
 
 def test_a_control_plane_is_no_group() -> None:
@@ -81,10 +81,10 @@ def test_a_control_plane_is_no_group() -> None:
 
 
 def test_one_name_from_two_provisioners_is_two_groups() -> None:
-    found = recognise_groups(
+    result = recognise_groups(
         [node("a", {"eks.amazonaws.com/nodegroup": "x"}), node("b", {"karpenter.sh/nodepool": "x"})]
     )
-    assert [group.group.id for group in found.groups] == ["EKS/x", "Karpenter/x"]
+    assert [group.group.id for group in result.groups] == ["EKS/x", "Karpenter/x"]
 
 
 POOL = {"eks.amazonaws.com/nodegroup": "x"}
@@ -124,8 +124,8 @@ def test_a_minute_has_to_have_passed() -> None:
 def test_the_bundled_example() -> None:
     items = json.loads(gzip.decompress(EXAMPLE.read_bytes()))["items"]
     nodes = [from_dict(item, Node) for item in items if item["kind"] == "Node"]
-    found = recognise_groups(nodes)
-    assert not found.others
-    sizes = {group.group.id: group.group.target_size for group in found.groups}
+    result = recognise_groups(nodes)
+    assert not result.others
+    sizes = {group.group.id: group.group.target_size for group in result.groups}
     general = {f"general-{zone}": 8 for zone in "abc"}
     assert sizes == {**general, "memory": 5, "spot": 5, "compute": 3, "system": 2, "gpu": 1}

@@ -141,22 +141,22 @@ DRIVER = "ebs.csi.aws.com"
 
 def with_volumes(*names: str, on: str = "", count: int = 2, must: bool = False, csi_nodes: str = "n") -> list[Any]:
     """A pod with as many volumes, and the objects about storage."""
-    made: list[Any] = [
+    created: list[Any] = [
         {"kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": {"preventPodSchedulingIfMissing": must}}
     ]
     for name in csi_nodes.split():
         limits = {"name": DRIVER, "nodeID": name, "allocatable": {"count": count}}
-        made.append({"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": [limits]}})
+        created.append({"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": [limits]}})
     for name in names:
         csi = {"csi": {"driver": DRIVER, "volumeHandle": name}}
-        made.append({"kind": "PersistentVolume", "metadata": {"name": name}, "spec": csi})
+        created.append({"kind": "PersistentVolume", "metadata": {"name": name}, "spec": csi})
         claim = {"volumeName": name}
         metadata = {"name": name, "namespace": "d", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
-        made.append(
+        created.append(
             {"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim, "status": {"phase": "Bound"}}
         )
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-    return [*made, pod(f"with-{names[0]}", "1", volumes=volumes, **({"nodeName": on} if on else {}))]
+    return [*created, pod(f"with-{names[0]}", "1", volumes=volumes, **({"nodeName": on} if on else {}))]
 
 
 def of_volumes(*objects: Any) -> tuple[kscale.Cluster, list[NodeGroup]]:
@@ -204,11 +204,11 @@ def test_a_drained_node_counts_as_an_empty_domain() -> None:
     hosts = [node(name, **{"kubernetes.io/hostname": name}) for name in ("n0", "n1", "n2")]
     pods = []
     for number in range(3):
-        made = pod(
+        created = pod(
             f"t-{number}", "100m", owner="ReplicaSet", nodeName=f"n{number}", topologySpreadConstraints=[constraint]
         )
-        made.metadata.labels = {"app": "t"}
-        pods.append(made)
+        created.metadata.labels = {"app": "t"}
+        pods.append(created)
     options = AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
     groups = [NodeGroup(id="g", nodes=["n0", "n1", "n2"])]
     now = datetime(2026, 5, 2, tzinfo=UTC)
@@ -290,22 +290,22 @@ def test_every_group_is_judged_by_its_own_template() -> None:
 
 def test_templates_come_from_the_group_a_node_or_its_members() -> None:
     cluster = kscale.load(node("bad", "1", ready=False, pool="x"), node("good", "2", pool="x"), node("n", "8"))
-    made = templates(
+    created = templates(
         cluster,
         group("own"),
         NodeGroup(id="from", from_node="n", target_size=0),
         NodeGroup(id="named", nodes=["bad", "good"]),
         NodeGroup(id="selected", node_selector={"pool": "x"}),
     )
-    found = [each.template.node for each in made if each.template is not None]
-    assert [str((each.status.allocatable or {})["cpu"]) for each in found] == ["4", "8", "2", "2"]
-    assert [each.target_size for each in made] == [0, 0, 2, 2]
-    assert not {each.name for each in found} & {"bad", "good", "n"}
+    result = [each.template.node for each in created if each.template is not None]
+    assert [str((each.status.allocatable or {})["cpu"]) for each in result] == ["4", "8", "2", "2"]
+    assert [each.target_size for each in created] == [0, 0, 2, 2]
+    assert not {each.name for each in result} & {"bad", "good", "n"}
 
 
 def test_what_a_group_says_is_put_on_top_of_the_node() -> None:
     cluster = kscale.load(node("n", taint="old", a="1", b="1"))
-    (made,) = templates(
+    (created,) = templates(
         cluster,
         NodeGroup(
             id="g",
@@ -315,11 +315,11 @@ def test_what_a_group_says_is_put_on_top_of_the_node() -> None:
             capacity={"cpu": kscale.Quantity("16")},
         ),
     )
-    assert made.template is not None
-    labels = made.template.node.metadata.labels or {}
+    assert created.template is not None
+    labels = created.template.node.metadata.labels or {}
     assert (labels["a"], labels["b"]) == ("1", "2")
-    assert [taint.key for taint in made.template.node.spec.taints] == ["old", "new"]
-    assert str((made.template.node.status.allocatable or {})["cpu"]) == "16"
+    assert [taint.key for taint in created.template.node.spec.taints] == ["old", "new"]
+    assert str((created.template.node.status.allocatable or {})["cpu"]) == "16"
 
 
 def test_all_groups_without_a_template_are_named() -> None:
@@ -387,9 +387,9 @@ def test_nearest_prefers_fewer_obstacles_then_the_smaller_shortage() -> None:
         NodeVerdict(node="far", first=no("NodeResourcesFit", "3")),
         NodeVerdict(node="near", first=no("NodeResourcesFit", "1500m")),
     ]
-    found = nearest(verdicts)
-    assert found is not None
-    assert found.node == "near"
+    result = nearest(verdicts)
+    assert result is not None
+    assert result.node == "near"
     assert nearest([]) is None
 
 

@@ -64,18 +64,18 @@ def test_scenarios_share_calls_by_default(scenarios: Any, workers: int, expected
 
 def test_the_baseline_is_decided_once_for_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     scenarios = combine_variations(["groups.pool.price=0.1..0.4:6", "flags.expander=price,most-pods"])
-    made: list[Base] = []
+    created: list[Base] = []
     world = Base.world
 
     def counted(self: Base) -> World:
-        made.append(self)
+        created.append(self)
         return world(self)
 
     monkeypatch.setattr(Base, "world", counted)
     together = [answer.value for answer in sweep(rows_of_base, scenarios, base=whatif_base())]
-    assert len(made) == 1
+    assert len(created) == 1
     alone = [answer.value for answer in sweep(rows_of_base, scenarios, base=whatif_base(), chunk=1)]
-    assert len(made) == 2, "once for each base"
+    assert len(created) == 2, "once for each base"
     assert together == alone == [row for one in scenarios for row in rows_of_base(whatif_base(), [one])]
 
 
@@ -159,8 +159,8 @@ def test_a_closed_sweep_keeps_what_is_done() -> None:
 def test_scenarios_in_processes_are_what_one_process_says() -> None:
     scenarios = combine_variations(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
     there = list(rows_of_base(base(), scenarios))
-    found = values(sweep(rows_of_base, scenarios, base=base(), executor=pool, workers=2, chunk=2))
-    assert found == there
+    result = values(sweep(rows_of_base, scenarios, base=base(), executor=pool, workers=2, chunk=2))
+    assert result == there
 
 
 def test_a_fleet(tmp_path: Path) -> None:
@@ -182,12 +182,12 @@ def test_a_fleet(tmp_path: Path) -> None:
 
 
 def test_every_combination() -> None:
-    found = combine_variations(
+    result = combine_variations(
         ["flags.expander=price,least-waste", "pods.shop/ReplicaSet/web=4,x1.5", "requests.cpu=x0.5"]
     )
-    assert len(found) == 4
-    assert found[0].name == "flags.expander=price pods.shop/ReplicaSet/web=4 requests.cpu=x0.5"
-    assert [edit.kind for edit in found[0].edits] == ["flags", "pods", "requests"]
+    assert len(result) == 4
+    assert result[0].name == "flags.expander=price pods.shop/ReplicaSet/web=4 requests.cpu=x0.5"
+    assert [edit.kind for edit in result[0].edits] == ["flags", "pods", "requests"]
     on_top = combine_variations(
         ["prices.big=x0.5"], scenarios_from([{"name": "lost", "edits": [{"lose": {"node": ["a1"]}}]}])
     )

@@ -367,16 +367,16 @@ def test_each_flag_of_a_question_is_read() -> None:
     told: set[str] = set()
     for question, fields in READ.items():
         told.clear()
-        found = DecisionCache().decide(base(options=Told()).world(), question)
-        assert found[0].nodes
+        result = DecisionCache().decide(base(options=Told()).world(), question)
+        assert result[0].nodes
         assert fields - told <= {"blocking_system_pod_distruption_timeout"}, "read where a system pod holds its node"
 
 
 def test_prices_of_a_catalogue_for_groups_that_have_none() -> None:
     bare = groups_from([{key: value for key, value in group.items() if key != "price"} for group in GROUPS])
     catalogue = read_catalogue(EXAMPLES / "data" / "aws.csv")
-    found = whatif(Base(kscale.load(CLUSTER), bare, NOW, catalogue=catalogue), scenarios_from([{"name": "other"}]))
-    assert found.baselines[0].cost == pytest.approx(0.192 * 6)
+    result = whatif(Base(kscale.load(CLUSTER), bare, NOW, catalogue=catalogue), scenarios_from([{"name": "other"}]))
+    assert result.baselines[0].cost == pytest.approx(0.192 * 6)
 
 
 def test_nodes_that_run_keep_their_price() -> None:
@@ -459,8 +459,8 @@ def test_headroom_after_a_loss_has_the_lost_pods_placed() -> None:
     scenarios = scenarios_from([{"name": "lost", "edits": [{"lose": {"node": ["n1"]}}], "question": "headroom"}])
     report = whatif(Base(kscale.load(there), (), NOW), scenarios)
     assert (report.baselines[0].pending, report.baselines[0].homeless) == (0, 0)
-    found = report.scenarios[0]
-    assert (found.pending, found.homeless) == (0, 1), "p1 is on n3, where p2 would have gone"
+    result = report.scenarios[0]
+    assert (result.pending, result.homeless) == (0, 1), "p1 is on n3, where p2 would have gone"
 
 
 def test_a_bound_where_it_is_asked_for() -> None:
@@ -653,8 +653,8 @@ def test_the_file_and_its_schema() -> None:
 
     schema = json.loads(scenarios_schema_text())
     jsonschema.validate(yaml.safe_load((EXAMPLES / "scenarios.yaml").read_text()), schema)
-    found = read_scenarios(EXAMPLES / "scenarios.yaml")
-    assert [str(each.question) for each in found] == ["scale-up"] * 4 + ["scale-down"]
+    result = read_scenarios(EXAMPLES / "scenarios.yaml")
+    assert [str(each.question) for each in result] == ["scale-up"] * 4 + ["scale-down"]
     with pytest.raises(jsonschema.ValidationError):
         validate([{"name": "a", "edits": [{"loose": {}}]}], schema)
     with pytest.raises(InputError, match="No such file"):
@@ -725,8 +725,8 @@ def test_the_reasons_of_pending_pods_are_not_computed_if_a_decision_before_them_
         raise AssertionError("reasons were computed")
 
     monkeypatch.setattr("kscale.ca.scale_up.plan.build_unschedulable_pods", refuse)
-    found = whatif(base, scenarios_from([{"name": "loss", "edits": edits}]))
-    assert found.scenarios == expected.scenarios
+    result = whatif(base, scenarios_from([{"name": "loss", "edits": edits}]))
+    assert result.scenarios == expected.scenarios
 
 
 def test_losses_of_many_scenarios_are_those_of_each_alone() -> None:

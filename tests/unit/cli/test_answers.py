@@ -299,9 +299,9 @@ def test_explain_of_a_workload(tmp_path: Path) -> None:
         owned("web-1-b", ""),
     )
     for name in ("deploy/web", "deployments/web", "rs/web-1"):
-        found = kscale("explain", "-f", dump, name, "-o", "json")
-        assert json.loads(found.stdout)["pod"] == "default/web-1-b", found.stderr
-        assert "explaining default/web-1-b" in found.stderr
+        result = kscale("explain", "-f", dump, name, "-o", "json")
+        assert json.loads(result.stdout)["pod"] == "default/web-1-b", result.stderr
+        assert "explaining default/web-1-b" in result.stderr
     created = json.loads(kscale("explain", "-f", dump, "sts/idle", "-o", "json").stdout)
     assert (created["pod"], created["node"]) == ("default/idle-0", None)
     missing = kscale("explain", "-f", dump, "deploy/nope")
@@ -441,8 +441,8 @@ def test_how_hard_a_bound_is_looked_for(tmp_path: Path, monkeypatch: pytest.Monk
 
     def bound(*arguments: str) -> int:
         run = kscale("estimate", "-q", "-f", dump, "-g", groups, "-o", "json", *arguments)
-        found: int = json.loads(run.stdout)["groups"][0]["bound"]
-        return found
+        result: int = json.loads(run.stdout)["groups"][0]["bound"]
+        return result
 
     assert (bound("--bound", "fast"), bound("--bound", "lp"), bound()) == (5, 6, 6)
     monkeypatch.setitem(sys.modules, "highspy", None)

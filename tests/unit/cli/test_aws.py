@@ -60,10 +60,10 @@ class Account(Aws):
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Account:
-    made = Account()
-    monkeypatch.setattr("kscale.world.aws.client.AwsClient", made)
+    created = Account()
+    monkeypatch.setattr("kscale.world.aws.client.AwsClient", created)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    return made
+    return created
 
 
 def dump_of(folder: Path, *nodes: dict[str, Any]) -> Path:

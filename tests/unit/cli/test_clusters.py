@@ -68,18 +68,18 @@ def servers(
     objects: list[tuple[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, FakeApiServer]:
     """``east``, which has what the example's dump has, ``west``, which has one node and a pod, and ``gone``."""
-    found = {name: FakeApiServer(SystemClock()) for name in ("east", "west", "gone")}
+    result = {name: FakeApiServer(SystemClock()) for name in ("east", "west", "gone")}
 
-    serve(found, tmp_path, monkeypatch, current="west")
+    serve(result, tmp_path, monkeypatch, current="west")
     for plural, item in objects:
-        found["east"].put(plural, item)
+        result["east"].put(plural, item)
     node = {"metadata": {"name": "alone"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}
-    found["west"].put("nodes", {"apiVersion": "v1", "kind": "Node", **node})
+    result["west"].put("nodes", {"apiVersion": "v1", "kind": "Node", **node})
     containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
     pod = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"nodeName": "alone", "containers": containers}}
-    found["west"].put("pods", {"apiVersion": "v1", "kind": "Pod", **pod, "status": {"phase": "Running"}})
-    found["gone"].fault = refusing("/pods", 403, "Forbidden")
-    return found
+    result["west"].put("pods", {"apiVersion": "v1", "kind": "Pod", **pod, "status": {"phase": "Running"}})
+    result["gone"].fault = refusing("/pods", 403, "Forbidden")
+    return result
 
 
 def test_a_cluster_is_what_its_dump_is(servers: dict[str, FakeApiServer]) -> None:
@@ -95,8 +95,8 @@ def test_a_cluster_is_what_its_dump_is(servers: dict[str, FakeApiServer]) -> Non
 
 def test_the_current_context(servers: dict[str, FakeApiServer], tmp_path: Path) -> None:
     assert servers
-    found = kscale("headroom", "--kubeconfig", tmp_path / "config", "-o", "json")
-    assert [node["name"] for node in json.loads(found.stdout)["nodes"]] == ["alone"]
+    result = kscale("headroom", "--kubeconfig", tmp_path / "config", "-o", "json")
+    assert [node["name"] for node in json.loads(result.stdout)["nodes"]] == ["alone"]
 
 
 def test_the_current_context_is_the_default_input(servers: dict[str, FakeApiServer]) -> None:
@@ -145,11 +145,11 @@ def test_a_simulation_begins_empty_without_an_input(servers: dict[str, FakeApiSe
 
 def test_one_table_of_several(servers: dict[str, FakeApiServer]) -> None:
     assert servers
-    found = kscale("headroom", "--context", "west", "--context", "gone", "--context", "east")
-    assert found.code == 2  # one has failed
-    assert found.stdout.startswith("2 of 3 clusters answered.\n")
-    assert "gone: Forbidden at all" in found.stdout
-    title, *lines = [line.split() for line in found.stdout.split("\n\n")[1].splitlines()]
+    result = kscale("headroom", "--context", "west", "--context", "gone", "--context", "east")
+    assert result.code == 2  # one has failed
+    assert result.stdout.startswith("2 of 3 clusters answered.\n")
+    assert "gone: Forbidden at all" in result.stdout
+    title, *lines = [line.split() for line in result.stdout.split("\n\n")[1].splitlines()]
     assert (title[0], title[-1]) == ("CLUSTER", "ERROR")
     assert [line for line in lines if line[0] == "gone"] == [["gone", "Forbidden", "at", "all"]]
     order = ["west", "gone", "east"]
@@ -160,7 +160,7 @@ def test_one_table_of_several(servers: dict[str, FakeApiServer]) -> None:
     assert len({len(line) for line in table}) == 1
     none = kscale("headroom", "--context", "gone", "--context", "nowhere", "-o", "csv")
     assert [line.partition(",")[0] for line in none.stdout.splitlines()] == ["cluster", "gone", "nowhere"]
-    assert "gone: Forbidden at all" in found.stderr
+    assert "gone: Forbidden at all" in result.stderr
     rows = kscale("headroom", "--context", "west", "--context", "east", "-o", "csv")
     assert {line.partition(",")[0] for line in rows.stdout.splitlines()} == {"cluster", "west", "east"}
     told = json.loads(kscale("headroom", "--context", "west", "--context", "gone", "-o", "json").stdout)
@@ -195,11 +195,11 @@ def test_recommendations_of_several(servers: dict[str, FakeApiServer], tmp_path:
     rows = [f"2026-07-01T{hour:02}:00:00Z,shop,web,c,0.5,1000000000,web" for hour in range(24)]
     history.write_text("\n".join(["time,namespace,pod,container,cpu_cores,memory_bytes,workload", *rows]))
     both = ("--context", "west", "--context", "east", "--history", history)
-    found = kscale("recommend", *both, "-o", "csv")
-    assert found.code == 0, found.stderr
-    assert found.stdout.startswith("cluster,")
-    found = kscale("recommend", *both, "-o", "vpa")
-    assert (found.code, "it is of one cluster" in found.stderr) == (2, True)
+    result = kscale("recommend", *both, "-o", "csv")
+    assert result.code == 0, result.stderr
+    assert result.stdout.startswith("cluster,")
+    result = kscale("recommend", *both, "-o", "vpa")
+    assert (result.code, "it is of one cluster" in result.stderr) == (2, True)
 
 
 def owned_pod(name: str, api_version: str, kind: str, owner: str) -> dict[str, Any]:
@@ -283,11 +283,11 @@ def test_without_custom_owners_nothing_more_is_asked_for(servers: dict[str, Fake
 
 def test_kinds_that_are_not_there_or_may_not_be_listed(servers: dict[str, FakeApiServer]) -> None:
     servers["west"].fault = refusing("/storageclasses", 403, "Forbidden")
-    found = kscale("headroom", "--context", "west")
-    assert "StorageClasses are not read: Forbidden at all" in found.stderr
+    result = kscale("headroom", "--context", "west")
+    assert "StorageClasses are not read: Forbidden at all" in result.stderr
     servers["west"].fault = refusing("/deviceclasses", 404, "NotFound")
-    found = kscale("headroom", "--context", "west")
-    assert not [line for line in found.stderr.splitlines() if line.startswith("warning")]  # an empty list is none
+    result = kscale("headroom", "--context", "west")
+    assert not [line for line in result.stderr.splitlines() if line.startswith("warning")]  # an empty list is none
 
 
 @pytest.mark.parametrize("command", ["fit", "estimate", "headroom"])
@@ -310,32 +310,32 @@ def test_quotas_of_a_cluster_are_named_as_not_judged(
 
 def test_kinds_of_which_a_cluster_has_none_are_not_missing(servers: dict[str, FakeApiServer]) -> None:
     assert servers
-    found = kscale("headroom", "--context", "west")
-    assert "missing" not in found.stderr
+    result = kscale("headroom", "--context", "west")
+    assert "missing" not in result.stderr
     servers["west"].fault = refusing("/csinodes", 403, "no CSINodes")
-    found = kscale("headroom", "--context", "west")
-    assert "missing: no CSINodes (volume limits are not known)\n" in found.stderr
+    result = kscale("headroom", "--context", "west")
+    assert "missing: no CSINodes (volume limits are not known)\n" in result.stderr
 
 
 def test_all_that_may_not_be_listed_is_said(servers: dict[str, FakeApiServer]) -> None:
     said = {path: refusing(path, 403, f"no {path}") for path in ("/nodes", "/pods", "/storageclasses")}
     servers["west"].fault = lambda call: next(filter(None, (each(call) for each in said.values())), None)
-    found = kscale("headroom", "--context", "west")
-    assert (found.code, found.stderr) == (2, "error: no /nodes at all; no /pods at all; no /storageclasses at all\n")
+    result = kscale("headroom", "--context", "west")
+    assert (result.code, result.stderr) == (2, "error: no /nodes at all; no /pods at all; no /storageclasses at all\n")
 
 
 def test_what_cannot_be_read_is_named_by_its_list(servers: dict[str, FakeApiServer]) -> None:
     wrong = {"metadata": {"name": "wrong", "namespace": "shop"}, "spec": {"containers": "none"}}
     servers["west"].put("pods", {"apiVersion": "v1", "kind": "Pod", **wrong})
-    found = kscale("headroom", "--context", "west")
-    assert found.code == 2
-    assert "pods: items[" in found.stderr
-    assert "(Pod shop/wrong): spec.containers: " in found.stderr
-    assert "<bytes>" not in found.stderr
+    result = kscale("headroom", "--context", "west")
+    assert result.code == 2
+    assert "pods: items[" in result.stderr
+    assert "(Pod shop/wrong): spec.containers: " in result.stderr
+    assert "<bytes>" not in result.stderr
     for i in range(500):
         servers["west"].put("pods", {"apiVersion": "v1", "kind": "Pod", **wrong, "metadata": {"name": f"a{i:03}"}})
-    found = kscale("hpa", "--context", "west", "-v")
-    assert "pods, page 2: items[" in found.stderr, found.stderr[-300:]
+    result = kscale("hpa", "--context", "west", "-v")
+    assert "pods, page 2: items[" in result.stderr, result.stderr[-300:]
 
 
 def test_progress_of_a_list(servers: dict[str, FakeApiServer]) -> None:
@@ -374,8 +374,8 @@ def test_a_list_whose_pages_are_gone_is_taken_whole(servers: dict[str, FakeApiSe
 )
 def test_bad_usage(servers: dict[str, FakeApiServer], more: tuple[object, ...], said: str) -> None:
     assert servers
-    found = kscale("scale-down", *more)
-    assert (found.code, said in found.stderr, found.stdout) == (2, True, "")
+    result = kscale("scale-down", *more)
+    assert (result.code, said in result.stderr, result.stdout) == (2, True, "")
 
 
 @pytest.fixture
@@ -400,9 +400,9 @@ def test_what_a_simulation_cannot_begin_with(servers: dict[str, FakeApiServer], 
     for name in [name for name in west.served if name.endswith(".autoscaling.k8s.io")]:
         del west.served[name]
     west.fault = refusing("/deployments", 403, "Forbidden")
-    found = kscale("simulate", minute, "--kubeconfig", tmp_path / "config", "-o", "json")  # its current context
-    assert (found.code, json.loads(found.stdout)["mostNodes"]) == (0, 1)
-    assert [line for line in found.stderr.splitlines() if "not read" in line] == [
+    result = kscale("simulate", minute, "--kubeconfig", tmp_path / "config", "-o", "json")  # its current context
+    assert (result.code, json.loads(result.stdout)["mostNodes"]) == (0, 1)
+    assert [line for line in result.stderr.splitlines() if "not read" in line] == [
         "warning: Deployments are not read: Forbidden at all"
     ]
     both = kscale("simulate", minute, "--context", "west", "--context", "gone", "-o", "json")
@@ -418,8 +418,8 @@ def test_what_a_simulation_cannot_begin_with(servers: dict[str, FakeApiServer], 
         (("--skip-invalid",), "nothing is read"),
         (("--context", "west", "--context", "gone", "--to", tmp_path / "out"), "it is of one cluster"),
     ):
-        found = kscale("simulate", minute, *more)
-        assert (found.code, said in found.stderr, found.stdout) == (2, True, ""), found.stderr
+        result = kscale("simulate", minute, *more)
+        assert (result.code, said in result.stderr, result.stdout) == (2, True, ""), result.stderr
     assert not (tmp_path / "out").exists()
 
 

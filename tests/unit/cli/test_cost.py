@@ -96,9 +96,9 @@ def test_losses_by_name() -> None:
 
 
 def test_nodes_that_may_not_be_lost_alone_fail_the_pairs() -> None:
-    found = kscale("headroom", *DUMP, "--lose", "pairs", "-q")
-    assert found.code == 1
-    assert "may not be lost alone" in found.stdout
+    result = kscale("headroom", *DUMP, "--lose", "pairs", "-q")
+    assert result.code == 1
+    assert "may not be lost alone" in result.stdout
     useless = kscale("headroom", *DUMP, "--lose", "pairs", "--pod", "examples/web.yaml")
     assert (useless.code, "no effect with --lose" in useless.stderr) == (2, True)
 
@@ -114,9 +114,9 @@ def test_a_budget_and_a_catalogue_that_cannot_be_meant() -> None:
 
 def test_groups_that_nothing_reads() -> None:
     for more in ((), ("--lose", "zone=us-east-1a"), ("--lose", "pairs")):
-        found = kscale("headroom", *DUMP, *GROUPS, *more)
-        assert (found.code, found.stdout) == (2, "")
-        assert "node groups are of use with --lose pool=GROUP, or --repair" in found.stderr
+        result = kscale("headroom", *DUMP, *GROUPS, *more)
+        assert (result.code, result.stdout) == (2, "")
+        assert "node groups are of use with --lose pool=GROUP, or --repair" in result.stderr
 
 
 def test_a_repair_without_groups(tmp_path: Path) -> None:
@@ -126,5 +126,5 @@ def test_a_repair_without_groups(tmp_path: Path) -> None:
     pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web"}, "status": {"phase": "Running"},
            "spec": {"nodeName": "alone", "containers": containers}}  # fmt: skip
     (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "items": [bare, pod]}))
-    found = kscale("headroom", "-f", tmp_path / "dump.json", "--lose", "node=alone", "--repair")
-    assert (found.code, "--repair needs node groups" in found.stderr) == (2, True), found.stderr
+    result = kscale("headroom", "-f", tmp_path / "dump.json", "--lose", "node=alone", "--repair")
+    assert (result.code, "--repair needs node groups" in result.stderr) == (2, True), result.stderr

@@ -47,11 +47,11 @@ BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
 
 def commands(block: str) -> list[tuple[str, str]]:
     """(command line, output) of a block."""
-    found = []
+    result = []
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         line, _, output = part.partition("\n")
-        found.append((line, output))
-    return found
+        result.append((line, output))
+    return result
 
 
 def run(line: str) -> str:
@@ -121,19 +121,19 @@ def test_an_error_is_shown_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     items = [{"apiVersion": "v1", **each} for each in (*nodes, *pods)]
     Path("broken.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     line = "kscale estimate -f broken.json"
-    found = kscale(*shlex.split(line)[1:])
-    assert found.code == 2
-    assert found.stderr.splitlines() == shown("cli.md", line)
+    result = kscale(*shlex.split(line)[1:])
+    assert result.code == 2
+    assert result.stderr.splitlines() == shown("cli.md", line)
 
 
 def test_the_example_is_what_the_page_generates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     line = "kscale generate --nodes 40 --pods 600 --seed 0 --lean --to cluster.json.gz --groups groups.yaml"
-    found = kscale(*shlex.split(line)[1:])
-    assert found.code == 0
-    assert found.stderr.splitlines() == shown("generate.md", line)
-    with gzip.open("cluster.json.gz") as made, gzip.open(ROOT / "examples" / "cluster.json.gz") as bundled:
-        assert made.read() == bundled.read()
+    result = kscale(*shlex.split(line)[1:])
+    assert result.code == 0
+    assert result.stderr.splitlines() == shown("generate.md", line)
+    with gzip.open("cluster.json.gz") as created, gzip.open(ROOT / "examples" / "cluster.json.gz") as bundled:
+        assert created.read() == bundled.read()
     assert Path("groups.yaml").read_text() == (ROOT / "examples" / "groups.yaml").read_text()
 
 

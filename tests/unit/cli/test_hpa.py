@@ -339,10 +339,10 @@ def test_items_of_a_raw_v1_list_are_v1(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.json"
         path.write_text(json.dumps(document), encoding="utf-8")
         files += ["-f", str(path)]
-    (found,) = json.loads(kscale("hpa", *files, "-o", "json").stdout)["hpas"]
-    (metric,) = found["metrics"]
+    (result,) = json.loads(kscale("hpa", *files, "-o", "json").stdout)["hpas"]
+    (metric,) = result["metrics"]
     assert (metric["name"], metric["current"], metric["target"]) == ("cpu", "70%", "20%")
-    assert found["desiredReplicas"] == 4
+    assert result["desiredReplicas"] == 4
 
 
 def test_only_a_v2_object_is_read_as_one() -> None:

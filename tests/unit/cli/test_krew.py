@@ -48,12 +48,12 @@ def test_the_manifest_is_as_krew_documents_it(unpacked: tuple[Path, str]) -> Non
     folder, sha256 = unpacked
     text = krew().manifest(kscale.__version__, "https://example.com", "https://example.com/a.tar.gz", sha256, [THIS])
     assert "$" not in text
-    made = yaml.safe_load(text)
-    assert made.keys() == {"apiVersion", "kind", "metadata", "spec"}
-    assert (made["apiVersion"], made["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
-    assert made["metadata"] == {"name": (ROOT / "packaging/krew/kscale.yaml").stem}
-    assert re.fullmatch(r"[a-z0-9-]+", made["metadata"]["name"])
-    spec = made["spec"]
+    created = yaml.safe_load(text)
+    assert created.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    assert (created["apiVersion"], created["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
+    assert created["metadata"] == {"name": (ROOT / "packaging/krew/kscale.yaml").stem}
+    assert re.fullmatch(r"[a-z0-9-]+", created["metadata"]["name"])
+    spec = created["spec"]
     assert spec.keys() == {"version", "homepage", "shortDescription", "description", "caveats", "platforms"}
     assert re.fullmatch(r"v\d+\.\d+\.\d+(-[\w.]+)?", spec["version"])
     assert 0 < len(spec["shortDescription"]) <= 50
@@ -129,15 +129,17 @@ def test_two_wheels_for_a_python_are_refused(
 ) -> None:
     wheels = [f"kscale_core-0.1.0-cp312-cp312-{system}_x86_64.whl" for system in ("manylinux_2_28", "musllinux_1_2")]
     monkeypatch.setattr(sys, "argv", ["krew.py", "--homepage", "h", "--uri", "u", *wheels])
-    made = krew()
-    monkeypatch.setattr(made.shutil, "rmtree", lambda *_, **__: pytest.fail("it began to make the archive"))
+    created = krew()
+    monkeypatch.setattr(created.shutil, "rmtree", lambda *_, **__: pytest.fail("it began to make the archive"))
     with pytest.raises(SystemExit):
-        made.main()
+        created.main()
     assert "two wheels are for the same Python" in capsys.readouterr().err
 
 
 def test_a_candidate_has_the_version_that_krew_orders() -> None:
-    made = yaml.safe_load(krew().manifest("0.2.0rc1", "https://example.com", "https://example.com/a", "0" * 64, [THIS]))
-    assert made["spec"]["version"] == "v0.2.0-rc.1"
+    created = yaml.safe_load(
+        krew().manifest("0.2.0rc1", "https://example.com", "https://example.com/a", "0" * 64, [THIS])
+    )
+    assert created["spec"]["version"] == "v0.2.0-rc.1"
     with pytest.raises(ValueError, match="not a version that krew can order"):
         krew().semantic("0.2.0.post1")

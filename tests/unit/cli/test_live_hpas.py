@@ -33,7 +33,7 @@ METRICS = {"web": [CPU], "queue": [LATE], "gadget": [HITS], "gate": [BUSY], "sti
 
 def objects() -> list[tuple[str, dict[str, Any]]]:
     """Targets of 2 replicas, two pods each with 1 cpu, their HPAs; ``still`` is in another namespace, at 0."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    result: list[tuple[str, dict[str, Any]]] = []
     for name, metrics in METRICS.items():
         space = "rest" if name == "still" else "shop"
         widget = name == "gadget"
@@ -44,18 +44,18 @@ def objects() -> list[tuple[str, dict[str, Any]]]:
         status = {"replicas": size, **({"selector": f"app={name}"} if widget else {})}
         target = {**kind, "metadata": {"name": name, "namespace": space}, "spec": spec, "status": status}
         plural = {"Widget": "widgets.x.example.com", "StatefulSet": "statefulsets.apps"}
-        found.append((plural.get(kind["kind"], "deployments.apps"), target))
+        result.append((plural.get(kind["kind"], "deployments.apps"), target))
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-03-01T10:00:00Z"}
         containers = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]
         running = {"phase": "Running", "startTime": "2026-03-01T10:00:00Z", "conditions": [ready]}
         for number in range(2):
             pod = {"metadata": {"name": f"{name}-{number}", "namespace": space, "labels": {"app": name}}}
             pod |= {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers}, "status": running}
-            found.append(("pods", pod))
+            result.append(("pods", pod))
         spec = {"scaleTargetRef": {**kind, "name": name}, "maxReplicas": 9, "metrics": metrics}
         hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec}
-        found.append(("horizontalpodautoscalers.autoscaling", {**hpa, "metadata": {"name": name, "namespace": space}}))
-    return found
+        result.append(("horizontalpodautoscalers.autoscaling", {**hpa, "metadata": {"name": name, "namespace": space}}))
+    return result
 
 
 def value(kind: str, name: str, metric: dict[str, Any], amount: str, api_version: str = "v1") -> dict[str, Any]:
@@ -96,21 +96,21 @@ ANSWERS: dict[tuple[str, tuple[tuple[str, str], ...]], Any] = {
 
 def metrics(call: Call) -> Answer | None:
     """The metrics APIs."""
-    found = ANSWERS.get((call.path, call.query))
-    return None if found is None else Answer(200, {}, json.dumps(found).encode())
+    result = ANSWERS.get((call.path, call.query))
+    return None if result is None else Answer(200, {}, json.dumps(result).encode())
 
 
 @pytest.fixture
 def east(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApiServer:
     """With all that there is; ``west`` has nothing."""
     ingresses = ServedResource("networking.k8s.io", "v1", "Ingress", "ingresses")
-    found = {"east": FakeApiServer(SystemClock(), resources=[WIDGETS, CUSTOM, ingresses])}
-    found["west"] = FakeApiServer(SystemClock())
-    serve(found, tmp_path, monkeypatch, current="west")
+    result = {"east": FakeApiServer(SystemClock(), resources=[WIDGETS, CUSTOM, ingresses])}
+    result["west"] = FakeApiServer(SystemClock())
+    serve(result, tmp_path, monkeypatch, current="west")
     for plural, item in objects():
-        found["east"].put(plural, item)
-    found["east"].fault = metrics
-    return found["east"]
+        result["east"].put(plural, item)
+    result["east"].fault = metrics
+    return result["east"]
 
 
 def test_a_live_cluster_is_what_its_dump_is(east: FakeApiServer, tmp_path: Path) -> None:
@@ -166,16 +166,16 @@ def test_now_is_when_it_was_read(east: FakeApiServer) -> None:
 def test_apis_that_are_not_there(east: FakeApiServer) -> None:
     east.fault = lambda call: None
     del east.served[CUSTOM.group_resource]
-    found = kscale("hpa", "--context", "east", "-o", "json")
-    assert found.code == 0
-    answers = [line for line in found.stderr.splitlines() if line.startswith("missing: ")]
+    result = kscale("hpa", "--context", "east", "-o", "json")
+    assert result.code == 0
+    answers = [line for line in result.stderr.splitlines() if line.startswith("missing: ")]
     missing = "the server could not find the requested resource"
     assert [line.partition(": ")[2] for line in answers] == [
         f"1 of 1 answers of metrics.k8s.io: {missing}",
         "2 of 2 answers of custom.metrics.k8s.io: no custom metrics API (custom.metrics.k8s.io) registered",
         f"1 of 1 answers of external.metrics.k8s.io: {missing}",
     ]
-    told = {each["name"]: each["error"] for each in json.loads(found.stdout)["hpas"]}
+    told = {each["name"]: each["error"] for each in json.loads(result.stdout)["hpas"]}
     assert missing in told["web"]
     assert told["still"] is None
 
@@ -183,19 +183,19 @@ def test_apis_that_are_not_there(east: FakeApiServer) -> None:
 def test_permissions_that_are_missing(east: FakeApiServer) -> None:
     missing = [refusing(end, 403, f"no {end}") for end in ("/deployments", "/gadget/scale", "/apis")]
     east.fault = lambda call: next(filter(None, (each(call) for each in missing)), None) or metrics(call)
-    found = kscale("hpa", "--context", "east", "-o", "json")
-    assert "warning: Deployments are not read: no /deployments at all" in found.stderr
-    assert "missing: what the server serves: no /apis at all" in found.stderr
-    told = {each["name"]: each for each in json.loads(found.stdout)["hpas"]}
+    result = kscale("hpa", "--context", "east", "-o", "json")
+    assert "warning: Deployments are not read: no /deployments at all" in result.stderr
+    assert "missing: what the server serves: no /apis at all" in result.stderr
+    told = {each["name"]: each for each in json.loads(result.stdout)["hpas"]}
     assert told["web"]["currentReplicas"] == 2  # its scale is asked for
     assert told["gadget"]["error"].endswith('no matches for kind "Widget" in group "x.example.com"')
     east.fault = lambda call: missing[1](call) or metrics(call)
-    found = kscale("hpa", "--context", "east")
-    assert "the scale target of shop/gadget: an HPA" in found.stderr
-    assert "no /gadget/scale at all" in found.stdout
+    result = kscale("hpa", "--context", "east")
+    assert "the scale target of shop/gadget: an HPA" in result.stderr
+    assert "no /gadget/scale at all" in result.stdout
     east.fault = refusing("/horizontalpodautoscalers", 403, "no HPAs")
-    found = kscale("hpa", "--context", "east")
-    assert (found.code, found.stdout, found.stderr) == (2, "", "error: no HPAs at all\n")
+    result = kscale("hpa", "--context", "east")
+    assert (result.code, result.stdout, result.stderr) == (2, "", "error: no HPAs at all\n")
 
 
 def test_one_namespace_whose_metrics_are_refused(east: FakeApiServer) -> None:
@@ -205,9 +205,9 @@ def test_one_namespace_whose_metrics_are_refused(east: FakeApiServer) -> None:
             east.put(plural, {**item, "metadata": {**item["metadata"], "namespace": "other"}})
     where = "/apis/metrics.k8s.io/v1beta1/namespaces/other/pods"
     east.fault = lambda call: refusing(where, 403, "no usage")(call) or metrics(call)
-    found = kscale("hpa", "--context", "east", "-o", "json", "--now", NOW)
-    assert "missing: 1 of 2 answers of metrics.k8s.io: no usage at all" in found.stderr
-    told = {f"{each['namespace']}/{each['name']}": each for each in json.loads(found.stdout)["hpas"]}
+    result = kscale("hpa", "--context", "east", "-o", "json", "--now", NOW)
+    assert "missing: 1 of 2 answers of metrics.k8s.io: no usage at all" in result.stderr
+    told = {f"{each['namespace']}/{each['name']}": each for each in json.loads(result.stdout)["hpas"]}
     assert told["shop/web"]["desiredReplicas"] == 4
     assert "no usage at all" in told["other/web"]["error"]
 
@@ -229,17 +229,17 @@ def test_a_target_of_a_kind_that_is_not_served(east: FakeApiServer) -> None:
 def test_a_page_to_log_in_is_no_answer(east: FakeApiServer, path: str) -> None:
     page = Answer(200, {}, b"<html>log in</html>")
     east.fault = lambda call: page if call.path == path else metrics(call)
-    found = kscale("hpa", "--context", "west", "--context", "east", "--now", NOW)
+    result = kscale("hpa", "--context", "west", "--context", "east", "--now", NOW)
     said = f"the answer to GET {path} cannot be read: "
-    assert (said in found.stderr, "malformed" in found.stderr, "bug" in found.stderr) == (True, True, False)
-    assert "west: 0 of 0 HPAs would rescale." in found.stdout
+    assert (said in result.stderr, "malformed" in result.stderr, "bug" in result.stderr) == (True, True, False)
+    assert "west: 0 of 0 HPAs would rescale." in result.stdout
 
 
 def test_a_scale_that_is_a_page_to_log_in_is_an_error_of_its_hpa(east: FakeApiServer) -> None:
     page = Answer(200, {}, b"<html>log in</html>")
     east.fault = lambda call: page if call.path.endswith("/scale") else metrics(call)
-    found = kscale("hpa", "--context", "east", "--now", NOW, "-o", "json")
-    decided = {each["name"]: each for each in json.loads(found.stdout)["hpas"]}
+    result = kscale("hpa", "--context", "east", "--now", NOW, "-o", "json")
+    decided = {each["name"]: each for each in json.loads(result.stdout)["hpas"]}
     assert "widgets/gadget/scale cannot be read: line 1, column 1: malformed JSON" in decided["gadget"]["error"]
     assert decided["web"]["desiredReplicas"] == 4
 
@@ -249,9 +249,9 @@ def test_a_state_is_of_one_cluster(east: FakeApiServer, tmp_path: Path, words: t
     (tmp_path / "state.json").write_text(kscale("hpa", "--context", "east", "--now", NOW, "-o", "json").stdout)
     both = (*words, "--context", "east", "--context", "west", "--now", NOW)
     asked = len(east.calls)
-    found = kscale(*both, "--state", tmp_path / "state.json")
-    assert (found.code, found.stdout) == (2, "")
-    assert "it is of one cluster: name one context" in found.stderr
+    result = kscale(*both, "--state", tmp_path / "state.json")
+    assert (result.code, result.stdout) == (2, "")
+    assert "it is of one cluster: name one context" in result.stderr
     assert len(east.calls) == asked
     for state in ("settled", "fresh"):
         assert "name one context" not in kscale(*both, "--state", state).stderr
@@ -260,10 +260,10 @@ def test_a_state_is_of_one_cluster(east: FakeApiServer, tmp_path: Path, words: t
 
 
 def test_several_contexts_are_one_table(east: FakeApiServer) -> None:
-    found = kscale("hpa", "--context", "east", "--context", "west", "--now", NOW, "-o", "csv")
+    result = kscale("hpa", "--context", "east", "--context", "west", "--now", NOW, "-o", "csv")
     assert east.calls
-    assert found.code == 0, found.stderr
-    rows = [line.split(",")[:2] for line in found.stdout.splitlines()]
+    assert result.code == 0, result.stderr
+    rows = [line.split(",")[:2] for line in result.stdout.splitlines()]
     assert rows[0] == ["cluster", "hpa"]
     names = ["rest/still", *(f"shop/{name}" for name in ("gadget", "gate", "queue", "web"))]
     assert sorted(rows[1:]) == [["east", name] for name in names]
@@ -278,6 +278,6 @@ def test_what_excludes_a_live_cluster(east: FakeApiServer, tmp_path: Path) -> No
         (("--metrics", tmp_path / "m.json"), "the metrics of a live cluster come from its API server"),
         (("-f", tmp_path / "m.json"), "exclude each other"),
     ):
-        found = kscale("hpa", "--context", "east", *more)
-        assert (found.code, said in found.stderr, found.stdout) == (2, True, "")
+        result = kscale("hpa", "--context", "east", *more)
+        assert (result.code, said in result.stderr, result.stdout) == (2, True, "")
     assert not east.calls

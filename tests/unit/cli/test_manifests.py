@@ -41,27 +41,29 @@ COMMAND = ("manifests", "cluster-autoscaler", "--image", "example.org/kscale:1")
 
 
 def printed(*arguments: str) -> dict[str, Any]:
-    found = run(*COMMAND, *arguments)
-    assert found.code == 0, found.stderr
-    assert "&id" not in found.stdout
-    return {each["kind"]: each for each in yaml.safe_load_all(found.stdout)}
+    result = run(*COMMAND, *arguments)
+    assert result.code == 0, result.stderr
+    assert "&id" not in result.stdout
+    return {each["kind"]: each for each in yaml.safe_load_all(result.stdout)}
 
 
 def test_options_that_are_left_out_are_as_without_a_flag() -> None:
     options = {"capacity_buffer_controller_enabled": True}
-    found = {each["kind"]: each for each in cluster_autoscaler_manifests(image="example.org/kscale:1", options=options)}
-    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    result = {
+        each["kind"]: each for each in cluster_autoscaler_manifests(image="example.org/kscale:1", options=options)
+    }
+    (container,) = result["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert "--cloud-provider=externalgrpc" in container["args"]
-    assert found["ClusterRole"]["rules"] == cluster_autoscaler_roles(options)[0]
+    assert result["ClusterRole"]["rules"] == cluster_autoscaler_roles(options)[0]
 
 
 def test_what_is_printed() -> None:
-    found = printed("-n", "autoscaling", "--cloud-config", "cloud", "--flag=--expander=least-nodes", "--replicas=3")
-    assert list(found) == [
+    result = printed("-n", "autoscaling", "--cloud-config", "cloud", "--flag=--expander=least-nodes", "--replicas=3")
+    assert list(result) == [
         "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment",
         "PodDisruptionBudget", "NetworkPolicy",
     ]  # fmt: skip
-    deployment = found["Deployment"]
+    deployment = result["Deployment"]
     assert deployment["spec"]["replicas"] == 3
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -72,7 +74,7 @@ def test_what_is_printed() -> None:
     assert pod["securityContext"]["runAsNonRoot"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert pod["volumes"] == [{"name": "config", "secret": {"secretName": "cloud"}}]
-    spaces = {kind: each["metadata"].get("namespace") for kind, each in found.items()}
+    spaces = {kind: each["metadata"].get("namespace") for kind, each in result.items()}
     assert {kind for kind, space in spaces.items() if space is None} == {"ClusterRole", "ClusterRoleBinding"}
     assert set(spaces.values()) == {None, "autoscaling"}
 
@@ -110,15 +112,15 @@ def test_what_is_printed() -> None:
     ],
 )
 def test_flags_that_the_program_does_not_take(program: str, flag: str, said: str) -> None:
-    found = run("manifests", program, "--image", "example.org/kscale:1", f"--flag={flag}")
-    assert (found.code, found.stdout) == (2, ""), flag
-    assert said in found.stderr
+    result = run("manifests", program, "--image", "example.org/kscale:1", f"--flag={flag}")
+    assert (result.code, result.stdout) == (2, ""), flag
+    assert said in result.stderr
 
 
 def test_formats() -> None:
-    found = run(*COMMAND, "-o", "json")
+    result = run(*COMMAND, "-o", "json")
     as_yaml = run(*COMMAND, "-o", "yaml")
-    listed = json.loads(found.stdout)
+    listed = json.loads(result.stdout)
     assert (listed["kind"], listed["items"]) == ("List", list(yaml.safe_load_all(as_yaml.stdout)))
     refused = run(*COMMAND, "-o", "csv")
     assert (refused.code, refused.stdout) == (2, "")
@@ -200,7 +202,7 @@ def test_rules_by_the_flags_however_they_are_written(values: Sequence[str], on: 
 )
 def test_the_role_names_what_a_flag_names(program: str, flag: str, verbs: set[str]) -> None:
     rules = {text: of_program(program, *text)["Role"]["rules"] for text in ((), (f"--flag={flag}=mine",))}
-    usual, mine = ([rule for rule in found if "resourceNames" in rule] for found in rules.values())
+    usual, mine = ([rule for rule in result if "resourceNames" in rule] for result in rules.values())
     changed = [(each, other) for each, other in zip(usual, mine, strict=True) if each != other]
     ((before, after),) = changed
     assert (after["resourceNames"], {*after["verbs"]}) == (["mine"], verbs)
@@ -211,22 +213,22 @@ def test_flags_are_read_where_nothing_is_installed_that_typer_has_itself(monkeyp
     """An installation of its own has no click: typer brings what it needs of it."""
     monkeypatch.setitem(sys.modules, "click", None)
     assert run(*COMMAND, "--flag=--v=4").code == 0
-    found = run(*COMMAND, "--flag=--no-such-flag")
-    assert found.code == 2
-    assert "Invalid value for --flag: No such option: --no-such-flag" in found.stderr
+    result = run(*COMMAND, "--flag=--no-such-flag")
+    assert result.code == 2
+    assert "Invalid value for --flag: No such option: --no-such-flag" in result.stderr
 
 
 def test_a_cloud_that_there_is_not() -> None:
-    found = run(*COMMAND, "--cloud-provider", "gce")
-    assert found.code == 2
-    assert "there is no cloud provider 'gce' here" in found.stderr
+    result = run(*COMMAND, "--cloud-provider", "gce")
+    assert result.code == 2
+    assert "there is no cloud provider 'gce' here" in result.stderr
 
 
 def test_rules_and_dashboard_ask_for_metrics_that_there_are() -> None:
     assert "PrometheusRule" not in printed()
-    found = [*yaml.safe_load_all(run(*COMMAND, "-n", "autoscaling", "--monitoring").stdout)]
-    kinds = {each["kind"]: each for each in found}
-    assert {each["metadata"].get("namespace", "autoscaling") for each in found} == {"autoscaling"}
+    result = [*yaml.safe_load_all(run(*COMMAND, "-n", "autoscaling", "--monitoring").stdout)]
+    kinds = {each["kind"]: each for each in result}
+    assert {each["metadata"].get("namespace", "autoscaling") for each in result} == {"autoscaling"}
     monitor = kinds["PodMonitor"]["spec"]
     pod = kinds["Deployment"]["spec"]["template"]
     assert monitor["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
@@ -249,8 +251,8 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are() -> None:
 
 
 def test_the_rule_about_the_leader_asks_for_its_lease() -> None:
-    found = printed("--monitoring", "--flag=--leader-elect-resource-name=mine")
-    (group,) = found["PrometheusRule"]["spec"]["groups"]
+    result = printed("--monitoring", "--flag=--leader-elect-resource-name=mine")
+    (group,) = result["PrometheusRule"]["spec"]["groups"]
     (rule,) = [each for each in group["rules"] if each["alert"] == "ClusterAutoscalerNoLeader"]
     assert rule["expr"] == 'max(leader_election_master_status{name="mine"}) < 1'
     (group,) = printed("--monitoring")["PrometheusRule"]["spec"]["groups"]
@@ -261,8 +263,8 @@ def test_the_rule_about_the_leader_asks_for_its_lease() -> None:
 def test_a_kustomize_base(program: str, tmp_path: Path) -> None:
     image = () if program in ("vpa-crds", "reader") else ("--image", "example.org/kscale:1")
     base = tmp_path / "new" / "base"
-    found = run("manifests", program, *image, "--directory", base)
-    assert (found.code, found.stdout) == (0, ""), found.stderr
+    result = run("manifests", program, *image, "--directory", base)
+    assert (result.code, result.stdout) == (0, ""), result.stderr
     kustomization = yaml.safe_load((base / "kustomization.yaml").read_text())
     assert kustomization["kind"] == "Kustomization"
     assert {each.name for each in base.iterdir()} == {"kustomization.yaml", *kustomization["resources"]}
@@ -272,8 +274,8 @@ def test_a_kustomize_base(program: str, tmp_path: Path) -> None:
     assert run("manifests", program, *image, "--directory", base).code == 0  # the same again
     (base / "kustomization.yaml").write_text("resources: [mine.yaml]\n")
     for more, said in (((), "is a different kustomization"), (("-o", "json"), "written as yaml")):
-        found = run("manifests", program, *image, "--directory", base, *more)
-        assert (found.code, said in found.stderr) == (2, True), found.stderr
+        result = run("manifests", program, *image, "--directory", base, *more)
+        assert (result.code, said in result.stderr) == (2, True), result.stderr
     assert (base / "kustomization.yaml").read_text() == "resources: [mine.yaml]\n"
 
 
@@ -290,13 +292,13 @@ def test_objects_of_a_kustomize_base_are_for_their_owner_whatever_was_there(tmp_
 def test_nobody_elses_file_is_overwritten_by_a_kustomize_base(tmp_path: Path) -> None:
     command = ("manifests", "vpa-crds", "--directory", tmp_path)
     (tmp_path / "kscale.yaml").write_text("mine: 1\n")
-    found = run(*command)
-    assert (found.code, "kscale.yaml exists already, without the kustomization.yaml of" in found.stderr) == (2, True)
+    result = run(*command)
+    assert (result.code, "kscale.yaml exists already, without the kustomization.yaml of" in result.stderr) == (2, True)
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"kscale.yaml": "mine: 1\n"}
     (tmp_path / "kscale.yaml").unlink()
     (tmp_path / "kustomization.yaml").write_bytes(b"\xff\xfe")
-    found = run(*command)
-    assert (found.code, "is a different kustomization" in found.stderr) == (2, True)
+    result = run(*command)
+    assert (result.code, "is a different kustomization" in result.stderr) == (2, True)
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"kustomization.yaml": b"\xff\xfe"}
 
 
@@ -319,23 +321,23 @@ AUTOSCALERS = ("horizontal", "vpa-recommender", "vpa-updater", "vpa-admission")
 
 
 def of_program(program: str, *arguments: str) -> dict[str, Any]:
-    found = run("manifests", program, "--image", "example.org/kscale:1", *arguments)
-    assert found.code == 0, found.stderr
-    return {each["kind"]: each for each in yaml.safe_load_all(found.stdout)}
+    result = run("manifests", program, "--image", "example.org/kscale:1", *arguments)
+    assert result.code == 0, result.stderr
+    return {each["kind"]: each for each in yaml.safe_load_all(result.stdout)}
 
 
 @pytest.mark.parametrize("program", AUTOSCALERS)
 def test_the_other_autoscalers(program: str) -> None:
-    found = of_program(program, "-n", "scaling", "--flag=--kube-api-qps=7")
-    name = found["Deployment"]["metadata"]["name"]
-    pod = found["Deployment"]["spec"]["template"]["spec"]
+    result = of_program(program, "-n", "scaling", "--flag=--kube-api-qps=7")
+    name = result["Deployment"]["metadata"]["name"]
+    pod = result["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["args"][:2] == ["run", program]
     assert container["args"][-1] == "--kube-api-qps=7"
     help_ = run("run", program, "--help-all").stdout
     for argument in container["args"][2:]:
         assert argument.partition("=")[0] in help_, argument
-    assert pod["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"] == name
+    assert pod["serviceAccountName"] == result["ServiceAccount"]["metadata"]["name"] == name
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
@@ -344,13 +346,13 @@ def test_the_other_autoscalers(program: str) -> None:
     assert {probe["httpGet"]["port"] for probe in (container["livenessProbe"], container["readinessProbe"])} == {
         "metrics"
     }
-    metrics, *others = found["NetworkPolicy"]["spec"]["ingress"]
+    metrics, *others = result["NetworkPolicy"]["spec"]["ingress"]
     assert (metrics["from"], [each["port"] for each in metrics["ports"]]) == ([{"namespaceSelector": {}}], ["metrics"])
     open_to_others = [[each["port"] for each in rule["ports"]] for rule in others]
     assert open_to_others == [[name] for name in ports if name != "metrics"]
     for kind in ("ClusterRoleBinding", "RoleBinding"):
-        assert found[kind]["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": "scaling"}]
-    leases = [rule for rule in found["Role"]["rules"] if rule["resources"] == ["leases"]]
+        assert result[kind]["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": "scaling"}]
+    leases = [rule for rule in result["Role"]["rules"] if rule["resources"] == ["leases"]]
     assert {"verbs": ["create"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"]} in leases
     assert all(rule.get("resourceNames") for rule in leases if rule["verbs"] != ["create"])
 
@@ -370,8 +372,8 @@ def test_who_says_what_rounds_do_to_nodes_may_see_what_decides_where_pods_fit(pr
     assert {"nodes", "persistentvolumes", "persistentvolumeclaims", "storageclasses"} <= granted
     assert any("events" in rule["resources"] and "create" in rule["verbs"] for rule in wide)
     for flags in ((), ("--flag", f"--{flag}")):
-        found = run("manifests", program, "--image", "i", *flags, "-o", "json").stdout
-        assert ('"storageclasses"' in found) is bool(flags)
+        result = run("manifests", program, "--image", "i", *flags, "-o", "json").stdout
+        assert ('"storageclasses"' in result) is bool(flags)
 
 
 ASKED_BY_NAME = {
@@ -408,8 +410,8 @@ def test_the_other_autoscalers_may_see_what_they_watch_and_no_more(program: str)
 
 
 def test_the_admission_controller_is_found_by_its_service() -> None:
-    found = of_program("vpa-admission", "-n", "scaling")
-    service, deployment = found["Service"], found["Deployment"]
+    result = of_program("vpa-admission", "-n", "scaling")
+    service, deployment = result["Service"], result["Deployment"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert (
         f"--webhook-service={service['metadata']['name']}"
@@ -424,21 +426,21 @@ def test_the_admission_controller_is_found_by_its_service() -> None:
 
 def test_the_service_follows_the_flags_of_the_webhook() -> None:
     flags = ("-n", "scaling", "--flag=--port=9443", "--flag=--webhook-service=hook")
-    found = of_program("vpa-admission", *flags, "--cert-manager")
-    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    result = of_program("vpa-admission", *flags, "--cert-manager")
+    (container,) = result["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert {each["name"]: each["containerPort"] for each in container["ports"]} == {"metrics": 8944, "webhook": 9443}
     assert {each for each in container["args"] if each.startswith("--webhook-service=")} == {"--webhook-service=hook"}
-    assert found["Service"]["metadata"]["name"] == "hook"
-    assert found["Service"]["spec"]["ports"][0]["targetPort"] == "webhook"
-    assert found["Certificate"]["spec"]["dnsNames"] == ["hook.scaling.svc", "hook.scaling.svc.cluster.local"]
+    assert result["Service"]["metadata"]["name"] == "hook"
+    assert result["Service"]["spec"]["ports"][0]["targetPort"] == "webhook"
+    assert result["Certificate"]["spec"]["dnsNames"] == ["hook.scaling.svc", "hook.scaling.svc.cluster.local"]
 
 
 def test_a_certificate_of_cert_manager() -> None:
-    found = of_program("vpa-admission", "--cert-manager", "--tls-secret=hook")
-    assert found["Certificate"]["spec"]["secretName"] == "hook"
-    assert found["Certificate"]["spec"]["dnsNames"][0] == "vpa-webhook.kube-system.svc"
-    assert found["Issuer"]["metadata"]["name"] == found["Certificate"]["spec"]["issuerRef"]["name"]
-    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    result = of_program("vpa-admission", "--cert-manager", "--tls-secret=hook")
+    assert result["Certificate"]["spec"]["secretName"] == "hook"
+    assert result["Certificate"]["spec"]["dnsNames"][0] == "vpa-webhook.kube-system.svc"
+    assert result["Issuer"]["metadata"]["name"] == result["Certificate"]["spec"]["issuerRef"]["name"]
+    (container,) = result["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert "--tls-private-key=/etc/tls-certs/tls.key" in container["args"]
     both = run("manifests", "vpa-admission", "--image", "i", "--cert-manager", "--self-signed")
     assert both.code == 2
@@ -447,8 +449,8 @@ def test_a_certificate_of_cert_manager() -> None:
 @pytest.mark.parametrize("service", ["vpa-webhook", "hook"])
 def test_a_certificate_of_ones_own(tmp_path: Path, service: str) -> None:
     """Whoever trusts its authority reaches the service by its name, and by no other."""
-    found = of_program("vpa-admission", "-n", "scaling", "--self-signed", f"--flag=--webhook-service={service}")
-    content = {name: b64decode(text) for name, text in found["Secret"]["data"].items()}
+    result = of_program("vpa-admission", "-n", "scaling", "--self-signed", f"--flag=--webhook-service={service}")
+    content = {name: b64decode(text) for name, text in result["Secret"]["data"].items()}
     for name, data in content.items():
         (tmp_path / name).write_bytes(data)
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -470,9 +472,9 @@ def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> No
 
 
 def test_definitions_of_the_vpa() -> None:
-    found = run("manifests", "vpa-crds")
-    assert found.code == 0
-    definitions = {each["spec"]["names"]["kind"]: each for each in yaml.safe_load_all(found.stdout)}
+    result = run("manifests", "vpa-crds")
+    assert result.code == 0
+    definitions = {each["spec"]["names"]["kind"]: each for each in yaml.safe_load_all(result.stdout)}
     assert list(definitions) == ["VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"]
     for each in definitions.values():
         assert each["metadata"]["name"] == f"{each['spec']['names']['plural']}.autoscaling.k8s.io"
@@ -529,7 +531,7 @@ def test_definitions_of_the_vpa() -> None:
     assert history["cpuHistogram"]["properties"]["totalWeight"] == {"type": "number"}
     assert history["totalSamplesCount"] == {"type": "integer", "format": "int64"}
     # What no struct knows is pruned, but for the weights of a histogram, and what is not served.
-    assert found.stdout.count("x-kubernetes-preserve-unknown-fields") == 2 + 2
+    assert result.stdout.count("x-kubernetes-preserve-unknown-fields") == 2 + 2
 
 
 def test_what_the_programs_of_the_vpa_write_fits_its_definitions() -> None:

@@ -22,21 +22,21 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 def strict(value: Any) -> Any:
     """A schema that knows all fields."""
     if isinstance(value, dict):
-        made = {key: strict(item) for key, item in value.items()}
-        if isinstance(made.get("properties"), dict) and made.get("type") == "object":
-            made.setdefault("additionalProperties", False)
-        return made
+        created = {key: strict(item) for key, item in value.items()}
+        if isinstance(created.get("properties"), dict) and created.get("type") == "object":
+            created.setdefault("additionalProperties", False)
+        return created
     return [strict(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cluster")
-    made = kscale(
+    created = kscale(
         "generate", "--nodes", 6, "--pods", 60, "--to", folder / "c.json", "--groups", folder / "g.yaml",
         "--usage", folder / "u.csv", "--usage-hours", 3, "-q",
     )  # fmt: skip
-    assert made.code == 0
+    assert created.code == 0
     (folder / "hpa.yaml").write_text(HPA.replace("NAME", "web"), encoding="utf-8")
     (folder / "load.csv").write_text("time,value\n0,1\n30,6\n60,6\n", encoding="utf-8")
     return folder

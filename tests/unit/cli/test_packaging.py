@@ -28,9 +28,9 @@ def test_the_hook_reads_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     good.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b}\nspec: {containers: [{name: c}]}\n")
     assert kscale(*arguments, *hook["args"]).code == 0
     good.write_text(good.read_text().replace("name: c", "name: c, resources: {requests: {cpu: many}}"))
-    found = kscale(*arguments, *hook["args"])
-    assert found.code == 2
-    assert "many" in found.stdout + found.stderr
+    result = kscale(*arguments, *hook["args"])
+    assert result.code == 2
+    assert "many" in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(("limit", "status"), [("nodes>+100", 0), ("nodes>+1", 1)])

@@ -74,8 +74,8 @@ def run(*arguments: str) -> tuple[int, str]:
     app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
     app.command("tally", cls=Tally)(callback(command))
     stderr = io.StringIO()
-    made = typer.main.get_command(app)
-    code = run_guarded(lambda: made.main(list(arguments), "tally", standalone_mode=False), Terminal(stderr=stderr))
+    created = typer.main.get_command(app)
+    code = run_guarded(lambda: created.main(list(arguments), "tally", standalone_mode=False), Terminal(stderr=stderr))
     return code, stderr.getvalue()
 
 
@@ -127,8 +127,8 @@ def test_every_program_takes_the_flags_of_klog(program: str) -> None:
     for name, flag in KLOG_IDLE.items():
         value = "true" if flag.switch else OF_KLOG.get(name, "x")
         for written in (f"--{name}={value}", f"--{name.replace('-', '_')}={value}"):
-            found = kscale("run", program, written, "--nothing-like-it")
-            assert "No such option: --nothing-like-it" in found.stderr, written
+            result = kscale("run", program, written, "--nothing-like-it")
+            assert "No such option: --nothing-like-it" in result.stderr, written
 
 
 def test_flags_of_klog_are_taken_with_one_warning_each(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,10 +217,10 @@ def test_what_it_cannot_start_with(arguments: list[str], said: str, kubeconfig: 
 
 
 def test_the_lease_as_options() -> None:
-    found = Own(leader_elect_renew_deadline="4s").election(identity="me", namespace="here")
-    assert found is not None
-    assert (found.resource_name, found.resource_namespace, found.identity) == ("tally", "here", "me")
-    assert (found.lease_duration, found.renew_deadline) == (timedelta(seconds=15), timedelta(seconds=4))
+    result = Own(leader_elect_renew_deadline="4s").election(identity="me", namespace="here")
+    assert result is not None
+    assert (result.resource_name, result.resource_namespace, result.identity) == ("tally", "here", "me")
+    assert (result.lease_duration, result.renew_deadline) == (timedelta(seconds=15), timedelta(seconds=4))
     assert Own(leader_elect=False).election() is None
     one, other = (Own().election() for _ in range(2))
     assert one is not None

@@ -84,13 +84,13 @@ def _text(default: object) -> str:
 
 def stale() -> dict[Path, str]:
     """Pages that are not as they have to be, and what they have to be."""
-    found = {}
+    result = {}
     for program, (page, metrics_of) in PROGRAMS.items():
         path = DOCS / f"{page}.md"
         text = path.read_text(encoding="utf-8")
         if (new := written(text, program, metrics_of)) != text:
-            found[path] = new
-    return found
+            result[path] = new
+    return result
 
 
 def test_pages_have_all_flags_metrics_and_rights() -> None:

@@ -43,14 +43,14 @@ def allows(rule: dict[str, list[str]], right: Right) -> bool:
 
 @pytest.fixture
 def east(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApiServer:
-    found = FakeApiServer(SystemClock(), resources=[WIDGETS, CUSTOM])
-    serve({"east": found}, tmp_path, monkeypatch, current="east")
+    result = FakeApiServer(SystemClock(), resources=[WIDGETS, CUSTOM])
+    serve({"east": result}, tmp_path, monkeypatch, current="east")
     for plural, item in objects():
-        found.put(plural, item)
+        result.put(plural, item)
     node = {"metadata": {"name": "alone"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}
-    found.put("nodes", {"apiVersion": "v1", "kind": "Node", **node})
-    found.fault = metrics
-    return found
+    result.put("nodes", {"apiVersion": "v1", "kind": "Node", **node})
+    result.fault = metrics
+    return result
 
 
 def test_what_is_asked_for_is_what_may_be_read(east: FakeApiServer, tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_what_is_asked_for_is_what_may_be_read(east: FakeApiServer, tmp_path: Pa
         ("headroom",),
         ("hpa",),
     ):
-        found = kscale(*command, "--context", "east")
-        assert found.code in (0, 1), (command, found.stderr)
-        assert "not read" not in found.stderr
+        result = kscale(*command, "--context", "east")
+        assert result.code in (0, 1), (command, result.stderr)
+        assert "not read" not in result.stderr
     rights = {right for call in east.calls if (right := right_of(call)) is not None}
     rules = reader_rules()
     assert not {right for right in rights if not any(allows(rule, right) for rule in rules)}
@@ -82,8 +82,8 @@ def test_what_is_asked_for_is_what_may_be_read(east: FakeApiServer, tmp_path: Pa
 
 
 def test_what_is_printed() -> None:
-    found = kscale("manifests", "reader", "-n", "ops")
-    account, role, binding = yaml.safe_load_all(found.stdout)
+    result = kscale("manifests", "reader", "-n", "ops")
+    account, role, binding = yaml.safe_load_all(result.stdout)
     assert (account["kind"], account["metadata"]["namespace"]) == ("ServiceAccount", "ops")
     assert (role["kind"], role["rules"]) == ("ClusterRole", reader_rules())
     assert binding["roleRef"]["name"] == role["metadata"]["name"]

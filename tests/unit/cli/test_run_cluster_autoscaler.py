@@ -81,17 +81,17 @@ def test_the_legacy_profile_refuses_by_name_what_release_1_3_does_not_have(
 
 
 def test_flags_are_read_as_upstream_reads_them() -> None:
-    found = LoopFlags(
+    result = LoopFlags(
         scale_down_unneeded_time="1h30m",  # type: ignore[call-arg]  # made from the options
         cores_total="1:20",
         gpu_total=["nvidia-tesla-t4:0:4"],
         bypassed_scheduler_names="a,b",
         startup_taint=["x", "y"],
     ).options()
-    assert found.scale_down_unneeded_time.total_seconds() == 5400
-    assert (found.cores_total.min, found.cores_total.max) == (1, 20)
-    assert [gpu.max for gpu in found.gpu_total] == [4]
-    assert (found.bypassed_scheduler_names, found.startup_taint) == (["a", "b"], ["x", "y"])
+    assert result.scale_down_unneeded_time.total_seconds() == 5400
+    assert (result.cores_total.min, result.cores_total.max) == (1, 20)
+    assert [gpu.max for gpu in result.gpu_total] == [4]
+    assert (result.bypassed_scheduler_names, result.startup_taint) == (["a", "b"], ["x", "y"])
     with pytest.raises(InputError, match="--cores-total: Failed to parse flags: wrong nodes configuration: 5"):
         LoopFlags(cores_total="5").options()  # type: ignore[call-arg]  # the same
 
@@ -180,13 +180,13 @@ def test_a_management_cluster_of_its_own(
     process = AutoscalerFlags(cloud_provider="clusterapi", cloud_config=str(tmp_path / "management"))
 
     async def main() -> None:
-        made = build(process, AutoscalingOptions())(surroundings(clock))
-        assert not isinstance(made, Program)
-        program = await made
+        created = build(process, AutoscalingOptions())(surroundings(clock))
+        assert not isinstance(created, Program)
+        program = await created
         assert program.groups is not None
-        (found,) = await asyncio.to_thread(program.groups.refresh)
-        assert found.template is not None
-        assert (found.template.node.metadata.labels or {})["kubernetes.io/arch"] == architecture
+        (result,) = await asyncio.to_thread(program.groups.refresh)
+        assert result.template is not None
+        assert (result.template.node.metadata.labels or {})["kubernetes.io/arch"] == architecture
         paths = {call.path for call in server.calls}
         assert f"/apis/{group}/v1beta2/machinedeployments" in paths
         assert ("/apis" in paths) is ("CAPI_VERSION" not in variables)  # only then it is asked which it prefers
@@ -229,10 +229,10 @@ def test_what_was_connected_to_is_let_go_of_when_it_cannot_be_built(
     )
 
     async def main() -> None:
-        made = build(process, AutoscalingOptions(expander="grpc"))(surroundings(management.clock))
-        assert not isinstance(made, Program)
+        created = build(process, AutoscalingOptions(expander="grpc"))(surroundings(management.clock))
+        assert not isinstance(created, Program)
         with pytest.raises(InputError, match=r"nowhere\.yaml"):
-            await made
+            await created
 
     asyncio.run(main())
     assert (management.closed, Ranker.closed) == (1, 1)
@@ -260,15 +260,15 @@ def test_the_connection_to_a_provider_ends_with_the_program(
     closed: list[str] = []
 
     def connect(url: str, credentials: object, *, what: str, **options: object) -> Any:
-        made = channel(url, credentials, what=what, **options)
-        close = made.close
+        created = channel(url, credentials, what=what, **options)
+        close = created.close
 
         def closes() -> None:
             closed.append(url)
             close()
 
-        made.close = closes
-        return made
+        created.close = closes
+        return created
 
     monkeypatch.setattr("kscale.world.nodegroups.external.channel", connect)
     cloud, config = Remote(), tmp_path / "cloud.yaml"
@@ -276,13 +276,13 @@ def test_the_connection_to_a_provider_ends_with_the_program(
     process = AutoscalerFlags(cloud_provider="externalgrpc", cloud_config=str(config), scheduler_config_file=nowhere)
 
     async def main() -> None:
-        made = build(process, AutoscalingOptions(expander=expander))(surroundings(SystemClock()))
-        assert not isinstance(made, Program)
+        created = build(process, AutoscalingOptions(expander=expander))(surroundings(SystemClock()))
+        assert not isinstance(created, Program)
         if end == "not built":
             with pytest.raises(InputError, match=r"nowhere\.yaml"):
-                await made
+                await created
             return
-        program = await made
+        program = await created
         assert isinstance(program.driver, ClusterAutoscaler)
         assert (program.driver.process.prices is not None) is (expander == "price")
         if end == "signal":
@@ -304,9 +304,9 @@ def test_groups_that_cannot_be_closed_keep_nothing_else_open(tmp_path: Path, mon
     process = AutoscalerFlags(cloud_provider="clusterapi", cloud_config=str(tmp_path / "management"))
 
     async def main() -> None:
-        made = build(process, AutoscalingOptions(expander="grpc"))(surroundings(management.clock))
-        assert not isinstance(made, Program)
-        program = await made
+        created = build(process, AutoscalingOptions(expander="grpc"))(surroundings(management.clock))
+        assert not isinstance(created, Program)
+        program = await created
         assert program.at_end is not None
 
         def broken() -> None:
@@ -324,27 +324,27 @@ def test_groups_that_cannot_be_closed_keep_nothing_else_open(tmp_path: Path, mon
 @pytest.mark.parametrize("name", sorted(IDLE))
 def test_flags_without_effect_are_taken(name: str) -> None:
     value = "true" if IDLE[name].switch else "loop=4" if name == "vmodule" else "4"
-    found = run(*RUN, f"--{name}={value}", "--nothing-like-it")
-    assert "No such option: --nothing-like-it" in found.stderr
+    result = run(*RUN, f"--{name}={value}", "--nothing-like-it")
+    assert "No such option: --nothing-like-it" in result.stderr
 
 
 def test_a_parallelism_that_upstream_refuses() -> None:
-    found = run(*RUN, "--predicate-parallelism=0")
-    assert found.code == 2
-    assert "Invalid value for --predicate-parallelism flag: 0" in found.stderr
+    result = run(*RUN, "--predicate-parallelism=0")
+    assert result.code == 2
+    assert "Invalid value for --predicate-parallelism flag: 0" in result.stderr
 
 
 def test_an_estimator_that_there_is_not_is_refused_before_anything_is_asked() -> None:
-    found = run(*RUN, "--estimator=foo")
-    assert found.code == 2
-    assert "--estimator: Unknown estimator: foo" in found.stderr
+    result = run(*RUN, "--estimator=foo")
+    assert result.code == 2
+    assert "--estimator: Unknown estimator: foo" in result.stderr
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_flags_that_ask_for_something_else_are_refused_by_name(name: str) -> None:
-    found = run(*RUN, f"--{name}=1")
-    assert found.code == 2
-    assert f"--{name} is not taken: {REFUSED[name]}" in found.stderr
+    result = run(*RUN, f"--{name}=1")
+    assert result.code == 2
+    assert f"--{name} is not taken: {REFUSED[name]}" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -394,31 +394,31 @@ def test_what_it_does_not_begin_with(arguments: list[str], said: str, tmp_path: 
         "users": [{"name": "u", "user": {"token": "x"}}],
     }
     (tmp_path / "config").write_text(json.dumps(config))
-    found = run(*RUN, "--kubeconfig", str(tmp_path / "config"), "--address=", *arguments)
-    assert found.code == 2
-    assert said in found.stderr
+    result = run(*RUN, "--kubeconfig", str(tmp_path / "config"), "--address=", *arguments)
+    assert result.code == 2
+    assert said in result.stderr
 
 
 def test_help_has_every_flag() -> None:
-    found = run(*RUN, "--help-all")
-    assert found.code == 0
+    result = run(*RUN, "--help-all")
+    assert result.code == 0
     for name in fields(LoopFlags):
-        assert f"--{name.replace('_', '-')}" in found.stdout
+        assert f"--{name.replace('_', '-')}" in result.stdout
 
 
 def test_switches_of_the_other_release_may_be_off() -> None:
-    found = run(*RUN, "--node-autoprovisioning-enabled=false", "--nothing-like-it")
-    assert "No such option: --nothing-like-it" in found.stderr
+    result = run(*RUN, "--node-autoprovisioning-enabled=false", "--nothing-like-it")
+    assert "No such option: --nothing-like-it" in result.stderr
     refused: list[list[str]] = []
     for flag in ("--node-autoprovisioning-enabled=false", "--node-autoprovisioning-enabled=true"):
-        found = run(*RUN, flag, "--kubeconfig=/does/not/exist")
-        refused.append([line for line in found.stderr.splitlines() if "belongs to release 1.3" in line])
+        result = run(*RUN, flag, "--kubeconfig=/does/not/exist")
+        refused.append([line for line in result.stderr.splitlines() if "belongs to release 1.3" in line])
     assert [len(each) for each in refused] == [0, 1]
 
 
 def test_a_flag_that_upstream_ignores_is_taken() -> None:
-    found = run(*RUN, "--cluster-snapshot-parallelism=8", "--nothing-like-it")
-    assert "No such option: --nothing-like-it" in found.stderr
+    result = run(*RUN, "--cluster-snapshot-parallelism=8", "--nothing-like-it")
+    assert "No such option: --nothing-like-it" in result.stderr
 
 
 @pytest.mark.parametrize(

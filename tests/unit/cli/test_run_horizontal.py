@@ -39,9 +39,9 @@ def driver(*, dry_run: bool = False) -> HorizontalAutoscaler:
         metrics=MetricStore([]),
         dry_run=dry_run,
     )
-    found = build(around).driver
-    assert isinstance(found, HorizontalAutoscaler)
-    return found
+    result = build(around).driver
+    assert isinstance(result, HorizontalAutoscaler)
+    return result
 
 
 def test_defaults_are_upstreams() -> None:
@@ -73,11 +73,11 @@ def test_flags() -> None:
     )
     assert run("run", "horizontal", *flags).code == 0
     assert (RUNS[0][1]["qps"], RUNS[0][1]["election"]) == (-1.0, None)
-    options, found = driver().options, driver()
+    options, result = driver().options, driver()
     assert options.horizontal_pod_autoscaler_sync_period == timedelta(seconds=30)
     assert (options.workers, options.horizontal_pod_autoscaler_tolerance) == (7, 0.2)
     assert not options.gates["HPAScaleToZero"]
-    assert found.watches[0].label_selector == "team in (a,b)"
+    assert result.watches[0].label_selector == "team in (a,b)"
 
 
 @pytest.mark.parametrize(

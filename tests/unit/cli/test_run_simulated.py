@@ -27,20 +27,20 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_program_runs_with_its_own_flags_beside_those_of_the_scenario(file: Path) -> None:
-    found = kscale_command(
+    result = kscale_command(
         "run", "cluster-autoscaler", "--world", "simulated", "--scenario", file, "--scan-interval", "20s"
     )
-    assert found.code == 0, found.stderr
-    assert "small: 2 min simulated" in found.stdout
-    assert "IncreaseSize 1" in found.stdout
-    assert "cluster-autoscaler 8 " in found.stdout
-    assert "horizontal-pod-autoscaler" in found.stdout
+    assert result.code == 0, result.stderr
+    assert "small: 2 min simulated" in result.stdout
+    assert "IncreaseSize 1" in result.stdout
+    assert "cluster-autoscaler 8 " in result.stdout
+    assert "horizontal-pod-autoscaler" in result.stdout
 
 
 def test_the_horizontal_pod_autoscaler_alone(file: Path) -> None:
-    found = kscale_command("run", "horizontal", "--world", "simulated", "--scenario", file)
-    assert found.code == 0, found.stderr
-    assert "cluster-autoscaler" not in found.stdout
+    result = kscale_command("run", "horizontal", "--world", "simulated", "--scenario", file)
+    assert result.code == 0, result.stderr
+    assert "cluster-autoscaler" not in result.stdout
 
 
 def test_each_program_of_the_vpa_runs_beside_the_others(tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_each_program_of_the_vpa_runs_beside_the_others(tmp_path: Path) -> None:
         path.write_text(
             yaml.safe_dump(scenario(horizon="15m", objects=objects, load=load, groups=[pool], controllers=others))
         )
-        found = kscale_command("run", program, "--world", "simulated", "--scenario", path, flag)
-        assert found.code == 0, found.stderr
-        assert "Evict" in found.stdout, program
-        assert all(name in found.stdout for name in controllers.values())
+        result = kscale_command("run", program, "--world", "simulated", "--scenario", path, flag)
+        assert result.code == 0, result.stderr
+        assert "Evict" in result.stdout, program
+        assert all(name in result.stdout for name in controllers.values())
 
 
 def test_what_cannot_be_meant(file: Path) -> None:
@@ -72,9 +72,9 @@ def test_what_cannot_be_meant(file: Path) -> None:
         (("--scenario", file), "only with --world simulated"),
         (("--world", "simulated", "--scenario", "none.yaml"), "No such file"),
     ):
-        found = kscale_command("run", "vpa-updater", *arguments)
-        assert found.code == 2
-        assert text in found.stderr
+        result = kscale_command("run", "vpa-updater", *arguments)
+        assert result.code == 2
+        assert text in result.stderr
 
 
 def test_flags_that_would_mean_nothing_are_refused(file: Path) -> None:
@@ -94,17 +94,17 @@ def test_flags_that_would_mean_nothing_are_refused(file: Path) -> None:
         ("vpa-admission", {"--dry-run": None, "--tls-cert-file": "none", "--port": "9", "--vpa-object-namespace": "a"}),
     ):
         given = [name if value is None else f"{name}={value}" for name, value in flags.items()]
-        found = kscale_command("run", program, "--world", "simulated", "--scenario", file, *given)
-        assert found.code == 2
+        result = kscale_command("run", program, "--world", "simulated", "--scenario", file, *given)
+        assert result.code == 2
         for name in flags:
-            assert f"{name}: has no effect with --world simulated" in found.stderr
+            assert f"{name}: has no effect with --world simulated" in result.stderr
 
 
 def test_frequent_loops_are_heeded(file: Path) -> None:
     def rounds(*flags: str) -> str:
-        found = kscale_command("run", "cluster-autoscaler", "--world", "simulated", "--scenario", file, *flags)
-        assert found.code == 0, found.stderr
-        return re.search(r"cluster-autoscaler (\d+) ", found.stdout)[1]  # type: ignore[index]  # it is there
+        result = kscale_command("run", "cluster-autoscaler", "--world", "simulated", "--scenario", file, *flags)
+        assert result.code == 0, result.stderr
+        return re.search(r"cluster-autoscaler (\d+) ", result.stdout)[1]  # type: ignore[index]  # it is there
 
     assert int(rounds("--no-frequent-loops-enabled")) < int(rounds())
 
@@ -121,9 +121,9 @@ def test_ctrl_c_ends_a_simulation_early_and_is_shown(file: Path, monkeypatch: py
 
     monkeypatch.setattr(kscale.simulation, "simulate", pressed)
     before = signal.getsignal(signal.SIGINT)
-    found = kscale_command("simulate", file, "-o", "json")
-    assert found.code == 130
-    assert json.loads(found.stdout)["interrupted"]
+    result = kscale_command("simulate", file, "-o", "json")
+    assert result.code == 130
+    assert json.loads(result.stdout)["interrupted"]
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -138,7 +138,7 @@ def test_scenarios_come_along() -> None:
 
 
 def test_a_program_of_the_vpa_has_a_scenario_with_one() -> None:
-    found = kscale_command("run", "vpa-recommender", "--world", "simulated", "--target-memory-percentile=0.5")
-    assert found.code == 0, found.stderr
-    assert re.search(r"^shop/api +api +\d+m +\d{9,}$", found.stdout, re.MULTILINE), found.stdout
-    assert "Evict" in found.stdout
+    result = kscale_command("run", "vpa-recommender", "--world", "simulated", "--target-memory-percentile=0.5")
+    assert result.code == 0, result.stderr
+    assert re.search(r"^shop/api +api +\d+m +\d{9,}$", result.stdout, re.MULTILINE), result.stdout
+    assert "Evict" in result.stdout

@@ -99,9 +99,9 @@ def test_the_recommenders_flags() -> None:
     ],
 )
 def test_what_the_recommender_refuses(argument: str, said: str) -> None:
-    found = run("run", "vpa-recommender", argument)
-    assert found.code == 2
-    assert said in found.stderr
+    result = run("run", "vpa-recommender", argument)
+    assert result.code == 2
+    assert said in result.stderr
     assert not RAN
 
 
@@ -152,9 +152,9 @@ def test_a_strategy_of_samples() -> None:
     ],
 )
 def test_what_a_strategy_refuses(argument: str, said: str) -> None:
-    found = run(*PERCENTILE, argument)
-    assert (found.code, bool(RAN)) == (2, False)
-    assert said in found.stderr
+    result = run(*PERCENTILE, argument)
+    assert (result.code, bool(RAN)) == (2, False)
+    assert said in result.stderr
 
 
 def test_a_strategy_of_ones_own_without_samples(tmp_path: Path) -> None:
@@ -167,29 +167,29 @@ def test_a_strategy_of_ones_own_without_samples(tmp_path: Path) -> None:
     )
     given = ("run", "vpa-recommender", f"--strategy={file}:Mine", "--strategy-interval=5m")
     assert run(*given).code == 0
-    found = run(*given, "--strategy-answer-bytes=9")
-    assert found.code == 2
-    assert "--strategy-answer-bytes: has no effect without a --strategy of samples" in found.stderr
+    result = run(*given, "--strategy-answer-bytes=9")
+    assert result.code == 2
+    assert "--strategy-answer-bytes: has no effect without a --strategy of samples" in result.stderr
 
 
 def test_a_question_takes_as_long_as_its_flag_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("run", "vpa-recommender", "--storage=prometheus", "--prometheus-query-timeout=20m").code == 0
     build = RAN[0][0][2].keywords
-    made: list[aiohttp.ClientTimeout] = []
+    created: list[aiohttp.ClientTimeout] = []
 
     def session(**given: Any) -> Any:
-        made.append(given["timeout"])
+        created.append(given["timeout"])
         raise aiohttp.ClientError
 
     monkeypatch.setattr(aiohttp, "ClientSession", session)
     asyncio.run(build["prometheus"].query(QueryPrometheus(query="up", end=0)))
-    assert (build["query_timeout"], [each.total for each in made]) == (timedelta(minutes=20), [None])
+    assert (build["query_timeout"], [each.total for each in created]) == (timedelta(minutes=20), [None])
 
 
 def test_namespaces_that_exclude_each_other() -> None:
-    found = run("run", "vpa-recommender", "--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b")
-    assert found.code == 2
-    assert "are mutually exclusive and can't be set together." in found.stderr
+    result = run("run", "vpa-recommender", "--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b")
+    assert result.code == 2
+    assert "are mutually exclusive and can't be set together." in result.stderr
 
 
 def test_every_flag_of_upstream() -> None:
@@ -246,9 +246,9 @@ def test_the_updaters_flags(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_updater_refuses() -> None:
-    found = run("run", "vpa-updater", "--admission-controller-status-lease-timeout=0s")
-    assert found.code == 2
-    assert "--admission-controller-status-lease-timeout must be positive." in found.stderr
+    result = run("run", "vpa-updater", "--admission-controller-status-lease-timeout=0s")
+    assert result.code == 2
+    assert "--admission-controller-status-lease-timeout must be positive." in result.stderr
 
 
 # -- the admission controller ----------------------------------------------------------------------------------------
@@ -276,8 +276,8 @@ def test_the_admission_controllers_flags(files: list[str], monkeypatch: pytest.M
         "--ignored-vpa-object-namespaces=a,b", "--max-allowed-cpu-boost=2", "--feature-gates=CPUStartupBoost=true",
         "--profiling=false",
     )  # fmt: skip
-    found = run("run", "vpa-admission", *given)
-    assert (found.code, found.stderr) == (0, "")
+    result = run("run", "vpa-admission", *given)
+    assert (result.code, result.stderr) == (0, "")
     ((name, process, build), _) = RAN[0]
     assert (name, process.address, process.tls()) == ("vpa-admission-controller", ":8944", None)
     given_to = build.keywords
@@ -312,9 +312,9 @@ def test_the_admission_controllers_flags(files: list[str], monkeypatch: pytest.M
     ],
 )
 def test_what_the_admission_controller_refuses(files: list[str], argument: str, said: str) -> None:
-    found = run("run", "vpa-admission", *files, argument)
-    assert found.code == 2
-    assert said in found.stderr
+    result = run("run", "vpa-admission", *files, argument)
+    assert result.code == 2
+    assert said in result.stderr
     assert not RAN
 
 
@@ -373,8 +373,8 @@ def test_what_rounds_do_to_nodes_is_told_on_stdout(
     ],
 )
 def test_flags_of_a_stock_deployment_that_change_nothing(program: str, flags: tuple[str, ...]) -> None:
-    found = run("run", program, *flags)
-    assert found.code == 0, found.stderr
+    result = run("run", program, *flags)
+    assert result.code == 0, result.stderr
     assert len(RAN) == 1
 
 

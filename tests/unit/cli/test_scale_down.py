@@ -65,8 +65,8 @@ class World:
     def report(self, *more: Any, now: str = NOW) -> dict[str, Any]:
         run = self.run(*more, "-o", "json", now=now)
         assert run.code == 0, run.stderr
-        found: dict[str, Any] = json.loads(run.stdout)
-        return found
+        result: dict[str, Any] = json.loads(run.stdout)
+        return result
 
 
 @pytest.fixture
@@ -219,23 +219,23 @@ def blockers(report: dict[str, Any]) -> dict[str, str]:
 
 
 def with_gpu(name: str) -> dict[str, Any]:
-    made = node(name)
-    made["status"]["allocatable"]["nvidia.com/gpu"] = "4"
-    return made
+    created = node(name)
+    created["status"]["allocatable"]["nvidia.com/gpu"] = "4"
+    return created
 
 
 def not_ready(name: str) -> dict[str, Any]:
-    made = node(name)
-    made["status"]["conditions"][0]["status"] = "False"
-    return made
+    created = node(name)
+    created["status"]["conditions"][0]["status"] = "False"
+    return created
 
 
 def special(name: str, on: str, **changes: Any) -> dict[str, Any]:
     """A pod of 1 core with changes to its metadata and spec."""
-    made = pod(name, on)
-    made["metadata"].update(changes.get("metadata", {}))
-    made["spec"].update(changes.get("spec", {}))
-    return made
+    created = pod(name, on)
+    created["metadata"].update(changes.get("metadata", {}))
+    created["spec"].update(changes.get("spec", {}))
+    return created
 
 
 LONG_AGO = ("--scale-down-unneeded-time", "0")
@@ -369,21 +369,21 @@ def test_a_node_that_had_to_stay_is_left_alone_for_a_while(world: World) -> None
 
 
 def test_gpus_that_the_cluster_keeps(world: World) -> None:
-    made = [with_gpu("n1"), with_gpu("n2")]
-    for item in made:
+    created = [with_gpu("n1"), with_gpu("n2")]
+    for item in created:
         item["metadata"]["labels"] = {"example.com/gpu": "v100"}
         item["status"]["capacity"] = item["status"]["allocatable"]
-    world.objects(*made)
+    world.objects(*created)
     label = ("--gpu-label", "example.com/gpu")
     assert world.report(*LONG_AGO, *label)["empty"] == 2
     assert world.report(*LONG_AGO, *label, "--gpu-total", "v100:4:99")["empty"] == 1
 
 
 def test_the_label_of_a_cloud_is_recognised(world: World) -> None:
-    made = [with_gpu("n1"), with_gpu("n2")]
-    for item in made:
+    created = [with_gpu("n1"), with_gpu("n2")]
+    for item in created:
         item["metadata"]["labels"] = {"cloud.google.com/gke-accelerator": "v100"}
-    world.objects(*made)
+    world.objects(*created)
     assert world.report(*LONG_AGO, "--gpu-total", "v100:4:99")["empty"] == 1
     assert world.report(*LONG_AGO, "--gpu-label", "other", "--gpu-total", "v100:4:99")["empty"] == 2
 

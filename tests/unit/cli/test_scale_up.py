@@ -393,12 +393,12 @@ def test_without_a_groups_file_the_bounds_are_unknown_and_every_pod_is_explained
     plan = json.loads(got.stdout)
     assert "sizes have no limit" in got.stderr
     assert plan["lists"]["asked"] == len(plan["triggered"]) + sum(
-        len(found["pods"]) for found in plan["remainUnschedulable"]
+        len(result["pods"]) for result in plan["remainUnschedulable"]
     )
-    for found in plan["remainUnschedulable"]:
-        assert found["why"]
+    for result in plan["remainUnschedulable"]:
+        assert result["why"]
         skipped = {choice["group"] for choice in plan["options"] if choice["skipped"]}
-        assert {*found["rejected"], *found["takenBy"], *skipped} == {choice["group"] for choice in plan["options"]}
+        assert {*result["rejected"], *result["takenBy"], *skipped} == {choice["group"] for choice in plan["options"]}
     assert "is not known: no limit was applied" in run("scale-up", "-f", file).stdout
 
 
@@ -469,7 +469,7 @@ def test_a_salvo_minimum_sizes_and_groups_to_be_made(tmp_path: Path) -> None:
     plan = json.loads(both.stdout)
     assert both.code == 0
     assert sorted((info["group"], info["new"]) for info in plan["scaleUps"]) == [("a", 1), ("b", 1)]
-    assert [made["main"] for made in plan["createdGroups"]] == ["b"]
+    assert [created["main"] for created in plan["createdGroups"]] == ["b"]
     assert sorted(plan["triggered"]) == ["shop/narrow", "shop/wide"]
 
 
@@ -583,11 +583,11 @@ def test_labels_of_two_clouds_are_told(tmp_path: Path) -> None:
 
 
 def _sized(name: str, cpu: str, **metadata: Any) -> dict[str, Any]:
-    made = node(name)
+    created = node(name)
     amounts = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
-    made["status"] |= {"capacity": amounts, "allocatable": amounts}
-    made["metadata"] |= metadata
-    return made
+    created["status"] |= {"capacity": amounts, "allocatable": amounts}
+    created["metadata"] |= metadata
+    return created
 
 
 def _decided(tmp_path: Path, nodes: list[dict[str, Any]], groups: list[dict[str, Any]], *arguments: object) -> Any:

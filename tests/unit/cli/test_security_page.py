@@ -108,9 +108,9 @@ def seconds_or_bytes(flag: str, default: Any) -> float:
 
 
 def rules(program: str, *more: str) -> Iterator[dict[str, Any]]:
-    found = kscale("manifests", program, "--image", "example.org/kscale:1", *more)
-    assert found.code == 0, found.stderr
-    for each in yaml.safe_load_all(found.stdout):
+    result = kscale("manifests", program, "--image", "example.org/kscale:1", *more)
+    assert result.code == 0, result.stderr
+    for each in yaml.safe_load_all(result.stdout):
         if each["kind"] in ("Role", "ClusterRole"):
             for rule in each["rules"]:
                 yield {"kind": each["kind"], **rule}

@@ -48,9 +48,9 @@ constant = 3
 
 
 def chosen(rule: str, groups: str = "") -> tuple[str | None, ...]:
-    found = ranker(rule, groups)(QUESTION)
-    assert not isinstance(found, ApiError)
-    return found.groups
+    result = ranker(rule, groups)(QUESTION)
+    assert not isinstance(result, ApiError)
+    return result.groups
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def test_rules(tmp_path: Path, own: str) -> None:
 
 def test_options_without_a_price_are_told(tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text(GROUPS.replace("price: 0.5, ", ""))
-    found = ranker("least-cost", str(tmp_path / "groups.yaml"))(QUESTION)
-    assert found == Ranking(groups=("a",), warnings=("node group b is left out: its price is not known",))
+    result = ranker("least-cost", str(tmp_path / "groups.yaml"))(QUESTION)
+    assert result == Ranking(groups=("a",), warnings=("node group b is left out: its price is not known",))
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_options_without_a_price_are_told(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_used_is_named(words: tuple[str, ...], said: str, own: str) -> None:
     files = ("--tls-cert-file", "none.crt", "--tls-private-key-file", "none.key", "--address", "127.0.0.1:0")
-    found = run("serve", "expander", *(word.replace("OWN", own) for word in words), *files)
-    assert (found.code, found.stdout) == (2, "")
-    assert said in found.stderr
+    result = run("serve", "expander", *(word.replace("OWN", own) for word in words), *files)
+    assert (result.code, result.stdout) == (2, "")
+    assert said in result.stderr
 
 
 def test_a_process_answers_until_it_is_told_to_end(tmp_path: Path, own: str) -> None:

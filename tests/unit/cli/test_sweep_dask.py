@@ -36,8 +36,8 @@ def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         dashboard_address="127.0.0.1:0",
         host="127.0.0.1",
         local_directory=str(tmp_path_factory.mktemp("dask")),
-    ) as made:
-        yield made
+    ) as created:
+        yield created
 
 
 @pytest.fixture

@@ -196,10 +196,10 @@ class Cluster:
         return {(each["reason"], each["involvedObject"]["name"]) for each in self.server.all("events")}
 
     def status(self) -> str:
-        found = [
+        result = [
             each for each in self.server.all("configmaps") if each["metadata"]["name"] == "cluster-autoscaler-status"
         ]
-        return str(found[0]["data"]["status"]) if found else ""
+        return str(result[0]["data"]["status"]) if result else ""
 
 
 class Autoscaler:

@@ -23,14 +23,14 @@ def _messages() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(name="expander.proto", package="grpcplugin", syntax="proto3")
 
     def message(name: str, *fields: tuple[int, str, str, bool]) -> Any:
-        made = file.message_type.add(name=name)
+        created = file.message_type.add(name=name)
         for number, member, type_, repeated in fields:
             scalar = type_ in _TYPES
-            added = made.field.add(name=member, number=number, label=3 if repeated else 1)
+            added = created.field.add(name=member, number=number, label=3 if repeated else 1)
             added.type = _TYPES[type_ if scalar else "message"]
             if not scalar:
                 added.type_name = f".grpcplugin.{type_}"
-        return made
+        return created
 
     message(
         "Option",
@@ -77,11 +77,11 @@ class Server:
 @contextmanager
 def serving(answer: Answer, issuer: trustme.CA, *, host: str = "127.0.0.1") -> Iterator[Server]:
     """A server whose certificate is for ``host``."""
-    found = Server("", answer)
+    result = Server("", answer)
 
     def best_options(request: Any, context: Any) -> Any:
-        found.requests.append(request)
-        return found.answer(request, context)
+        result.requests.append(request)
+        return result.answer(request, context)
 
     def encoded(response: Any) -> bytes:
         return response if isinstance(response, bytes) else response.SerializeToString()
@@ -96,10 +96,10 @@ def serving(answer: Answer, issuer: trustme.CA, *, host: str = "127.0.0.1") -> I
     )
     own = issuer.issue_cert(host)
     pair = (own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes())
-    found.url = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', grpc.ssl_server_credentials([pair]))}"
+    result.url = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', grpc.ssl_server_credentials([pair]))}"
     server.start()
     try:
-        yield found
+        yield result
     finally:
         server.stop(None).wait()
 

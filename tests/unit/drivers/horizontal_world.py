@@ -37,9 +37,9 @@ class World:
         self.server.fault = self.fault
 
     def fault(self, call: Call) -> Fault | None:
-        found = self.fail(call)
-        if found is not None or not call.path.startswith("/apis/metrics.k8s.io/"):
-            return found
+        result = self.fail(call)
+        if result is not None or not call.path.startswith("/apis/metrics.k8s.io/"):
+            return result
         selector = dict(call.query).get("labelSelector", "")
         namespace = call.path.split("/")[5]
         items = [
@@ -60,11 +60,11 @@ class World:
         self.server.put(plural, {"metadata": metadata, "spec": spec, "status": {"replicas": len(used)}})
         old = to_text(self.api.clock.now() - 3600 * SECOND)
         for i, cpu in enumerate(used):
-            made = pod(f"{name}-{i}", node="n", app=name)
-            made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+            created = pod(f"{name}-{i}", node="n", app=name)
+            created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": old}
-            made["status"] = {"phase": "Running", "startTime": old, "conditions": [ready]}
-            self.server.put("pods", made)
+            created["status"] = {"phase": "Running", "startTime": old, "conditions": [ready]}
+            self.server.put("pods", created)
             self.cpu[f"{name}-{i}"] = cpu
 
     def autoscale(self, name: str, kind: str = "Deployment", group: str = "apps/v1", **more: Any) -> None:

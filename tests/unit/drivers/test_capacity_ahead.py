@@ -80,10 +80,10 @@ def test_a_controller_says_what_a_buffer_is() -> None:
         assert status()["podTemplateRef"] == {"name": "capacitybuffer-spare-pod-template"}
         assert conditions(cluster, BUFFERS, "spare")["LimitedByQuotas"] == ("True", "ResourceQuotasAllocated")
         await until(lambda: cluster.cloud.calls == [("IncreaseSize", 1)], 30)
-        made = len([call for call in cluster.server.asked("POST") if "podtemplates" in call])
+        created = len([call for call in cluster.server.asked("POST") if "podtemplates" in call])
         cluster.server.drop("resourcequotas", "q", "shop")
         await until(lambda: status()["replicas"] == 3, 30)
-        assert len([call for call in cluster.server.asked("POST") if "podtemplates" in call]) == made == 1
+        assert len([call for call in cluster.server.asked("POST") if "podtemplates" in call]) == created == 1
         await running.end()
 
     autoscaled(case, resources=[BUFFERS, TEMPLATES, RESOURCE_QUOTAS])

@@ -291,10 +291,10 @@ def test_the_clock_is_set_while_a_pod_is_reviewed(hours: int) -> None:
             assert asked == before + 1
             assert not first.done()
             clock.ahead = hours * HOUR
-            found = await first
-            assert {"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "1"} in found
+            result = await first
+            assert {"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "1"} in result
             for _ in range(20):
-                assert await patches() == found
+                assert await patches() == result
                 await asyncio.sleep(60)
             assert scales() == asked + 1 + 20  # its owner's once, and the one by which its VPA selects each time
 
@@ -309,9 +309,9 @@ def test_what_the_hpa_remembers_is_as_old_as_it_was() -> None:
     )
     controller.kept["a/new"] = HPAState()
     controller.clock_set(-HOUR)
-    found = controller.kept["a/b"]
-    assert found.recommendations == (Recommendation(3, 99 * HOUR),)
-    assert (found.scale_up_events, found.scale_down_events) == ((ScaleEvent(1, 99 * HOUR),), ())
+    result = controller.kept["a/b"]
+    assert result.recommendations == (Recommendation(3, 99 * HOUR),)
+    assert (result.scale_up_events, result.scale_down_events) == ((ScaleEvent(1, 99 * HOUR),), ())
     assert controller.kept["a/new"] == HPAState()
 
 

@@ -404,11 +404,11 @@ class Tagged(Machines):
     """Machines whose group promises a resource that its nodes do not report, as by a tag of an Auto Scaling group."""
 
     def node(self, name: str) -> dict[str, Any]:
-        made = super().node(name)
+        created = super().node(name)
         if name == "template":
-            for amounts in (made["status"]["capacity"], made["status"]["allocatable"]):
+            for amounts in (created["status"]["capacity"], created["status"]["allocatable"]):
                 amounts["example.com/tagged"] = "1"
-        return made
+        return created
 
 
 @pytest.mark.parametrize("on_aws", [True, False])

@@ -83,16 +83,16 @@ def test_event_correlator(name: str) -> None:
     for each in before:
         said(correlator, each, now)
         now += 3 * interval * SECOND
-    found = said(correlator, new, now)
+    result = said(correlator, new, now)
     if count is None:
-        assert found is None
+        assert result is None
         return
-    assert found is not None
-    assert found.event.count == count
+    assert result is not None
+    assert result.event.count == count
     combined = name.startswith("similar-events") and "do-not" not in name
-    assert found.event.message == ("(combined from similar events): " if combined else "") + new.message
-    assert (found.patch is None) == (count == 1)
-    assert (found.event.first_timestamp == found.event.last_timestamp) == (count == 1)
+    assert result.event.message == ("(combined from similar events): " if combined else "") + new.message
+    assert (result.patch is None) == (count == 1)
+    assert (result.event.first_timestamp == result.event.last_timestamp) == (count == 1)
 
 
 def by_reason(seen: EventObject) -> tuple[object, str]:
@@ -128,23 +128,23 @@ def test_the_budget_comes_back() -> None:
     correlator = EventCorrelator()
     assert [said(correlator, AGAIN, T0) is not None for _ in range(26)] == [True] * 25 + [False]
     assert said(correlator, AGAIN, T0 + 299 * SECOND) is None
-    found = said(correlator, AGAIN, T0 + 301 * SECOND)
-    assert found is not None
-    assert found.event.count == 28  # what was not sent was counted
+    result = said(correlator, AGAIN, T0 + 301 * SECOND)
+    assert result is not None
+    assert result.event.count == 28  # what was not sent was counted
 
 
 def test_only_so_many_are_remembered() -> None:
     correlator = EventCorrelator(CorrelatorOptions(cache_size=2))
     for i in (1, 2, 1, 3):  # 2 was used last, and goes
         said(correlator, event("r", str(i)), T0)
-    counts = [found.event.count for i in (1, 2) if (found := said(correlator, event("r", str(i)), T0)) is not None]
+    counts = [result.event.count for i in (1, 2) if (result := said(correlator, event("r", str(i)), T0)) is not None]
     assert counts == [3, 1]
 
 
 def test_the_object_of_an_event() -> None:
     node = ObjectReference(api_version="v1", kind="Node", name="n1", uid="n1")
-    made = make_event(event("ScaleDown", "marked", node), component="cluster-autoscaler", now=T0 + 1)
-    assert to_dict(made) == {
+    created = make_event(event("ScaleDown", "marked", node), component="cluster-autoscaler", now=T0 + 1)
+    assert to_dict(created) == {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"n1.{T0 + 1:x}", "namespace": "default"},

@@ -43,11 +43,11 @@ class WrittenSizes(Machines):
 
     def described(self) -> Sequence[NodeGroup]:
         def template(name: str, cpu: str) -> NodeTemplate:
-            made = self.node(name)
-            made["metadata"]["labels"]["pool"] = name
-            for amounts in (made["status"]["capacity"], made["status"]["allocatable"]):
+            created = self.node(name)
+            created["metadata"]["labels"]["pool"] = name
+            for amounts in (created["status"]["capacity"], created["status"]["allocatable"]):
                 amounts["cpu"] = cpu
-            return NodeTemplate(node=from_dict(made, Node))
+            return NodeTemplate(node=from_dict(created, Node))
 
         selected = [NodeGroup(id=name, max_size=3, node_selector={"pool": name}) for name in ("pool", "big")]
         return [
@@ -64,11 +64,11 @@ class WrittenSizes(Machines):
                 self.api.server.drop("nodes", node)
             there = [node.name for node in self.nodes() if (node.metadata.labels or {}).get("pool") == name]
             for i in range(len(there), size["target"]):
-                made = self.node(f"{name}-{i}")
-                made["metadata"]["labels"]["pool"] = name
-                for amounts in (made["status"]["capacity"], made["status"]["allocatable"]):
+                created = self.node(f"{name}-{i}")
+                created["metadata"]["labels"]["pool"] = name
+                for amounts in (created["status"]["capacity"], created["status"]["allocatable"]):
                     amounts["cpu"] = "8" if name == "big" else "2"
-                self.api.server.put("nodes", made)
+                self.api.server.put("nodes", created)
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("refresh", "increase_size", "decrease_target_size", "delete_nodes", "create_group", "delete_group"):
@@ -119,11 +119,11 @@ class Accelerated(Machines):
     """Machines with a GPU."""
 
     def node(self, name: str) -> dict[str, Any]:
-        made = super().node(name)
-        made["metadata"]["labels"][GPU] = "nvidia-l4"
-        for amounts in (made["status"]["capacity"], made["status"]["allocatable"]):
+        created = super().node(name)
+        created["metadata"]["labels"][GPU] = "nvidia-l4"
+        for amounts in (created["status"]["capacity"], created["status"]["allocatable"]):
             amounts["nvidia.com/gpu"] = "1"
-        return made
+        return created
 
 
 @pytest.mark.parametrize(("listed", "name"), [((), "not-listed"), (("nvidia-l4", "nvidia-t4"), "nvidia-l4")])

@@ -51,9 +51,9 @@ def test_events_come_to_the_server() -> None:
 
     api = recording(case)
     assert told(api) == [("default", "n1", "ScaleDown", "gone", 1), ("shop", "web-1", "TriggeredScaleUp", "up", 1)]
-    (found,) = (each for each in api.server.all("events") if each["reason"] == "ScaleDown")
-    assert found["source"] == {"component": "cluster-autoscaler"}
-    assert found["reportingComponent"] == "cluster-autoscaler"
+    (result,) = (each for each in api.server.all("events") if each["reason"] == "ScaleDown")
+    assert result["source"] == {"component": "cluster-autoscaler"}
+    assert result["reportingComponent"] == "cluster-autoscaler"
 
 
 def test_an_event_again_is_counted() -> None:

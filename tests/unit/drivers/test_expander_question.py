@@ -214,5 +214,5 @@ def test_members_that_the_api_does_not_have_are_named() -> None:
         return Ranking(groups=("b",), warnings=Request(question).warnings)
 
     options = ca.AutoscalingOptions(expander="grpc")
-    found = kscale.scale_up(kscale.Cluster(pods), GROUPS, now=NOW, options=options, rank=rank).warnings
-    assert found == ["spec.vendor of 2 Pods is not in the API and not sent to the expander server"]
+    result = kscale.scale_up(kscale.Cluster(pods), GROUPS, now=NOW, options=options, rank=rank).warnings
+    assert result == ["spec.vendor of 2 Pods is not in the API and not sent to the expander server"]

@@ -27,10 +27,10 @@ class Issued:
     """Files of a server's certificate."""
 
     def __init__(self, folder: Path, issuer: trustme.CA) -> None:
-        made = issuer.issue_cert("127.0.0.1")
+        created = issuer.issue_cert("127.0.0.1")
         self.cert, self.key, self.ca = folder / "cert.pem", folder / "key.pem", folder / "ca.pem"
-        self.cert.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
-        self.key.write_bytes(made.private_key_pem.bytes())
+        self.cert.write_bytes(b"".join(blob.bytes() for blob in created.cert_chain_pems))
+        self.key.write_bytes(created.private_key_pem.bytes())
         issuer.cert_pem.write_to_path(self.ca)
 
 
@@ -54,8 +54,8 @@ NODES = {"a": node("template-a", 4000, 1 << 32), "b": node("template-b", 8000, 1
 
 def asked(issued: Issued, rank: Any) -> tuple[list[str], list[str]]:
     with serving(issued, rank) as server, GrpcExpander(server.url, issued.ca) as client:
-        found = ca.expand(OPTIONS, "grpc", ca.ExpanderInput(nodes=NODES), rank=client)
-    return [option.group for option in found.survivors], found.warnings
+        result = ca.expand(OPTIONS, "grpc", ca.ExpanderInput(nodes=NODES), rank=client)
+    return [option.group for option in result.survivors], result.warnings
 
 
 def test_what_is_asked_arrives(issued: Issued) -> None:
@@ -67,8 +67,8 @@ def test_what_is_asked_arrives(issued: Issued) -> None:
 
     assert asked(issued, rank) == (["b"], [])
     (question,) = seen
-    found = [(o.group, o.node_count, o.debug, [(run.count, run.pod.name) for run in o.pods]) for o in question.options]
-    assert found == [("a", 3, "why", [(2, "web"), (1, "job")]), ("b", 1, "", [(2, "web")])]
+    result = [(o.group, o.node_count, o.debug, [(run.count, run.pod.name) for run in o.pods]) for o in question.options]
+    assert result == [("a", 3, "why", [(2, "web"), (1, "job")]), ("b", 1, "", [(2, "web")])]
     sent = to_dict(pod("web", 500))
     assert {"apiVersion": "v1", "kind": "Pod", **to_dict(question.options[0].pods[0].pod)} == sent
     assert {name: to_dict(each) for name, each in question.nodes.items()} == {
@@ -114,8 +114,8 @@ def test_what_goes_wrong_is_an_error_of_the_call(issued: Issued) -> None:
 
 def test_clients_without_a_certificate_are_refused(issued: Issued) -> None:
     with serving(issued, broken, client_ca=str(issued.ca)) as server, GrpcExpander(server.url, issued.ca) as client:
-        found = ca.expand(OPTIONS, "grpc", rank=client)
-    assert "code = Unavailable" in found.warnings[0]
+        result = ca.expand(OPTIONS, "grpc", rank=client)
+    assert "code = Unavailable" in result.warnings[0]
 
 
 def test_files_that_cannot_be_used(issued: Issued, tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_files_that_cannot_be_used(issued: Issued, tmp_path: Path) -> None:
 
 
 def question(*options: tuple[str, int, Sequence[ca.PodRun]], **nodes: Any) -> RankOptions:
-    made = [RankOption(group=group, node_count=count, debug="", pods=pods) for group, count, pods in options]
-    return RankOptions(options=made, nodes=nodes)
+    created = [RankOption(group=group, node_count=count, debug="", pods=pods) for group, count, pods in options]
+    return RankOptions(options=created, nodes=nodes)
 
 
 WEB = [ca.PodRun(pod("web", 1000, 1 << 30), 4)]

@@ -69,9 +69,9 @@ def cloud() -> Priced:
 @pytest.fixture
 def client(cloud: Priced) -> Iterator[ExternalGroups]:
     with ExternalServer(cloud, "127.0.0.1:0") as server:
-        found = ExternalGroups({"address": server.url}, list)
-        yield found
-        found.close()
+        result = ExternalGroups({"address": server.url}, list)
+        yield result
+        result.close()
 
 
 def chosen(client: ExternalGroups) -> tuple[str | None, dict[str, Any]]:
@@ -130,15 +130,15 @@ def test_a_provider_that_answers_something_else_is_named(
 ) -> None:
     (group, _) = client.refresh()
     monkeypatch.setattr(cloud, "prices", lambda _: told)
-    (found,) = client.prices(GetPrices(nodes=(group.node_template.node,), start=0, end=SECOND)).nodes
-    assert isinstance(found, ApiError)
-    assert "priced: Prices: nodes: the provider returned Prices(" in found.message
+    (result,) = client.prices(GetPrices(nodes=(group.node_template.node,), start=0, end=SECOND)).nodes
+    assert isinstance(result, ApiError)
+    assert "priced: Prices: nodes: the provider returned Prices(" in result.message
 
 
 def test_a_pod_that_cannot_be_sent_has_no_price_and_the_others_have(client: ExternalGroups) -> None:
     good: dict[str, Any] = {"spec": {"containers": [{"resources": {"requests": {"cpu": "2"}}}]}}
     bad: dict[str, Any] = {"spec": {"priority": "high"}}
-    found = client.prices(GetPrices(pods=(good, bad, good), start=0, end=3600 * SECOND)).pods
-    assert (found[0], found[2]) == (2.0, 2.0)
-    assert isinstance(found[1], ApiError)
-    assert "spec.priority" in found[1].message
+    result = client.prices(GetPrices(pods=(good, bad, good), start=0, end=3600 * SECOND)).pods
+    assert (result[0], result[2]) == (2.0, 2.0)
+    assert isinstance(result[1], ApiError)
+    assert "spec.priority" in result[1].message

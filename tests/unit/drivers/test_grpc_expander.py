@@ -90,8 +90,8 @@ def _abort(request: Any, context: Any) -> Any:
 def test_answers(server: Server, cert: Path, answer: Answer, left: list[str], warnings: list[str]) -> None:
     server.answer = answer
     with GrpcExpander(server.url, cert) as rank:
-        found = ca.expand(_options(), "grpc", rank=rank)
-    assert (_groups(found), found.warnings) == (left, warnings)
+        result = ca.expand(_options(), "grpc", rank=rank)
+    assert (_groups(result), result.warnings) == (left, warnings)
     assert len(server.requests) == 1
 
 
@@ -128,9 +128,9 @@ def test_pods_that_cannot_be_encoded_are_left_out_with_all_of_their_option(serve
         ca.Option(group="b", node_count=1, pods=[ca.PodRun(pod("web"))]),
     ]
     with GrpcExpander(server.url, cert) as rank:
-        found = ca.expand(options, "grpc", rank=rank)
+        result = ca.expand(options, "grpc", rank=rank)
     assert [len(option.podBytes) for option in server.requests[0].options] == [0, 1]
-    assert found.warnings == [
+    assert result.warnings == [
         "Pod shop/odd: spec.containers[0].stdin: true or false is expected, not a text",
         "node group a: no pods are sent to the expander server",
     ]
@@ -141,9 +141,9 @@ def test_one_bad_node_leaves_all_nodes_out(server: Server, cert: Path) -> None:
     bad = node("bad", 1, 1)
     bad.status.addresses = [{"type": 5}]
     with GrpcExpander(server.url, cert) as rank:
-        found = ca.expand(_options(), "grpc", ca.ExpanderInput(nodes={"a": node("n", 1, 1), "b": bad}), rank=rank)
+        result = ca.expand(_options(), "grpc", ca.ExpanderInput(nodes={"a": node("n", 1, 1), "b": bad}), rank=rank)
     assert dict(server.requests[0].nodeBytesMap) == {}
-    assert found.warnings == [
+    assert result.warnings == [
         "Node bad: status.addresses[0].type: a text is expected, not a number",
         "no nodes are sent to the expander server",
     ]
@@ -159,11 +159,11 @@ def test_a_call_ends_after_its_time(server: Server, cert: Path) -> None:
     server.answer = wait
     try:
         with GrpcExpander(server.url, cert, timeout=0.1) as rank:
-            found = ca.expand(_options(), "grpc", rank=rank)
+            result = ca.expand(_options(), "grpc", rank=rank)
     finally:
         over.set()
-    assert _groups(found) == ["a", "b", "c"]
-    assert found.warnings == [f"{_FAILED}DeadlineExceeded desc = Deadline Exceeded"]
+    assert _groups(result) == ["a", "b", "c"]
+    assert result.warnings == [f"{_FAILED}DeadlineExceeded desc = Deadline Exceeded"]
 
 
 def test_the_time_is_five_seconds_unless_said(server: Server, cert: Path) -> None:
@@ -188,9 +188,9 @@ def test_long_answers(server: Server, cert: Path) -> None:
         server.answer = answer(8 << 20)
         assert _groups(ca.expand(_options(), "grpc", rank=rank)) == ["b"]
         server.answer = answer(128 << 20)
-        found = ca.expand(_options(), "grpc", rank=rank)
-    assert _groups(found) == ["a", "b", "c"]
-    assert "code = ResourceExhausted desc = " in found.warnings[0]
+        result = ca.expand(_options(), "grpc", rank=rank)
+    assert _groups(result) == ["a", "b", "c"]
+    assert "code = ResourceExhausted desc = " in result.warnings[0]
 
 
 def test_long_questions(server: Server, cert: Path) -> None:
@@ -202,16 +202,16 @@ def test_long_questions(server: Server, cert: Path) -> None:
 
 def test_a_server_with_another_certificate_is_not_asked(server: Server, tmp_path: Path) -> None:
     with GrpcExpander(server.url, certificate_of(trustme.CA(), tmp_path)) as rank:
-        found = ca.expand(_options(), "grpc", rank=rank)
-    assert _groups(found) == ["a", "b", "c"]
-    assert found.warnings[0].startswith(f"{_FAILED}Unavailable desc = ")
+        result = ca.expand(_options(), "grpc", rank=rank)
+    assert _groups(result) == ["a", "b", "c"]
+    assert result.warnings[0].startswith(f"{_FAILED}Unavailable desc = ")
     assert server.requests == []
 
 
 def test_a_server_with_a_certificate_for_another_host_is_not_asked(issuer: trustme.CA, cert: Path) -> None:
     with serving(names("a"), issuer, host="expander.example") as other, GrpcExpander(other.url, cert) as rank:
-        found = ca.expand(_options(), "grpc", rank=rank)
-    assert "code = Unavailable" in found.warnings[0]
+        result = ca.expand(_options(), "grpc", rank=rank)
+    assert "code = Unavailable" in result.warnings[0]
     assert other.requests == []
 
 
@@ -230,9 +230,9 @@ def test_no_server_at_all(issuer: trustme.CA, cert: Path) -> None:
     with serving(names("a"), issuer) as gone:
         pass
     with GrpcExpander(gone.url, cert) as rank:
-        found = ca.expand(_options(), "grpc", rank=rank)
-    assert _groups(found) == ["a", "b", "c"]
-    assert "code = Unavailable" in found.warnings[0]
+        result = ca.expand(_options(), "grpc", rank=rank)
+    assert _groups(result) == ["a", "b", "c"]
+    assert "code = Unavailable" in result.warnings[0]
 
 
 def test_without_certificate_or_url_there_is_no_client(tmp_path: Path, cert: Path) -> None:
@@ -262,8 +262,8 @@ def test_without_grpcio_the_extra_is_named(cert: Path) -> None:
 
 def test_text_that_is_not_utf_8_is_an_error_of_the_call(cert: Path) -> None:
     with GrpcExpander("127.0.0.1:1", cert) as rank:
-        found = ca.expand([ca.Option(group="\ud800", node_count=1, pods=[])], "grpc", rank=rank)
-    assert "error while marshaling: invalid UTF-8" in found.warnings[0]
+        result = ca.expand([ca.Option(group="\ud800", node_count=1, pods=[])], "grpc", rank=rank)
+    assert "error while marshaling: invalid UTF-8" in result.warnings[0]
 
 
 @pytest.mark.parametrize("damaged", [b"\x0a", b"\x0a\x01\x0a", b"\x0a\x03\x0a\x01\xff", b"\x0c", b"\x02\x00"])

@@ -18,10 +18,10 @@ def check(activity: float = 1, failing: float = 1, startup: float = 1, *, monito
         max_failing_time=timedelta(seconds=failing),
         max_startup_time=timedelta(seconds=startup),
     )
-    made = HealthCheck(options, T0 - 3600 * SECOND)
+    created = HealthCheck(options, T0 - 3600 * SECOND)
     if monitored:
-        made.start_monitoring(T0 - 3600 * SECOND)
-    return made
+        created.start_monitoring(T0 - 3600 * SECOND)
+    return created
 
 
 def at(made: HealthCheck, activity: float, success: float) -> HealthCheck:
@@ -38,33 +38,33 @@ def test_what_counts(since: float, monitored: bool, healthy: bool) -> None:
 
 
 def test_activity() -> None:
-    made = at(check(), -2, 10)
-    assert made.check(T0) == "Error: last activity more 2s ago, last success more than -10s ago"
-    made.update_last_activity(T0)
-    assert made.check(T0) == ""
+    created = at(check(), -2, 10)
+    assert created.check(T0) == "Error: last activity more 2s ago, last success more than -10s ago"
+    created.update_last_activity(T0)
+    assert created.check(T0) == ""
 
 
 def test_success_is_activity() -> None:
-    made = at(check(), -2, 10)
-    assert made.check(T0)
-    made.update_last_success(T0)
-    assert made.check(T0) == ""
-    assert made.last_success > made.last_activity  # what was in the future stays
+    created = at(check(), -2, 10)
+    assert created.check(T0)
+    created.update_last_success(T0)
+    assert created.check(T0) == ""
+    assert created.last_success > created.last_activity  # what was in the future stays
 
 
 def test_success() -> None:
-    made = at(check(), 10, -2)
-    assert made.check(T0)
-    made.update_last_success(T0)
-    assert made.check(T0) == ""
-    assert made.last_activity > made.last_success
+    created = at(check(), 10, -2)
+    assert created.check(T0)
+    created.update_last_success(T0)
+    assert created.check(T0) == ""
+    assert created.last_activity > created.last_success
 
 
 def test_the_first_loop_has_longer() -> None:
-    made = at(check(startup=4), -3, -3)
-    assert made.check(T0) == ""
-    made.update_last_success(T0 - 2 * SECOND)
-    assert made.check(T0)
+    created = at(check(startup=4), -3, -3)
+    assert created.check(T0) == ""
+    created.update_last_success(T0 - 2 * SECOND)
+    assert created.check(T0)
 
 
 @pytest.mark.parametrize(
@@ -80,19 +80,21 @@ def test_the_first_loop_never_has_less(inactivity: int, failing: int, startup: i
 
 
 def test_monitoring_moves_what_it_goes_by() -> None:
-    made = HealthCheck(HealthCheckOptions(), T0)
+    created = HealthCheck(HealthCheckOptions(), T0)
     later: Moment = T0 + 3600 * SECOND
-    assert made.check(later) == ""
-    made.start_monitoring(later)
-    assert made.check(later) == ""
-    assert made.check(later + 1201 * SECOND) == "Error: last activity more 20m1s ago, last success more than 20m1s ago"
+    assert created.check(later) == ""
+    created.start_monitoring(later)
+    assert created.check(later) == ""
+    assert (
+        created.check(later + 1201 * SECOND) == "Error: last activity more 20m1s ago, last success more than 20m1s ago"
+    )
 
 
 def test_programs_of_the_vpa() -> None:
-    made = ActivityCheck(timedelta(minutes=5), T0)
-    assert made.check(T0 + 301 * SECOND) == ""
-    made.start_monitoring(T0)
-    assert made.check(T0 + 300 * SECOND) == ""
-    assert made.check(T0 + 301 * SECOND) == "Error: last activity more than 5m1s ago"
-    made.update_last_activity(T0 + 10 * SECOND)
-    assert made.check(T0 + 301 * SECOND) == ""
+    created = ActivityCheck(timedelta(minutes=5), T0)
+    assert created.check(T0 + 301 * SECOND) == ""
+    created.start_monitoring(T0)
+    assert created.check(T0 + 300 * SECOND) == ""
+    assert created.check(T0 + 301 * SECOND) == "Error: last activity more than 5m1s ago"
+    created.update_last_activity(T0 + 10 * SECOND)
+    assert created.check(T0 + 301 * SECOND) == ""

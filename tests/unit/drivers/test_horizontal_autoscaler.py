@@ -43,9 +43,9 @@ def test_it_scales_up_and_says_so() -> None:
                 "ScaledToZero": "NotScaledToZero",
             }
             assert world.reasons("idle")["AbleToScale"] == "ReadyForNewScale"
-            found = world.server.get(HPAS, "web", "default")["status"]
-            assert (found["currentReplicas"], found["desiredReplicas"], found["observedGeneration"]) == (2, 4, 1)
-            assert found["currentMetrics"][0]["resource"]["current"] == {
+            result = world.server.get(HPAS, "web", "default")["status"]
+            assert (result["currentReplicas"], result["desiredReplicas"], result["observedGeneration"]) == (2, 4, 1)
+            assert result["currentMetrics"][0]["resource"]["current"] == {
                 "averageUtilization": 90,
                 "averageValue": "900m",
             }

@@ -47,20 +47,20 @@ async def decided(world: World, change: Callable[[], Any], *, seconds: float = S
 
 def starting(world: World, name: str) -> None:
     """Put a pod that is not ready yet."""
-    made = pod(name, node="n", app=name.rpartition("-")[0])
-    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    created = pod(name, node="n", app=name.rpartition("-")[0])
+    created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
     now = to_text(world.api.clock.now())
     ready = {"type": "Ready", "status": "False", "lastTransitionTime": now}
-    made["status"] = {"phase": "Running", "startTime": now, "conditions": [ready]}
-    world.server.put("pods", made)
+    created["status"] = {"phase": "Running", "startTime": now, "conditions": [ready]}
+    world.server.put("pods", created)
 
 
 def be_ready(world: World, name: str) -> None:
-    made = world.server.get("pods", name, "default")
+    created = world.server.get("pods", name, "default")
     old = to_text(world.api.clock.now() - 3600 * SECOND)
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": old}
-    made["status"] = {"phase": "Running", "startTime": old, "conditions": [ready]}
-    world.server.put("pods", made)
+    created["status"] = {"phase": "Running", "startTime": old, "conditions": [ready]}
+    world.server.put("pods", created)
 
 
 def three_at_75(world: World) -> None:

@@ -43,20 +43,20 @@ def elected(
         async with Live(perform, clock) as live:
             if stop is not None:
                 asyncio.get_running_loop().call_later(stop, live.scope.cancel)
-            found: Any = None
+            result: Any = None
             try:
-                found = await lead(LeaderElector(options), live, work, release=release)
+                result = await lead(LeaderElector(options), live, work, release=release)
             except (InputError, LostLeadershipError) as error:
-                found = error
-            return found, clock.now() - T0
+                result = error
+            return result, clock.now() - T0
 
-    found, took = run_in_virtual_time(main, now=T0)
-    return found, server, took
+    result, took = run_in_virtual_time(main, now=T0)
+    return result, server, took
 
 
 def test_work_is_done_by_the_leader() -> None:
-    found, server, took = elected(lambda: asyncio.sleep(60, "done"), release=True)
-    assert (found, took) == ("done", 60 * SECOND)
+    result, server, took = elected(lambda: asyncio.sleep(60, "done"), release=True)
+    assert (result, took) == ("done", 60 * SECOND)
     assert server.holders[-1] == ""
     assert server.asked.count("patch") == 32  # at 0, 2, ..., 60 s, and the release
     assert server.events == ["me became leader", "me stopped leading"]
@@ -76,8 +76,8 @@ def test_who_cannot_renew_stops_working() -> None:
         finally:
             stopped.append(True)
 
-    found, _, took = elected(work, hang=7)
-    assert isinstance(found, LostLeadershipError)
+    result, _, took = elected(work, hang=7)
+    assert isinstance(result, LostLeadershipError)
     assert stopped == [True]
     assert took == 18 * SECOND  # the round that began at 8 s has 10
 
@@ -92,8 +92,8 @@ def test_a_fault_of_the_work_is_raised() -> None:
 
 
 def test_stopped_before_it_led() -> None:
-    found, server, took = elected(lambda: asyncio.sleep(1, "never"), stop=30, hang=0)
-    assert (found, server.holders, took) == (None, [], 30 * SECOND)
+    result, server, took = elected(lambda: asyncio.sleep(1, "never"), stop=30, hang=0)
+    assert (result, server.holders, took) == (None, [], 30 * SECOND)
 
 
 def test_the_lease_is_given_up_where_the_work_cannot_be_done_with_what_it_was_given() -> None:
@@ -102,6 +102,6 @@ def test_the_lease_is_given_up_where_the_work_cannot_be_done_with_what_it_was_gi
     async def work() -> None:
         raise InputError("no such estimator")
 
-    found, server, _ = elected(work)
-    assert isinstance(found, InputError)
+    result, server, _ = elected(work)
+    assert isinstance(result, InputError)
     assert server.holders[-1] == ""

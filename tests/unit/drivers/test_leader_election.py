@@ -109,8 +109,8 @@ def tried(elector: LeaderElector, server: Server, now: Moment) -> bool:
     def machine(at: Moment) -> Steps[bool]:
         return (yield from elector.try_acquire_or_renew(Progress(at)))
 
-    found: bool = run_virtually(machine, server.perform, now=now)
-    return found
+    result: bool = run_virtually(machine, server.perform, now=now)
+    return result
 
 
 def spec(holder: str | None = None, seconds: int | None = None) -> LeaseSpec:

@@ -97,7 +97,7 @@ def late_machine(now: Moment) -> Steps[Any]:
 
 def test_a_machine_runs_as_in_virtual_time() -> None:
     """What VirtualTime gives and what asyncio in virtual time gives is the same: values, moments, and order."""
-    found, world = in_world(lambda live, world: live.run(company))
+    result, world = in_world(lambda live, world: live.run(company))
 
     log: list[tuple[str, float]] = []
 
@@ -109,9 +109,9 @@ def test_a_machine_runs_as_in_virtual_time() -> None:
         log.append((action.group, (now - T0) / SECOND))
         return Outcome(at=now + SECOND)
 
-    assert found == run_virtually(company, perform, now=T0)
+    assert result == run_virtually(company, perform, now=T0)
     assert sorted(world.log) == sorted(log)
-    assert found == (
+    assert result == (
         [("a", "", 3.0), ("b", "", 3.0), ("c", "", 4.0), ("d", "", 4.0)],
         ("e", "", 5.0),
         (DEADLINE_EXCEEDED, DEADLINE_EXCEEDED, DEADLINE_EXCEEDED, 5.5),
@@ -139,8 +139,8 @@ def test_jitter() -> None:
         yield from progress.wait(2 * SECOND, jitter=1.2)
         return progress.now - T0
 
-    found, _ = in_world(lambda live, world: live.run(machine), rng=Rng())
-    assert found == 32 * SECOND // 10
+    result, _ = in_world(lambda live, world: live.run(machine), rng=Rng())
+    assert result == 32 * SECOND // 10
 
 
 def test_a_scope_that_is_cancelled() -> None:
@@ -351,8 +351,8 @@ def test_brief_steps_are_taken_on_the_loop() -> None:
         return [before, threading.get_ident()]
 
     def all_of_them(now: Moment) -> Steps[tuple[int, list[list[int]]]]:
-        found = yield from Progress(now).together([machine] * 4, at_most=1, brief=True)
-        return threading.get_ident(), found
+        result = yield from Progress(now).together([machine] * 4, at_most=1, brief=True)
+        return threading.get_ident(), result
 
     async def main(*, taken: bool) -> tuple[int, list[list[int]]]:
         turn, released = asyncio.Lock(), list[bool]()
@@ -368,17 +368,17 @@ def test_brief_steps_are_taken_on_the_loop() -> None:
             return Outcome(at=0)
 
         async with Live(perform, SystemClock(), worker=worker, turn=turn) as live:
-            found: tuple[int, list[list[int]]] = await live.run(all_of_them)
+            result: tuple[int, list[list[int]]] = await live.run(all_of_them)
             assert taken == bool(released)
-            return found
+            return result
 
     here = threading.get_ident()
     with ThreadPoolExecutor(1) as worker:
-        thread, found = asyncio.run(main(taken=False))
+        thread, result = asyncio.run(main(taken=False))
         assert thread != here
-        assert found == [[here, here]] * 4
-        _, found = asyncio.run(main(taken=True))
-        assert found[0] == [here, thread]
+        assert result == [[here, here]] * 4
+        _, result = asyncio.run(main(taken=True))
+        assert result[0] == [here, thread]
 
 
 def test_brief_steps_let_others_take_their_turn() -> None:
@@ -420,10 +420,10 @@ def test_brief_steps_let_others_take_their_turn() -> None:
 
 
 def test_what_is_observed_later_is_made_in_the_thread() -> None:
-    made: list[int] = []
+    created: list[int] = []
 
     def observed() -> list[Observation]:
-        made.append(threading.get_ident())
+        created.append(threading.get_ident())
         return [Observation(name="seen")]
 
     def machine(now: Moment) -> Steps[int]:
@@ -432,12 +432,12 @@ def test_what_is_observed_later_is_made_in_the_thread() -> None:
 
     async def main() -> int:
         async with Live(nothing, SystemClock(), worker=worker) as live:
-            found: int = await live.run(machine)
-            return found
+            result: int = await live.run(machine)
+            return result
 
     with ThreadPoolExecutor(1) as worker:
         thread = asyncio.run(main())
-    assert made == [thread]
+    assert created == [thread]
     assert thread != threading.get_ident()
 
 
@@ -455,16 +455,16 @@ def test_steps_that_are_due_together_go_to_the_thread_together() -> None:
 
     async def main() -> tuple[list[int], BaseException | int]:
         async with Live(nothing, SystemClock(), worker=worker) as live:
-            found = await live.run(all_of_them)
+            result = await live.run(all_of_them)
             faults = await asyncio.gather(live.run(faulty), live.run(machine), return_exceptions=True)
             assert isinstance(faults[1], int)
-            return found, faults[0]
+            return result, faults[0]
 
     with CountingExecutor() as worker:
-        found, fault = asyncio.run(main())
+        result, fault = asyncio.run(main())
     assert isinstance(fault, ZeroDivisionError)
-    assert len(found) == 100
-    assert set(found) != {threading.get_ident()}
+    assert len(result) == 100
+    assert set(result) != {threading.get_ident()}
     assert worker.given < 20
 
 

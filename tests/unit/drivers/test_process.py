@@ -75,10 +75,10 @@ class Tally:
     def steps(self, sight: int, now: Moment) -> Steps[None]:
         progress = Progress(now)
         yield from progress.observe(Observation(name=ROUNDS.name))
-        made = ConfigMap(metadata=ObjectMeta(name=f"tally-{sight}", namespace="default"), data={"pods": str(sight)})
-        done = yield from progress.act(Create(made))
+        created = ConfigMap(metadata=ObjectMeta(name=f"tally-{sight}", namespace="default"), data={"pods": str(sight)})
+        done = yield from progress.act(Create(created))
         if done.error is None:
-            about = ObjectReference(api_version="v1", kind="ConfigMap", namespace="default", name=made.name)
+            about = ObjectReference(api_version="v1", kind="ConfigMap", namespace="default", name=created.name)
             yield from progress.emit(Event(regarding=about, type="Normal", reason="Counted", message=f"{sight} pods"))
             yield from progress.act(InBackground(self.slow))
 
@@ -95,8 +95,8 @@ class Tally:
 
 def forget(now: Moment) -> Steps[None]:
     progress = Progress(now)
-    made = ConfigMap(metadata=ObjectMeta(name="farewell", namespace="default"))
-    yield from progress.act(Create(made))
+    created = ConfigMap(metadata=ObjectMeta(name="farewell", namespace="default"))
+    yield from progress.act(Create(created))
 
 
 class Run:
@@ -337,15 +337,15 @@ def test_what_cannot_be_listed_is_said(caplog: pytest.LogCaptureFixture) -> None
 @pytest.fixture
 def ready(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], str]]:
     """What ``/readyz`` of each process asks; nothing is served."""
-    found: list[Callable[[], str]] = []
+    result: list[Callable[[], str]] = []
 
     def endpoints(**given: Any) -> dict[str, Any]:
-        found.append(given["ready"])
+        result.append(given["ready"])
         return {}
 
     monkeypatch.setattr("kscale.drivers.process.endpoints", endpoints)
     monkeypatch.setattr("kscale.drivers.process.Server", lambda *_, **__: nullcontext())
-    return found
+    return result
 
 
 def test_it_is_ready_when_the_lists_have_come_and_its_program_is(ready: list[Callable[[], str]]) -> None:

@@ -35,90 +35,90 @@ def rivals() -> OtherControllers:
 
 
 def test_a_write_counts_for_four_periods() -> None:
-    found = rivals()
+    result = rivals()
     item = hpa(other=NOW - 30 * SECOND, ours=NOW)
-    assert found.has(item, KEY, NOW)
-    assert found.skipped_count == 1
-    assert found.has(item, KEY, NOW + 29 * SECOND)
-    assert not found.has(item, KEY, NOW + 30 * SECOND)
-    assert found.skipped_count == 0
+    assert result.has(item, KEY, NOW)
+    assert result.skipped_count == 1
+    assert result.has(item, KEY, NOW + 29 * SECOND)
+    assert not result.has(item, KEY, NOW + 30 * SECOND)
+    assert result.skipped_count == 0
     assert not rivals().has(hpa(ours=NOW), KEY, NOW)
     assert not rivals().has(HorizontalPodAutoscaler(), KEY, NOW)
 
 
 def test_one_that_goes_on_writing_is_left_alone_and_relieved_four_periods_after_it_ends() -> None:
-    found, now = rivals(), NOW
+    result, now = rivals(), NOW
     for _ in range(10):
-        assert found.has(hpa(other=now), KEY, now)
+        assert result.has(hpa(other=now), KEY, now)
         now += 3 * PERIOD
     last = now - 3 * PERIOD
-    assert not found.has(hpa(other=last), KEY, last + 4 * PERIOD)
+    assert not result.has(hpa(other=last), KEY, last + 4 * PERIOD)
 
 
 @pytest.mark.parametrize("before", [{}, {"other": NOW - 70 * SECOND}])
 def test_one_that_was_silent_and_comes_back_counts_for_longer(
     before: dict[str, Moment], caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = rivals()
-    assert not found.has(hpa(**before), KEY, NOW)
+    result = rivals()
+    assert not result.has(hpa(**before), KEY, NOW)
     back = hpa(other=NOW + PERIOD, ours=NOW)
     with caplog.at_level(logging.WARNING):
-        assert found.has(back, KEY, NOW + PERIOD)
-        assert found.has(back, KEY, NOW + PERIOD + LONG - 1)
+        assert result.has(back, KEY, NOW + PERIOD)
+        assert result.has(back, KEY, NOW + PERIOD + LONG - 1)
     assert caplog.messages == [
         f"HorizontalPodAutoscaler {KEY} is left alone: other writes its status, which had been silent"
     ]
-    assert not found.has(back, KEY, NOW + PERIOD + LONG)
+    assert not result.has(back, KEY, NOW + PERIOD + LONG)
     again = NOW + 2 * HOUR
-    assert found.has(hpa(other=again), KEY, again)
-    assert found.has(hpa(other=again), KEY, again + LONG - 1)
+    assert result.has(hpa(other=again), KEY, again)
+    assert result.has(hpa(other=again), KEY, again + LONG - 1)
 
 
 def test_the_clocks_need_not_agree() -> None:
     """Ours is two hours ahead: what it writes now looks old, and counts all the same."""
-    found, ahead = rivals(), 2 * HOUR
-    assert not found.has(hpa(other=NOW), KEY, NOW + ahead)  # as old as it looks
-    assert found.has(hpa(other=NOW + PERIOD), KEY, NOW + PERIOD + ahead)
+    result, ahead = rivals(), 2 * HOUR
+    assert not result.has(hpa(other=NOW), KEY, NOW + ahead)  # as old as it looks
+    assert result.has(hpa(other=NOW + PERIOD), KEY, NOW + PERIOD + ahead)
 
 
 def test_what_was_written_in_times_to_come_counts_from_now() -> None:
     """Ours is two hours behind: nobody is waited for until it has caught up."""
-    found, behind = rivals(), NOW - 2 * HOUR
-    assert found.has(hpa(other=NOW), KEY, behind)
-    assert found.has(hpa(other=NOW), KEY, behind + 4 * PERIOD - 1)
-    assert not found.has(hpa(other=NOW), KEY, behind + 4 * PERIOD)
-    assert found.has(hpa(other=NOW + PERIOD), KEY, behind + 5 * PERIOD)
+    result, behind = rivals(), NOW - 2 * HOUR
+    assert result.has(hpa(other=NOW), KEY, behind)
+    assert result.has(hpa(other=NOW), KEY, behind + 4 * PERIOD - 1)
+    assert not result.has(hpa(other=NOW), KEY, behind + 4 * PERIOD)
+    assert result.has(hpa(other=NOW + PERIOD), KEY, behind + 5 * PERIOD)
 
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR])
 def test_when_the_clock_is_set_what_is_left_stays(by: int) -> None:
-    found, item = rivals(), hpa(other=NOW)
-    assert found.has(item, KEY, NOW)
-    found.clock_set(by)
-    assert found.has(item, KEY, NOW + by + 4 * PERIOD - 1)
-    assert not found.has(item, KEY, NOW + by + 4 * PERIOD)
+    result, item = rivals(), hpa(other=NOW)
+    assert result.has(item, KEY, NOW)
+    result.clock_set(by)
+    assert result.has(item, KEY, NOW + by + 4 * PERIOD - 1)
+    assert not result.has(item, KEY, NOW + by + 4 * PERIOD)
 
 
 def test_one_without_rivals_has_none_when_the_clock_is_set() -> None:
-    found = rivals()
-    assert not found.has(hpa(), KEY, NOW)
-    found.clock_set(HOUR)
-    assert not found.has(hpa(), KEY, NOW + HOUR)
+    result = rivals()
+    assert not result.has(hpa(), KEY, NOW)
+    result.clock_set(HOUR)
+    assert not result.has(hpa(), KEY, NOW + HOUR)
 
 
 def test_an_hpa_that_is_gone_is_forgotten() -> None:
-    found = rivals()
-    assert not found.has(hpa(other=NOW - HOUR), KEY, NOW)
-    found.forget(KEY)
-    assert found.has(hpa(other=NOW), KEY, NOW)
-    found.forget(KEY)
-    assert found.skipped_count == 0
-    assert found.has(hpa(other=NOW + PERIOD), KEY, NOW + PERIOD)
-    assert not found.has(hpa(other=NOW + PERIOD), KEY, NOW + 5 * PERIOD)  # it has not come back
+    result = rivals()
+    assert not result.has(hpa(other=NOW - HOUR), KEY, NOW)
+    result.forget(KEY)
+    assert result.has(hpa(other=NOW), KEY, NOW)
+    result.forget(KEY)
+    assert result.skipped_count == 0
+    assert result.has(hpa(other=NOW + PERIOD), KEY, NOW + PERIOD)
+    assert not result.has(hpa(other=NOW + PERIOD), KEY, NOW + 5 * PERIOD)  # it has not come back
 
 
 def test_an_entry_that_is_gone_and_an_older_one_are_no_writes() -> None:
-    found = rivals()
-    assert not found.has(hpa(other=NOW - HOUR, third=NOW - 2 * HOUR), KEY, NOW)
-    assert not found.has(hpa(third=NOW - 2 * HOUR), KEY, NOW)
-    assert not found.has(HorizontalPodAutoscaler(), KEY, NOW)
+    result = rivals()
+    assert not result.has(hpa(other=NOW - HOUR, third=NOW - 2 * HOUR), KEY, NOW)
+    assert not result.has(hpa(third=NOW - 2 * HOUR), KEY, NOW)
+    assert not result.has(HorizontalPodAutoscaler(), KEY, NOW)

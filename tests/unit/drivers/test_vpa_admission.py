@@ -47,8 +47,8 @@ def building(**given: Any) -> Callable[[ProgramContext], Program]:
 
 
 def hook(api: FakeApi) -> dict[str, Any]:
-    (found,) = api.server.get(HOOKS, "vpa-webhook-config")["webhooks"]
-    return found
+    (result,) = api.server.get(HOOKS, "vpa-webhook-config")["webhooks"]
+    return result
 
 
 # -- registration and lease ------------------------------------------------------------------------------------------
@@ -153,10 +153,10 @@ def test_by_url_and_with_another_policy() -> None:
         )
         async with running(api, building(registration=registration)):
             await asyncio.sleep(15)
-            found = hook(api)
-            assert found["clientConfig"] == {"url": "https://10.0.0.1:8000", "caBundle": ""}
-            assert (found["failurePolicy"], found["timeoutSeconds"]) == ("Fail", 5)
-            assert found["namespaceSelector"]["matchExpressions"][0]["values"] == ["a", "b"]
+            result = hook(api)
+            assert result["clientConfig"] == {"url": "https://10.0.0.1:8000", "caBundle": ""}
+            assert (result["failurePolicy"], result["timeoutSeconds"]) == ("Fail", 5)
+            assert result["namespaceSelector"]["matchExpressions"][0]["values"] == ["a", "b"]
 
     against(case)
 
@@ -263,9 +263,9 @@ def test_what_it_answers_from_follows_the_watches() -> None:
             assert isinstance(driver, AdmissionController)
             target = ControllerKey(NAMESPACE, "ReplicaSet", "web", "apps/v1")
             assert [vpa.name for vpa in driver.vpas.targeting(target)] == ["web"]
-            found = driver.limit_ranges.effective(NAMESPACE, "Container")
-            assert found is not None
-            assert str((found.max or {})["cpu"]) == "500m"
+            result = driver.limit_ranges.effective(NAMESPACE, "Container")
+            assert result is not None
+            assert str((result.max or {})["cpu"]) == "500m"
             api.server.drop("limitranges", "l", NAMESPACE)
             api.server.drop(VPAS, "web", NAMESPACE)
             await asyncio.sleep(1)

@@ -49,13 +49,13 @@ def building(**options: Any) -> Any:
 
 def recommended(api: FakeApi, name: str = "web") -> dict[str, Any]:
     """Target by container."""
-    found = api.server.get(VPAS, name, NAMESPACE).get("status", {}).get("recommendation", {})
-    return {each["containerName"]: each["target"] for each in found.get("containerRecommendations", [])}
+    result = api.server.get(VPAS, name, NAMESPACE).get("status", {}).get("recommendation", {})
+    return {each["containerName"]: each["target"] for each in result.get("containerRecommendations", [])}
 
 
 def conditions(api: FakeApi, name: str = "web") -> dict[str, tuple[str, str]]:
-    found = api.server.get(VPAS, name, NAMESPACE).get("status", {}).get("conditions", [])
-    return {each["type"]: (each["status"], each.get("message", "")) for each in found}
+    result = api.server.get(VPAS, name, NAMESPACE).get("status", {}).get("conditions", [])
+    return {each["type"]: (each["status"], each.get("message", "")) for each in result}
 
 
 async def minutes(api: FakeApi, count: int, cpu: str = "200m", memory: str = "300Mi", pods: int = 2) -> None:
@@ -191,8 +191,8 @@ def test_a_damaged_checkpoint_costs_itself_and_no_more(
             await asyncio.sleep(1)
             driver = run.driver
             assert isinstance(driver, VpaRecommender)
-            found = {key[1]: list(vpa.initial_states) for key, vpa in driver.state.vpas.items()}
-            assert found == {"web": [], "db": ["c"]}
+            result = {key[1]: list(vpa.initial_states) for key, vpa in driver.state.vpas.items()}
+            assert result == {"web": [], "db": ["c"]}
             await minutes(api, 2)
             assert recommended(api).keys() == {"c"}
             written = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)["status"]["cpuHistogram"]["bucketWeights"]
@@ -461,10 +461,10 @@ class OldPrometheus:
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
         self.asked.append(question)
-        found = next(value for name, value in self.answers.items() if name in question.query)
-        if found is None:
+        result = next(value for name, value in self.answers.items() if name in question.query)
+        if result is None:
             await asyncio.sleep(3600)
-        return found if isinstance(found, ApiError) else matrix(*found)
+        return result if isinstance(result, ApiError) else matrix(*result)
 
 
 def matrix(*series: tuple[dict[str, str], list[tuple[float, str]]]) -> bytes:
@@ -522,9 +522,9 @@ def test_a_part_of_the_history_is_told_as_such_once(caplog: pytest.LogCaptureFix
 
     class Partial(OldPrometheus):
         async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-            found = await super().query(question)
-            assert isinstance(found, bytes)
-            return json.dumps({**json.loads(found), "warnings": ["store s-1 is away"]}).encode()
+            result = await super().query(question)
+            assert isinstance(result, bytes)
+            return json.dumps({**json.loads(result), "warnings": ["store s-1 is away"]}).encode()
 
     async def case(api: FakeApi) -> None:
         cluster(api)

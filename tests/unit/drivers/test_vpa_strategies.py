@@ -78,14 +78,14 @@ def building(source: OldPrometheus, strategy: Strategy | None = None, interval: 
 
 def recommendation(api: FakeApi, name: str = "web") -> list[dict[str, Any]]:
     status = api.server.get(VPAS, name, NAMESPACE).get("status", {})
-    found: list[dict[str, Any]] = status.get("recommendation", {}).get("containerRecommendations", [])
-    return found
+    result: list[dict[str, Any]] = status.get("recommendation", {}).get("containerRecommendations", [])
+    return result
 
 
 def provided(api: FakeApi, name: str = "web") -> tuple[str, str]:
-    (found,) = api.server.get(VPAS, name, NAMESPACE)["status"]["conditions"]
-    assert found["type"] == "RecommendationProvided"
-    return found["status"], found.get("reason", "")
+    (result,) = api.server.get(VPAS, name, NAMESPACE)["status"]["conditions"]
+    assert result["type"] == "RecommendationProvided"
+    return result["status"], result.get("reason", "")
 
 
 def asked_of_usage(source: OldPrometheus) -> int:

@@ -63,8 +63,8 @@ def pods(api: FakeApi) -> list[str]:
 
 
 def requests(api: FakeApi, name: str) -> dict[str, str]:
-    found: dict[str, str] = api.server.get("pods", name, NAMESPACE)["spec"]["containers"][0]["resources"]["requests"]
-    return found
+    result: dict[str, str] = api.server.get("pods", name, NAMESPACE)["spec"]["containers"][0]["resources"]["requests"]
+    return result
 
 
 def events(api: FakeApi) -> list[str]:
@@ -298,9 +298,9 @@ def test_limit_ranges_are_looked_at() -> None:
         limits = [{"type": "Container", "max": {"cpu": "100m", "memory": "100Mi"}}]
         api.server.put("limitranges", {"kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}})
         for i in range(2):
-            made = running_pod(f"web-{i}", "web")
-            made["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "100m", "memory": "100Mi"}
-            api.server.put("pods", made)
+            created = running_pod(f"web-{i}", "web")
+            created["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "100m", "memory": "100Mi"}
+            api.server.put("pods", created)
         api.server.put(VPAS, far())
         async with running(api, building(use_admission_controller_status=False)):
             await asyncio.sleep(2 * MINUTE)

@@ -17,9 +17,9 @@ BOUNDS = next(each.bounds for each in QUEUE_METRICS if each.name == "workqueue_w
 
 
 def counted(queue: WorkQueue, now: int) -> dict[str, Observation]:
-    found = list(queue.metrics.observations(now))
-    assert all(each.labels == {"name": "q"} for each in found)
-    return {each.name.removeprefix("workqueue_"): each for each in found}
+    result = list(queue.metrics.observations(now))
+    assert all(each.labels == {"name": "q"} for each in result)
+    return {each.name.removeprefix("workqueue_"): each for each in result}
 
 
 def gauges(found: dict[str, Observation]) -> tuple[float, float, float]:
@@ -43,19 +43,19 @@ def test_what_waits_and_what_is_worked_on_is_counted() -> None:
     assert queue.take(NOW + 2 * SECOND) == "a"
     queue.add("a", NOW + 3 * SECOND)  # worked on: it comes up again
     assert queue.take(NOW + 4 * SECOND) == "b"
-    found = counted(queue, NOW + 6 * SECOND)
-    assert gauges(found) == (1, 6, 4)
-    assert found["adds_total"].value == 1  # the others were told before
-    assert (found["queue_duration_seconds"].value, bucket(found["queue_duration_seconds"])) == (6, [10, 10])
-    assert "work_duration_seconds" not in found
+    result = counted(queue, NOW + 6 * SECOND)
+    assert gauges(result) == (1, 6, 4)
+    assert result["adds_total"].value == 1  # the others were told before
+    assert (result["queue_duration_seconds"].value, bucket(result["queue_duration_seconds"])) == (6, [10, 10])
+    assert "work_duration_seconds" not in result
     queue.done("a", NOW + 6 * SECOND)
     assert queue.take(NOW + 6 * SECOND) == "a"
     queue.done("a", NOW + 6 * SECOND + 500)
     queue.done("b", NOW + 104 * SECOND)
-    found = counted(queue, NOW + 104 * SECOND)
-    assert gauges(found) == (0, 0, 0)
-    assert bucket(found["work_duration_seconds"]) == [BOUNDS[0], 10, BOUNDS[-2]]
-    assert found["queue_duration_seconds"].value == 3
+    result = counted(queue, NOW + 104 * SECOND)
+    assert gauges(result) == (0, 0, 0)
+    assert bucket(result["work_duration_seconds"]) == [BOUNDS[0], 10, BOUNDS[-2]]
+    assert result["queue_duration_seconds"].value == 3
     assert gauges(counted(queue, NOW)) == (0, 0, 0)
     assert set(counted(queue, NOW)) == {"depth", "unfinished_work_seconds", "longest_running_processor_seconds"}
 
@@ -65,11 +65,11 @@ def test_what_comes_up_later_is_a_retry_and_waits_from_when_it_is_due() -> None:
     queue.add_after("a", NOW + 15 * SECOND)
     queue.add_after("a", NOW + 20 * SECOND)
     assert queue.take(NOW) is None
-    found = counted(queue, NOW)
-    assert (found["retries_total"].value, found["depth"].value, "adds_total" in found) == (2, 0, False)
+    result = counted(queue, NOW)
+    assert (result["retries_total"].value, result["depth"].value, "adds_total" in result) == (2, 0, False)
     assert queue.take(NOW + 16 * SECOND) == "a"
-    found = counted(queue, NOW + 16 * SECOND)
-    assert (found["queue_duration_seconds"].value, found["adds_total"].value) == (1, 1)
+    result = counted(queue, NOW + 16 * SECOND)
+    assert (result["queue_duration_seconds"].value, result["adds_total"].value) == (1, 1)
 
 
 def test_all_that_is_ready_is_taken_as_one_by_one() -> None:
@@ -155,41 +155,41 @@ def rounds(offsets: dict[str, float], takes: float, until: int, *, each: int = 2
     Keys, ``each`` of so many, become ready again 15 s after their work ended, or up to 1.5 s later together with
     others. A round takes so many seconds.
     """
-    queue, found = WorkQueue("q"), []
+    queue, result = WorkQueue("q"), []
     start = NOW // (15 * SECOND) * 15 * SECOND
     for key, offset in offsets.items():
         for number in range(each):
             queue.add_after(f"{key}{number}", start + int(offset * SECOND))
     while (due := queue.next_due()) is not None and due < start + until * SECOND:
-        at = max(due, found[-1][0] if found else due)
+        at = max(due, result[-1][0] if result else due)
         keys = queue.take_all(at)
         end = at + int(takes * SECOND)
         queue.done_until(keys, end + 15 * SECOND, end, within=1_500_000_000, period=15 * SECOND)
-        found.append((end, sorted({key[0] for key in keys})))
-    return found
+        result.append((end, sorted({key[0] for key in keys})))
+    return result
 
 
 @pytest.mark.parametrize("takes", [0.0, 0.3])
 def test_keys_that_are_apart_come_together(takes: float) -> None:
-    found = rounds({"a": 0, "b": 0.4, "c": 3, "d": 6.5}, takes, 300)
-    assert [keys for _, keys in found[-8:]] == [["a", "b", "c", "d"]] * 8
+    result = rounds({"a": 0, "b": 0.4, "c": 3, "d": 6.5}, takes, 300)
+    assert [keys for _, keys in result[-8:]] == [["a", "b", "c", "d"]] * 8
     last: dict[str, int] = {}
-    for end, keys in found:
+    for end, keys in result:
         for key in keys:
             wait = end - last.get(key, end - int((15 + takes) * SECOND))
             assert (15 + takes) * SECOND <= wait <= (16.5 + 3 * takes) * SECOND
             last[key] = end
-    assert {later - earlier for (earlier, _), (later, _) in pairwise(found[-8:])} == {int((15 + takes) * SECOND)}
+    assert {later - earlier for (earlier, _), (later, _) in pairwise(result[-8:])} == {int((15 + takes) * SECOND)}
 
 
 def test_nobody_waits_for_a_single_key_that_is_far() -> None:
-    found = rounds({"a": 0, "b": 5}, 0.0, 300, each=1)
-    assert [keys for _, keys in found[-4:]] == [["a"], ["b"], ["a"], ["b"]]
-    found = [end for end, keys in found if keys == ["a"]]
-    assert {later - earlier for earlier, later in pairwise(found)} == {15 * SECOND}
+    result = rounds({"a": 0, "b": 5}, 0.0, 300, each=1)
+    assert [keys for _, keys in result[-4:]] == [["a"], ["b"], ["a"], ["b"]]
+    result = [end for end, keys in result if keys == ["a"]]
+    assert {later - earlier for earlier, later in pairwise(result)} == {15 * SECOND}
 
 
 def test_keys_do_not_follow_each_other_for_ever() -> None:
     """Of three that are as far from each other one keeps its time."""
-    found = rounds({"a": 0, "b": 5, "c": 10}, 0.0, 600)
-    assert [keys for _, keys in found[-4:]] == [["a", "b", "c"]] * 4
+    result = rounds({"a": 0, "b": 5, "c": 10}, 0.0, 600)
+    assert [keys for _, keys in result[-4:]] == [["a", "b", "c"]] * 4

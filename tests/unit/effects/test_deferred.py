@@ -7,18 +7,18 @@ from kscale.objects.api.core import ObjectReference
 
 
 def test_they_are_made_once_and_only_if_somebody_looks() -> None:
-    made: list[str] = []
+    created: list[str] = []
 
     def make() -> list[str]:
-        made.append("made")
+        created.append("made")
         return ["a", "b"]
 
     some: Deferred[str] = Deferred(make)
-    assert made == []
+    assert created == []
     assert (len(some), list(some), some[1], repr(some)) == (2, ["a", "b"], "b", "['a', 'b']")
     assert some == ["a", "b"] == some
     assert some != ["a"]
-    assert made == ["made"]
+    assert created == ["made"]
 
 
 def test_they_are_pickled_as_lists() -> None:
@@ -27,10 +27,10 @@ def test_they_are_pickled_as_lists() -> None:
 
 
 def test_events_of_a_dry_run_are_made_when_somebody_looks() -> None:
-    made: list[str] = []
+    created: list[str] = []
 
     def say(name: str) -> Event:
-        made.append(name)
+        created.append(name)
         return Event(regarding=ObjectReference(kind="Pod", name=name), type="Normal", reason="R", message="m")
 
     def machine(now: Moment) -> Steps[None]:
@@ -38,6 +38,6 @@ def test_events_of_a_dry_run_are_made_when_somebody_looks() -> None:
         yield from p.act(Emit(Deferred(lambda: map(say, "ab"))))
 
     done = run_dry(machine(0), now=0)
-    assert made == []
+    assert created == []
     assert [event.about for event in done.events] == ["Pod/a", "Pod/b"]
-    assert made == ["a", "b"]
+    assert created == ["a", "b"]

@@ -67,8 +67,8 @@ def test_actions_reports_and_time_are_told_in_order() -> None:
 def test_questions_need_somebody_who_answers() -> None:
     def asks() -> Steps[str]:
         p = Progress(0)
-        found = yield from p.act(Get(kind="Node", name="n"))
-        return found.error.message if found.error is not None else found.value.metadata.name
+        result = yield from p.act(Get(kind="Node", name="n"))
+        return result.error.message if result.error is not None else result.value.metadata.name
 
     with pytest.raises(MissingResponseError, match="Get asks for an object of the kind"):
         run_dry(asks(), now=0)

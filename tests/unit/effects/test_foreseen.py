@@ -28,7 +28,7 @@ POD = Pod(metadata=ObjectMeta(name="web", namespace="shop"))
 def deleting(now: Moment) -> Steps[tuple[bool, int, list[int]]]:
     """Asks, waits, and deletes: in turn, in company, in limited time and in the background."""
     progress = Progress(now)
-    found = yield from progress.act(GET)
+    result = yield from progress.act(GET)
     yield from progress.wait(3 * SECOND)
 
     def delete(begun: Moment) -> Steps[int]:
@@ -40,7 +40,7 @@ def deleting(now: Moment) -> Steps[tuple[bool, int, list[int]]]:
     took = yield from progress.together([delete, delete])
     took.append((yield from progress.within(5 * SECOND, delete)))
     yield from progress.act(InBackground(delete))
-    return found.error is None, progress.now - now, took
+    return result.error is None, progress.now - now, took
 
 
 def test_nothing_is_done_but_questions_are_asked() -> None:
@@ -53,8 +53,8 @@ def test_nothing_is_done_but_questions_are_asked() -> None:
         return Outcome(at=at, value=POD)
 
     steps = dry_run_steps(deleting(NOW), noted.append, now=NOW)
-    found, passed, took = run_virtually(lambda _: steps, world, now=NOW)
-    assert (found, took) == (True, [SECOND] * 3)
+    result, passed, took = run_virtually(lambda _: steps, world, now=NOW)
+    assert (result, took) == (True, [SECOND] * 3)
     assert passed == 3 * SECOND
     assert (asked, noted) == ([GET], [DELETE] * 4)
 
@@ -62,5 +62,5 @@ def test_nothing_is_done_but_questions_are_asked() -> None:
 def test_what_the_world_refuses_is_refused() -> None:
     steps = dry_run_steps(deleting(NOW), lambda _: None, now=NOW)
     refusal = ApiError("no", 403, "Forbidden")
-    found, _, _ = run_virtually(lambda _: steps, lambda _, at: Outcome(at=at, error=refusal), now=NOW)
-    assert not found
+    result, _, _ = run_virtually(lambda _: steps, lambda _, at: Outcome(at=at, error=refusal), now=NOW)
+    assert not result

@@ -87,20 +87,20 @@ class Kept:
 
 def test_what_machines_returned_together_is_gone_with_the_last_who_has_it() -> None:
     """Nothing is left for the cyclic garbage collector, which would have to walk over a whole world to find it."""
-    found: list[weakref.ref[Kept]] = []
+    result: list[weakref.ref[Kept]] = []
 
     def one(now: Moment) -> Steps[Kept]:
         yield from Progress(now).wait(1)
-        made = Kept()
-        found.append(weakref.ref(made))
-        return made
+        created = Kept()
+        result.append(weakref.ref(created))
+        return created
 
     def both(now: Moment) -> Steps[int]:
         return len((yield from Progress(now).together([one, one], at_most=1)))
 
     with collector_paused():
         assert run_virtually(both, nobody, now=T0) == 2
-        assert [each() for each in found] == [None, None]
+        assert [each() for each in result] == [None, None]
 
 
 def test_nobody_together() -> None:
@@ -302,9 +302,9 @@ def test_time_is_shared_with_machines_together_and_never_grows() -> None:
     def afterwards(now: Moment) -> Steps[None]:
         ended.append((yield from asks(now)))
 
-    found = run_virtually(outer, lambda action, now: Outcome(at=now + 7), now=T0)
+    result = run_virtually(outer, lambda action, now: Outcome(at=now + 7), now=T0)
     gone = "context deadline exceeded"
-    assert found == (("", 7), [(gone, 11), (gone, 11), (gone, 11)])
+    assert result == (("", 7), [(gone, 11), (gone, 11), (gone, 11)])
     assert ended == [("", 18)]
 
 

@@ -50,9 +50,9 @@ def add(history: HistoryColumns, rows: list[list[Entry]], entry: Entry) -> None:
 
 @given(rows_drawn)
 def test_histories_hold_their_rows(rows: list[list[Entry]]) -> None:
-    made = events(rows)
-    check(made, rows)
-    assert has_room(made)
+    created = events(rows)
+    check(created, rows)
+    assert has_room(created)
     plain = HistoryColumns.recommendations([[Recommendation(value, time) for value, time, _ in row] for row in rows])
     check(plain, [[(value, time, False) for value, time, _ in row] for row in rows])
     for row, held in enumerate(rows):

@@ -245,7 +245,7 @@ def test_event_storage(up: bool, rules: str, before: str, seen: int, after: str)
         now=NOW,
     )
     assert abs(limited.desired - 10) == 100 - seen
-    found = store_scale_event(
+    result = store_scale_event(
         state,
         None if given is None else behavior(given, given),
         10,
@@ -253,7 +253,7 @@ def test_event_storage(up: bool, rules: str, before: str, seen: int, after: str)
         options=OPTIONS,
         now=NOW,
     )
-    stored, other = found if up else reversed(found)
+    stored, other = result if up else reversed(result)
     assert [f"{each.change}{'*' if each.outdated else ''}" for each in stored] == after.split()
     assert other == ()
 
@@ -310,7 +310,7 @@ def test_the_kernel_normalises_as_the_reference_does(
         scale_down_events=tuple(ScaleEvent(*each) for each in removed),
     )
     rules = None if legacy else HorizontalPodAutoscalerBehavior(scale_up=api_rules(up), scale_down=api_rules(down))
-    found = normalize(current, proposal, minimum, maximum, rules, state, options=OPTIONS, now=NOW)
+    result = normalize(current, proposal, minimum, maximum, rules, state, options=OPTIONS, now=NOW)
     log_ = list(past)
     if legacy:
         stabilized = reference.stabilize_plain(proposal, log_, OPTIONS.downscale_stabilization_ns, NOW)
@@ -319,12 +319,12 @@ def test_the_kernel_normalises_as_the_reference_does(
         stabilized = reference.stabilize(current, proposal, log_, up[1], down[1], NOW)
         lists = [[*map(list, added)], [*map(list, removed)]]
         desired, reason = reference.limit(current, stabilized, minimum, maximum, up, down, *lists, NOW)  # type: ignore[arg-type]  # several arguments of unlike types
-    assert (found.stabilized, found.desired, SCALING_LIMITED_CONDITIONS[found.limit][0]) == (
+    assert (result.stabilized, result.desired, SCALING_LIMITED_CONDITIONS[result.limit][0]) == (
         stabilized,
         desired,
         reason,
     )
-    assert [(each.replicas, each.time) for each in found.recommendations] == log_
+    assert [(each.replicas, each.time) for each in result.recommendations] == log_
 
 
 @given(events=event_lists, rules=rules_drawn, change=st.integers(1, 9), up=st.booleans())
@@ -334,7 +334,7 @@ def test_the_kernel_stores_events_as_the_reference_does(
     stored = tuple(ScaleEvent(*each) for each in events)
     state = HPAState(scale_up_events=stored) if up else HPAState(scale_down_events=stored)
     both = HorizontalPodAutoscalerBehavior(scale_up=api_rules(rules), scale_down=api_rules(rules))
-    found = store_scale_event(state, both, 10, 10 + change if up else 10 - change, options=OPTIONS, now=NOW)
+    result = store_scale_event(state, both, 10, 10 + change if up else 10 - change, options=OPTIONS, now=NOW)
     wanted = [[each[0], each[1], int(each[2])] for each in events]
     reference.store_event(wanted, rules[2], change, NOW)
-    assert [[each.change, each.time, int(each.outdated)] for each in found[0 if up else 1]] == wanted
+    assert [[each.change, each.time, int(each.outdated)] for each in result[0 if up else 1]] == wanted

@@ -83,8 +83,8 @@ def numbers(text: str) -> list[str]:
 
 def levels_of(text: str, *, one: bool) -> list[int]:
     """Usage of the containers; a single number is that of both, or of the first alone."""
-    found = [int(level) for level in text.split("/")]
-    return found if one or len(found) > 1 else found * 2
+    result = [int(level) for level in text.split("/")]
+    return result if one or len(result) > 1 else result * 2
 
 
 def tolerances(marks: dict[str, str]) -> Tolerances:
@@ -105,13 +105,13 @@ def test_get_resource_replicas(line: str) -> None:
     ]
     fixture = Fixture(pods(count, [int(each) for each in numbers(requests)], state), levels=levels)
     container = f"container{marks['c']}" if "c" in marks else ""
-    found = fixture.run(
+    result = fixture.run(
         calculator().get_resource_replicas(
             int(current), int(target), "cpu", tolerances(marks), "test-namespace", SELECTOR, container
         )
     )
-    assert found.error is None
-    assert [found.replicas, found.utilization, found.usage] == [int(each) for each in want.split()]
+    assert result.error is None
+    assert [result.replicas, result.utilization, result.usage] == [int(each) for each in want.split()]
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,10 @@ def test_get_resource_replicas_errors(
     count: int, requests: list[int | None], levels: list[list[int]], names: list[str], message: str
 ) -> None:
     fixture = Fixture(pods(count, requests), levels=levels, names=names)
-    found = fixture.run(calculator().get_resource_replicas(count, 100, "cpu", Tolerances(), "test-namespace", SELECTOR))
-    assert found.error == message
+    result = fixture.run(
+        calculator().get_resource_replicas(count, 100, "cpu", Tolerances(), "test-namespace", SELECTOR)
+    )
+    assert result.error == message
 
 
 # case | mode | current | values | target | state | replicas / usage
@@ -194,9 +196,9 @@ def test_metric_modes(line: str) -> None:
             size, amount, "qps", allowed, where, None
         ),
     }[mode]
-    found = fixture.run(calculation())
-    assert found.error is None
-    assert [found.replicas, found.usage] == [int(each) for each in want.split()]
+    result = fixture.run(calculation())
+    assert result.error is None
+    assert [result.replicas, result.usage] == [int(each) for each in want.split()]
 
 
 @pytest.mark.parametrize(
@@ -214,15 +216,15 @@ def test_utilization_ratio(values: list[int], requests: int, want: tuple[float, 
     if not requests:  # pods of whom none has a metric, and so none of the requests counts
         listed = pods(5, [50] * 5)[3:]
     fixture = Fixture(listed, names=names[: len(values)], levels=[[value, 0] for value in values])
-    found = fixture.run(calculator().get_resource_replicas(2, 50, "cpu", Tolerances(), "test-namespace", SELECTOR))
-    assert (found.error or (found.ratio, found.utilization, found.usage)) == want
+    result = fixture.run(calculator().get_resource_replicas(2, 50, "cpu", Tolerances(), "test-namespace", SELECTOR))
+    assert (result.error or (result.ratio, result.utilization, result.usage)) == want
 
 
 @pytest.mark.parametrize(("values", "target", "want"), [([5000, 10000], 10000, (0.75, 7500))])
 def test_usage_ratio(values: list[int], target: int, want: tuple[float, int]) -> None:
     fixture = Fixture(pods(2, [100] * 2), values=values)
-    found = fixture.run(calculator().get_metric_replicas(2, target, "qps", Tolerances(), "test-namespace", SELECTOR))
-    assert (found.ratio, found.usage) == want
+    result = fixture.run(calculator().get_metric_replicas(2, target, "qps", Tolerances(), "test-namespace", SELECTOR))
+    assert (result.ratio, result.usage) == want
 
 
 def ago(minutes: float, seconds: float = 0) -> str:
@@ -271,14 +273,14 @@ def test_group_pods(names: list[str]) -> None:
         pods_.append(from_dict({"metadata": {"name": name, **metadata}, "status": document}, Pod))
         if sample is not None:
             samples[name] = Sample(1, from_text(ago(sample[0])), sample[1] * 10**9)
-    found = group_pods(
+    result = group_pods(
         PodColumns.from_pods(pods_),
         SampleColumns.from_samples(names, samples),
         resource,
         options=OPTIONS,
         now=from_text(NOW),
     )
-    assert [POD_GROUPS[code] for code in found] == [GROUPED[name][4] for name in names]
+    assert [POD_GROUPS[code] for code in result] == [GROUPED[name][4] for name in names]
 
 
 def container(name: str, milli: int | None, **more: str) -> dict[str, Any]:
@@ -388,17 +390,17 @@ def test_the_usual_delay_of_readiness_is_thirty_seconds(since_start: int, group:
 @pytest.mark.parametrize(("percent", "target", "ready", "want"), [(110, 50, 45, 100), (7, 50, 50, 8), (28, 50, 25, 15)])
 def test_products_are_rounded_up_as_doubles(percent: int, target: int, ready: int, want: int) -> None:
     fixture = Fixture(pods(ready, [50] * ready), levels=[[percent, 0]] * ready)
-    found = fixture.run(
+    result = fixture.run(
         calculator().get_resource_replicas(ready, target, "cpu", Tolerances(), "test-namespace", SELECTOR)
     )
-    assert found.replicas == want
+    assert result.replicas == want
 
 
 @pytest.mark.parametrize(("value", "want"), [(1100, (1.1, 10)), (1101, (1.101, 12))])
 def test_a_ratio_at_the_tolerance_holds(value: int, want: tuple[float, int]) -> None:
     fixture = Fixture(pods(10, [50] * 10), values=[value] * 10)
-    found = fixture.run(calculator().get_metric_replicas(10, 1000, "qps", Tolerances(), "test-namespace", SELECTOR))
-    assert (found.ratio, found.replicas) == want
+    result = fixture.run(calculator().get_metric_replicas(10, 1000, "qps", Tolerances(), "test-namespace", SELECTOR))
+    assert (result.ratio, result.replicas) == want
 
 
 @pytest.mark.parametrize(

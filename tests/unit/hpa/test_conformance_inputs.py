@@ -59,9 +59,9 @@ def pod_metrics(*usages: list[int]) -> PodMetricsList:
     [("", {"pod0": 100, "pod1": 700}), ("c0", {"pod0": 100, "pod1": 300}), ("c1", {"pod1": 400}), ("c2", {})],
 )
 def test_usage_of_pods(container: str, want: dict[str, int]) -> None:
-    found = asked(query("resource", container), pod_metrics([100], [300, 400], []))
-    assert found.samples == {name: Sample(value, TIME, 60 * SECOND) for name, value in want.items()}
-    assert found.timestamp == TIME
+    result = asked(query("resource", container), pod_metrics([100], [300, 400], []))
+    assert result.samples == {name: Sample(value, TIME, 60 * SECOND) for name, value in want.items()}
+    assert result.timestamp == TIME
 
 
 @pytest.mark.parametrize("values", [[10, 20, 30], [0, 0, 0]], ids=["some", "all zero"])
@@ -71,9 +71,9 @@ def test_custom_metrics_of_pods(values: list[int], given: dict[str, int], second
         {"describedObject": {"kind": "Pod", "name": f"pod{i}"}, "timestamp": NOW, "value": str(value), **given}
         for i, value in enumerate(values)
     ]
-    found = asked(query("custom"), from_dict({"items": items}, MetricValueList))
+    result = asked(query("custom"), from_dict({"items": items}, MetricValueList))
     window = seconds * SECOND
-    assert found.samples == {f"pod{i}": Sample(value * 1000, TIME, window) for i, value in enumerate(values)}
+    assert result.samples == {f"pod{i}": Sample(value * 1000, TIME, window) for i, value in enumerate(values)}
 
 
 @pytest.mark.parametrize("values", [[10, 0, 10], [0, 0, 0]], ids=["some", "all zero"])
@@ -134,8 +134,8 @@ def test_a_failing_api_is_an_error(api: str) -> None:
     ],
 )
 def test_quantities_of_a_status(resource: str, milli: int, text: str, notation: str) -> None:
-    found = to_status_quantity(milli, resource)
-    assert (str(found), found.format, found.milli_value()) == (text, notation, milli)
+    result = to_status_quantity(milli, resource)
+    assert (str(result), result.format, result.milli_value()) == (text, notation, milli)
 
 
 @pytest.mark.parametrize(("text", "want"), [("0.57", 0.5700000000000001), ("0.1", 0.1), ("10m", 0.01), ("0", 0.0)])
@@ -143,8 +143,8 @@ def test_tolerances_are_doubles_of_a_scaled_integer(text: str, want: float) -> N
     assert Quantity(text).approximate_float() == want
     spec = {"maxReplicas": 1, "behavior": {"scaleUp": {"tolerance": text}, "scaleDown": {"tolerance": text}}}
     hpa = apply_defaults(from_dict({"spec": spec}, HorizontalPodAutoscaler))
-    found = get_tolerances(hpa, HPAOptions())
-    assert (found.scale_down, found.scale_up) == (want, want)
+    result = get_tolerances(hpa, HPAOptions())
+    assert (result.scale_down, result.scale_up) == (want, want)
 
 
 # -- validation ------------------------------------------------------------------------------------------------------

@@ -128,8 +128,8 @@ def damaged(draw: st.DrawFn, whole: list[dict[str, Any]]) -> list[dict[str, Any]
     """Documents of which up to four places are changed, dropped, doubled, or hold what another place held."""
     given = copy.deepcopy(whole)
     for _ in range(draw(st.integers(1, 4))):
-        found = places(given)
-        place = draw(st.sampled_from([each for each in found if len(each) > 1] or found))
+        result = places(given)
+        place = draw(st.sampled_from([each for each in result if len(each) > 1] or result))
         holder: Any = given
         for key in place[:-1]:
             holder = holder[key]
@@ -140,7 +140,7 @@ def damaged(draw: st.DrawFn, whole: list[dict[str, Any]]) -> list[dict[str, Any]
             holder.append(copy.deepcopy(holder[place[-1]]))
         elif what == "move":
             other: Any = given
-            for key in draw(st.sampled_from(found)):
+            for key in draw(st.sampled_from(result)):
                 other = other[key]
             holder[place[-1]] = copy.deepcopy(other)
         else:

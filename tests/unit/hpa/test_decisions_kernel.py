@@ -85,7 +85,7 @@ def test_the_kernel_decides_as_the_reference_does(
         for type_, (is_true, why, since) in memory.conditions.items():
             at = i, CONDITION_TYPES.index(type_)
             status[at], reason[at], time[at] = 1 if is_true else 2, CONDITION_REASONS.index(why), since
-    found = _reconcile.decide(
+    result = _reconcile.decide(
         columns,
         np.array([replicas for replicas, _ in flat], np.int32),
         np.array([ERRORS.index(error) for _, error in flat], np.uint8),
@@ -108,7 +108,7 @@ def test_the_kernel_decides_as_the_reference_does(
         after = copy.deepcopy(memory)
         want = reference.decide(target, after, NOW, WINDOW, to_zero=to_zero, legacy=legacy)
         branch, desired, proposal, stabilized, best, invalid, first, rescaled, why, events, error, held = (
-            int(column[i]) for column in found
+            int(column[i]) for column in result
         )
         assert (DECISION_BRANCHES[branch], ERRORS[error], bool(rescaled)) == (want.branch, want.error, want.rescaled)
         assert (best, invalid, first) == (want.best, want.invalid, want.first_invalid)

@@ -37,7 +37,7 @@ def test_recorded_first_steps() -> None:
         for other in given.get("other_hpas") or []:
             store.put_if_absent(other["namespace"], other["name"], other["selector"])
         world, key = adapter.World(step, 10), f"{hpa.metadata.namespace}/{hpa.metadata.name}"
-        found = decide(
+        result = decide(
             [hpa],
             {key: world._scale()},
             [from_dict(pod, Pod) for pod in step.get("pods") or []],
@@ -48,8 +48,8 @@ def test_recorded_first_steps() -> None:
             now=from_text(step["now"]),
             mapper=RESTMapper(adapter.SERVED),
         )
-        assert (int(found.desired[0]) if found.rescaled[0] else None) == want["scale_update"], case["name"]
-        remembered = found.state.get(key).recommendations or ()
+        assert (int(result.desired[0]) if result.rescaled[0] else None) == want["scale_update"], case["name"]
+        remembered = result.state.get(key).recommendations or ()
         assert [{"replicas": each.replicas, "time": to_text(each.time)} for each in remembered] == want["state"][
             "recommendations"
         ], case["name"]

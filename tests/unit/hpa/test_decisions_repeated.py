@@ -266,8 +266,8 @@ def test_objects_of_the_round_before_are_not_read_again() -> None:
     scale = {"kind": "Scale", "apiVersion": "autoscaling/v1", "spec": {"replicas": 9}, "status": {"replicas": 9}}
 
     def decided(previous: Decisions | None) -> int:
-        found = decide([hpa], {"ns/a": scale}, Cluster(), lambda _: None, now=NOW, previous=previous)
-        return int(found.desired[0])
+        result = decide([hpa], {"ns/a": scale}, Cluster(), lambda _: None, now=NOW, previous=previous)
+        return int(result.desired[0])
 
     first = decide([hpa], {"ns/a": scale}, Cluster(), lambda _: None, now=NOW)
     hpa["spec"]["maxReplicas"] = 3  # type: ignore[index]  # a dictionary

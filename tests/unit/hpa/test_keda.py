@@ -330,9 +330,9 @@ def test_an_hpa_that_scales_the_target_already_is_named() -> None:
         "metadata": {"name": "mine", "namespace": "ns"},
         "spec": {"scaleTargetRef": target, "maxReplicas": 3, "metrics": metrics},
     }
-    found = warnings_of(scaled(minReplicaCount=1), deployment(requests={"cpu": "1", "memory": "1"}), mine)
+    result = warnings_of(scaled(minReplicaCount=1), deployment(requests={"cpu": "1", "memory": "1"}), mine)
     managed = "the workload 'worker' of type 'apps/v1.Deployment' is already managed by the hpa 'mine'"
-    assert found == {"mine": [], "keda-hpa-jobs": [f"KEDA's webhook refuses ScaledObject ns/jobs: {managed}"]}
+    assert result == {"mine": [], "keda-hpa-jobs": [f"KEDA's webhook refuses ScaledObject ns/jobs: {managed}"]}
 
 
 @pytest.mark.parametrize(

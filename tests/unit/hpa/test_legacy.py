@@ -155,8 +155,8 @@ def test_a_tenth_more_is_outside_by_its_distance_from_one(options: HPAOptions) -
 def test_tolerances_by_direction_do_not_count(options: HPAOptions) -> None:
     behavior = {"scaleUp": {"tolerance": "0.5"}, "scaleDown": {"tolerance": "0.2"}}
     document = from_dict({"spec": {"maxReplicas": 1, "behavior": behavior}}, HorizontalPodAutoscaler)
-    found = get_tolerances(document, options)
-    assert found == (Tolerances(0.1, 0.1, by_distance=True) if options.legacy else Tolerances(0.2, 0.5))
+    result = get_tolerances(document, options)
+    assert result == (Tolerances(0.1, 0.1, by_distance=True) if options.legacy else Tolerances(0.2, 0.5))
     assert Tolerances(0.1, 0.1, by_distance=True).contains(1.1) is False
     assert Tolerances(0.1, 0.1).contains(1.1) is True
 
@@ -269,9 +269,9 @@ def test_more_pods_than_replicas_may_turn_the_direction(options: HPAOptions, met
     is_held = options is CURRENT or (metric is CPU and options is not V1_18)
     done = run(autoscaler(metric), World(2, pods(5, [500] * 5), [300] * 4), options)
     assert done.value.proposal == (2 if is_held else 3)
-    (found,) = done.value.metrics
-    assert found.replicas is not None
-    assert ("hold_count_direction" in found.replicas.path) == is_held
+    (result,) = done.value.metrics
+    assert result.replicas is not None
+    assert ("hold_count_direction" in result.replicas.path) == is_held
 
 
 @BOTH
@@ -306,8 +306,8 @@ def test_sidecars_and_requests_of_the_whole_pod_do_not_count(options: HPAOptions
     spec = {"containers": [main], "initContainers": [sidecar]}
     whole = {**spec, "resources": {"requests": {"cpu": "4"}}}
     listed = [from_dict({"metadata": {"name": f"p{i}"}, "spec": each}, Pod) for i, each in enumerate((spec, whole))]
-    found, bad, _ = get_pod_requests(listed, "", "cpu", options=options)
-    assert (found.tolist(), bad) == ([1000, 1000] if options.legacy else [1500, 4000], -1)
+    result, bad, _ = get_pod_requests(listed, "", "cpu", options=options)
+    assert (result.tolist(), bad) == ([1000, 1000] if options.legacy else [1500, 4000], -1)
 
 
 # -- company -----------------------------------------------------------------------------------------------------------

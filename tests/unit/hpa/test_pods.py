@@ -101,9 +101,9 @@ def test_for_a_round_there_is_no_usage_at_all() -> None:
     before = join_usage(usage, pods, selected, WANTED)
     assert before.placed is not None
     for nothing in (PodUsage.concatenate([]), PodUsage.of([])):
-        found = join_usage(nothing, pods, selected, WANTED, before)
-        assert seen(found) == seen(join_usage(nothing, pods, selected, WANTED))
-        assert seen(join_usage(usage, pods, selected, WANTED, found)) == seen(before)
+        result = join_usage(nothing, pods, selected, WANTED, before)
+        assert seen(result) == seen(join_usage(nothing, pods, selected, WANTED))
+        assert seen(join_usage(usage, pods, selected, WANTED, result)) == seen(before)
 
 
 def seen(found: JoinedUsage) -> tuple[object, ...]:

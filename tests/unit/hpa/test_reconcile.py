@@ -92,8 +92,8 @@ def by_hand(answer: Callable[[Action], Any]) -> tuple[list[Action], ReconcileRes
             begun.append(next(steps) if outcome is None else steps.send(outcome))
         except StopIteration as stop:
             return begun, stop.value
-        found = answer(begun[-1])
-        outcome = Outcome(at=NOW, error=found) if isinstance(found, ApiError) else Outcome(at=NOW, value=found)
+        result = answer(begun[-1])
+        outcome = Outcome(at=NOW, error=result) if isinstance(result, ApiError) else Outcome(at=NOW, value=result)
 
 
 def test_one_reconcile_asks_in_upstreams_order() -> None:
@@ -185,8 +185,8 @@ def test_every_metric_and_the_whole_are_timed_by_what_the_world_took() -> None:
     machine: Steps[ReconcileResult] = reconcile(autoscaler("jobs", "lag"), HPAState(), now=NOW)
     time.start(lambda _: machine)
     time.run()
-    found = [(each.name.removeprefix(PREFIX), each.value, *each.labels.values()) for each in counted]
-    assert found == [
+    result = [(each.name.removeprefix(PREFIX), each.value, *each.labels.values()) for each in counted]
+    assert result == [
         ("metric_computation_total", 1.0, "scale_up", "none", "External"),
         ("metric_computation_duration_seconds", 2.0, "scale_up", "none", "External"),
         ("metric_computation_total", 1.0, "none", "internal", "External"),

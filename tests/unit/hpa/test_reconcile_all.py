@@ -63,8 +63,8 @@ def answer(world: World, action: Action, refusals: dict[str, ApiError]) -> Any:
     if isinstance(action, GetScale):
         return world.scales[f"{action.namespace}/{action.name}"]
     if isinstance(action, GetMetric):
-        found = world.metrics(msgspec.structs.replace(action, columns=False))
-        return PodUsage.of(found.items) if action.columns and not isinstance(found, ApiError) else found  # type: ignore[union-attr]
+        result = world.metrics(msgspec.structs.replace(action, columns=False))
+        return PodUsage.of(result.items) if action.columns and not isinstance(result, ApiError) else result  # type: ignore[union-attr]
     if isinstance(action, PutScale):
         return refusals.get(f"{action.namespace}/{action.scale.name}")
     assert isinstance(action, WriteStatus)
@@ -89,15 +89,15 @@ def pods_of(world: World) -> Any:
 
 def by_hpa(run: DryRun[Any]) -> dict[str, tuple[list[Any], list[Any]]]:
     """(writes, events) by the HPA's name."""
-    found: dict[str, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
+    result: dict[str, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
     for action in run.actions:
         if isinstance(action, PutScale):
-            found[action.scale.name][0].append((action.scale, action.replicas))
+            result[action.scale.name][0].append((action.scale, action.replicas))
         elif isinstance(action, WriteStatus):
-            found[action.object.name][0].append(action.object)
+            result[action.object.name][0].append(action.object)
     for event in run.events:
-        found[event.regarding.name][1].append(event)
-    return found
+        result[event.regarding.name][1].append(event)
+    return result
 
 
 def a_queue_that_is_empty() -> World:
@@ -146,21 +146,21 @@ def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], 
         mapper=RESTMapper(),
     )
     run = performed(steps, lambda action: answer(world, action, refusals), now=NOW)
-    found: BatchResult = run.value
-    assert not found.unfinished
-    kept.put(found.keys, found.histories, found.plain_states)
+    result: BatchResult = run.value
+    assert not result.unfinished
+    kept.put(result.keys, result.histories, result.plain_states)
     said = by_hpa(run)
     counted = len(run.observations)
     for key, want in zip(states, one_by_one(world, store_of(world), refusals), strict=True):
         name = key.split("/")[1]
         if isinstance(want, InputError):
-            assert str(found.problems[key]) == str(want)
+            assert str(result.problems[key]) == str(want)
             assert kept[key] == states[key]
             continue
         assert said[name] == by_hpa(want)[name]
         assert kept[key] == want.value.state
         counted -= len(want.observations)
-    assert found.problems or counted == 0
+    assert result.problems or counted == 0
 
 
 @given(worlds(), st.lists(st.booleans(), min_size=3, max_size=3), st.sampled_from(["", "ns/a", "ns/b"]), st.booleans())
@@ -202,8 +202,8 @@ def another_size(key: str, scale: Scale | ApiError | None) -> dict[str, Scale]:
 
 def without_the_last(metrics: Any) -> Any:
     def fewer(asked: GetMetric) -> Any:
-        found = metrics(asked)
-        return PodMetricsList(items=found.items[:-1]) if isinstance(found, PodMetricsList) else found
+        result = metrics(asked)
+        return PodMetricsList(items=result.items[:-1]) if isinstance(result, PodMetricsList) else result
 
     return fewer
 
@@ -216,25 +216,25 @@ def test_what_is_decided_again_is_not_worked_out_again() -> None:
         store.put_if_absent("ns", hpa.name)
     one, other = ({hpa.key: a_scale(hpa.name, size) for hpa in hpas} for size in (2, 3))
     scales = [one] * 3 + [one | {"ns/b": other["ns/b"]}] * 3
-    found: list[BatchResult] = []
+    result: list[BatchResult] = []
     for period, values in enumerate([("2", "2")] * 5 + [("2", "2050m")]):
         lists = MetricLists()
         for name, value in zip(("a", "b"), values, strict=True):
             lists.add_external("ns", [from_dict({"metricName": name, "value": value}, ExternalMetricValue)])
         world, now = World(hpas, {**scales[period]}, [], lists, ControllerState(), HPAOptions()), NOW + period * SECOND
         anew = batch(world, hpas, kept, store, [], now, None)
-        run = batch(world, hpas, kept, store, [], now, found[-1] if found else None)
+        run = batch(world, hpas, kept, store, [], now, result[-1] if result else None)
         assert (by_hpa(run), run.observations) == (by_hpa(anew), anew.observations)
-        found.append(run.value)
-        kept.put(found[-1].keys, found[-1].histories, found[-1].plain_states)
+        result.append(run.value)
+        kept.put(result[-1].keys, result[-1].histories, result[-1].plain_states)
         hpas = [
-            msgspec.structs.replace(hpa, status=status) if (status := found[-1].written.get(hpa.key)) else hpa
+            msgspec.structs.replace(hpa, status=status) if (status := result[-1].written.get(hpa.key)) else hpa
             for hpa in hpas
         ]
-    assert all(all(each.rows) for each in found)
-    assert [list(each.written) for each in found] == [["ns/a", "ns/b"], [], [], ["ns/b"], [], ["ns/b"]]
-    assert [row is before for row, before in zip(found[2].rows, found[1].rows, strict=True)] == [True, True]
-    assert [row is before for row, before in zip(found[5].rows, found[1].rows, strict=True)] == [True, False]
+    assert all(all(each.rows) for each in result)
+    assert [list(each.written) for each in result] == [["ns/a", "ns/b"], [], [], ["ns/b"], [], ["ns/b"]]
+    assert [row is before for row, before in zip(result[2].rows, result[1].rows, strict=True)] == [True, True]
+    assert [row is before for row, before in zip(result[5].rows, result[1].rows, strict=True)] == [True, False]
 
 
 def test_who_gets_another_metric_is_worked_out_anew() -> None:
@@ -262,7 +262,7 @@ def test_other_usage_of_the_same_size_is_told_as_if_it_were_worked_out(refused: 
     """Within the tolerance: the status has other metrics, and nothing else. A write that is refused is tried again."""
     hpas = [a_steady_hpa(name) for name in ("a", "b")]
     hpas = [msgspec.structs.replace(hpa, metadata=ObjectMeta(name=hpa.name, namespace="ns", uid="u")) for hpa in hpas]
-    kept, store, found = StateStore(), SelectorStore(), list[BatchResult]()
+    kept, store, result = StateStore(), SelectorStore(), list[BatchResult]()
     for hpa in hpas:
         store.put_if_absent("ns", hpa.name)
     scales = {hpa.key: a_scale(hpa.name, 2) for hpa in hpas}
@@ -273,18 +273,18 @@ def test_other_usage_of_the_same_size_is_told_as_if_it_were_worked_out(refused: 
         world, now = World(hpas, {**scales}, [], lists, ControllerState(), HPAOptions()), NOW + period * SECOND
         error = CONFLICT if refused and period == 2 else str(period)
         anew = batch(world, hpas, kept, store, [], now, None, error)
-        run = batch(world, hpas, kept, store, [], now, found[-1] if found else None, error)
+        run = batch(world, hpas, kept, store, [], now, result[-1] if result else None, error)
         assert (by_hpa(run), run.observations) == (by_hpa(anew), anew.observations)
         assert (run.value.records, run.value.plain_states) == (anew.value.records, anew.value.plain_states)
         assert bool(run.value.records) == (error is CONFLICT)
-        found.append(run.value)
-        kept.put(found[-1].keys, found[-1].histories, found[-1].plain_states)
+        result.append(run.value)
+        kept.put(result[-1].keys, result[-1].histories, result[-1].plain_states)
         metadata = [msgspec.structs.replace(hpa.metadata, resource_version=str(period)) for hpa in hpas]
         hpas = [
-            msgspec.structs.replace(hpa, status=found[-1].written.get(hpa.key, hpa.status), metadata=own)
+            msgspec.structs.replace(hpa, status=result[-1].written.get(hpa.key, hpa.status), metadata=own)
             for hpa, own in zip(hpas, metadata, strict=True)
         ]
-    reused = [[row and row.observations for row in each.rows] for each in found[1:]]
+    reused = [[row and row.observations for row in each.rows] for each in result[1:]]
     assert [each is other for each, other in zip(reused[0], reused[1], strict=True)] == [not refused] * 2
     assert (reused[1] == [None, None]) == refused
 
@@ -297,14 +297,14 @@ def test_specs_that_are_the_same_are_not_read_again() -> None:
     kept, store = StateStore(), SelectorStore()
     for hpa in hpas:
         store.put_if_absent("ns", hpa.name)
-    found: list[BatchResult] = []
+    result: list[BatchResult] = []
     for period in range(4):
-        run = batch(world, hpas, kept, store, [], NOW + period * 15 * SECOND, found[-1] if found else None)
-        found.append(run.value)
-        kept.put(found[-1].keys, found[-1].histories, found[-1].plain_states)
+        run = batch(world, hpas, kept, store, [], NOW + period * 15 * SECOND, result[-1] if result else None)
+        result.append(run.value)
+        kept.put(result[-1].keys, result[-1].histories, result[-1].plain_states)
         if not period:  # what was written of them is seen
-            hpas = [msgspec.structs.replace(hpa, status=found[0].records[hpa.key].status) for hpa in hpas]
-    third, last = found[2:]
+            hpas = [msgspec.structs.replace(hpa, status=result[0].records[hpa.key].status) for hpa in hpas]
+    third, last = result[2:]
     assert last.prepared.hpas.specs is third.prepared.hpas.specs
 
 
@@ -421,11 +421,11 @@ def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: 
     assert len(kept) == len(plain)
     wanted = order[:count]
     histories, rest = kept.get_columns(wanted)
-    found = [histories.state(row, each) for row, each in enumerate(rest)]
-    assert found == [plain.get(key, HPAState()) for key in wanted]
+    result = [histories.state(row, each) for row, each in enumerate(rest)]
+    assert result == [plain.get(key, HPAState()) for key in wanted]
     again = StateStore()
     again.put(wanted, histories, rest)  # and once more through columns
-    assert [again[key] for key in wanted] == found
+    assert [again[key] for key in wanted] == result
 
 
 @pytest.mark.parametrize("asking", [0, 1])
@@ -460,11 +460,11 @@ def test_who_comes_too_late_is_left_for_another_time(asking: int) -> None:
             return Outcome(at=at + SECOND)
         return Outcome(at=at)
 
-    found = run_virtually(lambda _: steps, perform, now=NOW)
+    result = run_virtually(lambda _: steps, perform, now=NOW)
     # a and b are above their maximum of 1; c is paused, and has but a status to write.
     assert log == ["PutScale a", "WriteStatus a", "PutScale b", "WriteStatus b"]
-    assert (found.keys, found.unfinished) == (["ns/a", "ns/b"], ["ns/c"])
-    assert found.records["ns/a"].scale_written == 1
+    assert (result.keys, result.unfinished) == (["ns/a", "ns/b"], ["ns/c"])
+    assert result.records["ns/a"].scale_written == 1
 
 
 def a_backlog(name: str, metric: str) -> HorizontalPodAutoscaler:
@@ -472,8 +472,8 @@ def a_backlog(name: str, metric: str) -> HorizontalPodAutoscaler:
     external = {"metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": "1"}}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
     spec = {"scaleTargetRef": target, "maxReplicas": 9, "metrics": [{"type": "External", "external": external}]}
-    found = from_dict({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}, HorizontalPodAutoscaler)
-    return apply_defaults(found)
+    result = from_dict({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}, HorizontalPodAutoscaler)
+    return apply_defaults(result)
 
 
 @pytest.mark.parametrize("slow", ["metric", "scale"])
@@ -512,19 +512,19 @@ def test_a_question_that_takes_too_long_holds_up_only_those_who_need_the_answer(
             mapper=RESTMapper(),
             within=4 * SECOND,
         )
-        found: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
-        kept.put(found.keys, found.histories, found.plain_states)
-        return found, dict(kept)
+        result: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
+        kept.put(result.keys, result.histories, result.plain_states)
+        return result, dict(kept)
 
-    found, kept = batch(*names)
+    result, kept = batch(*names)
     rest, alone = batch(*(name for name in names if name not in late))
-    assert (found.late, found.unfinished) == (["ns/h1", "ns/h5"], [])
+    assert (result.late, result.unfinished) == (["ns/h1", "ns/h5"], [])
     assert kept.keys() == alone.keys()
-    assert [each.scale_written for each in found.records.values()] == [3] * 6
+    assert [each.scale_written for each in result.records.values()] == [3] * 6
     for key, record in rest.records.items():
-        assert found.records[key].proposal == record.proposal
+        assert result.records[key].proposal == record.proposal
         assert [each.replicas for each in kept[key].recommendations or ()] == [1, 3]
-    assert found.at - NOW < 30 * SECOND
+    assert result.at - NOW < 30 * SECOND
     assert Counter(begun)["slow"] == (1 if slow == "metric" else 0)
 
 
@@ -548,8 +548,8 @@ def test_a_scale_that_takes_too_long_is_late_whoever_else_is_watched() -> None:
         mapper=RESTMapper(),
         within=4 * SECOND,
     )
-    found: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
-    assert (found.late, found.keys, found.records) == (["ns/a"], [], {})
+    result: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
+    assert (result.late, result.keys, result.records) == (["ns/a"], [], {})
 
 
 def test_who_never_gets_the_time_is_not_asked_for_ever() -> None:
@@ -580,8 +580,8 @@ def test_who_never_gets_the_time_is_not_asked_for_ever() -> None:
         within=4 * SECOND,
     )
 
-    found: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
-    assert (found.late, [*found.records]) == (["ns/a"], ["ns/b"])
+    result: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
+    assert (result.late, [*result.records]) == (["ns/a"], ["ns/b"])
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
@@ -608,10 +608,10 @@ def test_who_comes_too_late_is_of_few_namespaces(order: str) -> None:
     def perform(action: Action, at: int) -> Outcome:
         return Outcome(at=at + SECOND * isinstance(action, WriteStatus))
 
-    found = run_virtually(lambda _: steps, perform, now=NOW)
+    result = run_virtually(lambda _: steps, perform, now=NOW)
     first, second = order
-    assert found.keys == [f"{first}/h{i}" for i in (0, 2, 4)]
-    assert found.unfinished == [f"{second}/h{i}" for i in (1, 3, 5)]
+    assert result.keys == [f"{first}/h{i}" for i in (0, 2, 4)]
+    assert result.unfinished == [f"{second}/h{i}" for i in (1, 3, 5)]
 
 
 @pytest.mark.parametrize("since", [1, 3])
@@ -670,8 +670,8 @@ def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None
             durations.extend(each.value for each in action.observations if each.name.endswith("_seconds"))
         return Outcome(at=at)
 
-    found = run_virtually(lambda _: steps, perform, now=NOW)
-    record = found.records["ns/a"]
+    result = run_virtually(lambda _: steps, perform, now=NOW)
+    record = result.records["ns/a"]
     # 180 % of the target: 2 instead of 1; of 3 it would be fewer, which a controller that has just begun puts off.
     assert (record.current_replicas, record.proposal, record.desired_replicas) == (since, 2, max(since, 2))
     assert sizes == ([2] if since == 1 else [])

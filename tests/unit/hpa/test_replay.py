@@ -286,7 +286,7 @@ def test_the_loop_is_the_step_machine(
     if recorded is not None:
         every = START + np.arange(len(recorded), dtype=np.int64) * 15 * SECOND
         given_sizes = Load(every, np.array(recorded, np.float64))
-    found = replay(
+    result = replay(
         hpa,
         {name: Load(np.array(times), np.array(values)) for name, values in loads.items()},
         plant,
@@ -294,17 +294,17 @@ def test_the_loop_is_the_step_machine(
         recorded=given_sizes,
     )
     steps = step_by_step(hpa, times, loads, plant, options, recorded)
-    assert found.replicas.tolist() == steps.sizes
-    assert found.ready.tolist() == steps.ready
-    assert found.desired.tolist() == steps.asked
-    assert found.decided_by.tolist() == [decisive(each) for each in steps.records]
-    assert found.metrics == tuple(metrics)
+    assert result.replicas.tolist() == steps.sizes
+    assert result.ready.tolist() == steps.ready
+    assert result.desired.tolist() == steps.asked
+    assert result.decided_by.tolist() == [decisive(each) for each in steps.records]
+    assert result.metrics == tuple(metrics)
     for tick, record in enumerate(steps.records):
         if record.proposal is not None:
-            assert found.proposal[tick] == record.proposal
+            assert result.proposal[tick] == record.proposal
         for i, each in enumerate(record.metrics):
             if isinstance(each, MetricProposal):
-                assert found.usage[i, tick] == each.replicas.usage
+                assert result.usage[i, tick] == each.replicas.usage
 
 
 def test_a_ramp_costs_what_it_costs() -> None:

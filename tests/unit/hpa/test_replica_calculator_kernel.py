@@ -91,7 +91,7 @@ def kernel(rows: list[Query], threads: int) -> list[Answer]:
         put("values_begin", values)
         values += len(query.values)
         put("values_end", values)
-    found = [query.samples.get(pod.name) for query in rows for pod in query.pods]
+    result = [query.samples.get(pod.name) for query in rows for pod in query.pods]
 
     def array(name: str, dtype: type) -> np.ndarray:
         return np.array(column.get(name, []), dtype)
@@ -120,10 +120,10 @@ def kernel(rows: list[Query], threads: int) -> list[Answer]:
         np.array([pod.start is not None for pod in pods], np.uint8),
         np.array([pod.start or 0 for pod in pods], np.int64),
         np.array([pod.transition for pod in pods], np.int64),
-        np.array([sample is not None for sample in found], np.uint8),
-        np.array([sample.value if sample else 0 for sample in found], np.int64),
-        np.array([sample.time if sample else 0 for sample in found], np.int64),
-        np.array([sample.window if sample else 0 for sample in found], np.int64),
+        np.array([sample is not None for sample in result], np.uint8),
+        np.array([sample.value if sample else 0 for sample in result], np.int64),
+        np.array([sample.time if sample else 0 for sample in result], np.int64),
+        np.array([sample.window if sample else 0 for sample in result], np.int64),
         np.array([pod.request or 0 for pod in pods], np.int64),
         np.array([value for query in rows for value in query.values], np.int64),
         first.now,

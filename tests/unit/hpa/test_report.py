@@ -163,9 +163,9 @@ def test_a_held_direction_is_not_called_tolerance() -> None:
 def test_the_newest_time_is_found_wherever_it_is() -> None:
     status = {"lastScaleTime": "2026-03-02T12:05:00Z"}
     assert hpa_report(read_dump([{**hpa(), "status": status}])).now == "2026-03-02T12:05:00Z"
-    made = hpa()
-    made["metadata"]["creationTimestamp"] = NOW
-    assert hpa_report(read_dump([made])).now == NOW
+    created = hpa()
+    created["metadata"]["creationTimestamp"] = NOW
+    assert hpa_report(read_dump([created])).now == NOW
     assert hpa_report(read_dump([hpa(), pod("web-0")])).now == "2026-03-02T10:00:00Z"
 
 

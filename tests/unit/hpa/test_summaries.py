@@ -46,10 +46,16 @@ def test_a_summary_is_that_of_the_step_machine(world: World) -> None:
 @settings(max_examples=examples(1 / 3), deadline=None)
 @given(calm_worlds())
 def test_a_summary_is_that_of_the_step_machine_where_columns_have_all(world: World) -> None:
-    found = _decided(world)
-    _agree(found)
+    result = _decided(world)
+    _agree(result)
     again = decide(
-        world.hpas, world.scales, world.pods, world.metrics, options=world.options, now=NOW + 15 * 10**9, previous=found
+        world.hpas,
+        world.scales,
+        world.pods,
+        world.metrics,
+        options=world.options,
+        now=NOW + 15 * 10**9,
+        previous=result,
     )
     _agree(again)
 
@@ -66,9 +72,9 @@ def test_only_requested_rows_are_summarized() -> None:
         for name in ("a", "b")
     ]
     scale = Scale(spec=ScaleSpec(replicas=9), status=ScaleStatus(replicas=9, selector="app=a"))
-    found = decide(hpas, {"ns/a": scale, "ns/b": {"spec": {"replicas": "x"}}}, [], lambda _: None, now=NOW)
-    assert found.summarize([]) == []
-    (one,) = found.summarize([0])
+    result = decide(hpas, {"ns/a": scale, "ns/b": {"spec": {"replicas": "x"}}}, [], lambda _: None, now=NOW)
+    assert result.summarize([]) == []
+    (one,) = result.summarize([0])
     assert (one.desired_replicas, [event.reason for event in one.events]) == (3, ["SuccessfulRescale"])
     with pytest.raises(InputError):
-        found.summarize([0, 1])
+        result.summarize([0, 1])

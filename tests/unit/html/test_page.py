@@ -75,31 +75,31 @@ def made(name: str, record: bytes = b"{}") -> str:
 
 @given((st.text(max_size=60) | st.just(HOSTILE)).map(lambda text: f"{text}!"))
 def test_names_are_text_and_nothing_else(name: str) -> None:
-    plain, found = Reader(made("name")), Reader(made(name))
-    assert [tag for tag, _ in found.tags] == [tag for tag, _ in plain.tags]
-    for (_, mine), (_, its) in zip(found.tags, plain.tags, strict=True):
+    plain, result = Reader(made("name")), Reader(made(name))
+    assert [tag for tag, _ in result.tags] == [tag for tag, _ in plain.tags]
+    for (_, mine), (_, its) in zip(result.tags, plain.tags, strict=True):
         assert mine.keys() == its.keys(), "no attribute more"
-    assert found.scripts == plain.scripts
+    assert result.scripts == plain.scripts
     assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e]", made(name))
 
 
 def test_it_needs_nothing_else() -> None:
     text = made("shop/web", b'{"kind":"Sample","name":"</script><b>"}')
-    found = Reader(text)
-    held, script = found.scripts
+    result = Reader(text)
+    held, script = result.scripts
     assert json.loads(held) == {"kind": "Sample", "name": "</script><b>"}
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    (policy,) = [has["content"] for tag, has in found.tags if has.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [has["content"] for tag, has in result.tags if has.get("http-equiv") == "Content-Security-Policy"]
     assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    assert not {"link", "img", "iframe", "object"} & {tag for tag, _ in found.tags}
-    for tag, has in found.tags:
+    assert not {"link", "img", "iframe", "object"} & {tag for tag, _ in result.tags}
+    for tag, has in result.tags:
         assert not {"src", "href", "onclick"} & has.keys(), tag
     assert "url(" not in text
     assert "@import" not in text
 
 
 def test_a_reader_sees_it_all_without_a_script() -> None:
-    found = Reader(made("shop/web"))
+    result = Reader(made("shop/web"))
     cells, pods = ("1,234", "big", "-"), ("cpu 50% of 4", "memory 25% of 8 GiB", "2 × shop/web", "2 pods")
     more = (
         "Alike: shop/web, n2",
@@ -107,9 +107,9 @@ def test_a_reader_sees_it_all_without_a_script() -> None:
         "other: 0 to 7.5, at the end 7.5",
     )
     for said in (*cells, *pods, *more):
-        assert said in found.seen
-    assert "EMPTY" not in found.seen
-    sorts = [has["data-sort"] for tag, has in found.tags if "data-sort" in has]
+        assert said in result.seen
+    assert "EMPTY" not in result.seen
+    sorts = [has["data-sort"] for tag, has in result.tags if "data-sort" in has]
     assert sorts == ["1234", "7", "0.5"]
 
 
@@ -200,7 +200,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(made(HOSTILE), encoding="utf-8")
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
     command = [str(CHROMIUM), *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    found = subprocess.run([*command, f"file://{tmp_path}/page.html"], capture_output=True, check=True, text=True)
-    shown = Reader(found.stdout)
+    result = subprocess.run([*command, f"file://{tmp_path}/page.html"], capture_output=True, check=True, text=True)
+    shown = Reader(result.stdout)
     assert sum(tag == "button" for tag, _ in shown.tags) == 3, "the page's own script ran: headings sort"
-    assert "<title>taken" not in found.stdout, "and no other"
+    assert "<title>taken" not in result.stdout, "and no other"

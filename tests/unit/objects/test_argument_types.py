@@ -31,13 +31,13 @@ class Alien:
 def public_functions() -> dict[str, Any]:
     """The functions of kscale, ca, hpa and vpa, and of the modules of capacity that the reference describes."""
     pages = (Path(__file__).parents[3] / "docs" / "reference").glob("kscale.capacity*.md")
-    found = {}
+    result = {}
     for module in (kscale, ca, hpa, vpa, *(importlib.import_module(page.stem) for page in sorted(pages))):
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isfunction(value) and value.__module__.startswith("kscale"):
-                found[f"{module.__name__}.{name}"] = value
-    return found
+                result[f"{module.__name__}.{name}"] = value
+    return result
 
 
 FUNCTIONS = public_functions()

@@ -13,9 +13,9 @@ from kscale.objects.decode import decode_plain, with_changes
 
 
 def test_numbers_are_kept_as_written() -> None:
-    found = decode_plain(msgspec.Raw(b'{"a": 1e3, "b": 0.50, "c": 7, "d": "0.50"}'))
-    assert found == {"a": "1e3", "b": "0.50", "c": 7, "d": "0.50"}
-    assert [type(value) is str for value in found.values()] == [False, False, False, True]
+    result = decode_plain(msgspec.Raw(b'{"a": 1e3, "b": 0.50, "c": 7, "d": "0.50"}'))
+    assert result == {"a": "1e3", "b": "0.50", "c": 7, "d": "0.50"}
+    assert [type(value) is str for value in result.values()] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

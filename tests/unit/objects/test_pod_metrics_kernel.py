@@ -83,8 +83,8 @@ def test_native_and_objects(given_items: list[dict[str, Any]], escaped: bool) ->
             want = [get_pod_usage(each, resource, container) for each in objects]
             rows = np.array([-1, *range(len(objects))], np.int64)
             counts, value, time, window = native.samples(resource, rows, container)
-            found = zip(value.tolist(), counts, strict=True)
-            assert [amount if there else None for amount, there in found] == [None, *want]
+            result = zip(value.tolist(), counts, strict=True)
+            assert [amount if there else None for amount, there in result] == [None, *want]
             if resource in native.resources and (not container or container in native.containers):
                 assert time.tolist() == [0, *native.time.tolist()]
                 assert window.tolist() == [0, *native.window.tolist()]
@@ -118,8 +118,8 @@ def test_creation_times_of_items_with_only_usage(
     metadata: dict[str, Any], more: dict[str, Any], times: list[str] | None
 ) -> None:
     item = {"metadata": {"name": "a", "namespace": "n", **metadata}, "timestamp": None, "window": "30s", **more}
-    usage, found = PodUsage.read_items(document([item, item]))
-    assert (list(usage.keys), found) == (["n/a", "n/a"], times)
+    usage, result = PodUsage.read_items(document([item, item]))
+    assert (list(usage.keys), result) == (["n/a", "n/a"], times)
 
 
 def test_creation_time_that_comes_twice() -> None:

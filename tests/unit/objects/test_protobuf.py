@@ -38,21 +38,21 @@ def test_the_bytes_are_those_of_go(line: bytes) -> None:
 
 def _members(name: str, data: dict[str, Any]) -> set[tuple[str, str]]:
     """What of the tables an object uses."""
-    found: set[tuple[str, str]] = set()
+    result: set[tuple[str, str]] = set()
     of = message(name)
     assert of is not None
     for field in of.fields:
         if field.member == ".":
-            found |= _members(field.type, data)
+            result |= _members(field.type, data)
             continue
         value = data.get(field.member)
         if not value and value not in (0, False, ""):
             continue
-        found.add((name, field.member))
+        result.add((name, field.member))
         if message(field.type) is not None:
             parts = {"*": lambda v: v, "{}": lambda v: v.values()}.get(field.form, lambda v: [v])(value)
-            found |= {each for part in parts if part for each in _members(field.type, part)}
-    return found
+            result |= {each for part in parts if part for each in _members(field.type, part)}
+    return result
 
 
 def test_the_record_uses_every_member_of_every_message() -> None:
@@ -139,9 +139,9 @@ def _message_bytes(number: int, data: bytes) -> bytes:
 def test_what_is_read_is_written_again(line: bytes) -> None:
     row = decode_plain(line)
     kind, data = row["object"]["kind"], base64.b64decode(row["bytes"])
-    found = decode(kind, data)
-    assert not found.unknown
-    assert encode(kind, found.data).data == data
+    result = decode(kind, data)
+    assert not result.unknown
+    assert encode(kind, result.data).data == data
 
 
 @pytest.mark.parametrize(("kind", "type_"), [("Pod", Pod), ("Node", Node)])
@@ -155,8 +155,8 @@ def test_a_struct_is_the_same_from_both_forms(kind: str, type_: type) -> None:
             kept = to_dict(from_dict(row["object"], type_))
         except InputError:
             continue  # a random text where the struct wants, say, a known form
-        found = to_dict(from_dict(decode(kind, encode(kind, kept).data).data, type_))
-        assert encode(kind, found).data == encode(kind, kept).data
+        result = to_dict(from_dict(decode(kind, encode(kind, kept).data).data, type_))
+        assert encode(kind, result).data == encode(kind, kept).data
         compared += 1
     assert compared > 3
 
@@ -177,11 +177,11 @@ def test_any_values(labels: dict[str, str], priority: int, ports: list[int | str
         "metadata": {"name": "p", "labels": labels, "deletionTimestamp": time},
         "spec": {"priority": priority, "containers": probes},
     }
-    found = decode("Pod", encode("Pod", pod).data).data
-    assert found["metadata"].get("labels", {}) == labels
-    assert found["metadata"]["deletionTimestamp"] == time
-    assert found["spec"]["priority"] == priority
-    assert [each["livenessProbe"]["tcpSocket"]["port"] for each in found["spec"].get("containers", [])] == ports
+    result = decode("Pod", encode("Pod", pod).data).data
+    assert result["metadata"].get("labels", {}) == labels
+    assert result["metadata"]["deletionTimestamp"] == time
+    assert result["spec"]["priority"] == priority
+    assert [each["livenessProbe"]["tcpSocket"]["port"] for each in result["spec"].get("containers", [])] == ports
 
 
 def test_keys_of_maps_stand_in_order() -> None:
@@ -197,9 +197,9 @@ def test_fields_of_a_later_release_are_named_and_counted() -> None:
     later = b"\xfa\x06\x01x"  # 111
     container = encode("Container", {"name": "c"}).data + later
     spec = _message_bytes(2, container) + _message_bytes(2, container)
-    found = decode("Pod", _message_bytes(2, spec) + later)
-    assert found.unknown == {"spec.containers field 111": 2, "field 111": 1}
-    assert found.data == {"spec": {"containers": [{"name": "c"}, {"name": "c"}]}}
+    result = decode("Pod", _message_bytes(2, spec) + later)
+    assert result.unknown == {"spec.containers field 111": 2, "field 111": 1}
+    assert result.data == {"spec": {"containers": [{"name": "c"}, {"name": "c"}]}}
 
 
 @pytest.mark.parametrize(

@@ -224,17 +224,17 @@ def test_discovery_at_once_says_the_same() -> None:
         items.append({"metadata": {"name": group}, "versions": [at_once(group, *each) for each in versions]})
     core = {"items": [each for each in items if not each["metadata"]["name"]]}
     others = {"items": [each for each in items if each["metadata"]["name"]]}
-    found, wanted = discovered_at_once([core, others]), list_discovered_resources(GROUPS, LISTS)
-    assert sorted(found, key=repr) == sorted(wanted, key=repr)
+    result, wanted = discovered_at_once([core, others]), list_discovered_resources(GROUPS, LISTS)
+    assert sorted(result, key=repr) == sorted(wanted, key=repr)
     for each in wanted:
-        assert RESTMapper(found).find_preferred(each.group_resource) == RESTMapper(wanted).find_preferred(
+        assert RESTMapper(result).find_preferred(each.group_resource) == RESTMapper(wanted).find_preferred(
             each.group_resource
         )
 
 
 def at_once(group: str, version: str, resources: list[dict[str, Any]]) -> dict[str, Any]:
     own = f"{group}/{version}" if group else version
-    found = []
+    result = []
     for each in resources:
         if "/" in each["name"]:
             continue
@@ -248,8 +248,8 @@ def at_once(group: str, version: str, resources: list[dict[str, Any]]) -> dict[s
             spoken = f"{scales[0]['group']}/{scales[0]['version']}" if scales[0].get("group") else own
             kind = dict(zip(("group", "version"), parse_group_version(spoken), strict=True))
             told["subresources"] = [{"subresource": "scale", "responseKind": {**kind, "kind": "Scale"}}]
-        found.append(told)
-    return {"version": version, "resources": found}
+        result.append(told)
+    return {"version": version, "resources": result}
 
 
 @pytest.mark.parametrize(("kind", "struct"), [("Deployment", Deployment), ("StatefulSet", StatefulSet)])

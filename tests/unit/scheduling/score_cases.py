@@ -35,9 +35,9 @@ def asks(cpu: int, memory: int) -> Json:
 
 def scores(plugin: str, incoming: Json, objects: list[Json], **options: Any) -> list[int]:
     given = kscale.ScoreOptions(weights={plugin: 1}, **options)
-    found = kscale.node_scores(kscale.Cluster(objects).snapshot(), incoming, scores=given)
-    assert found.total == found.by_plugin[plugin]
-    return found.total
+    result = kscale.node_scores(kscale.Cluster(objects).snapshot(), incoming, scores=given)
+    assert result.total == result.by_plugin[plugin]
+    return result.total
 
 
 def wish(weight: int, **labels: str) -> Json:
@@ -55,5 +55,5 @@ def many(count: int) -> list[Json]:
 
 def spreads(key: str, max_skew: int = 1) -> Json:
     selector = {"matchLabels": {"app": "a"}}
-    found = {"maxSkew": max_skew, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector}
-    return {"topologySpreadConstraints": [found]}
+    result = {"maxSkew": max_skew, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector}
+    return {"topologySpreadConstraints": [result]}

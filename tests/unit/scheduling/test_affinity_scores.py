@@ -80,8 +80,8 @@ def web(counts: dict[str, int]) -> list[Json]:
 def test_spread(key: str, max_skew: int, counts: dict[str, int], expected: list[int]) -> None:
     objects = [node(name, labels={ZONE: zone}) for name, zone in zip("abcd", ("z1", "z1", "z2", "z2"), strict=True)]
     incoming = pod("p", labels={"app": "a"}, **spreads(key, max_skew))
-    found = scores("PodTopologySpread", incoming, [*objects, *web(counts)])
-    assert found == expected
+    result = scores("PodTopologySpread", incoming, [*objects, *web(counts)])
+    assert result == expected
 
 
 def test_nodes_without_the_key_get_nothing() -> None:
@@ -101,8 +101,8 @@ def test_the_system_spreads_pods_of_services() -> None:
     assert first < min(rest)
     none = kscale.SchedulerProfile(default_constraints=())
     snapshot = kscale.Cluster([*objects, service]).snapshot()
-    found = kscale.node_scores(snapshot, incoming, profile=none)
-    assert found.by_plugin["PodTopologySpread"] == [0, 0, 0]
+    result = kscale.node_scores(snapshot, incoming, profile=none)
+    assert result.by_plugin["PodTopologySpread"] == [0, 0, 0]
 
 
 # -- InterPodAffinity (scoring_test) -----------------------------------------------------------------------------------

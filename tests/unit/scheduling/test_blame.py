@@ -48,8 +48,8 @@ def numbers(pending: dict[str, Any], where: str, *placed: dict[str, Any]) -> dic
     verdict = fit.verdict(f"d/{pending['metadata']['name']}", where)
     (same,) = (v for v in fit.verdicts(f"d/{pending['metadata']['name']}", where) if v.plugin == verdict.plugin)
     assert same.numbers == verdict.numbers
-    (found,) = verdict.numbers
-    return found
+    (result,) = verdict.numbers
+    return result
 
 
 def test_spread_tells_domain_counts_and_minimum() -> None:
@@ -64,8 +64,8 @@ def test_spread_tells_domain_counts_and_minimum() -> None:
 
 def test_anti_affinity_names_the_pods() -> None:
     placed = [pod(f"w{i}", nodeName="n1" if i % 2 else "n2") for i in range(7)]
-    found = numbers(pod("p", affinity=apart(ZONE)), "n2", *placed, pod("other", "db", nodeName="n1"))
-    assert found == {
+    result = numbers(pod("p", affinity=apart(ZONE)), "n2", *placed, pod("other", "db", nodeName="n1"))
+    assert result == {
         "rule": "anti-affinity", "term": 0, "topologyKey": ZONE, "domain": "a", "matching": 7,
         "pods": ["d/w0", "d/w1", "d/w2", "d/w3", "d/w4"],
     }  # fmt: skip
@@ -73,8 +73,8 @@ def test_anti_affinity_names_the_pods() -> None:
 
 def test_existing_anti_affinity_names_its_carriers() -> None:
     guard = pod("guard", "db", nodeName="n3", affinity=apart(HOST))
-    found = numbers(pod("p"), "n3", guard, pod("w", nodeName="n3"))
-    assert (found["rule"], found["domain"], found["pods"]) == ("anti-affinity of placed pods", "n3", ["d/guard"])
+    result = numbers(pod("p"), "n3", guard, pod("w", nodeName="n3"))
+    assert (result["rule"], result["domain"], result["pods"]) == ("anti-affinity of placed pods", "n3", ["d/guard"])
 
 
 def test_of_several_carriers_the_first_in_the_snapshot_is_named_whatever_the_cluster_held_before() -> None:
@@ -85,13 +85,13 @@ def test_of_several_carriers_the_first_in_the_snapshot_is_named_whatever_the_clu
     cluster.apply(guards[1])
     assert cluster.snapshot().pods == ("d/a", "d/b")
     for known in (cluster, kscale.Cluster(list(cluster))):
-        (found,) = kscale.fit(known.snapshot(), [pod("p")]).verdict("d/p", "n3").numbers
-        assert (found["topologyKey"], found["term"], found["pods"]) == (HOST, 0, ["d/a"])
+        (result,) = kscale.fit(known.snapshot(), [pod("p")]).verdict("d/p", "n3").numbers
+        assert (result["topologyKey"], result["term"], result["pods"]) == (HOST, 0, ["d/a"])
 
 
 def test_affinity_tells_where_nobody_is() -> None:
-    found = numbers(pod("p", affinity=near(ZONE)), "n3", pod("db", "db", nodeName="n1"))
-    assert found == {
+    result = numbers(pod("p", affinity=near(ZONE)), "n3", pod("db", "db", nodeName="n1"))
+    assert result == {
         "rule": "affinity", "term": 0, "topologyKey": ZONE, "domain": "b", "matching": 0, "pods": [],
     }  # fmt: skip
 

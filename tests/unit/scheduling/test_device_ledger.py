@@ -268,9 +268,9 @@ def test_an_alternative_beyond_the_limit_of_devices_does_not_become_a_contradict
     last = {"cel": {"expression": f"'last' in device.attributes['{GPU}']"}}
     requests = [first, exactly("b", allocationMode="All", selectors=[last]), exactly("c", count=3)]
     wanted = claim("want", *requests, constraints=[{"distinctAttribute": MODEL, "requests": ["a", "b"]}])
-    found: list[Json] = [{"attributes": {"model": {"string": f"m{i}"}}} for i in range(30)]
-    found += [Y, {"attributes": {"model": {"string": "y"}, "last": {"bool": True}}}]
-    assert fits(device_class(), devices("n", *found), wanted)
+    result: list[Json] = [{"attributes": {"model": {"string": f"m{i}"}}} for i in range(30)]
+    result += [Y, {"attributes": {"model": {"string": "y"}, "last": {"bool": True}}}]
+    assert fits(device_class(), devices("n", *result), wanted)
 
 
 def test_all_devices_of_a_pool_that_is_being_updated() -> None:
@@ -340,8 +340,8 @@ def test_headroom_of_pods_with_claims() -> None:
     own["status"] = {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "p-own"}]}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
     pairs = {"constraints": [{"matchAttribute": MODEL}]}
-    made = claim("p-own", exactly(count=2), meta={"ownerReferences": [owner]}, **pairs)
-    world = snapshot(node("n"), device_class(), devices("n", X, Y, X, Y, Y), made, own)
+    created = claim("p-own", exactly(count=2), meta={"ownerReferences": [owner]}, **pairs)
+    world = snapshot(node("n"), device_class(), devices("n", X, Y, X, Y, Y), created, own)
     assert headroom.count_more_pods(world, from_dict(own, Pod)) == 2
 
 

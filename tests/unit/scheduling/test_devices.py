@@ -47,8 +47,8 @@ def test_prefilter_texts(claims: list[Json], text: str) -> None:
 
 
 def from_template(status: list[Json]) -> Json:
-    made = pod("p", resourceClaims=[{"name": "own", "resourceClaimTemplateName": "t"}])
-    return made | {"status": {"resourceClaimStatuses": status}}
+    created = pod("p", resourceClaims=[{"name": "own", "resourceClaimTemplateName": "t"}])
+    return created | {"status": {"resourceClaimStatuses": status}}
 
 
 def test_claims_from_templates() -> None:
@@ -187,12 +187,12 @@ def test_a_claim_left_over_from_an_earlier_attempt_is_in_the_way_of_its_pod_alon
     extended = device_class(extendedResourceName="example.com/gpu")
     pods = [pod(name, requests={"example.com/gpu": "1"}) for name in ("p", "q")]
     world = snapshot(node("n"), node("m"), extended, devices("n", {}, {}), left_over("p"), *pods)
-    found = kscale.fit(world)
+    result = kscale.fit(world)
     for name in ("n", "m"):
-        verdict = found.verdict("default/p", name)
+        verdict = result.verdict("default/p", name)
         assert (verdict.plugin, verdict.reasons) == ("DynamicResources", ("cannot schedule extended resource claim",))
-    assert found.verdict("default/q", "n").ok
-    assert found.verdict("default/q", "m").reasons == ("cannot allocate all claims",)
+    assert result.verdict("default/q", "n").ok
+    assert result.verdict("default/q", "m").reasons == ("cannot allocate all claims",)
     assert kscale.place(world).placed == {"default/q": "n"}
     without = kscale.Cluster([node("n"), extended, devices("n", {}, {}), left_over("p"), *pods]).snapshot()
     assert "DynamicResources" not in {v.plugin for v in kscale.fit(without).verdicts("default/p", "n")}

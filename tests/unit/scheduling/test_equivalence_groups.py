@@ -24,9 +24,9 @@ def one_by_one(controllers: list[int], shapes: list[int]) -> list[list[int]]:
     known: dict[int, list[tuple[int, list[int]]]] = {}
     for pod, (controller, shape) in enumerate(zip(controllers, shapes, strict=True)):
         remembered = known.setdefault(controller, []) if controller >= 0 else []
-        found = next((group for of, group in remembered if of == shape), None)
-        if found is not None:
-            found.append(pod)
+        result = next((group for of, group in remembered if of == shape), None)
+        if result is not None:
+            result.append(pod)
             continue
         groups.append([pod])
         if len(remembered) < MAX_SHAPES:
@@ -40,8 +40,8 @@ def test_groups_are_those_found_one_by_one(pods: list[tuple[int, int]]) -> None:
     shapes = [controller * 15 + shape if controller >= 0 else -1 for controller, shape in pods]
     of_controller, of_shape = (_renumber(np.array(each, dtype=np.int32)) for each in (controllers, shapes))
     members, starts = equivalence_groups(of_controller, of_shape)
-    found = [members[a:b].tolist() for a, b in pairwise(starts)]
-    assert found == one_by_one(controllers, shapes)
+    result = [members[a:b].tolist() for a, b in pairwise(starts)]
+    assert result == one_by_one(controllers, shapes)
 
 
 @given(st.lists(st.one_of(st.integers(-1, 30), st.integers(0, 1 << 20)), max_size=40))

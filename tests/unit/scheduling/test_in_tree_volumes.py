@@ -47,12 +47,12 @@ def volume(source: Json, labels: Json | None = None, *terms: list[tuple[str, lis
     ],
 )
 def test_handles(source: Json, labels: Json, handle: Any) -> None:
-    found = translate_volume(volume(source, labels))
+    result = translate_volume(volume(source, labels))
     if isinstance(handle, tuple):
-        assert found is not None
-        assert found[:2] == handle
+        assert result is not None
+        assert result[:2] == handle
     else:
-        assert (found and found[1]) == handle
+        assert (result and result[1]) == handle
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,6 @@ def test_inline_volumes_count_wherever_a_node_has_drivers() -> None:
     broken = pod(v={"awsElasticBlockStore": {"volumeID": "aws://z/1"}})
     assert kscale.fit(cluster.snapshot(), [two]).ok.tolist() == [[False, True]]
     assert kscale.fit(cluster.snapshot(), [same]).ok.tolist() == [[True, True]]
-    found = kscale.fit(cluster.snapshot(), [broken])
-    assert found.ok.tolist() == [[False, True]]
-    assert "converting volume(v) from inline to csi: failed to translate" in found.verdict("d/p", "a").reasons[0]
+    result = kscale.fit(cluster.snapshot(), [broken])
+    assert result.ok.tolist() == [[False, True]]
+    assert "converting volume(v) from inline to csi: failed to translate" in result.verdict("d/p", "a").reasons[0]

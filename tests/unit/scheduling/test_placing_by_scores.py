@@ -15,9 +15,9 @@ from unit.scheduling.score_cases import ZONE, asks, many, node, pod, spreads, wi
 def test_pods_go_where_there_is_most_room_and_are_counted_there() -> None:
     snapshot = kscale.Cluster([node("small", "2", str(4 << 30)), node("large", "8", str(16 << 30))]).snapshot()
     pods = [pod(f"p{i}", {"cpu": "1", "memory": "2Gi"}) for i in range(5)]
-    found = kscale.place(snapshot, pods, scores=kscale.ScoreOptions())
-    assert [found.placed[f"default/p{i}"] for i in range(5)] == ["large", "large", "large", "small", "large"]
-    assert found.snapshot_after.pod_count.tolist() == [1, 4]
+    result = kscale.place(snapshot, pods, scores=kscale.ScoreOptions())
+    assert [result.placed[f"default/p{i}"] for i in range(5)] == ["large", "large", "large", "small", "large"]
+    assert result.snapshot_after.pod_count.tolist() == [1, 4]
 
 
 def test_the_search_goes_on_where_it_ended() -> None:
@@ -42,26 +42,26 @@ def test_nodes_that_a_prefilter_names_and_nodes_that_are_refused() -> None:
     named = {"nodeSelectorTerms": [{"matchFields": [field]} for field in fields]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": named}}
     options = kscale.ScoreOptions()
-    found = kscale.place(snapshot, [pod("p", affinity=affinity)], scores=options)
-    assert found.placed == {"default/p": "n001"}
-    found = kscale.place(snapshot, [pod("p", affinity=affinity)], scores=options, unacceptable_nodes=["n001"])
-    assert found.placed == {"default/p": "n002"}
-    found = kscale.place(snapshot, [pod("p")], scores=options, unacceptable_nodes=["n000", "n001", "n002"])
-    assert found.unschedulable == ["default/p"]
+    result = kscale.place(snapshot, [pod("p", affinity=affinity)], scores=options)
+    assert result.placed == {"default/p": "n001"}
+    result = kscale.place(snapshot, [pod("p", affinity=affinity)], scores=options, unacceptable_nodes=["n001"])
+    assert result.placed == {"default/p": "n002"}
+    result = kscale.place(snapshot, [pod("p")], scores=options, unacceptable_nodes=["n000", "n001", "n002"])
+    assert result.unschedulable == ["default/p"]
 
 
 def test_a_cordoned_node_takes_what_tolerates_it() -> None:
     snapshot = kscale.Cluster([node("n", unschedulable=True)]).snapshot()
     tolerant = pod("t", tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
-    found = kscale.place(snapshot, [pod("p"), tolerant], scores=kscale.ScoreOptions())
-    assert (found.placed, found.unschedulable) == ({"default/t": "n"}, ["default/p"])
+    result = kscale.place(snapshot, [pod("p"), tolerant], scores=kscale.ScoreOptions())
+    assert (result.placed, result.unschedulable) == ({"default/t": "n"}, ["default/p"])
 
 
 def test_without_plugins_the_first_node_is_the_one() -> None:
     snapshot = kscale.Cluster([node("a", "1"), node("b", "64")]).snapshot()
-    found = kscale.place(snapshot, [pod("p", asks(100, 1))], scores=kscale.ScoreOptions(weights={}))
-    assert found.placed == {"default/p": "a"}
-    assert found.state.cursor == 1
+    result = kscale.place(snapshot, [pod("p", asks(100, 1))], scores=kscale.ScoreOptions(weights={}))
+    assert result.placed == {"default/p": "a"}
+    assert result.state.cursor == 1
 
 
 def test_a_wish_that_cannot_be_read_is_an_error_where_nodes_are_compared() -> None:
@@ -102,8 +102,8 @@ def test_scorers_of_the_users() -> None:
     large["status"]["allocatable"]["example.com/gpu"] = "7"
     snapshot = kscale.Cluster([large, small]).snapshot()
     options = kscale.ScoreOptions(weights={}, scorers=((likes_little_room, 3),))
-    found = kscale.node_scores(snapshot, pod("p", asks(500, 1)), scores=options)
-    assert (found.by_plugin, found.total) == ({"likes-little-room": [7, 100]}, [21, 300])
+    result = kscale.node_scores(snapshot, pod("p", asks(500, 1)), scores=options)
+    assert (result.by_plugin, result.total) == ({"likes-little-room": [7, 100]}, [21, 300])
     pods = [pod(f"p{i}", asks(500, 1)) for i in range(5)]
     placed = kscale.place(snapshot, pods, scores=options)
     assert list(placed.placed.values()) == ["small"] * 4 + ["large"]

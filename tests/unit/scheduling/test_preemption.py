@@ -28,8 +28,8 @@ BUDGET = {
 
 def running(name: str, on: str, cpu: int, priority: int = 0, minute: int = 0, *, protected: bool = False) -> Json:
     labels = {"app": name[0], **({"budget": "none"} if protected else {})}
-    made = pod(name, {"cpu": f"{cpu}m"}, on=on, labels=labels, priority=priority)
-    return {**made, "status": {"phase": "Running", "startTime": f"2026-01-01T00:{minute:02}:00Z"}}
+    created = pod(name, {"cpu": f"{cpu}m"}, on=on, labels=labels, priority=priority)
+    return {**created, "status": {"phase": "Running", "startTime": f"2026-01-01T00:{minute:02}:00Z"}}
 
 
 def resized(made: Json, cpu: int) -> Json:
@@ -49,10 +49,10 @@ def vip(cpu: int, priority: int = 100, **spec: Any) -> Json:
 
 def found(*items: Json, budgets: bool = False, **options: Any) -> tuple[str, set[str], int] | None:
     snapshot = Cluster([*items, *([BUDGET] if budgets else [])]).snapshot()
-    made: Preemption | None = preempt(snapshot, "default/vip", **options)
-    if made is None:
+    created: Preemption | None = preempt(snapshot, "default/vip", **options)
+    if created is None:
         return None
-    return made.node, {name.removeprefix("default/") for name in made.victims}, made.violations
+    return created.node, {name.removeprefix("default/") for name in created.victims}, created.violations
 
 
 ONE = node("n1", cpu="4")
@@ -115,8 +115,8 @@ def test_a_budget_that_knows_of_an_end_does_not_count_it() -> None:
         status = {"disruptionsAllowed": 0, "disruptedPods": disrupted}
         budget = {**BUDGET, "spec": {"selector": chosen}, "status": status}
         elsewhere = {**budget, "metadata": {"name": "e", "namespace": "elsewhere"}, "status": {"disruptionsAllowed": 0}}
-        made = found(ONE, running("a", "n1", 4000), vip(4000), budget, elsewhere)
-        assert made == expected
+        created = found(ONE, running("a", "n1", 4000), vip(4000), budget, elsewhere)
+        assert created == expected
 
 
 def test_so_many_candidates_are_enough() -> None:
@@ -158,8 +158,8 @@ def test_it_agrees_with_clusters_put_together_anew(
     full = Cluster([*nodes, *items, coming]).snapshot()
     if any(bool(ok) for ok in full.free("cpu") >= 1000 * cpu):
         return  # it has a place
-    made = found(*nodes, *items, coming, budgets=True)
-    assert (None if made is None else (made[0], sorted(made[1]))) == preempted(nodes, items, coming)
+    created = found(*nodes, *items, coming, budgets=True)
+    assert (None if created is None else (created[0], sorted(created[1]))) == preempted(nodes, items, coming)
 
 
 def test_the_profile_says_what_keeps_a_pod_away() -> None:

@@ -76,8 +76,8 @@ def run(answers: list[Answer]) -> tuple[Any, Any, str]:
     called: list[str] = []
     plugins = [MadeUp(name, answer, called) for name, answer in zip("ABC", answers, strict=False)]
     ctx = Context(snapshot, SchedulerProfile())
-    found, asked = run_prefilters(pod, ctx, plugins), "".join(called)
-    return found, prefilter_report(pod, ctx, plugins), asked
+    result, asked = run_prefilters(pod, ctx, plugins), "".join(called)
+    return result, prefilter_report(pod, ctx, plugins), asked
 
 
 @pytest.mark.parametrize(("answers", "failure", "skipped", "called"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])

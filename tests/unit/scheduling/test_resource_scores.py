@@ -77,8 +77,8 @@ def test_shapes(shape: tuple[tuple[int, int], ...], expected: list[int]) -> None
     incoming = pod("p", asks(1000, 2000), asks(2000, 7000))
     del objects[2]
     options = {"fit_strategy": "RequestedToCapacityRatio", "fit_shape": shape}
-    found = scores("NodeResourcesFit", incoming, objects, **options)
-    assert found == [straight(shape, 30, 45), straight(shape, 90, 70)]
+    result = scores("NodeResourcesFit", incoming, objects, **options)
+    assert result == [straight(shape, 30, 45), straight(shape, 90, 70)]
 
 
 def straight(shape: tuple[tuple[int, int], ...], cpu: int, memory: int) -> int:
@@ -90,8 +90,8 @@ def straight(shape: tuple[tuple[int, int], ...], cpu: int, memory: int) -> int:
                 return 10 * y0 + int(10 * (y1 - y0) * (x - x0) / (x1 - x0))
         return 10 * shape[-1][1]
 
-    found = [score for score in (at(cpu), at(memory)) if score > 0]
-    return int(sum(found) / len(found) + 0.5) if found else 0
+    result = [score for score in (at(cpu), at(memory)) if score > 0]
+    return int(sum(result) / len(result) + 0.5) if result else 0
 
 
 # -- NodeResourcesBalancedAllocation (balanced_allocation_test of 1.37: how much better it gets) -----------------------
@@ -121,9 +121,9 @@ def image_node(name: str, *mebibytes: int) -> Json:
         {"names": [f"registry.example.com/{n}:latest", f"registry.example.com/{n}:v1"], "sizeBytes": n * MIB}
         for n in mebibytes
     ]
-    found = node(name)
-    found["status"]["images"] = images
-    return found
+    result = node(name)
+    result["status"]["images"] = images
+    return result
 
 
 def runs(*images: int, first: tuple[int, ...] = (), mounts: tuple[int, ...] = ()) -> Json:
@@ -171,5 +171,5 @@ def test_replicas_of_a_controller_may_run_different_images() -> None:
     for i, each in enumerate(pods):
         each["metadata"] |= {"name": f"s-{i}", "uid": f"s-{i}", "ownerReferences": [owner]}
     snapshot = kscale.Cluster([image_node("a", 600), image_node("b", 900), *pods]).snapshot()
-    found = kscale.place(snapshot, scores=kscale.ScoreOptions(weights={"ImageLocality": 1}))
-    assert found.placed == {"default/s-0": "b", "default/s-1": "a"}
+    result = kscale.place(snapshot, scores=kscale.ScoreOptions(weights={"ImageLocality": 1}))
+    assert result.placed == {"default/s-0": "b", "default/s-1": "a"}

@@ -22,18 +22,18 @@ def configured(*profiles: Json) -> Json:
 
 def plugins(**points: Any) -> Json:
     """``filter=("+NodeName", "-NodePorts")`` and the like."""
-    made = {}
+    created = {}
     for point, names in points.items():
-        made[point] = {
+        created[point] = {
             "enabled": [{"name": name[1:]} for name in names if name[0] == "+"],
             "disabled": [{"name": name[1:]} for name in names if name[0] == "-"],
         }
-    return {"plugins": made}
+    return {"plugins": created}
 
 
 def test_how_long_devices_may_wait_for_their_conditions() -> None:
-    found = kscale.scheduler_profile(configured(config("DynamicResources", bindingTimeout="90s", filterTimeout="10s")))
-    assert found.device_binding_timeout == timedelta(seconds=90)
+    result = kscale.scheduler_profile(configured(config("DynamicResources", bindingTimeout="90s", filterTimeout="10s")))
+    assert result.device_binding_timeout == timedelta(seconds=90)
     stock = kscale.scheduler_profile(configured(config("DynamicResources")))
     assert stock.device_binding_timeout == timedelta(minutes=10)
     with pytest.raises(kscale.InputError) as raised:
@@ -73,27 +73,27 @@ def test_plugins(profile: Json, filters: set[str], prefilters: set[str]) -> None
         with pytest.raises(kscale.InputError, match="the Filter of NodeName needs its PreFilter"):
             kscale.scheduler_profile(configured(profile))
         return
-    found = kscale.scheduler_profile(configured(profile))
-    assert (found.disabled_filters, found.disabled_prefilters) == (filters, prefilters)
+    result = kscale.scheduler_profile(configured(profile))
+    assert (result.disabled_filters, result.disabled_prefilters) == (filters, prefilters)
 
 
 def test_arguments() -> None:
     required = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}
     affinity = {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    found = kscale.scheduler_profile(configured(config("NodeAffinity", **affinity)))
-    assert found.added_affinity is not None
-    assert found.added_affinity.node_selector_terms[0].match_expressions[0].key == "pool"
-    found = kscale.scheduler_profile(
+    result = kscale.scheduler_profile(configured(config("NodeAffinity", **affinity)))
+    assert result.added_affinity is not None
+    assert result.added_affinity.node_selector_terms[0].match_expressions[0].key == "pool"
+    result = kscale.scheduler_profile(
         configured(
             config("NodeResourcesFit", ignoredResources=["a/b"], ignoredResourceGroups=["c"], scoringStrategy={})
         )
     )
-    assert (found.ignored_resources, found.ignored_resource_groups) == ({"a/b"}, {"c"})
+    assert (result.ignored_resources, result.ignored_resource_groups) == ({"a/b"}, {"c"})
     constraint = {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     spread = config("PodTopologySpread", defaultConstraints=[constraint], defaultingType="List")
-    found = kscale.scheduler_profile(configured(spread))
-    assert found.default_constraints is not None
-    assert found.default_constraints[0].max_skew == 2
+    result = kscale.scheduler_profile(configured(spread))
+    assert result.default_constraints is not None
+    assert result.default_constraints[0].max_skew == 2
     assert kscale.scheduler_profile(configured(config("PodTopologySpread"))).default_constraints is None
     assert (
         kscale.scheduler_profile(configured(config("InterPodAffinity", hardPodAffinityWeight=3)))
@@ -171,8 +171,8 @@ def enabled(point: str, weights: Json, disabled: tuple[str, ...] = ()) -> Json:
     ],
 )  # fmt: skip
 def test_weights(profile: Json, weights: Json) -> None:
-    found = kscale.score_options(configured(profile))
-    assert found.weights == {name: weight for name, weight in weights.items() if weight is not None}
+    result = kscale.score_options(configured(profile))
+    assert result.weights == {name: weight for name, weight in weights.items() if weight is not None}
 
 
 def test_arguments_of_scores() -> None:
@@ -192,14 +192,14 @@ def test_arguments_of_scores() -> None:
         config("VolumeBinding", bindTimeoutSeconds=30, shape=shape),
     ]
     profile = {"pluginConfig": [each["pluginConfig"][0] for each in configs], "percentageOfNodesToScore": 30}
-    found = kscale.score_options(configured(profile))
-    assert (found.fit_strategy, found.fit_shape) == ("RequestedToCapacityRatio", ((0, 0), (100, 10)))
-    assert found.fit_resources == {"example.com/gpu": 5, "cpu": 1}
-    assert found.balanced_resources == ("memory",)
-    assert (found.hard_pod_affinity_weight, found.ignore_preferred_terms_of_existing_pods) == (0, True)
-    assert [wish.weight for wish in found.added_preferences] == [3]
-    assert found.volume_shape == ((0, 0), (100, 10))
-    assert found.percentage_of_nodes_to_score == 30
+    result = kscale.score_options(configured(profile))
+    assert (result.fit_strategy, result.fit_shape) == ("RequestedToCapacityRatio", ((0, 0), (100, 10)))
+    assert result.fit_resources == {"example.com/gpu": 5, "cpu": 1}
+    assert result.balanced_resources == ("memory",)
+    assert (result.hard_pod_affinity_weight, result.ignore_preferred_terms_of_existing_pods) == (0, True)
+    assert [wish.weight for wish in result.added_preferences] == [3]
+    assert result.volume_shape == ((0, 0), (100, 10))
+    assert result.percentage_of_nodes_to_score == 30
     everywhere = configured({}) | {"percentageOfNodesToScore": 70}
     assert kscale.score_options(everywhere).percentage_of_nodes_to_score == 70
     plain = kscale.score_options(configured(config("NodeResourcesFit", scoringStrategy={"type": "MostAllocated"})))

@@ -23,8 +23,8 @@ def room(on: str, size: str, of: str = "tells", **more: str) -> Json:
     """What a driver says that it has left on a node."""
     metadata = {"name": f"{of}-{on}", "namespace": "default"}
     where = {"matchLabels": {HOSTNAME: on}}
-    found = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity", "metadata": metadata}
-    return {**found, "storageClassName": of, "capacity": size, "nodeTopology": where, **more}
+    result = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity", "metadata": metadata}
+    return {**result, "storageClassName": of, "capacity": size, "nodeTopology": where, **more}
 
 
 def local(on: str, size: str) -> Json:
@@ -32,8 +32,8 @@ def local(on: str, size: str) -> Json:
     place = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [on]}]}
     spec = {"storageClassName": "local", "capacity": {"storage": size}, "accessModes": []}
     spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [place]}}
-    found = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"local-{on}"}, "spec": spec}
-    return {**found, "status": {"phase": "Available"}}
+    result = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"local-{on}"}, "spec": spec}
+    return {**result, "status": {"phase": "Available"}}
 
 
 def mounts_claims(*names: str) -> Json:
@@ -108,8 +108,8 @@ def test_storage_of_other_nodes_is_not_asked(of: str, monkeypatch: pytest.Monkey
         return matches(self, labels)
 
     monkeypatch.setattr(Requirement, "matches", counted)
-    found = kscale.place(snapshot, pods, scores=kscale.ScoreOptions(weights={"VolumeBinding": 1}))
-    assert len(found.placed) == 5
+    result = kscale.place(snapshot, pods, scores=kscale.ScoreOptions(weights={"VolumeBinding": 1}))
+    assert len(result.placed) == 5
     assert 0 < asked <= 2 * len(pods) * len(names)
 
 
@@ -121,5 +121,5 @@ def test_claims_that_are_bound_or_of_which_the_filter_is_not_asked() -> None:
     given = kscale.ScoreOptions(weights={"VolumeBinding": 1})
     for disabled, expected in ((set(), [90, 50, 0]), ({"VolumeBinding"}, [0, 0, 0])):
         profile = kscale.SchedulerProfile(disabled_filters=frozenset(disabled))
-        found = kscale.node_scores(world, mounts_claims("x"), scores=given, profile=profile)
-        assert found.total == expected
+        result = kscale.node_scores(world, mounts_claims("x"), scores=given, profile=profile)
+        assert result.total == expected

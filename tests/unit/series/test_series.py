@@ -82,10 +82,10 @@ def test_parquet_reads_as_csv_does() -> None:
     )
     out = io.BytesIO()
     pq.write_table(table, out)
-    found, wanted = read_parquet(out.getvalue(), labels=["owner"]), read_csv(CSV, labels=["owner"])
-    assert (found.keys, found.labels) == (wanted.keys, wanted.labels)
+    result, wanted = read_parquet(out.getvalue(), labels=["owner"]), read_csv(CSV, labels=["owner"])
+    assert (result.keys, result.labels) == (wanted.keys, wanted.labels)
     for name in ("series", "time", "value"):
-        assert np.array_equal(getattr(found, name), getattr(wanted, name))
+        assert np.array_equal(getattr(result, name), getattr(wanted, name))
     with pytest.raises(InputError, match="not a Parquet file"):
         read_parquet(b"nonsense")
 
@@ -238,15 +238,15 @@ def test_the_farthest_times_of_parquet_are_read() -> None:
     for times, unit in (([-most, most], "ns"), ([-(most // 10**9), most // 10**9], "s")):
         with io.BytesIO() as file:
             pq.write_table(pa.table({"time": times, "value": [1, 2]}), file)
-            found = read_parquet(file.getvalue(), unit=unit)
-        assert found.time.tolist() == [time * {"s": 10**9, "ns": 1}[unit] for time in times]
+            result = read_parquet(file.getvalue(), unit=unit)
+        assert result.time.tolist() == [time * {"s": 10**9, "ns": 1}[unit] for time in times]
 
 
 def test_whole_numbers_that_no_double_holds_are_rounded_as_of_csv() -> None:
     with io.BytesIO() as file:
         pq.write_table(pa.table({"time": [1, 2], "value": [2**53 + 1, 1]}), file)
-        found = read_parquet(file.getvalue())
-    assert found.value.tolist() == read_csv(f"time,value\n1,{2**53 + 1}\n2,1\n".encode()).value.tolist()
+        result = read_parquet(file.getvalue())
+    assert result.value.tolist() == read_csv(f"time,value\n1,{2**53 + 1}\n2,1\n".encode()).value.tolist()
 
 
 def test_numbers_of_rows_that_do_not_agree_are_refused() -> None:

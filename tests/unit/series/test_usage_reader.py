@@ -23,13 +23,13 @@ Row = tuple[int, str, str, str, float, float]
 
 def read(path: Path, threads: int = 2, **how: Any) -> list[Row]:
     """All rows of a file in order."""
-    found: list[Row] = []
+    result: list[Row] = []
     for batch in read_usage(path, threads=threads, **how):
         assert batch.cpu is not None
         assert batch.memory is not None
         for series, time, cpu, memory in zip(batch.series, batch.time, batch.cpu, batch.memory, strict=True):
-            found.append((int(time), *batch.keys[series], float(cpu), float(memory)))
-    return found
+            result.append((int(time), *batch.keys[series], float(cpu), float(memory)))
+    return result
 
 
 def some_rows(count: int) -> list[Row]:
@@ -142,8 +142,8 @@ def test_a_restarted_container_has_several_series(tmp_path: Path) -> None:
     assert [key.pod for key in batch.keys] == ["a", "b", "b"]
     assert [dict(labels) for labels in batch.labels] == [{}, {}, {"app": "web"}]
     assert batch.cpu is not None
-    found = zip(batch.series.tolist(), (batch.time // 10**9).tolist(), batch.cpu.tolist(), strict=True)
-    assert list(found) == [(0, 1, 1), (0, 3, 3), (0, 4, 4), (0, 5, 5), (1, 1, 7), (2, 2, 8)]
+    result = zip(batch.series.tolist(), (batch.time // 10**9).tolist(), batch.cpu.tolist(), strict=True)
+    assert list(result) == [(0, 1, 1), (0, 3, 3), (0, 4, 4), (0, 5, 5), (1, 1, 7), (2, 2, 8)]
 
 
 @pytest.mark.parametrize("time", [1767582000123, 2**32, -1e14])
@@ -289,9 +289,9 @@ def test_what_cannot_be_read_does_not_depend_on_slices(
     for name, data in (("odd.csv", "\n".join(text).encode()), ("odd.csv.gz", gzip.compress("\n".join(text).encode()))):
         path = tmp_path / name
         path.write_bytes(data)
-        with pytest.raises(InputError, match=said) as found:
+        with pytest.raises(InputError, match=said) as result:
             read(path)
-        assert str(path) in str(found.value)
+        assert str(path) in str(result.value)
 
 
 def matrix(*labels: dict[str, str], start: int = 0) -> bytes:
@@ -321,6 +321,6 @@ def test_a_gzip_body_that_is_damaged(tmp_path: Path) -> None:
     for damaged in (whole[:10] + b"\x07" + bytes(99), whole[: len(whole) // 2] + bytes(99), whole[:-12]):
         path = tmp_path / "damaged.csv.gz"
         path.write_bytes(damaged)
-        with pytest.raises(InputError, match="not readable as CSV: ") as found:
+        with pytest.raises(InputError, match="not readable as CSV: ") as result:
             read(path)
-        assert str(path) in str(found.value)
+        assert str(path) in str(result.value)

@@ -21,10 +21,10 @@ SECOND = 10**9
 
 
 def rows(text: bytes, roles: list[int] = ROLES, unit: int = SECOND) -> Any:
-    found = native.csv_rows(text, roles, unit)
-    if found is None:
+    result = native.csv_rows(text, roles, unit)
+    if result is None:
         return None
-    time, cpu, memory, series, names = found
+    time, cpu, memory, series, names = result
     assert cpu is not None
     assert memory is not None
     return list(zip(time.tolist(), [names[i][:3] for i in series.tolist()], cpu.tolist(), memory.tolist(), strict=True))
@@ -41,12 +41,12 @@ numbers = (
 @given(numbers, st.sampled_from(["", "-"]))
 def test_a_number_is_the_nearest_double_or_left_to_others(text: str, sign: str) -> None:
     text = sign + text.removeprefix("-")
-    found = rows(f"0,a,b,c,{text},1\n".encode())
-    if found is None:
+    result = rows(f"0,a,b,c,{text},1\n".encode())
+    if result is None:
         digits = text.lower().partition("e")[0].replace(".", "").lstrip("-0")
         assert len(digits) > 19 or not 1e-8 <= abs(float(text)) <= 1e15
     else:
-        value = found[0][2]
+        value = result[0][2]
         assert value == float(text)
         assert math.copysign(1, value) == math.copysign(1, float(text))
 
@@ -131,21 +131,21 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters='",\r\n\0', excl
 def test_rows_come_back(given_rows: list[Any], end: str, ended: bool) -> None:
     lines = [f"{t},{n},{p},{c},{'' if cpu is None else repr(cpu)},{m}" for t, n, p, c, cpu, m in given_rows]
     text = (end.join(lines) + (end if ended and lines else "")).encode()
-    found = rows(text)
+    result = rows(text)
     if not lines:
-        assert found is None
+        assert result is None
         return
-    assert [(t, *names) for t, names, _, _ in found] == [(row[0] * SECOND, *row[1:4]) for row in given_rows]
-    assert [m for _, _, _, m in found] == [row[5] for row in given_rows]
-    for (_, _, cpu, _), row in zip(found, given_rows, strict=True):
+    assert [(t, *names) for t, names, _, _ in result] == [(row[0] * SECOND, *row[1:4]) for row in given_rows]
+    assert [m for _, _, _, m in result] == [row[5] for row in given_rows]
+    for (_, _, cpu, _), row in zip(result, given_rows, strict=True):
         assert math.isnan(cpu) if row[4] is None else cpu == row[4]
 
 
 def test_columns_in_any_order_and_others_between() -> None:
     roles = [native.NAME + 2, native.SKIPPED, native.MEMORY, native.NAME, native.TIME, native.NAME + 3]
-    found = native.csv_rows(b"app,?,5,shop,1,web\n\napp,,6,shop,2,web\nside,x,7,shop,2,web", roles, SECOND)
-    assert found is not None
-    time, cpu, memory, series, names = found
+    result = native.csv_rows(b"app,?,5,shop,1,web\n\napp,,6,shop,2,web\nside,x,7,shop,2,web", roles, SECOND)
+    assert result is not None
+    time, cpu, memory, series, names = result
     assert cpu is None
     assert memory is not None
     assert (time.tolist(), memory.tolist(), series.tolist()) == ([SECOND, 2 * SECOND, 2 * SECOND], [5, 6, 7], [0, 0, 1])
@@ -177,13 +177,13 @@ def test_points_are_those_of_json(given_points: list[tuple[int, float]], separat
     ]
     times, values = np.zeros(len(listed) + 1, np.int64), np.zeros(len(listed) + 1)
     text = json.dumps(listed, separators=separators).encode()
-    found = native.points(text, times, values)
-    if found < 0:  # a number that is left to others
+    result = native.points(text, times, values)
+    if result < 0:  # a number that is left to others
         assert any(v and not 1e-8 <= abs(v) <= 1e15 for _, v in given_points)
         return
-    assert found == len(listed)
-    assert times[:found].tolist() == [t for t, _ in given_points]
-    assert np.array_equal(values[:found], [v for _, v in given_points], equal_nan=True)
+    assert result == len(listed)
+    assert times[:result].tolist() == [t for t, _ in given_points]
+    assert np.array_equal(values[:result], [v for _, v in given_points], equal_nan=True)
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,13 @@ def run(tmp_path: Path, **more: Any) -> Simulation:
 
 
 def test_pods_come_when_they_came_and_work_as_long_as_they_did(tmp_path: Path) -> None:
-    found = run(tmp_path, sample="10s", horizon="300s")
-    columns = found.timeline.columns()
+    result = run(tmp_path, sample="10s", horizon="300s")
+    columns = result.timeline.columns()
     rows = list(zip(columns["pods"].tolist(), columns["pending"].tolist(), strict=True))
     # a: from 0 s, 5 s to start and 60 s of work; b waits from 10 s for its place; late: from 120 s, for ever.
     assert rows == [(0, 1), *[(1, 1)] * 6, *[(1, 0)] * 5, (1, 1), *[(2, 0)] * (len(rows) - 13)]
-    assert found.report.pending_pods.pods == 3
-    assert found.report.pending_pods.max == 55  # from 10 s to 65 s
+    assert result.report.pending_pods.pods == 3
+    assert result.report.pending_pods.max == 55  # from 10 s to 65 s
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_a_workload_whose_pods_may_have_the_name_of_one_of_the_trace(
     (tmp_path / "taken.csv").write_text(PODS.replace("late,", f"{taken},"))
     template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "w"}}, "template": template}
-    made = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "openb"}, "spec": spec}
+    created = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "openb"}, "spec": spec}
     with pytest.raises(InputError, match=f"taken.csv: row 2: name: {kind} openb/{name} may have a pod of this name"):
-        run(tmp_path, openb={"pods": "taken.csv"}, objects=[made])
-    elsewhere = {**made, "metadata": {"name": name, "namespace": "shop"}}
+        run(tmp_path, openb={"pods": "taken.csv"}, objects=[created])
+    elsewhere = {**created, "metadata": {"name": name, "namespace": "shop"}}
     assert run(tmp_path, openb={"pods": "taken.csv"}, objects=[elsewhere], horizon="60s").report.pending_pods.pods == 2
 
 

@@ -34,7 +34,7 @@ def rows(comparison: ProfileComparison, action: str) -> list[ComparedDecision]:
 
 
 def test_what_is_decided_alike_names_no_rule() -> None:
-    found = compared(
+    result = compared(
         {
             "horizon": "5m",
             "groups": [POOL],
@@ -42,12 +42,12 @@ def test_what_is_decided_alike_names_no_rule() -> None:
             "controllers": {"clusterAutoscaler": {"flags": {"frequent-loops-enabled": False}}},
         }
     )
-    (grown,) = rows(found, "IncreaseSize")
+    (grown,) = rows(result, "IncreaseSize")
     assert (grown.by, grown.about, grown.legacy, grown.current) == ("cluster-autoscaler", "pool", "+3", "+3")
     assert (grown.legacy_at, grown.rule) == (grown.current_at, "")
-    assert found.rules == []
-    assert found.legacy.left_out == ["clusterAutoscaler.frequent-loops-enabled"]
-    assert found.current.left_out == []
+    assert result.rules == []
+    assert result.legacy.left_out == ["clusterAutoscaler.frequent-loops-enabled"]
+    assert result.current.left_out == []
 
 
 def test_a_pod_that_becomes_unschedulable_starts_a_loop_today() -> None:
@@ -63,7 +63,7 @@ def test_a_pod_that_becomes_unschedulable_starts_a_loop_today() -> None:
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": HALF}}],
         },
     }
-    found = compared(
+    result = compared(
         {
             "horizon": "8m",
             "groups": [POOL],
@@ -72,7 +72,7 @@ def test_a_pod_that_becomes_unschedulable_starts_a_loop_today() -> None:
             "controllers": {"clusterAutoscaler": {"flags": {"scan-interval": "50s"}}, "horizontal": {}},
         }
     )
-    (grown, *_) = rows(found, "IncreaseSize")
+    (grown, *_) = rows(result, "IncreaseSize")
     assert grown.legacy_at is not None
     assert grown.current_at is not None
     assert grown.current_at != grown.legacy_at
@@ -83,7 +83,7 @@ def test_a_pod_that_becomes_unschedulable_starts_a_loop_today() -> None:
 
 
 def test_cooldowns_of_release_1_3_begin_when_the_process_starts() -> None:
-    found = compared(
+    result = compared(
         {
             "horizon": "15m",
             "groups": [{**POOL, "target": 3}],
@@ -91,12 +91,12 @@ def test_cooldowns_of_release_1_3_begin_when_the_process_starts() -> None:
             "controllers": {"clusterAutoscaler": {"flags": {"scale-down-unneeded-time": "2m"}}},
         }
     )
-    first = rows(found, "DeleteNodes")[0]
+    first = rows(result, "DeleteNodes")[0]
     assert first.legacy_at is not None
     assert first.current_at is not None
     assert first.legacy_at >= 600 > first.current_at
     assert (first.rule, first.evidence) == ("start-cooldown", "ScaleDownInCooldown: since the process started")
-    assert found.rules[0].id == "start-cooldown"
+    assert result.rules[0].id == "start-cooldown"
 
 
 def test_the_updater_of_2020_does_not_look_for_the_admission_controller() -> None:
@@ -121,7 +121,7 @@ def test_the_updater_of_2020_does_not_look_for_the_admission_controller() -> Non
             }
         },
     }
-    found = compared(
+    result = compared(
         {
             "horizon": "5m",
             "groups": [POOL],
@@ -129,11 +129,11 @@ def test_the_updater_of_2020_does_not_look_for_the_admission_controller() -> Non
             "controllers": {"vpaUpdater": {"flags": {"in-place-skip-disruption-budget": True}}},
         }
     )
-    evicted = rows(found, "Evict")
+    evicted = rows(result, "Evict")
     assert evicted
     assert {(each.current, each.rule) for each in evicted} == {("", "admission-status")}
     assert evicted[0].evidence.startswith("Error getting Admission Controller status")
-    assert found.legacy.left_out == ["vpaUpdater.in-place-skip-disruption-budget"]
+    assert result.legacy.left_out == ["vpaUpdater.in-place-skip-disruption-budget"]
 
 
 def scaled(load: list[list[Any]], percent: int, **flags: Any) -> dict[str, Any]:
@@ -163,22 +163,22 @@ def test_a_size_that_differs_because_pods_were_moved_earlier_names_no_rule_of_th
     """Today's autoscaler has drained a node by then, so that other pods are ready when the HPA looks."""
     folder = Path(__file__).parents[3] / "examples"
     scenario = msgspec.structs.replace(read_scenario(folder / "compare-then-and-now.yaml"), horizon="6m")
-    found = compare_profiles(scenario, folder=folder)
-    assert rows(found, "DeleteNodes")[0].rule == "start-cooldown"
-    first = rows(found, "PutScale")[0]
+    result = compare_profiles(scenario, folder=folder)
+    assert rows(result, "DeleteNodes")[0].rule == "start-cooldown"
+    first = rows(result, "PutScale")[0]
     assert (first.legacy, first.current, first.rule) == ("7", "8", "follows")
     assert first.evidence == "beside the other programs of then, today's horizontal-pod-autoscaler decides this as then"
 
 
 def test_a_size_that_the_calculator_of_then_alone_decides_names_its_rule() -> None:
     """A tenth more than the target is outside of the tolerance by its distance from 1, and inside by today's bounds."""
-    found = compared(scaled([["0s", 1.1]], 50, **{"scale-down-enabled": False}))
-    first = rows(found, "PutScale")[0]
+    result = compared(scaled([["0s", 1.1]], 50, **{"scale-down-enabled": False}))
+    first = rows(result, "PutScale")[0]
     assert (first.legacy, first.current, first.rule) == ("5", "", "replica-calculator")
 
 
 def test_an_empty_cluster_is_left_alone_by_release_1_3() -> None:
-    found = compared(
+    result = compared(
         {
             "horizon": "3m",
             "groups": [{**POOL, "target": 0}],
@@ -186,7 +186,7 @@ def test_an_empty_cluster_is_left_alone_by_release_1_3() -> None:
             "controllers": {"clusterAutoscaler": {}},
         }
     )
-    (grown,) = rows(found, "IncreaseSize")
+    (grown,) = rows(result, "IncreaseSize")
     assert (grown.legacy_at, grown.current, grown.rule) == (None, "+1", "empty-cluster")
     assert grown.evidence == "Cluster has no nodes."
 
@@ -196,7 +196,7 @@ def test_pods_of_a_priority_below_zero_were_expendable(flags: dict[str, Any]) ->
     """The expander has no part in it: there is one group, or both programs have the same expander."""
     deployment = workload("Deployment", "web", 12)
     deployment["spec"]["template"]["spec"]["priority"] = -5
-    found = compared(
+    result = compared(
         {
             "horizon": "3m",
             "groups": [POOL],
@@ -204,7 +204,7 @@ def test_pods_of_a_priority_below_zero_were_expendable(flags: dict[str, Any]) ->
             "controllers": {"clusterAutoscaler": {"flags": flags}},
         }
     )
-    (grown,) = rows(found, "IncreaseSize")
+    (grown,) = rows(result, "IncreaseSize")
     assert (grown.legacy_at, grown.rule, grown.also) == (None, "expendable-cutoff", [])
     assert grown.evidence == "release 1.3 with --expendable-pods-priority-cutoff=-10 decides this as today"
 
@@ -212,7 +212,7 @@ def test_pods_of_a_priority_below_zero_were_expendable(flags: dict[str, Any]) ->
 def test_the_expander_is_named_where_todays_default_makes_release_1_3_choose_the_same_group() -> None:
     large = {"cpu": "64", "memory": "256Gi", "pods": "110"}
     template = {"status": {**TEMPLATE["status"], "allocatable": large, "capacity": large}}
-    found = compared(
+    result = compared(
         {
             "horizon": "2m",
             "groups": [{"id": "large", "max": 8, "target": 0, "template": template}, POOL],
@@ -220,7 +220,7 @@ def test_the_expander_is_named_where_todays_default_makes_release_1_3_choose_the
             "controllers": {"clusterAutoscaler": {}},
         }
     )
-    first = rows(found, "IncreaseSize")[0]
+    first = rows(result, "IncreaseSize")[0]
     assert (first.rule, first.follows) == ("expander", 0)
     assert first.evidence == "release 1.3 with --expander=least-waste decides this as today"
 
@@ -229,16 +229,16 @@ def test_the_first_difference_of_the_bundled_vpa_scenario_needs_two_rules() -> N
     """A node is used by half, which is the threshold; today's program deletes it after it waited, too."""
     folder = Path(__file__).parents[3] / "examples"
     scenario = msgspec.structs.replace(read_scenario(folder / "simulate-requests.yaml"), horizon="15m")
-    found = compare_profiles(scenario, folder=folder)
-    (deleted,) = rows(found, "DeleteNodes")
+    result = compare_profiles(scenario, folder=folder)
+    (deleted,) = rows(result, "DeleteNodes")
     assert (deleted.rule, deleted.also, deleted.follows) == ("utilization-threshold", ["delete-delay"], 0)
     assert "today's cluster-autoscaler with --node-delete-delay-after-taint=0s" in deleted.evidence
-    assert {rule.id for rule in found.rules} == {"utilization-threshold", "delete-delay"}
+    assert {rule.id for rule in result.rules} == {"utilization-threshold", "delete-delay"}
 
 
 def test_machines_that_did_not_register_are_compared_one_by_one() -> None:
     """Today's program asks for two in one call."""
-    found = compared(
+    result = compared(
         {
             "horizon": "4m",
             "groups": [POOL],
@@ -247,12 +247,12 @@ def test_machines_that_did_not_register_are_compared_one_by_one() -> None:
             "controllers": {"clusterAutoscaler": {"flags": {"max-node-provision-time": "1m"}}},
         }
     )
-    first, second, *_ = rows(found, "DeleteNodes")
+    first, second, *_ = rows(result, "DeleteNodes")
     for each in (first, second):
         assert (each.legacy, each.current, each.rule) == ("-1", "-1", "loop-start")
         assert each.evidence == "Autoscaler loop triggered immediately after a scale up"
-    assert {each.rule for each in found.decisions} <= {"", "loop-start", "follows"}
-    assert all(0 < each.follows < i for i, each in enumerate(found.decisions, 1) if each.rule == "follows")
+    assert {each.rule for each in result.decisions} <= {"", "loop-start", "follows"}
+    assert all(0 < each.follows < i for i, each in enumerate(result.decisions, 1) if each.rule == "follows")
 
 
 def test_two_hpas_of_the_same_pods_name_the_check_that_todays_controller_has() -> None:
@@ -264,9 +264,9 @@ def test_two_hpas_of_the_same_pods_name_the_check_that_todays_controller_has() -
         if "scaleTargetRef" in twin["spec"]:
             twin["spec"]["scaleTargetRef"]["name"] = "api"
         objects.append(twin)
-    found = compared({**scenario, "horizon": "4m", "objects": objects, "controllers": {"horizontal": {}}})
-    assert len(rows(found, "PutScale")) > 1
-    for each in rows(found, "PutScale"):
+    result = compared({**scenario, "horizon": "4m", "objects": objects, "controllers": {"horizontal": {}}})
+    assert len(rows(result, "PutScale")) > 1
+    for each in rows(result, "PutScale"):
         assert (each.current_at, each.rule) == (None, "ambiguous-selector")
         assert each.evidence.startswith("pods by selector app=web are controlled by more than one HPA")
 
@@ -295,7 +295,7 @@ def test_what_nothing_proves_is_not_explained_and_tells_the_words_of_both_progra
 def test_a_value_that_one_program_refuses_is_left_out_of_its_run(
     flags: dict[str, Any], legacy: list[str], current: list[str]
 ) -> None:
-    found = compared(
+    result = compared(
         {
             "horizon": "2m",
             "groups": [POOL],
@@ -303,17 +303,17 @@ def test_a_value_that_one_program_refuses_is_left_out_of_its_run(
             "controllers": {"clusterAutoscaler": {"flags": flags}},
         }
     )
-    assert (found.legacy.left_out, found.current.left_out) == (legacy, current)
-    assert rows(found, "IncreaseSize")
+    assert (result.legacy.left_out, result.current.left_out) == (legacy, current)
+    assert rows(result, "IncreaseSize")
 
 
 def test_gates_that_one_controller_does_not_know_are_left_out_one_by_one() -> None:
     scenario = scaled([["0s", 1]], 50)
     gates = "HPAContainerMetrics=true,HPAScaleToZero=false,HPAGeneration=true"
     controllers = {"horizontal": {"flags": {"feature-gates": gates}}}
-    found = compared({**scenario, "horizon": "1m", "controllers": controllers})
-    assert found.legacy.left_out == ["horizontal.feature-gates=HPAGeneration=true"]
-    assert found.current.left_out == ["horizontal.feature-gates=HPAContainerMetrics=true"]
+    result = compared({**scenario, "horizon": "1m", "controllers": controllers})
+    assert result.legacy.left_out == ["horizontal.feature-gates=HPAGeneration=true"]
+    assert result.current.left_out == ["horizontal.feature-gates=HPAContainerMetrics=true"]
 
 
 def test_a_value_that_both_programs_refuse_is_an_error_with_its_field() -> None:
@@ -325,9 +325,9 @@ def test_a_value_that_both_programs_refuse_is_an_error_with_its_field() -> None:
 def test_the_legacy_run_has_the_old_profile_of_the_hpa_that_the_scenario_names() -> None:
     scenario = scaled([["0s", 1]], 50)
     controllers = {"horizontal": {"flags": {"profile": "legacy-1.18"}}}
-    found = compared({**scenario, "horizon": "1m", "controllers": controllers})
-    assert found.legacy.profiles == {"horizontal-pod-autoscaler": "legacy-1.18"}
-    assert found.current.profiles == {"horizontal-pod-autoscaler": "current"}
+    result = compared({**scenario, "horizon": "1m", "controllers": controllers})
+    assert result.legacy.profiles == {"horizontal-pod-autoscaler": "legacy-1.18"}
+    assert result.current.profiles == {"horizontal-pod-autoscaler": "current"}
 
 
 def test_a_profile_that_a_program_does_not_have_is_an_error() -> None:
@@ -368,6 +368,6 @@ def test_the_command_shows_both_runs_and_prints_the_record(tmp_path: Path) -> No
     assert "start-cooldown:\n  then   the cooldowns of scale-down begin when the process starts (" in shown.stdout
     assert "\n  today  a process starts as if everything had happened an hour ago (" in shown.stdout
     printed = kscale("compare", file, "-o", "json")
-    found = msgspec.json.decode(printed.stdout)
-    validate(found, schema("ProfileComparison"))
-    assert found["kind"] == "ProfileComparison"
+    result = msgspec.json.decode(printed.stdout)
+    validate(result, schema("ProfileComparison"))
+    assert result["kind"] == "ProfileComparison"

@@ -28,10 +28,10 @@ print(kscale.build_info()["cpu_level"])
 
 def lowest() -> dict[str, str]:
     """Variables that take the fast ways of newer processors away."""
-    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    result = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
     return {
         "KSCALE_CPU_LEVEL": "default",
-        "NPY_DISABLE_CPU_FEATURES": " ".join(found),
+        "NPY_DISABLE_CPU_FEATURES": " ".join(result),
         "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA,-FMA4",
         "OPENBLAS_CORETYPE": "Prescott",
     }

@@ -134,6 +134,6 @@ def test_figures_are_what_was_there(data: dict[str, Any]) -> None:
 
 @given(values=st.lists(st.integers(0, 9), max_size=30), share=st.integers(0, 100))
 def test_a_quantile_is_the_least_value_that_so_many_do_not_exceed(values: list[int], share: int) -> None:
-    found = quantile(values, share, 100)
+    result = quantile(values, share, 100)
     enough = [each for each in values if sum(other <= each for other in values) * 100 >= share * len(values)]
-    assert found == min(enough, default=0)
+    assert result == min(enough, default=0)

@@ -30,11 +30,11 @@ def looked(ideal: int, **more: Any) -> Simulation:
 
 
 def split(run: Simulation) -> dict[str, float]:
-    found = run.report.ideal
-    assert found is not None
-    parts = {name: getattr(found, name) for name in ("ideal", "hpa", "packing", "ca", "boot")}
-    assert found.paid == pytest.approx(sum(parts.values()))
-    assert found.bound <= found.ideal + 1e-9
+    result = run.report.ideal
+    assert result is not None
+    parts = {name: getattr(result, name) for name in ("ideal", "hpa", "packing", "ca", "boot")}
+    assert result.paid == pytest.approx(sum(parts.values()))
+    assert result.bound <= result.ideal + 1e-9
     assert min(parts.values()) >= 0
     return {name: round(value, 6) for name, value in parts.items()}
 
@@ -79,30 +79,30 @@ def test_machines_that_boot_and_pods_that_are_spread() -> None:
     web = msgspec.json.decode(msgspec.json.encode(scenario()["objects"][0]))
     web["spec"]["template"]["spec"] |= spread
     web["spec"]["replicas"] = 4
-    found = looked(1, objects=[web], groups=[group(2)], world={"scheduler": "scores"}, controllers={}, horizon="1h")
-    assert split(found) == {"ideal": 1, "hpa": 0, "packing": 1, "ca": 0, "boot": 0}
+    result = looked(1, objects=[web], groups=[group(2)], world={"scheduler": "scores"}, controllers={}, horizon="1h")
+    assert split(result) == {"ideal": 1, "hpa": 0, "packing": 1, "ca": 0, "boot": 0}
 
 
 def test_no_mix_is_dearer_than_what_was_paid(monkeypatch: pytest.MonkeyPatch) -> None:
     def dear(*given: Any, **more: Any) -> MixPlan:
-        found = mix(*given, **more)
-        return replace(found, cost=found.cost + 7, bound=replace(found.bound, cost=None))
+        result = mix(*given, **more)
+        return replace(result, cost=result.cost + 7, bound=replace(result.bound, cost=None))
 
     monkeypatch.setattr("kscale.simulation.accounting.mix", dear)
-    found = looked(1, groups=[group(2)], controllers={}, horizon="1h")
-    assert split(found) == {"ideal": 2, "hpa": 0, "packing": 0, "ca": 0, "boot": 0}
-    assert found.report.ideal is not None
-    assert found.report.ideal.bound == 0  # nothing was proven
+    result = looked(1, groups=[group(2)], controllers={}, horizon="1h")
+    assert split(result) == {"ideal": 2, "hpa": 0, "packing": 0, "ca": 0, "boot": 0}
+    assert result.report.ideal is not None
+    assert result.report.ideal.bound == 0  # nothing was proven
 
 
 def test_pods_that_the_mix_has_no_place_for_stay_where_they_are() -> None:
     web = msgspec.json.decode(msgspec.json.encode(scenario()["objects"][0]))
     web["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "pool-0"}
     web["spec"]["replicas"] = 3
-    found = looked(1, objects=[web], groups=[group(2)], controllers={}, horizon="1h")
-    assert found.report.ideal is not None
-    assert found.report.ideal.unplaced == 3
-    assert split(found) == {"ideal": 1, "hpa": 0, "packing": 0, "ca": 1, "boot": 0}
+    result = looked(1, objects=[web], groups=[group(2)], controllers={}, horizon="1h")
+    assert result.report.ideal is not None
+    assert result.report.ideal.unplaced == 3
+    assert split(result) == {"ideal": 1, "hpa": 0, "packing": 0, "ca": 1, "boot": 0}
 
 
 def test_pods_on_nodes_without_a_price_are_needed_too() -> None:
@@ -126,10 +126,10 @@ def test_pods_on_nodes_without_a_price_are_needed_too() -> None:
 
 def test_looking_changes_nothing_else() -> None:
     more = {"horizon": "20m", "machines": [{"boot": "90s"}]}
-    plain, found = ran(**more), looked(3, **more)
+    plain, result = ran(**more), looked(3, **more)
     assert plain.report.ideal is None
-    assert replace(found.report, ideal=None).to_json() == plain.report.to_json()
-    assert found.decisions.to_bytes() == plain.decisions.to_bytes()
+    assert replace(result.report, ideal=None).to_json() == plain.report.to_json()
+    assert result.decisions.to_bytes() == plain.decisions.to_bytes()
 
 
 def test_what_is_said_of_it() -> None:

@@ -183,14 +183,16 @@ class Run:
     def holds(self, until: Until) -> bool:
         assert until.status == "" == "".join(until.says)
         phases = [pod.status.phase for pod in self.world.api.get_all("Pod").values()]
-        found = {
+        result = {
             "nodes": len(self.world.api.get_all("Node")),
             "calls": len(self.calls),
             "running": phases.count("Running"),
             "pending": phases.count("Pending"),
         }
-        wanted = {name: getattr(until, name) for name in found if getattr(until, name) is not None}
-        enough = all(found[name] >= wanted[name] if name == "calls" else found[name] == wanted[name] for name in wanted)
+        wanted = {name: getattr(until, name) for name in result if getattr(until, name) is not None}
+        enough = all(
+            result[name] >= wanted[name] if name == "calls" else result[name] == wanted[name] for name in wanted
+        )
         return enough and (not until.event or until.event in self.reasons)
 
 
@@ -202,12 +204,12 @@ class Taken(NamedTuple):
 
 
 def steps(calls: list[CloudCall], loop: float) -> list[Taken]:
-    found: list[Taken] = []
+    result: list[Taken] = []
     for call in sorted(calls, key=lambda each: each.at):
-        if not found or call.at - found[-1].at >= loop:
-            found.append(Taken(call.at, []))
-        found[-1].asked.append((call.group, call.what, call.refused))
-    return [Taken(each.at, sorted(each.asked)) for each in found]
+        if not result or call.at - result[-1].at >= loop:
+            result.append(Taken(call.at, []))
+        result[-1].asked.append((call.group, call.what, call.refused))
+    return [Taken(each.at, sorted(each.asked)) for each in result]
 
 
 def differences(mine: list[Taken], theirs: list[list[Taken]], loop: float) -> Iterator[str]:
@@ -226,13 +228,13 @@ def differences(mine: list[Taken], theirs: list[list[Taken]], loop: float) -> It
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_calls_within_a_loop(name: str, tmp_path: Path) -> None:
     case, upstream = read_case(CASES / f"{name}.yaml"), read_logs(RECORDED / f"{name}.jsonl.gz")
-    found: list[list[str]] = []
+    result: list[list[str]] = []
     for termination in (0, SECOND):
         run = Run(case, tmp_path, termination)
         mine = steps(run.run(), run.loop)
-        found.append([*differences(mine, [steps(log.calls, run.loop) for log in upstream], run.loop)])
+        result.append([*differences(mine, [steps(log.calls, run.loop) for log in upstream], run.loop)])
     assert mine
-    assert [] in found, found
+    assert [] in result, result
 
 
 def test_a_step_too_late_and_another_order_are_seen() -> None:

@@ -71,10 +71,10 @@ def both(item: dict[str, Any], steps: list[tuple[int, float]], startup: int = 10
 
     times = np.array([begin + at * SECOND for at, _ in steps] + [begin + HORIZON * SECOND], np.int64)
     load = Load(time=times, value=np.array([value for _, value in steps] + [steps[-1][1]]))
-    made = admit(item).hpa
-    assert made is not None
+    created = admit(item).hpa
+    assert created is not None
     plant = Plant(startup=startup, lag=30, window=1, request=Quantity("1"), start=2)
-    expected = replay(made, load, plant)
+    expected = replay(created, load, plant)
     sizes, at = expected.desired.tolist(), ((expected.time - begin) // SECOND).tolist()
     changes = [
         (time, now) for time, now, size in zip(at, sizes, expected.replicas.tolist(), strict=True) if now != size

@@ -40,11 +40,11 @@ def replayed(log: Path, **more: Any) -> DecisionReplay:
 
 
 def test_the_same_scenario_decides_the_same(log: Path) -> None:
-    found = replayed(log)
-    assert (found.recorded, found.same, found.differs) == (found.replayed, found.recorded, False)
-    assert [each.name for each in found.autoscalers] == ["horizontal-pod-autoscaler", "cluster-autoscaler"]
-    assert all(each.recorded >= 2 for each in found.autoscalers)
-    assert {(each.recorded_first, each.replayed_first) for each in found.autoscalers} == {(None, None)}
+    result = replayed(log)
+    assert (result.recorded, result.same, result.differs) == (result.replayed, result.recorded, False)
+    assert [each.name for each in result.autoscalers] == ["horizontal-pod-autoscaler", "cluster-autoscaler"]
+    assert all(each.recorded >= 2 for each in result.autoscalers)
+    assert {(each.recorded_first, each.replayed_first) for each in result.autoscalers} == {(None, None)}
 
 
 def test_the_first_decision_that_is_another_is_told(log: Path) -> None:
@@ -116,10 +116,10 @@ def test_the_command(log: Path, tmp_path: Path) -> None:
     assert "all are the same." in same.stdout
     shorter = ("replay", "decisions", file, log, "--horizon", "4m", "-q")
     assert kscale(*shorter).code == 0
-    found = kscale(*shorter, "--fail-on", "differs")
-    assert found.code == 1
-    assert "some differ." in found.stdout
-    assert "PutScale" in found.stdout
+    result = kscale(*shorter, "--fail-on", "differs")
+    assert result.code == 1
+    assert "some differ." in result.stdout
+    assert "PutScale" in result.stdout
     assert kscale(*shorter, "-o", "name").stdout.split() == ["horizontal-pod-autoscaler", "cluster-autoscaler"]
     assert json.loads(kscale(*shorter, "-o", "json").stdout)["differs"] is True
     wrong = kscale(*shorter, "--fail-on", "same")

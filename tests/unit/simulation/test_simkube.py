@@ -80,17 +80,17 @@ def test_what_is_read(tmp_path: Path, version: int, write: Any) -> None:
     if write is not msgspec.json.encode:
         trace["pod_lifecycles"] = LIFECYCLES
     (tmp_path / "trace").write_bytes(write(trace))
-    found = read_simkube(tmp_path / "trace")
-    assert [each.ts for each in found] == [BEGIN, BEGIN + 60]
-    assert found[0].applied_objs == EVENTS[0]["applied_objs"]
+    result = read_simkube(tmp_path / "trace")
+    assert [each.ts for each in result] == [BEGIN, BEGIN + 60]
+    assert result[0].applied_objs == EVENTS[0]["applied_objs"]
 
 
 def test_objects_come_change_and_go_when_they_did(tmp_path: Path) -> None:
-    found = run(tmp_path, sample="30s", horizon="180s")
-    columns = found.timeline.columns()
+    result = run(tmp_path, sample="30s", horizon="180s")
+    columns = result.timeline.columns()
     assert columns["pods"].tolist() == [0, 3, 3, 5, 5, 5, 5]  # rows are taken before what follows on the trace
-    assert found.report.pending_pods.pods == 6
-    held = found.workloads.columns()
+    assert result.report.pending_pods.pods == 6
+    held = result.workloads.columns()
     rows = list(zip(held["workload"], held["replicas"].tolist(), strict=True))
     assert [n for name, n in rows if name == "Deployment/shop/web"] == [2, 2, 4, 4, 4, 4, 4]
     assert [n for name, n in rows if name == "Deployment/shop/old"] == [1, 1, 1, 1]
@@ -150,14 +150,14 @@ def test_volumes_of_what_comes_later(tmp_path: Path) -> None:
     claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
     spec = {**later["spec"], "serviceName": "db", "volumeClaimTemplates": [{"metadata": {"name": "d"}, **claim}]}
     trace = {**TRACE, "events": [event(0), event(60, {**later, "kind": "StatefulSet", "spec": spec})]}
-    found = run(tmp_path, trace, sample="30s", horizon="180s")
-    assert found.workloads.columns()["ready"].tolist()[-1] == 2
+    result = run(tmp_path, trace, sample="30s", horizon="180s")
+    assert result.workloads.columns()["ready"].tolist()[-1] == 2
 
 
 def test_a_pod_looks_for_a_node_of_its_own(tmp_path: Path) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {**POD_SPEC, "nodeName": "gone"}}
-    found = run(tmp_path, {**TRACE, "events": [event(0, pod), event(60, {**pod, "metadata": {"name": "q"}})]})
-    assert found.report.pending_pods.pods == 2
+    result = run(tmp_path, {**TRACE, "events": [event(0, pod), event(60, {**pod, "metadata": {"name": "q"}})]})
+    assert result.report.pending_pods.pods == 2
 
 
 def test_what_is_applied_again_is_replaced(tmp_path: Path) -> None:
@@ -196,11 +196,11 @@ def test_an_object_of_another_trace_is_not_deleted(tmp_path: Path, kind: str, ke
 
 def test_a_workload_that_may_have_a_pod_of_another_trace_is_told_of_once(tmp_path: Path) -> None:
     (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\nw-0,1,1,0,0,50\n")
-    made = {**deployment("w", 1), "kind": "StatefulSet", "metadata": {"name": "w", "namespace": "openb"}}
-    trace = {**TRACE, "events": [event(0, made), event(60, made), event(90, made)]}
-    with pytest.raises(InputError, match="StatefulSet openb/w may have a pod of this name") as found:
+    created = {**deployment("w", 1), "kind": "StatefulSet", "metadata": {"name": "w", "namespace": "openb"}}
+    trace = {**TRACE, "events": [event(0, created), event(60, created), event(90, created)]}
+    with pytest.raises(InputError, match="StatefulSet openb/w may have a pod of this name") as result:
         run(tmp_path, trace, openb={"pods": "pods.csv"})
-    assert len(found.value.problems) == 1
+    assert len(result.value.problems) == 1
 
 
 def test_an_object_that_the_scenario_has_too(tmp_path: Path) -> None:

@@ -378,8 +378,8 @@ def test_mistakes_are_told_by_name(
 ) -> None:
     data = scenario()
     change(data)
-    found = problems(data, tmp_path)
-    assert [name for name, text in found if message in text] == [field]
+    result = problems(data, tmp_path)
+    assert [name for name, text in result if message in text] == [field]
 
 
 @given(
@@ -389,14 +389,14 @@ def test_mistakes_are_told_by_name(
 @example("999999999999999.999")
 def test_plain_amounts_are_those_of_quantities(given_: str | float) -> None:
     values = Values("", Path(), 0)
-    found = values.milli(given_, "f")
+    result = values.milli(given_, "f")
     try:
         expected = Quantity(str(given_))
     except QuantityError:
-        assert (found, [each.field for each in values.problems]) == (0, ["f"])
+        assert (result, [each.field for each in values.problems]) == (0, ["f"])
         return
     fits = expected < Quantity("4611686018427387")
-    assert (found, bool(values.problems)) == (expected.milli_value() if fits else 0, not fits)
+    assert (result, bool(values.problems)) == (expected.milli_value() if fits else 0, not fits)
 
 
 @pytest.mark.parametrize("scale", ["1", "0.3", 2, 1.5, "1/3"])
@@ -462,7 +462,7 @@ def test_a_dump_without_replica_sets_keeps_its_pods(tmp_path: Path) -> None:
 
     def pod(number: int, own: str, day: int, cpu: str) -> dict[str, Any]:
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"web-{own}", "uid": own, "controller": True}
-        made = pod_template("web", cpu=cpu)
+        created = pod_template("web", cpu=cpu)
         meta = {
             "name": f"web-{own}-{number}",
             "namespace": "shop",
@@ -471,8 +471,8 @@ def test_a_dump_without_replica_sets_keeps_its_pods(tmp_path: Path) -> None:
             "creationTimestamp": f"2026-01-0{day}T00:00:00Z",
         }
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        return {**made, "apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": status} | {
-            "spec": {**made["spec"], "nodeName": "n1"}
+        return {**created, "apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": status} | {
+            "spec": {**created["spec"], "nodeName": "n1"}
         }
 
     items = [
@@ -526,8 +526,8 @@ def test_nodes_of_no_group_are_told_and_not_priced() -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    found = kscale("simulate", str(EXAMPLE), "--horizon", "8m", "--to", str(tmp_path / "out"), "-o", "json")
-    report = json.loads(found.stdout)
+    result = kscale("simulate", str(EXAMPLE), "--horizon", "8m", "--to", str(tmp_path / "out"), "-o", "json")
+    report = json.loads(result.stdout)
     assert (report["kind"], report["name"], report["seconds"]) == ("SimulationReport", "web-day", 480)
     assert (tmp_path / "out" / "timeline.parquet").exists()
-    assert "wrote" in found.stderr
+    assert "wrote" in result.stderr

@@ -89,11 +89,11 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
 
 def test_any_number_of_threads_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     given, _ = CASES["load that changes"]
-    made = msgspec.convert(scenario(**{**given, "horizon": "5m"}), Scenario)
+    created = msgspec.convert(scenario(**{**given, "horizon": "5m"}), Scenario)
     runs = []
     for count in (1, 7):
         monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
-        runs.append(told(simulate(build(made))))
+        runs.append(told(simulate(build(created))))
     assert runs[0] == runs[1]
 
 
@@ -103,8 +103,8 @@ def test_skipping_changes_nothing(name: str) -> None:
     data = {"horizon": "8m", "objects": [WEB], **given}
     groups = scenario()["groups"]
     groups[0]["target"] = 3 if "not needed" in name else 1
-    made = msgspec.convert(scenario(**data, groups=groups), Scenario)
-    fast, slow = simulate(build(made)), simulate(build(made), skip=False)
+    created = msgspec.convert(scenario(**data, groups=groups), Scenario)
+    fast, slow = simulate(build(created)), simulate(build(created), skip=False)
     assert told(fast) == told(slow)
     assert skipped(slow) == 0
     assert skipped(fast) >= share
@@ -114,13 +114,13 @@ def test_skipping_changes_nothing(name: str) -> None:
 def test_rounds_of_hpa_and_updater_are_left_out(mode: str, share: float) -> None:
     """Load changes every five minutes, a sync period is fifteen seconds; an updater has work only where a VPA acts."""
     vpa = autoscaler("web", kind="Deployment", updatePolicy={"updateMode": mode}, resourcePolicy=MEMORY_ONLY)
-    made = scenario(
+    created = scenario(
         horizon="12m",
         objects=[WEB, HPA, vpa],
         load=[{"workload": "Deployment/shop/web", "total": {"cpu": {"steps": [["0s", 2], ["5m", 3]]}}}],
         controllers={"horizontal": {}, "vpaRecommender": {}, "vpaUpdater": {}, "vpaAdmission": {}},
     )
-    fast, slow = (simulate(build(msgspec.convert(made, Scenario)), skip=skip) for skip in (True, False))
+    fast, slow = (simulate(build(msgspec.convert(created, Scenario)), skip=skip) for skip in (True, False))
     assert told(fast) == told(slow)
     assert skipped(fast, "horizontal-pod-autoscaler") >= 0.75
     assert share <= skipped(fast, "vpa-updater") <= (share and 1)

@@ -104,9 +104,9 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
 def run(data: dict[str, Any], *, skip: bool) -> tuple[bytes, bytes]:
     """All of a run, and what stands in its objects at the end."""
     setup = build(msgspec.convert(data, Scenario))
-    found = told(simulate(setup, skip=skip))
+    result = told(simulate(setup, skip=skip))
     objects = [each for each in setup.world.api if each.kind != "ConfigMap"]  # when it looked last, which it tells
-    return found, b"\n".join(msgspec.json.encode(to_dict(each)) for each in objects)
+    return result, b"\n".join(msgspec.json.encode(to_dict(each)) for each in objects)
 
 
 PODS_THAT_GO = scenario(

@@ -88,10 +88,10 @@ def test_mistakes_are_told_by_name(
 
 
 def test_options_that_are_given_are_looked_at_too() -> None:
-    made = msgspec.convert(scenario(controllers={}), Scenario)
+    created = msgspec.convert(scenario(controllers={}), Scenario)
     nothing = timedelta()
     with pytest.raises(InputError, match=NOW):
-        build(made, options={"horizontal": HPAOptions(horizontal_pod_autoscaler_sync_period=nothing)})
+        build(created, options={"horizontal": HPAOptions(horizontal_pod_autoscaler_sync_period=nothing)})
     assert [each.field for each in RecommenderOptions(recommender_interval=nothing).problems()] == [
         "recommender_interval"
     ]

@@ -91,9 +91,9 @@ def meaning(snapshot: Snapshot) -> dict[str, Any]:
     alive = [row for row in range(len(table)) if table.columns["state"][row] >= 0]
     looks = []
     for row in alive:
-        found = classes[int(table.columns["class_of"][row])]
+        result = classes[int(table.columns["class_of"][row])]
         numbers = dict.fromkeys(("index", "tolerations_id", "selection_id", "identity_id"), 0)
-        looks.append(msgspec.structs.asdict(replace(found, **numbers)))
+        looks.append(msgspec.structs.asdict(replace(result, **numbers)))
     names = ("state", "bound", "priority", "started", "deleted", "since", "ready", "phase", "source", "size", "seen")
     return {
         "pods": [(table.keys[row], table.record(row).pod, table.version(row)) for row in alive],
@@ -163,8 +163,8 @@ def test_classes_that_went_are_not_given_again() -> None:
         cluster.tidy()
     cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="last"), spec=SPECS[1])])
     row = cluster.snapshot().table.keys.index("ns/last")
-    found = cluster.interner.classes[int(cluster.snapshot().table.columns["class_of"][row])]
-    assert (found.namespace, found.demand) == ("ns", {"cpu": 1000})
+    result = cluster.interner.classes[int(cluster.snapshot().table.columns["class_of"][row])]
+    assert (result.namespace, result.demand) == ("ns", {"cpu": 1000})
 
 
 @settings(max_examples=50)

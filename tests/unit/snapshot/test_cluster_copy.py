@@ -25,9 +25,9 @@ def _facts(snapshot: Snapshot) -> Any:
 
 
 def _machine(name: str) -> Node:
-    made = node(name, 1000, 1000)
-    made.api_version, made.kind = "v1", "Node"
-    return made
+    created = node(name, 1000, 1000)
+    created.api_version, created.kind = "v1", "Node"
+    return created
 
 
 def _replica(name: str, controller: str, cpu: int = 100, **spec: Any) -> Pod:

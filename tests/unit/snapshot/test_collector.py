@@ -82,9 +82,9 @@ def test_cycles_that_are_made_between_loads_go() -> None:
 
     gc.set_threshold(700, 10, 10)
     gc.collect()
-    made: list[ref[Node]] = []
+    created: list[ref[Node]] = []
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": {"containers": []}}
     for _ in range(300):
-        made += [ref(Node()) for _ in range(10)]
+        created += [ref(Node()) for _ in range(10)]
         kscale.load(pod)
-    assert sum(each() is not None for each in made) < len(made) // 2
+    assert sum(each() is not None for each in created) < len(created) // 2

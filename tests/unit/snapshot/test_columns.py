@@ -16,9 +16,9 @@ from kscale.snapshot.columns import GrowingColumns, distinct, median
 @given(st.lists(st.integers(-3, 9)))
 def test_distinct_numbers(numbers: list[int]) -> None:
     column = np.array(numbers, dtype=np.int32)
-    found = distinct(column)
-    assert found.tolist() == sorted(set(numbers))
-    assert found.dtype == column.dtype
+    result = distinct(column)
+    assert result.tolist() == sorted(set(numbers))
+    assert result.dtype == column.dtype
     assert column.tolist() == numbers
 
 

@@ -62,23 +62,23 @@ def same_objects() -> Cluster:
 
 def test_same_as_from_objects() -> None:
     expected = same_objects().snapshot()
-    found = kscale.from_columns(**NODES, pods=EXAMPLES, pod_class=POD_CLASS, pod_node=POD_NODE)
-    assert (found.nodes, found.pods, found.pending, found.counts) == (
+    result = kscale.from_columns(**NODES, pods=EXAMPLES, pod_class=POD_CLASS, pod_node=POD_NODE)
+    assert (result.nodes, result.pods, result.pending, result.counts) == (
         expected.nodes, expected.pods, expected.pending, expected.counts,
     )  # fmt: skip
     for resource in NODES["resources"]:
-        assert found.free(resource).tolist() == expected.free(resource).tolist()
-    assert found.pod_count.tolist() == expected.pod_count.tolist()
-    assert found.columns.slots.tolist() == expected.columns.slots.tolist()
-    assert [r.priority for r in found.pending_records] == [r.priority for r in expected.pending_records]
-    pod = found.pod("shop/web-0-12")
+        assert result.free(resource).tolist() == expected.free(resource).tolist()
+    assert result.pod_count.tolist() == expected.pod_count.tolist()
+    assert result.columns.slots.tolist() == expected.columns.slots.tolist()
+    assert [r.priority for r in result.pending_records] == [r.priority for r in expected.pending_records]
+    pod = result.pod("shop/web-0-12")
     assert (pod.name, pod.namespace, pod.metadata.uid) == ("web-0-12", "shop", "")
-    assert np.array_equal(kscale.fit(found).ok, kscale.fit(expected).ok)
-    results = [kscale.estimate(each, template=TEMPLATE) for each in (found, expected)]
+    assert np.array_equal(kscale.fit(result).ok, kscale.fit(expected).ok)
+    results = [kscale.estimate(each, template=TEMPLATE) for each in (result, expected)]
     assert results[0].placed == results[1].placed
     assert results[0].pod_groups == results[1].pod_groups
     assert results[0].node_count > 0
-    again = pickle.loads(pickle.dumps(found, protocol=5))
+    again = pickle.loads(pickle.dumps(result, protocol=5))
     assert kscale.estimate(again, template=TEMPLATE).placed == results[0].placed
 
 

@@ -24,15 +24,15 @@ def test_each_object_of_the_last_question_is_known(questions: list[list[Thing]])
     values: IdentityCache[Thing, tuple[Thing, int]] = IdentityCache()
     before: dict[Thing, tuple[Thing, int]] = {}
     for number, objects in enumerate(questions):
-        found = values.get(objects, lambda each, number=number: (each, number))  # type: ignore[misc]  # bound here
-        assert found == [before.get(each, (each, number)) for each in objects]
-        before = dict(zip(objects, found, strict=True))
+        result = values.get(objects, lambda each, number=number: (each, number))  # type: ignore[misc]  # bound here
+        assert result == [before.get(each, (each, number)) for each in objects]
+        before = dict(zip(objects, result, strict=True))
 
 
 def test_the_same_objects_have_the_very_same_list() -> None:
     values: IdentityCache[Thing, int] = IdentityCache()
-    found = values.get(POOL, id)
-    assert values.get([*POOL], id) is found
+    result = values.get(POOL, id)
+    assert values.get([*POOL], id) is result
 
 
 @pytest.mark.parametrize("size", [10, 200])
@@ -40,15 +40,15 @@ def test_purposes_share_how_sequences_match_and_nothing_else(size: int) -> None:
     snapshot = kscale.Cluster([]).snapshot()
     things = [Thing() for _ in range(size)]
     later = [Thing(), *things[1:-1]]
-    made: list[tuple[str, Any]] = []
+    created: list[tuple[str, Any]] = []
     for objects in (things, later):
         for purpose in ("one", "two"):
 
             def make(each: Thing, purpose: str = purpose) -> tuple[str, Thing]:
-                made.append((purpose, each))
+                created.append((purpose, each))
                 return purpose, each
 
             assert cached_by_identity(snapshot.interner.memo, (purpose,), objects, make) == [
                 (purpose, each) for each in objects
             ]
-    assert made[2 * size :] == [("one", later[0]), ("two", later[0])]
+    assert created[2 * size :] == [("one", later[0]), ("two", later[0])]

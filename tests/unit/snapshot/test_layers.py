@@ -16,19 +16,19 @@ happenings = st.lists(st.tuples(st.sampled_from(["put", "pop", "copy"]), st.inte
 def test_copies(what: list[tuple[str, int, int]], few: int) -> None:
     known, table._FEW = table._FEW, few
     try:
-        made: list[Layers[int]] = [Layers({row: row for row in ROWS[:4]})]
+        created: list[Layers[int]] = [Layers({row: row for row in ROWS[:4]})]
         plain: list[dict[int, int]] = [{row: row for row in ROWS[:4]}]
         for number, (kind, which, row) in enumerate(what):
-            of = which % len(made)
+            of = which % len(created)
             match kind:
                 case "put":
-                    made[of][row] = plain[of][row] = number
+                    created[of][row] = plain[of][row] = number
                 case "pop":
-                    assert made[of].pop(row) == plain[of].pop(row, None)
+                    assert created[of].pop(row) == plain[of].pop(row, None)
                 case _:
-                    made.append(made[of].copy())
+                    created.append(created[of].copy())
                     plain.append(dict(plain[of]))
-        for mine, theirs in zip(made, plain, strict=True):
+        for mine, theirs in zip(created, plain, strict=True):
             assert dict(mine.items()) == theirs
             assert [mine.get(row) for row in ROWS] == [theirs.get(row) for row in ROWS]
             assert [row in mine for row in ROWS] == [row in theirs for row in ROWS]

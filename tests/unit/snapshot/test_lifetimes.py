@@ -90,10 +90,10 @@ def test_pods_that_come_and_go_leave_nothing(make: Any, texts: Any) -> None:
 def test_one_pod_leaves_the_text_of_its_neighbours() -> None:
     """What one batch brought goes with most of its pods, though a few stay."""
     cluster = Cluster()
-    made = {**job_pod(1), "status": {"message": "x" * 10_000}}
+    created = {**job_pod(1), "status": {"message": "x" * 10_000}}
     for first in range(0, 4000, 100):
-        lines = [line("ADDED", made, number) for number in range(first, first + 100)]
-        lines += [line("DELETED", made, number) for number in range(first, first + 100) if number % 100]
+        lines = [line("ADDED", created, number) for number in range(first, first + 100)]
+        lines += [line("DELETED", created, number) for number in range(first, first + 100) if number % 100]
         assert not cluster.watched("\n".join([*lines, ""]).encode()).problems
     assert len(cluster.keys("Pod")) == 40
     assert cluster._contents.pods.table.texts.size < 4 << 20

@@ -15,17 +15,17 @@ class Squares(dict[int, int]):
 
 
 def test_a_value_is_made_once() -> None:
-    memo, made = TypedCache(), []
+    memo, created = TypedCache(), []
 
     def make() -> Squares:
-        made.append(1)
+        created.append(1)
         return Squares({2: 4})
 
     assert memo.get(Squares, make) is memo.get(Squares, make)
-    assert made == [1]
+    assert created == [1]
     memo.clear()
     assert memo.get(Squares, make) == {2: 4}
-    assert made == [1, 1]
+    assert created == [1, 1]
 
 
 def test_an_empty_value_is_a_value() -> None:

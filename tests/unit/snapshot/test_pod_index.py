@@ -60,19 +60,19 @@ def told(selection: PodSelection) -> list[Any]:
 
 
 def looked_at(pods: list[Pod], namespace: str, text: str) -> list[Any]:
-    selector, found = parse_selector(text), []
+    selector, result = parse_selector(text), []
     for pod in pods:
         if pod.namespace != namespace or not selector.matches(pod.metadata.labels):
             continue
         ready = find(pod.status.conditions, "Ready")
         asked = asks(pod)
         code = 0 if ready is None else READY.index(ready.status if ready.status in READY else "Unknown")
-        found.append((
+        result.append((
             pod.key, PHASES.index(pod.status.phase), code,
             moment_of(None if ready is None else ready.last_transition_time),
             moment_of(pod.status.start_time), moment_of(pod.metadata.deletion_timestamp), asked,
         ))  # fmt: skip
-    return found
+    return result
 
 
 @given(st.lists(st.tuples(st.sampled_from(("text", "object", "remove", "look")), pods()), max_size=14))
@@ -96,10 +96,10 @@ def test_selected_equals_looked_at(steps: list[tuple[str, dict[str, Any]]]) -> N
             index = cluster.pod_index()
             older.append((index, [told(index.select(*each)) for each in wanted]))
     index = cluster.snapshot().pod_index
-    found = index.select_many(wanted)
-    assert len(found) == len(wanted)
+    result = index.select_many(wanted)
+    assert len(result) == len(wanted)
     for i, each in enumerate(wanted):
-        assert told(found[i]) == told(index.select(*each)) == looked_at(list(left.values()), *each)
+        assert told(result[i]) == told(index.select(*each)) == looked_at(list(left.values()), *each)
     assert sorted(index.pods.keys) == sorted(left)
     for before, expected in older:
         assert [told(before.select(*each)) for each in wanted] == expected

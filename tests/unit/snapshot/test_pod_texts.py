@@ -209,8 +209,8 @@ def test_pickled_clusters_and_snapshots() -> None:
     copy = pickle.loads(pickle.dumps(snapshot, protocol=5))
     assert (copy.pods, copy.pending) == (snapshot.pods, snapshot.pending)
     node = next(cluster.nodes())
-    expected, found = (kscale.estimate(each, template=node) for each in (snapshot, copy))
-    assert found.placed == expected.placed
+    expected, result = (kscale.estimate(each, template=node) for each in (snapshot, copy))
+    assert result.placed == expected.placed
 
 
 # -- the projection itself -----------------------------------------------------------------------------------------
@@ -273,9 +273,9 @@ def test_projection(items: list[dict[str, Any]], indent: int | None) -> None:
             assert "\\" in json.dumps(item, ensure_ascii=False)
             continue
         facet, rest = projector.combinations()[combined[i]].tolist()
-        found = json.loads(projector.text(rest)), ... if facet < 0 else json.loads(projector.facet_text(0, facet))
+        result = json.loads(projector.text(rest)), ... if facet < 0 else json.loads(projector.facet_text(0, facet))
         name = None if length[0, i] < 0 else text[at[0, i] : at[0, i] + length[0, i]].decode()
-        assert (*found, name) == reduced(item)
+        assert (*result, name) == reduced(item)
 
 
 def scanned_by(text: bytes, threads: int) -> Any:

@@ -15,9 +15,9 @@ from kscale.snapshot.cluster import Cluster
 
 
 def _machine(name: str) -> Node:
-    made = node(name, 1000, 1000)
-    made.api_version, made.kind = "v1", "Node"
-    return made
+    created = node(name, 1000, 1000)
+    created.api_version, created.kind = "v1", "Node"
+    return created
 
 
 def _cluster() -> Cluster:
@@ -42,25 +42,25 @@ _CHANGES: dict[str, Callable[[Cluster], object]] = {
 
 
 def test_the_same_while_nothing_changes() -> None:
-    made = _cluster()
-    first, with_devices = made.snapshot(), made.snapshot(dra=True)
+    created = _cluster()
+    first, with_devices = created.snapshot(), created.snapshot(dra=True)
     assert first is not with_devices
     assert (first.dra, with_devices.dra) == (False, True)
-    assert not made.remove("Pod", "default/nobody")
-    made.pod_index()
-    assert made.snapshot() is first
-    assert made.snapshot(dra=True) is with_devices
+    assert not created.remove("Pod", "default/nobody")
+    created.pod_index()
+    assert created.snapshot() is first
+    assert created.snapshot(dra=True) is with_devices
 
 
 @pytest.mark.parametrize("what", _CHANGES)
 def test_another_after_a_change(what: str) -> None:
-    made = _cluster()
-    first, with_devices = made.snapshot(), made.snapshot(dra=True)
+    created = _cluster()
+    first, with_devices = created.snapshot(), created.snapshot(dra=True)
     before = first.nodes[:], first.pods[:], first.pending[:], first.pod_count.tolist()
-    _CHANGES[what](made)
-    later, fresh = made.snapshot(), Cluster(made).snapshot()
+    _CHANGES[what](created)
+    later, fresh = created.snapshot(), Cluster(created).snapshot()
     assert later is not first
-    assert made.snapshot(dra=True) is not with_devices
+    assert created.snapshot(dra=True) is not with_devices
     assert (first.nodes, first.pods, first.pending, first.pod_count.tolist()) == before
     assert (later.nodes, later.pods, later.pending) == (fresh.nodes, fresh.pods, fresh.pending)
     assert later.pod_count.tolist() == fresh.pod_count.tolist()
@@ -71,14 +71,14 @@ def test_another_after_a_change(what: str) -> None:
 
 
 def test_copies_and_pickles_have_their_own() -> None:
-    made = _cluster()
-    first = made.snapshot()
-    for other in (made.copy(), pickle.loads(pickle.dumps(made))):
+    created = _cluster()
+    first = created.snapshot()
+    for other in (created.copy(), pickle.loads(pickle.dumps(created))):
         assert other.snapshot() is not first
         assert other.snapshot().pods == first.pods
         other.remove(pod("wait"))
         assert other.snapshot().pending == ()
-    assert made.snapshot() is first
+    assert created.snapshot() is first
 
 
 def test_without_placed_is_made_once() -> None:

@@ -59,10 +59,10 @@ def test_a_snapshot_may_be_used_from_several_threads() -> None:
 @pytest.mark.parametrize("threads", [2, 3, 16])
 def test_templates_shared_by_threads_are_estimated_as_by_one(threads: int) -> None:
     def apart(name: str, cpu: int, key: str) -> dict[str, Any]:
-        found = pod(name, cpu)
+        result = pod(name, cpu)
         term = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": key}
-        found["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        return found
+        result["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        return result
 
     snapshot = kscale.load(
         *(pod(f"p{n}", 37 * n + 1) for n in range(60)),
@@ -76,10 +76,10 @@ def test_templates_shared_by_threads_are_estimated_as_by_one(threads: int) -> No
     options = [kscale.EstimateOptions(max_nodes=n) for n in range(7)]
 
     def ask(**given: Any) -> list[Any]:
-        found = kscale.estimate_many(
+        result = kscale.estimate_many(
             snapshot, templates=templates, options=options, cursor=2, fresh_cursor=True, **given
         )
-        return [(e.template.node.metadata.name, e.node_count, e.cursor, e.placed, e.reasons) for e in found]
+        return [(e.template.node.metadata.name, e.node_count, e.cursor, e.placed, e.reasons) for e in result]
 
     alone = ask()
     assert ask(threads=threads) == alone

@@ -29,7 +29,7 @@ def meaning(snapshot: Snapshot) -> dict[str, Any]:
     """What a snapshot says, without the numbers that mean nothing."""
     classes = snapshot.interner.classes
     index = snapshot.pod_index.pods
-    found = [record.pod for record in index.records()]
+    result = [record.pod for record in index.records()]
     return {
         "nodes": [(node.name, node.metadata.labels, node.spec.unschedulable) for node in snapshot.columns.objects],
         "placed": (snapshot.pods, snapshot.placed_node.tolist(), snapshot.placed.priorities.tolist()),
@@ -51,7 +51,7 @@ def meaning(snapshot: Snapshot) -> dict[str, Any]:
              [(c.name, c.resources.requests) for c in pod.spec.containers],
              [(o.kind, o.name, o.uid, o.controller) for o in pod.metadata.owner_references],
              [(c.type, c.status, c.last_transition_time) for c in pod.status.conditions if c.type == "Ready"])
-            for pod in found
+            for pod in result
         ],
         "budgets": [(budget.key, budget.spec.min_available) for budget in snapshot.informers.budgets],
     }  # fmt: skip
@@ -143,9 +143,9 @@ class World:
     def put(self, item: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
         metadata = {**item["metadata"], "resourceVersion": str(self.version)}
-        made = {**item, "metadata": metadata}
-        self.objects[self.key(item)] = made
-        return made
+        created = {**item, "metadata": metadata}
+        self.objects[self.key(item)] = created
+        return created
 
     def remove(self, item: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
@@ -177,9 +177,9 @@ def cut(data: bytes, places: list[int]) -> Iterator[bytes]:
 def fed(cluster: Cluster, chunks: Iterator[bytes]) -> None:
     left = b""
     for chunk in chunks:
-        found = cluster.watched(left + chunk)
-        assert not found.problems
-        left = (left + chunk)[found.used :]
+        result = cluster.watched(left + chunk)
+        assert not result.problems
+        left = (left + chunk)[result.used :]
     assert not left.strip()
 
 
@@ -264,9 +264,9 @@ def went_all_the_way(steps: list[Any], texts: Texts, threads: int) -> None:
                 assert set(change.added) == now - before
             reorder(world, cluster)
     left = world.loaded(texts).snapshot()
-    found = cluster.snapshot()
-    assert meaning(found) == meaning(left)
-    assert decisions(found) == decisions(left)
+    result = cluster.snapshot()
+    assert meaning(result) == meaning(left)
+    assert decisions(result) == decisions(left)
     for kind in ("Pod", "Node", "PodDisruptionBudget"):
         versions = [item["metadata"]["resourceVersion"] for item in world.of(kind)]
         assert [cluster.resource_version(kind, key) for key in cluster.keys(kind)] == versions
@@ -313,13 +313,13 @@ def test_what_a_watch_told() -> None:
 def test_bookmarks_and_errors() -> None:
     cluster = Cluster()
     mark = line("BOOKMARK", {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": "12"}})
-    found = cluster.watched(mark)
-    assert (found.version, found.synced, found.events, found.only_added) == ("12", False, 1, False)
+    result = cluster.watched(mark)
+    assert (result.version, result.synced, result.events, result.only_added) == ("12", False, 1, False)
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "too old resource version: 1 (5)",
               "reason": "Expired", "code": 410}  # fmt: skip
-    found = cluster.watched(mark + line("ERROR", status))
-    assert found.error is not None
-    assert (found.error.code, found.error.reason, found.version) == (410, "Expired", "12")
+    result = cluster.watched(mark + line("ERROR", status))
+    assert result.error is not None
+    assert (result.error.code, result.error.reason, result.version) == (410, "Expired", "12")
 
 
 def test_a_null_is_nothing_as_in_go() -> None:
@@ -327,10 +327,10 @@ def test_a_null_is_nothing_as_in_go() -> None:
     for kind in ("Pod", "Node"):
         cluster = Cluster()
         metadata = {"name": "a", "namespace": None, "resourceVersion": None, "uid": None, "annotations": {"x": None}}
-        found = cluster.watched(line("ADDED", {"apiVersion": "v1", "kind": kind, "metadata": metadata}))
-        assert not found.problems
+        result = cluster.watched(line("ADDED", {"apiVersion": "v1", "kind": kind, "metadata": metadata}))
+        assert not result.problems
         assert len(cluster.keys(kind)) == 1
-        assert found.version == ""
+        assert result.version == ""
     bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "7", "namespace": None, "annotations": None}}
     assert Cluster().watched(line("BOOKMARK", bookmark)).version == "7"
     (problem,) = Cluster().watched(line("ADDED", {"kind": None, "metadata": None})).problems
@@ -356,8 +356,8 @@ def test_a_null_is_nothing_as_in_go() -> None:
 )  # fmt: skip
 def test_damaged_lines_are_told_and_the_others_count(text: bytes, message: str) -> None:
     cluster = Cluster()
-    found = cluster.watched(line("ADDED", pod("a")) + text + line("ADDED", pod("b")))
-    (problem,) = found.problems
+    result = cluster.watched(line("ADDED", pod("a")) + text + line("ADDED", pod("b")))
+    (problem,) = result.problems
     assert str(problem).startswith(message)
     assert cluster.keys("Pod") == ["x/a", "x/b"]
 
@@ -367,17 +367,17 @@ def test_half_a_line_is_left_to_the_caller() -> None:
     first = len(line("ADDED", pod("a")))
     for end in range(len(data) + 1):
         cluster = Cluster()
-        found = cluster.watched(data[:end])
+        result = cluster.watched(data[:end])
         whole = [name for name, size in (("x/a", first - 1), ("x/b", len(data) - 1)) if end >= size]
-        assert (cluster.keys("Pod"), found.problems) == (whole, ())
-        cluster.watched(data[found.used :])
+        assert (cluster.keys("Pod"), result.problems) == (whole, ())
+        cluster.watched(data[result.used :])
         assert cluster.keys("Pod") == ["x/a", "x/b"]
 
 
 def test_kinds_that_are_not_modelled_are_counted() -> None:
     other = {"kind": "Gizmo", "apiVersion": "example.com/v1", "metadata": {"name": "l", "resourceVersion": "5"}}
-    found = Cluster().watched(line("ADDED", other) * 2)
-    assert (found.skipped, found.version, found.changes) == ({"Gizmo.example.com": 2}, "5", {})
+    result = Cluster().watched(line("ADDED", other) * 2)
+    assert (result.skipped, result.version, result.changes) == ({"Gizmo.example.com": 2}, "5", {})
 
 
 def listed(*items: dict[str, Any], **metadata: Any) -> bytes:

@@ -58,19 +58,19 @@ def _change(random: Random) -> Change:
 
 
 def _rebuilt(cluster: kscale.Cluster, change: Change) -> kscale.Snapshot:
-    made = cluster.copy()
+    created = cluster.copy()
     for name in change.without:
-        for each in list(made.pods()):
+        for each in list(created.pods()):
             if each.spec.node_name == name:
-                made.remove(each)
-        made.remove(Node(metadata=ObjectMeta(name=name)))
+                created.remove(each)
+        created.remove(Node(metadata=ObjectMeta(name=name)))
     for each in change.replaced:
-        made.apply(replace(each, kind="Node", api_version="v1"))
+        created.apply(replace(each, kind="Node", api_version="v1"))
     for item in change.fresh:
-        made.apply(replace(item.node, kind="Node", api_version="v1"))
+        created.apply(replace(item.node, kind="Node", api_version="v1"))
         for each in item.pods:
-            made.apply(replace(each, kind="Pod", api_version="v1"))
-    return made.snapshot()
+            created.apply(replace(each, kind="Pod", api_version="v1"))
+    return created.snapshot()
 
 
 def _where(snapshot: kscale.Snapshot) -> dict[str, str]:
@@ -83,18 +83,18 @@ def test_it_is_as_if_they_had_come_and_gone(seed: int) -> None:
     cluster, change = _cluster(random), _change(random)
     before = cluster.snapshot()
     told = _where(before)
-    made = before.with_nodes(change.fresh, without=change.without, replaced=change.replaced)
+    created = before.with_nodes(change.fresh, without=change.without, replaced=change.replaced)
     want = _rebuilt(cluster, change)
-    assert made.nodes == want.nodes
-    assert _where(made) == _where(want)
-    assert made.pending == want.pending
-    assert made.pod_count.tolist() == want.pod_count.tolist()
+    assert created.nodes == want.nodes
+    assert _where(created) == _where(want)
+    assert created.pending == want.pending
+    assert created.pod_count.tolist() == want.pod_count.tolist()
     for name in want.used:
-        assert made.used[name].tolist() == want.used[name].tolist(), name
+        assert created.used[name].tolist() == want.used[name].tolist(), name
     for name, column in want.columns.allocatable.items():
-        assert made.columns.allocatable[name].tolist() == column.tolist(), name
-    assert np.array_equal(kscale.fit(made).ok, kscale.fit(want).ok)
-    assert {kind: made.counts[kind] for kind in ("placed", "pending")} == {
+        assert created.columns.allocatable[name].tolist() == column.tolist(), name
+    assert np.array_equal(kscale.fit(created).ok, kscale.fit(want).ok)
+    assert {kind: created.counts[kind] for kind in ("placed", "pending")} == {
         kind: want.counts[kind] for kind in ("placed", "pending")
     }
     assert _where(before) == told  # what was handed out does not change
@@ -103,15 +103,15 @@ def test_it_is_as_if_they_had_come_and_gone(seed: int) -> None:
 def test_pods_of_new_nodes_of_one_name_are_all_there() -> None:
     """Copies of two templates may bring pods of the same name: each takes its room."""
     fresh = [NodeTemplate(node=node(name, 1000, 1000), pods=[pod("agent-0", 400, 1)]) for name in ("a", "b")]
-    made = kscale.Cluster([]).snapshot().with_nodes(fresh)
-    assert made.used["cpu"].tolist() == [400, 400]
-    assert made.pod_count.tolist() == [1, 1]
+    created = kscale.Cluster([]).snapshot().with_nodes(fresh)
+    assert created.used["cpu"].tolist() == [400, 400]
+    assert created.pod_count.tolist() == [1, 1]
 
 
 def test_devices_and_drivers_come_with_them() -> None:
     csi = CSINode(metadata=ObjectMeta(name="a"), spec=CSINodeSpec(drivers=[CSINodeDriver(name="d", node_id="a")]))
-    made = kscale.Cluster([]).snapshot().with_nodes([NodeTemplate(node=node("a", 1, 1), csi_node=csi)])
-    assert made.informers.csi_nodes == {"a": csi}
+    created = kscale.Cluster([]).snapshot().with_nodes([NodeTemplate(node=node("a", 1, 1), csi_node=csi)])
+    assert created.informers.csi_nodes == {"a": csi}
 
 
 def test_a_name_that_another_has_is_refused() -> None:
@@ -129,6 +129,6 @@ def test_a_name_that_another_has_is_refused() -> None:
 def test_pods_that_are_to_move_on_keep_their_containers() -> None:
     """A pod that comes with a node is placed there, whatever it says of nodes."""
     own = pod("agent", spec={"node_name": "a", "containers": [container(100, 1)]})
-    made = kscale.Cluster([]).snapshot().with_nodes([NodeTemplate(node=node("a", 1000, 1000), pods=[own])])
-    assert isinstance(made.pod("default/agent"), Pod)
-    assert _where(made) == {"default/agent": "a"}
+    created = kscale.Cluster([]).snapshot().with_nodes([NodeTemplate(node=node("a", 1000, 1000), pods=[own])])
+    assert isinstance(created.pod("default/agent"), Pod)
+    assert _where(created) == {"default/agent": "a"}

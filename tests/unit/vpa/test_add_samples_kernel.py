@@ -94,11 +94,11 @@ def test_runs_are_one_by_one(samples: list[tuple[int, int, int, int]], how: tupl
         threaded = World(*how)
         assert threaded.add(samples, threads) == statuses
         threaded.same(batch)
-    found: tuple[list[int], list[int]] = ([], [])
+    result: tuple[list[int], list[int]] = ([], [])
     for sample in samples:
-        for mine, theirs in zip(found, single.add([sample]), strict=True):
+        for mine, theirs in zip(result, single.add([sample]), strict=True):
             mine.extend(theirs)
-    assert found == statuses
+    assert result == statuses
     single.same(batch)
 
 

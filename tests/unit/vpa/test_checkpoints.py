@@ -143,17 +143,17 @@ def test_a_checkpoint_that_is_not_there_is_made() -> None:
     assert maintain(state, world) == []
     patch, create, _ = world.actions
     assert isinstance(create, Create)
-    made = create.object
-    assert isinstance(made, VerticalPodAutoscalerCheckpoint)
-    assert (made.api_version, made.kind, made.namespace, made.name) == (
+    created = create.object
+    assert isinstance(created, VerticalPodAutoscalerCheckpoint)
+    assert (created.api_version, created.kind, created.namespace, created.name) == (
         "autoscaling.k8s.io/v1",
         "VerticalPodAutoscalerCheckpoint",
         "default",
         "vpa00-c1",
     )
-    assert (made.spec.vpa_object_name, made.spec.container_name) == ("vpa00", "c1")
+    assert (created.spec.vpa_object_name, created.spec.container_name) == ("vpa00", "c1")
     (patched,) = checkpoints([patch])
-    assert made.status == patched.status
+    assert created.status == patched.status
     assert only.checkpoint_written == T0
 
 
@@ -190,18 +190,18 @@ def test_the_open_window_stays_out_of_a_checkpoint() -> None:
         recorder.state.last_checkpoint_gc = now
         world = World()
         maintain(recorder.state, world, now=now)
-        (found,) = checkpoints(world.actions)
-        assert bool(found.status.memory_histogram.bucket_weights) == closed
-        assert found.status.version == "v3"
+        (result,) = checkpoints(world.actions)
+        assert bool(result.status.memory_histogram.bucket_weights) == closed
+        assert result.status.version == "v3"
 
 
 @pytest.mark.parametrize(("status", "written"), [(None, 1), ("False", 1), ("True", 0)])
 def test_no_checkpoint_while_history_is_fetched(status: str | None, written: int) -> None:
     state = cluster(("default", "pod", {"app": "x"}))
     state.last_checkpoint_gc = T0
-    found = state.add_vpa(vpa(), parse_selector("app=x"))
+    result = state.add_vpa(vpa(), parse_selector("app=x"))
     if status is not None:
-        found.set_condition("FetchingHistory", status == "True", "", "", T0)
+        result.set_condition("FetchingHistory", status == "True", "", "", T0)
     world = World()
     maintain(state, world)
     assert len(world.actions) == written
@@ -234,14 +234,14 @@ def test_many_vpas_are_merged_together_as_alone() -> None:
     world = World()
     state, _ = some()
     assert maintain(state, world) == []
-    found = {(item.spec.vpa_object_name, item.spec.container_name): item.status for item in checkpoints(world.actions)}
-    assert len(world.actions) == len(found) == 140
+    result = {(item.spec.vpa_object_name, item.spec.container_name): item.status for item in checkpoints(world.actions)}
+    assert len(world.actions) == len(result) == 140
     other, vpas = some()
     for one in vpas:
         alone = CheckpointBatch(other)
         alone.prepare([one], T0)
         for container, status in alone.pop(one, T0):
-            assert found[one.name, container] == status
+            assert result[one.name, container] == status
 
 
 def test_only_what_prepares_is_no_brief_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,9 +289,9 @@ def test_a_window_that_closes_while_a_checkpoint_waits_is_in_it(taken: Moment) -
     other, same = some()
     late = CheckpointBatch(other)
     late.prepare(same, taken)
-    found = [early.pop(one, taken) for one in vpas]
-    assert found == [late.pop(one, taken) for one in same]
-    assert any(status.memory_histogram.bucket_weights for each in found for _, status in each) == (taken >= T0 + DAY)
+    result = [early.pop(one, taken) for one in vpas]
+    assert result == [late.pop(one, taken) for one in same]
+    assert any(status.memory_histogram.bucket_weights for each in result for _, status in each) == (taken >= T0 + DAY)
 
 
 def test_history_in_prometheus_needs_no_checkpoints() -> None:

@@ -124,10 +124,10 @@ class Broken:
     ],
 )
 def test_provider(target: Any, policy: Any, own: Any, limits: Any, requests: Any, limit: Any, notes: Any) -> None:
-    made = recommend_container_resources(pod(own), vpa(recommended("c", target), policies=[policy]), limits)
-    assert made.containers[0].requests == quantities(requests)
-    assert made.containers[0].limits == (quantities(limit) if limit is not None else None)
-    assert made.notes["c"] == notes
+    created = recommend_container_resources(pod(own), vpa(recommended("c", target), policies=[policy]), limits)
+    assert created.containers[0].requests == quantities(requests)
+    assert created.containers[0].limits == (quantities(limit) if limit is not None else None)
+    assert created.notes["c"] == notes
 
 
 def test_provider_without_recommendation_or_limit_ranges() -> None:
@@ -149,8 +149,8 @@ def test_filling_in_from_the_pod(policies: Any, requests: Pair, limits: Pair) ->
     given = pod(container("c", ("1", "1M"), ("10", "10M")))
     policy = vpa(policies=policies).spec.resource_policy if policies else None
     only_cpu = recommendation(recommended("c", ("2", None)))
-    (made,) = build_container_resources(given, policy, only_cpu, None, {}, add_all=True)
-    assert made == (quantities(requests), quantities(limits))
+    (created,) = build_container_resources(given, policy, only_cpu, None, {}, add_all=True)
+    assert created == (quantities(requests), quantities(limits))
     (bare,) = build_container_resources(given, policy, only_cpu, None, {})
     assert bare.requests == quantities(("2", None))
 
@@ -159,8 +159,8 @@ def test_filling_in_from_the_status() -> None:
     statuses = [{"name": "c", "resources": container("c", ("1", "1M"), ("10", "3M"))["resources"]}]
     given = pod(container("c"), status={"containerStatuses": statuses})
     rec = recommendation(recommended("c", ("3", "2M")))
-    (made,) = build_container_resources(given, None, rec, None, {}, add_all=True)
-    assert made == (quantities(("3", "2M")), quantities(("30", "6M")))
+    (created,) = build_container_resources(given, None, rec, None, {}, add_all=True)
+    assert created == (quantities(("3", "2M")), quantities(("30", "6M")))
     (bare,) = build_container_resources(
         pod(container("c", ("1", "1M"), ("10", "10M"))), None, recommendation(recommended("c", ("2", None))), None, {}
     )
@@ -169,10 +169,10 @@ def test_filling_in_from_the_status() -> None:
 
 def test_limits_that_leave_int64() -> None:
     own = container("c", ("1", "1"), ("10", "10"))
-    made = recommend_container_resources(pod(own), vpa(recommended("c", ("1Ei", "1Ei"))))
-    limits = made.containers[0].limits or {}
+    created = recommend_container_resources(pod(own), vpa(recommended("c", ("1Ei", "1Ei"))))
+    limits = created.containers[0].limits or {}
     assert (limits["cpu"].milli_value(), limits["memory"].value()) == (MAX, MAX)
-    assert sum("failed to keep limit to request ratio" in note for note in made.notes["c"]) == 2
+    assert sum("failed to keep limit to request ratio" in note for note in created.notes["c"]) == 2
 
 
 def patched(given: Any, *items: Any, gates: dict[str, bool] | None = None, cap_: str = "0", **spec: Any) -> Any:

@@ -155,8 +155,8 @@ def test_limit_range_of_the_pod(
     given = pod(*(container(name, ("1", request), ("1", limit)) for name in ("c1", "c2")))
     capped = cap_recommendation(vpa(*(recommended(*item) for item in items)), given, limit_ranges(POD_LIMIT, **limits))
     assert capped.recommendation is not None
-    made = {item.container_name: item.target for item in capped.recommendation.container_recommendations}
-    assert made == {name: quantities(pair) for name, pair in expected.items()}
+    created = {item.container_name: item.target for item in capped.recommendation.container_recommendations}
+    assert created == {name: quantities(pair) for name, pair in expected.items()}
     assert not any(capped.notes.values())
 
 
@@ -243,8 +243,8 @@ def test_each_list_is_held_between_the_bounds() -> None:
     item = recommended("c", ("300", "50000"), ("200", "43000"), ("500", "55000"))
     capped = cap_recommendation(vpa(item, policies=[{"containerName": "c", **bounds}]), pod(container("c")))
     assert capped.recommendation is not None
-    (made,) = capped.recommendation.container_recommendations
-    assert made.lower_bound == quantities(("400", "43000"))
+    (created,) = capped.recommendation.container_recommendations
+    assert created.lower_bound == quantities(("400", "43000"))
 
 
 def test_recommendations_for_absent_containers_take_no_part() -> None:

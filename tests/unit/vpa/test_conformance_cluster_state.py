@@ -117,23 +117,23 @@ def test_pod_count(selector: str, counts: int, first: str) -> None:
         ("o", "d", {"app": "x"}),
     ]
     state = cluster(*pods) if first == "pods" else RecommenderState()
-    found = state.add_vpa(vpa(), parse_selector(selector))
+    result = state.add_vpa(vpa(), parse_selector(selector))
     if first == "vpa":
         for namespace, name, labels in pods:
             state.add_pod(namespace, name, labels, "Running", T0)
-    assert found.pod_count == counts
+    assert result.pod_count == counts
 
 
 def test_labels_and_selectors_that_change() -> None:
     state = cluster(("default", "a", {"app": "x"}))
-    found = state.add_vpa(vpa(), parse_selector("app=x"))
-    assert {key.labels for key in found.aggregates} == {"app=x"}
+    result = state.add_vpa(vpa(), parse_selector("app=x"))
+    assert {key.labels for key in result.aggregates} == {"app=x"}
     state.add_pod("default", "a", {"app": "y"}, "Running", T0)
-    assert (found.pod_count, {key.labels for key in found.aggregates}) == (0, {"app=x"})
-    found = state.add_vpa(vpa(), parse_selector("app=y"))
-    assert (found.pod_count, {key.labels for key in found.aggregates}) == (1, {"app=y"})
-    found = state.add_vpa(vpa(), parse_selector("app=none"))
-    assert (found.pod_count, found.aggregates) == (0, {})
+    assert (result.pod_count, {key.labels for key in result.aggregates}) == (0, {"app=x"})
+    result = state.add_vpa(vpa(), parse_selector("app=y"))
+    assert (result.pod_count, {key.labels for key in result.aggregates}) == (1, {"app=y"})
+    result = state.add_vpa(vpa(), parse_selector("app=none"))
+    assert (result.pod_count, result.aggregates) == (0, {})
     assert not any(aggregate.is_under_vpa for aggregate in state.aggregates.values())
 
 
@@ -157,16 +157,16 @@ def test_garbage(phase: str, age: int, sample: bool, controller: bool, removed: 
     one = state.add_pod("default", "pod", {"app": "x"}, phase, T0)
     state.add_container(one, "app", T0)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    found = state.add_vpa(vpa(targetRef=target), parse_selector("app=x"))
+    result = state.add_vpa(vpa(targetRef=target), parse_selector("app=x"))
     if sample:
         add_usage(state, Usage.from_events([(NAME, T0, 100, CPU_SAMPLE)]), T0)
     body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"}}
     controllers = Controllers([from_dict(body, Deployment)] if controller else [])
     assert bool(collected(state, controllers, T0 + age)) == removed
-    assert bool(found.aggregates) != removed
+    assert bool(result.aggregates) != removed
     if removed:
         add_usage(state, Usage.from_events([(NAME, T0 + 10 * DAY, 100, CPU_SAMPLE)]), T0 + 10 * DAY)
-        assert len(found.aggregates) == 1
+        assert len(result.aggregates) == 1
 
 
 def test_garbage_at_most_hourly() -> None:
@@ -229,12 +229,12 @@ def test_times_that_are_too_far_are_refused_in_order_and_the_rest_is_taken_in(fa
 )
 def test_missing_recommendations(has: bool, last: int | None, remembered: bool, text: str) -> None:
     state = RecommenderState()
-    found = state.add_vpa(vpa(), parse_selector("app=x"))
-    found.recommendation = recommendation(recommended("app", ("1", None))) if has else None
+    result = state.add_vpa(vpa(), parse_selector("app=x"))
+    result.recommendation = recommendation(recommended("app", ("1", None))) if has else None
     if last is not None:
-        state.without_recommendation[found.key] = T0 + last * 60 * 10**9
-    assert state.record_recommendation(found, T0) == text
-    assert (found.key in state.without_recommendation) == remembered
+        state.without_recommendation[result.key] = T0 + last * 60 * 10**9
+    assert state.record_recommendation(result, T0) == text
+    assert (result.key in state.without_recommendation) == remembered
 
 
 @pytest.mark.parametrize(
@@ -248,14 +248,14 @@ def test_missing_recommendations(has: bool, last: int | None, remembered: bool, 
     ],
 )  # fmt: skip
 def test_conditions(pods: int, has: bool, expected: list[tuple[str, ...]]) -> None:
-    found = Vpa("default", "name", parse_selector("app=x"), pod_count=pods)
-    found.recommendation = recommendation(recommended("app", ("1", None))) if has else None
-    found.update_conditions(T0)
-    shown = [(c.type, c.status, c.reason, c.message) for c in found.status().conditions]
+    result = Vpa("default", "name", parse_selector("app=x"), pod_count=pods)
+    result.recommendation = recommendation(recommended("app", ("1", None))) if has else None
+    result.update_conditions(T0)
+    shown = [(c.type, c.status, c.reason, c.message) for c in result.status().conditions]
     assert [line[: len(want)] for line, want in zip(shown, expected, strict=True)] == expected
-    first = {c.type: c.last_transition_time for c in found.status().conditions}
-    found.update_conditions(T0 + HOUR)
-    assert {c.type: c.last_transition_time for c in found.status().conditions} == first
+    first = {c.type: c.last_transition_time for c in result.status().conditions}
+    result.update_conditions(T0 + HOUR)
+    assert {c.type: c.last_transition_time for c in result.status().conditions} == first
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_memory_saver(selector: str, tracked: int, saver: bool) -> None:
 def test_counts_by_container_name() -> None:
     """Two pods of other labels, containers A and B in one, A and C in the other, one sample each."""
     state = RecommenderState()
-    found = state.add_vpa(vpa(), parse_selector("app in (x, y)"))
+    result = state.add_vpa(vpa(), parse_selector("app in (x, y)"))
     events = []
     for pod_name, labels, containers in (("one", {"app": "x"}, "AB"), ("two", {"app": "y"}, "AC")):
         one = state.add_pod("default", pod_name, labels, "Running", T0)
@@ -308,7 +308,7 @@ def test_counts_by_container_name() -> None:
             events += [(("default", pod_name, name), T0, 1000, CPU_SAMPLE)]
             events += [(("default", pod_name, name), T0, 2 * 10**9, MEMORY_SAMPLE)]
     assert add_usage(state, Usage.from_events(events), T0) == []
-    merged = merge_containers(state, [found])
+    merged = merge_containers(state, [result])
     counts = {name: int(merged.store.samples[row]) for row, (_, name) in enumerate(merged.names)}
     assert counts == {"A": 2, "B": 1, "C": 1}
 
@@ -357,9 +357,9 @@ def test_version_of_the_object(api_version: str, kept: str) -> None:
 def test_containers_that_a_recommendation_leaves_out_keep_theirs() -> None:
     state = cluster(("default", "pod", {"app": "x"}))
     state.add_container(state.pods["default", "pod"], "other", T0)
-    found = state.add_vpa(vpa(), parse_selector("app=x"))
+    result = state.add_vpa(vpa(), parse_selector("app=x"))
     for names, cpu in ((("app", "other"), "1"), (("app",), "2")):
         items = [{**recommended(n, (cpu, None)), "uncappedTarget": {"cpu": cpu}} for n in names]
-        found.update_recommendation(recommendation(*items))
-    last = {key.container: aggregate.last_recommendation for key, aggregate in found.aggregates.items()}
+        result.update_recommendation(recommendation(*items))
+    last = {key.container: aggregate.last_recommendation for key, aggregate in result.aggregates.items()}
     assert last == {"app": {"cpu": Quantity("2")}, "other": {"cpu": Quantity("1")}}

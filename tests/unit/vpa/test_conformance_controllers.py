@@ -219,8 +219,8 @@ def test_selectors_are_asked_for_each_time() -> None:
     known = Controllers(mapper=THINGS, scales=ScaleCache())
     world = Argo(scale("a", "app=y"))
     for _ in range(2):
-        found = world.run(resolve_target_selector_steps(thing("a"), known, Progress(NOW)), NOW)
-        assert str(found) == "app=y"
+        result = world.run(resolve_target_selector_steps(thing("a"), known, Progress(NOW)), NOW)
+        assert str(result) == "app=y"
     assert world.actions == asked("a", "a")
     assert len(known.scales) == 0  # type: ignore[arg-type]  # a cache
 
@@ -325,8 +325,8 @@ OFF = {"updateMode": "Off"}
 )
 def test_which_vpa(vpas: list[VerticalPodAutoscaler], expected: str | None) -> None:
     index = VpaIndex(vpas)
-    found = matched(index, pod(container("c")))
-    assert (found.name if found is not None else None) == expected
+    result = matched(index, pod(container("c")))
+    assert (result.name if result is not None else None) == expected
     assert matched(index, pod(container("c"), labels={"app": "z"})) is None
     bare = pod(container("c"))
     bare.metadata.owner_references = [OwnerReference(kind="ReplicaSet", name="rs")]
@@ -342,15 +342,15 @@ def test_vpas_change_one_by_one() -> None:
     given = pod(container("c"))
     other = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other"}
     index.apply(named("a", "2026-01-05T00:00:00Z", targetRef=other))
-    found = matched(index, given)
-    assert found is not None
-    assert found.name == "b"
+    result = matched(index, given)
+    assert result is not None
+    assert result.name == "b"
     index.apply(named("b", "2026-01-06T00:00:00Z", targetRef=None))
     assert (matched(index, given), len(index)) == (None, 1)
     index.apply(named("a", "2026-01-05T00:00:00Z", updatePolicy={"updateMode": "Initial"}))
-    found = matched(index, given)
-    assert found is not None
-    assert found.spec.update_policy is not None
+    result = matched(index, given)
+    assert result is not None
+    assert result.spec.update_policy is not None
     for _ in range(2):
         index.remove("default", "a")
     assert (matched(index, given), len(index)) == (None, 0)

@@ -19,10 +19,10 @@ from unit.vpa.recorder import DAY, MIB, NAME, T0, Recorder
 
 
 def estimated(store: AggregateStore, containers: int = 1, **options: Any) -> list[list[int]]:
-    made: list[list[int]] = estimate_resources(store, np.full(1, containers, np.int64), RecommenderOptions(**options))[
-        0
-    ].tolist()
-    return made
+    created: list[list[int]] = estimate_resources(
+        store, np.full(1, containers, np.int64), RecommenderOptions(**options)
+    )[0].tolist()
+    return created
 
 
 def store_with(first: int = ZERO_TIME, last: int = ZERO_TIME, samples: int = 0) -> AggregateStore:
@@ -98,9 +98,9 @@ def test_controlled_resources(resources: list[str]) -> None:
     for name in ("b", "a"):
         state.add_container(one, name, T0)
     given = vpa(policies=[{"containerName": "*", "controlledResources": resources}])
-    (made,) = recommend_pod_resources(state, [state.add_vpa(given, parse_selector("app=x"))])
-    assert [item.container_name for item in made.container_recommendations] == ["a", "b"]
-    for item in made.container_recommendations:
+    (created,) = recommend_pod_resources(state, [state.add_vpa(given, parse_selector("app=x"))])
+    assert [item.container_name for item in created.container_recommendations] == ["a", "b"]
+    for item in created.container_recommendations:
         for amounts in (item.target, item.lower_bound, item.upper_bound):
             assert list(amounts or {}) == resources
 
@@ -133,8 +133,8 @@ def test_end_to_end_cpu() -> None:
     assert [h.percentile(p) for p in (0.5, 0.9, 0.95)] == [0.17712982846464703, 0.2157856358822734, 0.2157856358822734]
     for time, size in ((1767668400, 300), (1767754800, 350)):  # peaks of two windows
         store.memory.row(0).add_sample(float(size * MIB), 1.0, time * 10**9)
-    made = estimated(store)
-    assert made == [[247, 191, 7657], [442809964, 417390860, 13727108884]]
+    created = estimated(store)
+    assert created == [[247, 191, 7657], [442809964, 417390860, 13727108884]]
 
 
 def test_end_to_end_a_week() -> None:

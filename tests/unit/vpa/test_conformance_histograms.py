@@ -78,8 +78,8 @@ def test_find(options: HistogramOptions, value: float, bucket: int) -> None:
 
 def test_a_start_is_counted_one_bucket_lower() -> None:
     for options in (CPU_HISTOGRAM_OPTIONS, MEMORY_HISTOGRAM_OPTIONS):
-        found = options.find_buckets([options.bucket_start(b) for b in range(176)]).tolist()
-        assert found == [0, 1, *range(1, 175)]
+        result = options.find_buckets([options.bucket_start(b) for b in range(176)]).tolist()
+        assert result == [0, 1, *range(1, 175)]
 
 
 def plain(maximum: float = 10.0, size: float = 1.0, half_life: int = 0, epsilon: float = EPSILON) -> Histogram:
@@ -291,5 +291,5 @@ def test_humanize(size: int, text: str) -> None:
     ],
 )
 def test_formatting(cpu: int, memory: int, options: dict[str, object], expected: tuple[str, str]) -> None:
-    made = format_resources(cpu, memory, ("cpu", "memory"), RecommenderOptions(**options))  # type: ignore[arg-type]  # the case's options
-    assert (str(made["cpu"]), str(made["memory"])) == expected
+    created = format_resources(cpu, memory, ("cpu", "memory"), RecommenderOptions(**options))  # type: ignore[arg-type]  # the case's options
+    assert (str(created["cpu"]), str(created["memory"])) == expected

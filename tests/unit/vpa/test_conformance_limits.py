@@ -38,8 +38,8 @@ MAX = 2**63 - 1
 def test_limits(
     resource: str, limit: str, request_: str, rec: str, default: str, expected: str | None, note: str
 ) -> None:
-    found, said = get_proportional_limit(resource, *map(Quantity, (limit, request_, rec, default)))
-    assert found == (Quantity(expected) if expected is not None else None)
+    result, said = get_proportional_limit(resource, *map(Quantity, (limit, request_, rec, default)))
+    assert result == (Quantity(expected) if expected is not None else None)
     assert said == (f"{resource}: {note}" if note else "")
 
 
@@ -47,9 +47,9 @@ def test_limits_are_cut_and_capped() -> None:
     assert get_proportional_limit("cpu", *map(Quantity, ("2", "1500m", "1", "0")))[0] == Quantity("1333m")
     assert get_proportional_limit("memory", *map(Quantity, ("200", "150", "100", "0")))[0] == Quantity("133")
     for resource in ("cpu", "memory"):
-        found, said = get_proportional_limit(resource, *map(Quantity, ("10G", "1m", "10G", "0")))
-        assert found is not None
-        assert (found.milli_value() if resource == "cpu" else found.value()) == MAX
+        result, said = get_proportional_limit(resource, *map(Quantity, ("10G", "1m", "10G", "0")))
+        assert result is not None
+        assert (result.milli_value() if resource == "cpu" else result.value()) == MAX
         assert said == f"{resource}: failed to keep limit to request ratio; capping limit to int64"
     assert scale_quantity("cpu", Quantity("1"), ZERO, Quantity("20")) == (Quantity("1"), DIVISION_BY_ZERO)
     assert scale_quantity("memory", Quantity("1"), ZERO, Quantity("20"))[1] == DIVISION_BY_ZERO
@@ -62,24 +62,24 @@ def test_effective_limit_ranges() -> None:
     both = LimitRanges(
         [*limit_ranges(POD_LIMIT, "a", max=("1.5", None)), *limit_ranges(POD_LIMIT, "b", max=("2", None))]
     )
-    found = both.effective("default", POD_LIMIT)
-    assert found is not None
-    assert found.max == quantities(("1.5", None))
+    result = both.effective("default", POD_LIMIT)
+    assert result is not None
+    assert result.max == quantities(("1.5", None))
     both = LimitRanges(
         [*limit_ranges(POD_LIMIT, "a", min=("1.5", None)), *limit_ranges(POD_LIMIT, "b", min=("1", None))]
     )
-    found = both.effective("default", POD_LIMIT)
-    assert found is not None
-    assert found.min == quantities(("1.5", None))
+    result = both.effective("default", POD_LIMIT)
+    assert result is not None
+    assert result.min == quantities(("1.5", None))
     assert both.effective("other", POD_LIMIT) is None
     assert both.effective("default", "Container") is None
 
 
 @pytest.mark.parametrize("bound", ["max", "default", "min"])
 def test_a_limit_range_of_one_bound(bound: str) -> None:
-    found = limit_ranges("Container", **{bound: ("2", "2G")}).effective("default", "Container")
-    assert found is not None
-    bounds = {name: getattr(found, name) for name in ("max", "default", "min")}
+    result = limit_ranges("Container", **{bound: ("2", "2G")}).effective("default", "Container")
+    assert result is not None
+    bounds = {name: getattr(result, name) for name in ("max", "default", "min")}
     assert {name: amounts for name, amounts in bounds.items() if amounts} == {bound: quantities(("2", "2G"))}
 
 
@@ -88,9 +88,9 @@ def test_limit_ranges_of_several_bounds_combine() -> None:
         limit_ranges("Container", name, **{name: (cpu, None)})
         for name, cpu in (("max", "3"), ("default", "2"), ("min", "1"))
     ]
-    found = LimitRanges(item for part in parts for item in part).effective("default", "Container")
-    assert found is not None
-    assert (found.max, found.default, found.min) == tuple(quantities((cpu, None)) for cpu in "321")
+    result = LimitRanges(item for part in parts for item in part).effective("default", "Container")
+    assert result is not None
+    assert (result.max, result.default, result.min) == tuple(quantities((cpu, None)) for cpu in "321")
 
 
 def test_limit_ranges_change_one_by_one() -> None:
@@ -99,8 +99,8 @@ def test_limit_ranges_change_one_by_one() -> None:
         return from_dict({"metadata": {"name": name, "namespace": "default"}, "spec": {"limits": limits}}, LimitRange)
 
     def most(known: LimitRanges, namespace: str = "default") -> str | None:
-        found = known.effective(namespace, "Container")
-        return None if found is None else str((found.max or {})["cpu"])
+        result = known.effective(namespace, "Container")
+        return None if result is None else str((result.max or {})["cpu"])
 
     known = LimitRanges([of("a", "2"), of("b", "1")])
     assert (most(known), most(known, "elsewhere"), known.effective("default", "Pod")) == ("1", None, None)

@@ -243,10 +243,10 @@ def test_a_legacy_vpa_is_found_by_its_selector() -> None:
 
 def test_limits_off() -> None:
     for limit in (0.0, -1.0):
-        made = RateLimiter.from_flags(limit, 3)
-        assert (made.limit, made.burst, made.wait(NOW)) == (float("inf"), 0, 0)
-    made = RateLimiter.from_flags(10.0, 3)
-    assert (made.limit, made.burst) == (10.0, 3)
+        created = RateLimiter.from_flags(limit, 3)
+        assert (created.limit, created.burst, created.wait(NOW)) == (float("inf"), 0, 0)
+    created = RateLimiter.from_flags(10.0, 3)
+    assert (created.limit, created.burst) == (10.0, 3)
 
 
 @pytest.mark.parametrize("limit", [-1.0, 10.0])

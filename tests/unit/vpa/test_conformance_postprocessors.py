@@ -67,11 +67,13 @@ def test_policy_bounds(policy: dict[str, int], most: dict[str, int], expected: t
     limit = {k: Quantity(v) for k, v in zip(("cpu", "memory"), both(most["both"]), strict=True)} if most else None
     capped = cap_to_policy(recommendation(item), given.spec.resource_policy, limit)
     assert capped is not None
-    (made,) = capped.container_recommendations
-    for found, number in zip(
-        (made.target, made.lower_bound, made.upper_bound, made.uncapped_target), (*expected, 42), strict=True
+    (created,) = capped.container_recommendations
+    for result, number in zip(
+        (created.target, created.lower_bound, created.upper_bound, created.uncapped_target),
+        (*expected, 42),
+        strict=True,
     ):
-        assert found == {k: Quantity(v) for k, v in zip(("cpu", "memory"), both(number), strict=True)}
+        assert result == {k: Quantity(v) for k, v in zip(("cpu", "memory"), both(number), strict=True)}
     assert cap_to_policy(None, None) is None
 
 
@@ -89,11 +91,11 @@ def test_policy_and_global_bounds_are_merged_by_resource(
     policy = vpa(policies=[{"containerName": "foo", "maxAllowed": {"cpu": "40m"}}]).spec.resource_policy
     capped = cap_to_policy(recommendation(item), policy, {name: Quantity(text) for name, text in most.items()})
     assert capped is not None
-    (made,) = capped.container_recommendations
-    for found, amounts in zip(
-        (made.target, made.lower_bound, made.upper_bound), zip(cpu, memory, strict=True), strict=True
+    (created,) = capped.container_recommendations
+    for result, amounts in zip(
+        (created.target, created.lower_bound, created.upper_bound), zip(cpu, memory, strict=True), strict=True
     ):
-        assert found == {"cpu": Quantity(amounts[0]), "memory": Quantity(amounts[1])}
+        assert result == {"cpu": Quantity(amounts[0]), "memory": Quantity(amounts[1])}
     assert policy is not None
     assert policy.container_policies[0].max_allowed == {"cpu": Quantity("40m")}
 

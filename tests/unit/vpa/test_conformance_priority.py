@@ -81,8 +81,8 @@ def test_less(a: tuple[bool, float], b: tuple[bool, float], less: bool) -> None:
     ],
 )
 def test_order(given: list[tuple[bool, float]], order: list[int]) -> None:
-    made = order_updates(rank(*item, name=f"POD{i}") for i, item in enumerate(given, 1))
-    assert [item.pod.name for item in made] == [f"POD{i}" for i in order]
+    created = order_updates(rank(*item, name=f"POD{i}") for i, item in enumerate(given, 1))
+    assert [item.pod.name for item in created] == [f"POD{i}" for i in order]
 
 
 def aged(name: str, request: Pair, hours: float, **status: Any) -> Any:
@@ -162,16 +162,16 @@ def test_a_quick_oom_counts_for_ten_minutes(profile: str, now: str, accepted: bo
 def test_infeasible_attempts(target: Pair, accepted: bool, mode: str) -> None:
     given = pod(container("c", ("10m", "10Mi")), status={"startTime": "2026-01-20T00:00:00Z"})
     attempts = {"uid-pod": recommendation(recommended("c", ("200m", "512Mi")))}
-    made = assess_pod(
+    created = assess_pod(
         given, vpa(recommended("c", target), updatePolicy={"updateMode": mode}), now=NOW, infeasible_attempts=attempts
     )
-    assert made.accepted == (accepted or mode != "InPlace")
+    assert created.accepted == (accepted or mode != "InPlace")
 
 
 def test_log_texts() -> None:
     def item(target: Pair, uncapped: bool = True) -> Any:
-        made = recommended("container1", target)
-        return {**made, "uncappedTarget": made["target"]} if uncapped else made
+        created = recommended("container1", target)
+        return {**created, "uncappedTarget": created["target"]} if uncapped else created
 
     given = pod(container("container1"))
     assert (
@@ -272,6 +272,6 @@ def test_requirements_change_with_each_loop() -> None:
 def test_pods_for_which_nothing_is_recommended(threshold: float, said: bool) -> None:
     """Upstream crashes over them when the thresholds let them in."""
     given = pod(container("c", ("1", None)), status={"startTime": "2026-01-20T00:00:00Z"})
-    made = assess_pod(given, vpa(), now=NOW, options=UpdaterOptions(pod_update_threshold=threshold))
-    assert not made.accepted
-    assert made.diagnostics == (["pod default/pod: nothing is recommended, so it is not updated"] if said else [])
+    created = assess_pod(given, vpa(), now=NOW, options=UpdaterOptions(pod_update_threshold=threshold))
+    assert not created.accepted
+    assert created.diagnostics == (["pod default/pod: nothing is recommended, so it is not updated"] if said else [])

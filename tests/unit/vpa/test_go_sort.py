@@ -22,11 +22,11 @@ def by_first(pairs: list[Pair]) -> list[Pair]:
 @given(st.lists(st.integers(0, 40), max_size=300))
 def test_sorted_and_a_permutation(numbers: list[int]) -> None:
     pairs = [(number, i) for i, number in enumerate(numbers)]
-    found = by_first(pairs)
-    assert [pair[0] for pair in found] == sorted(numbers)
-    assert sorted(found) == sorted(pairs)
+    result = by_first(pairs)
+    assert [pair[0] for pair in result] == sorted(numbers)
+    assert sorted(result) == sorted(pairs)
     if len(pairs) <= 12:
-        assert found == sorted(pairs)
+        assert result == sorted(pairs)
 
 
 def test_patterns_of_any_length() -> None:
@@ -41,9 +41,9 @@ def test_patterns_of_any_length() -> None:
             [*range(n - 3), 1, 0, 2],
             [rng.randrange(n) for _ in range(n)],
         ):
-            found = by_first([(number, i) for i, number in enumerate(numbers)])
-            assert [pair[0] for pair in found] == sorted(numbers)
-            assert sorted(pair[1] for pair in found) == list(range(n))
+            result = by_first([(number, i) for i, number in enumerate(numbers)])
+            assert [pair[0] for pair in result] == sorted(numbers)
+            assert sorted(pair[1] for pair in result) == list(range(n))
 
 
 LENGTHS = (13, 49, 50, 64, 300, 3000)
@@ -67,9 +67,9 @@ def test_ties_are_left_as_go_leaves_them(keys: Callable[[int, int], int], sums: 
     """Checksums of the orders that ``sort.Slice`` and ``sort.Sort`` of Go 1.26 give; none is that of a stable sort."""
     for n, expected in zip(LENGTHS, sums, strict=True):
         pairs = [(keys(i, n), i) for i in range(n)]
-        found = [i for _, i in by_first(pairs)]
-        assert zlib.crc32(repr(found).encode()) == expected, n
-        assert found != [i for _, i in sorted(pairs)]
+        result = [i for _, i in by_first(pairs)]
+        assert zlib.crc32(repr(result).encode()) == expected, n
+        assert result != [i for _, i in sorted(pairs)]
 
 
 def test_a_bad_order_of_comparisons_is_survived() -> None:
@@ -90,6 +90,6 @@ def test_a_bad_order_of_comparisons_is_survived() -> None:
             candidate = b
         return value[a] < value[b]
 
-    found = sort_as_go(list(range(n)), less)
-    assert [value[i] for i in found] == sorted(value)
+    result = sort_as_go(list(range(n)), less)
+    assert [value[i] for i in result] == sorted(value)
     assert comparisons < 40 * n

@@ -31,9 +31,9 @@ def target(kind: str, name: str) -> dict[str, str]:
 
 
 def named(name: str, kind: str = "Deployment", of: str = "d", **more: Any) -> Any:
-    made = vpa(recommended("c", ("1", None)), targetRef=target(kind, of), **more)
-    made.metadata.name = name
-    return made
+    created = vpa(recommended("c", ("1", None)), targetRef=target(kind, of), **more)
+    created.metadata.name = name
+    return created
 
 
 def owned_pod(labels: dict[str, str] | None = None, owner: tuple[str, str] = ("ReplicaSet", "r")) -> Pod:
@@ -71,12 +71,12 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    made = Cluster(monkeypatch)
-    made.controllers.apply(selecting("Deployment", "d"))
-    made.controllers.apply(selecting("ReplicaSet", "r", ("Deployment", "d")))
-    made.index.apply(named("a"))
-    assert (made.match(), made.match(), made.count) == ("a", "a", 1)
-    return made
+    created = Cluster(monkeypatch)
+    created.controllers.apply(selecting("Deployment", "d"))
+    created.controllers.apply(selecting("ReplicaSet", "r", ("Deployment", "d")))
+    created.index.apply(named("a"))
+    assert (created.match(), created.match(), created.count) == ("a", "a", 1)
+    return created
 
 
 CHANGES: list[tuple[str, Callable[[Cluster], Any], str | None]] = [
@@ -163,8 +163,8 @@ def test_a_new_recommendation_does_not_drop_matches_and_is_used(cluster: Cluster
     changed.status.recommendation = recommendation(recommended("c", ("2", None)))
     cluster.index.apply(changed)
     cluster.controllers.apply(selecting("ReplicaSet", "r", ("Deployment", "d")))
-    found = run_without_requests(cluster.index.match_steps(owned_pod(), cluster.controllers, Progress(NOW)))[0]
-    assert (found is changed, cluster.count) == (True, 1)
+    result = run_without_requests(cluster.index.match_steps(owned_pod(), cluster.controllers, Progress(NOW)))[0]
+    assert (result is changed, cluster.count) == (True, 1)
 
 
 def test_failures_are_reported_for_each_pod(cluster: Cluster) -> None:

@@ -54,8 +54,8 @@ def objects(**labels: str) -> str:
 
 
 def key(name: str, labels: dict[str, Any]) -> str:
-    (found,) = counted([build_observation(name, labels)])
-    return found
+    (result,) = counted([build_observation(name, labels)])
+    return result
 
 
 def of(observations: list[Observation], name: str) -> list[Observation]:
@@ -96,9 +96,9 @@ RELATIVE = (
     ],
 )
 def test_bounds_are_upstreams(pattern: str, bounds: str, count: int) -> None:
-    found: list[Metric] = [metric for name, metric in METRICS.items() if re.fullmatch(pattern, name)]
-    assert len(found) == count
-    assert all(metric.bounds == tuple(map(float, bounds.split())) for metric in found)
+    result: list[Metric] = [metric for name, metric in METRICS.items() if re.fullmatch(pattern, name)]
+    assert len(result) == count
+    assert all(metric.bounds == tuple(map(float, bounds.split())) for metric in result)
 
 
 @pytest.mark.parametrize(("pods", "label"), [(1, 0), (2, 1), (3, 1), (4, 2), (1 << 20, 20), (1 << 30, 20)])
@@ -114,10 +114,10 @@ def test_the_first_recommendation_is_timed_once() -> None:
     assert counted(first.observations)[objects(has_recommendation="false", matches_pods="false")] == 1
     given.pods = seen(pod(container("c")))
     second = run_once(state, given, now=T0 + 9 * SECOND)
-    (found,) = of(second.observations, LATENCY)
-    assert found.buckets is not None
-    assert (sum(found.buckets), found.value) == (1, 9.0)
-    assert found.buckets[METRICS[LATENCY].bounds.index(10.0)] == 1
+    (result,) = of(second.observations, LATENCY)
+    assert result.buckets is not None
+    assert (sum(result.buckets), result.value) == (1, 9.0)
+    assert result.buckets[METRICS[LATENCY].bounds.index(10.0)] == 1
     assert counted(second.observations)[objects()] == 1
     known = made("2026-01-05T00:00:00Z")
     known.status = second.vpas[0].status
@@ -187,26 +187,26 @@ PODS = "vpa_admission_controller_admission_pods_total"
 )  # fmt: skip
 def test_admitted_pods_are_counted(item: Any, version: str, status: str) -> None:
     index = VpaIndex([vpa(recommended("c", ("1", "1Gi")))])
-    found = review(request("pods", item, version), index, controllers=owned())
-    assert (found.resource, found.status) == ("Pod", status)
-    assert found.observations == [build_observation(PODS, {"applied": status == "applied"})]
+    result = review(request("pods", item, version), index, controllers=owned())
+    assert (result.resource, result.status) == ("Pod", status)
+    assert result.observations == [build_observation(PODS, {"applied": status == "applied"})]
     labels = {"status": status, "resource": "Pod"}
     name = "vpa_admission_controller_admission_latency_seconds"
-    assert found.latency(0.3) == Observation(name=name, value=0.3, labels=labels)
+    assert result.latency(0.3) == Observation(name=name, value=0.3, labels=labels)
 
 
 def test_other_requests_are_timed_only() -> None:
     """What cannot be read, and what nobody handles, is an error to the metric, and allowed all the same."""
     for body in (b"{", request("jobs", {})):
-        found = review(body, VpaIndex([]))
-        assert found.observations == []
-        assert found.latency(1.0).labels == {"status": "error", "resource": "unknown"}
+        result = review(body, VpaIndex([]))
+        assert result.observations == []
+        assert result.latency(1.0).labels == {"status": "error", "resource": "unknown"}
     written = review(request("verticalpodautoscalers", {}, group="autoscaling.k8s.io"), VpaIndex([]))
     assert (written.resource, written.status, written.observations) == ("VPA", "applied", [])
 
 
 def test_all_that_decisions_count_is_upstreams() -> None:
-    found: list[Observation] = []
+    result: list[Observation] = []
     usage = Usage.from_events(
         [(("default", "pod-0", "c"), T0 + i, 100, kind) for i in range(3) for kind in (CPU_SAMPLE, MEMORY_SAMPLE)]
     )
@@ -215,13 +215,13 @@ def test_all_that_decisions_count_is_upstreams() -> None:
     state = RecommenderState()
     for _ in range(2):
         given = RecommenderRound(vpas=[vpa()], pods=seen(*pods), controllers=known, usage=[usage])
-        found += run_once(state, given, now=T0).observations
+        result += run_once(state, given, now=T0).observations
     for mode in ("Recreate", "InPlaceOrRecreate"):
         item = vpa(recommended("c", ("2", "2Gi"), ("1", "1Gi"), ("3", "3Gi")), updatePolicy={"updateMode": mode})
         loop = run_updater(UpdaterState(), UpdaterRound(vpas=[item], pods=pods, controllers=known), now=T0)
-        found += loop.observations
-    assert len({one.name for one in found}) > 12
-    for one in found:
+        result += loop.observations
+    assert len({one.name for one in result}) > 12
+    for one in result:
         metric = METRICS[one.name]
         assert one.reset or tuple(one.labels) == metric.labels
         assert one.buckets is None or len(one.buckets) == len(metric.bounds) + 1

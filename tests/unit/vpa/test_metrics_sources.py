@@ -59,9 +59,9 @@ def test_columns_say_the_same_of_memory_however_large_or_negative(memory: str) -
     document = json.dumps({"items": [item | {"containers": usage}]}).encode()
     items = from_json(document, PodMetricsList).items
     expected = convert_pod_metrics(items)
-    for found in (PodUsage.of(items), PodUsage.from_json(document)):
+    for result in (PodUsage.of(items), PodUsage.from_json(document)):
         assert (
-            convert_usage_columns(found).value.tolist() == expected.value.tolist() == [1000, Quantity(memory).value()]
+            convert_usage_columns(result).value.tolist() == expected.value.tolist() == [1000, Quantity(memory).value()]
         )
 
 
@@ -75,12 +75,12 @@ def test_usage_at_what_is_no_time_is_named() -> None:
 
 
 def state(*pods: str, options: RecommenderOptions = BOTH) -> RecommenderState:
-    found = RecommenderState(options)
-    found.add_vpa(vpa(), parse_selector("app=x,tier in (a, b)"))
+    result = RecommenderState(options)
+    result.add_vpa(vpa(), parse_selector("app=x,tier in (a, b)"))
     for name in pods:
-        found.add_pod("default", name, {"app": "x", "tier": "a"}, "Running", 0)
-    found.add_pod("default", "other", {"app": "y"}, "Running", 0)
-    return found
+        result.add_pod("default", name, {"app": "x", "tier": "a"}, "Running", 0)
+    result.add_pod("default", "other", {"app": "y"}, "Running", 0)
+    return result
 
 
 def item(value: str, at: str = "2026-01-05T00:00:00Z", window: int | None = None, **labels: str) -> dict[str, Any]:
@@ -101,12 +101,12 @@ def ask(
         return ApiError(told) if isinstance(told, str) else None
 
     world = World(refuse, answer)
-    found = world.run(external_metrics_steps(known, Progress(0), namespace), 0)
-    return world.actions, found if isinstance(found, ApiError) else found.items
+    result = world.run(external_metrics_steps(known, Progress(0), namespace), 0)
+    return world.actions, result if isinstance(result, ApiError) else result.items
 
 
 def test_each_pod_is_asked_for_by_name() -> None:
-    asked, found = ask(
+    asked, result = ask(
         state("b", "a"),
         {
             "cpu_used": [item("1", name="app"), item("2", name="side"), item("3", name="app"), item("9", other="app")],
@@ -118,23 +118,23 @@ def test_each_pod_is_asked_for_by_name() -> None:
         for pod in ("a", "b")
         for metric in ("cpu_used", "memory_used")
     ]
-    assert not isinstance(found, ApiError)
-    assert [one.key for one in found] == ["default/a", "default/b"]
-    (one, _) = found
+    assert not isinstance(result, ApiError)
+    assert [one.key for one in result] == ["default/a", "default/b"]
+    (one, _) = result
     assert (one.timestamp, one.window) == ("2026-01-05T00:00:07Z", "30s")
     assert [(c.name, {k: str(v) for k, v in c.usage.items()}) for c in one.containers or ()] == [
         ("app", {"cpu": "3", "memory": "1Gi"}),
         ("side", {"cpu": "2"}),
     ]
-    assert len(convert_pod_metrics(found)) == 8
+    assert len(convert_pod_metrics(result)) == 8
 
 
 def test_only_what_is_configured_is_asked_for() -> None:
-    asked, found = ask(state("a", options=RecommenderOptions(external_metrics_memory_metric="memory_used")), {})
-    assert not isinstance(found, ApiError)
+    asked, result = ask(state("a", options=RecommenderOptions(external_metrics_memory_metric="memory_used")), {})
+    assert not isinstance(result, ApiError)
     assert [query.metric for query in asked] == ["memory_used"]
-    assert [(one.name, one.timestamp, one.containers) for one in found] == [("a", None, [])]
-    assert len(convert_pod_metrics(found)) == 0
+    assert [(one.name, one.timestamp, one.containers) for one in result] == [("a", None, [])]
+    assert len(convert_pod_metrics(result)) == 0
 
 
 def test_vpas_without_pods_and_other_namespaces_are_passed_over() -> None:
@@ -144,16 +144,16 @@ def test_vpas_without_pods_and_other_namespaces_are_passed_over() -> None:
 
 
 def test_any_error_ends_it_all() -> None:
-    asked, found = ask(state("a", "b"), {"cpu_used": [item("1", name="app")], "memory_used": "no such metric"})
+    asked, result = ask(state("a", "b"), {"cpu_used": [item("1", name="app")], "memory_used": "no such metric"})
     assert len(asked) == 2
-    assert found == ApiError("no such metric")
+    assert result == ApiError("no such metric")
 
 
 def test_a_name_that_is_no_label_value_is_an_error() -> None:
-    asked, found = ask(state("p" * 64), {})
+    asked, result = ask(state("p" * 64), {})
     assert asked == []
-    assert isinstance(found, ApiError)
-    assert found.message.startswith("values[0][pod]: Invalid value")
+    assert isinstance(result, ApiError)
+    assert result.message.startswith("values[0][pod]: Invalid value")
 
 
 def test_columns_tell_what_objects_tell() -> None:
@@ -171,5 +171,5 @@ def test_columns_tell_what_objects_tell() -> None:
 
 def test_a_time_that_is_missing_is_the_zero_time() -> None:
     pods = [metrics("a", None, c={"cpu": "1"})]
-    for found in (convert_usage_columns(PodUsage.of(pods)), convert_pod_metrics(pods)):
-        assert found.time.tolist() == [ZERO_TIME, ZERO_TIME]
+    for result in (convert_usage_columns(PodUsage.of(pods)), convert_pod_metrics(pods)):
+        assert result.time.tolist() == [ZERO_TIME, ZERO_TIME]

@@ -45,12 +45,12 @@ def pods_of(given_pods: dict[int, tuple[str, str]]) -> list[Pod]:
 
 
 def vpas_of(given_targets: dict[str, str]) -> list[VerticalPodAutoscaler]:
-    found = []
+    result = []
     for name, app in sorted(given_targets.items()):
         item = vpa(targetRef={"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app})
         item.metadata.name = name
-        found.append(item)
-    return found
+        result.append(item)
+    return result
 
 
 def one_round(
@@ -89,8 +89,8 @@ def test_changes_are_as_good_as_lists(saver: bool, given_rounds: list[Any]) -> N
         gone = [("default", f"p{i}") for i in before if i not in given_pods]
         changes = PodChanges(changed=pods_of({i: given_pods[i] for i in changed}), deleted=gone)
         expected, listed = one_round(whole, pods, diff_pods(whole, pods), vpas, now)
-        found, asked = one_round(parts, pods, changes, vpas, now)
-        assert (found.vpas, found.errors, found.collected) == (expected.vpas, expected.errors, expected.collected)
+        result, asked = one_round(parts, pods, changes, vpas, now)
+        assert (result.vpas, result.errors, result.collected) == (expected.vpas, expected.errors, expected.collected)
         assert counted(asked.observations) == counted(listed.observations)
         assert remembered(parts) == remembered(whole)
         before = given_pods

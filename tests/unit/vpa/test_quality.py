@@ -64,15 +64,15 @@ def only(found: Observation) -> tuple[float, float]:
 )
 def test_cpu(usage: int, metric: str, bound: float, difference: float, relative: tuple[float, float]) -> None:
     found_ = watched(cluster({"cpu": "1"}), (T0, usage, CPU_SAMPLE))
-    found = spread(found_.into.observations())
-    assert only(found[f"vpa_quality_{metric}{{update_mode=Initial,recommendation_missing=false}}"]) == (
+    result = spread(found_.into.observations())
+    assert only(result[f"vpa_quality_{metric}{{update_mode=Initial,recommendation_missing=false}}"]) == (
         bound,
         difference,
     )
     labels = "update_mode=Initial,resource=cpu,is_oom=false"
-    assert only(found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}}}"]) == relative
-    assert only(found["vpa_quality_cpu_recommendations_cores{update_mode=Initial}"]) == (1.28, 1.0)
-    assert len(found) == 3
+    assert only(result[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}}}"]) == relative
+    assert only(result["vpa_quality_cpu_recommendations_cores{update_mode=Initial}"]) == (1.28, 1.0)
+    assert len(result) == 3
 
 
 @pytest.mark.parametrize("last", [None, {}, {"cpu": "0"}, {"memory": "1Gi"}])
@@ -90,12 +90,12 @@ def test_missing_recommendation(last: dict[str, str] | None) -> None:
 def test_an_oom_counts_as_what_was_made_of_it() -> None:
     """1 GiB was asked for, 2 GiB used: 1.2 times that is counted."""
     state = cluster({"memory": "1Gi"})
-    found = spread(watched(state, (T0, 2 * GIB, MEMORY_SAMPLE), (T0 + SECOND, GIB, OOM)).into.observations())
+    result = spread(watched(state, (T0, 2 * GIB, MEMORY_SAMPLE), (T0 + SECOND, GIB, OOM)).into.observations())
     labels = "update_mode=Initial,resource=memory,is_oom="
-    assert found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}false}}"].value == 1.0
+    assert result[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}false}}"].value == 1.0
     bumped = int(2 * GIB * 1.2)
-    assert found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}true}}"].value == (bumped - GIB) / GIB
-    assert only(found["vpa_quality_mem_recommendations_bytes{update_mode=Initial,is_oom=true}"])[1] == GIB
+    assert result[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}true}}"].value == (bumped - GIB) / GIB
+    assert only(result["vpa_quality_mem_recommendations_bytes{update_mode=Initial,is_oom=true}"])[1] == GIB
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ SECOND = 10**9
 
 
 def items() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = dump()["items"]
-    return found
+    result: list[dict[str, Any]] = dump()["items"]
+    return result
 
 
 def batch(count: int = 200, cpu: float = 0.1, pod: str = "web-5d4f8-abcde") -> UsageBatch:

@@ -161,8 +161,8 @@ def test_samples_that_take_turns_are_those_of_each_kind(late: set[int]) -> None:
     one, other = RecommenderState(options), RecommenderState(options)
     for state in (one, other):
         for name in "abc":
-            made = state.add_pod("default", name, {"app": name}, "Running", T0)
-            state.add_container(made, "c", T0)
+            created = state.add_pod("default", name, {"app": name}, "Running", T0)
+            state.add_container(created, "c", T0)
     for minute in (1, 2):
         times = [T0 if minute == 2 and i in late else T0 + minute * 60 * SECOND for i in range(3)]
         items = [

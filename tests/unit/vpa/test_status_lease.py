@@ -105,15 +105,15 @@ def test_renewal() -> None:
 
 
 def test_a_lease_that_is_missing_is_created_without_a_time_of_renewal() -> None:
-    (_, made), error, _ = run(renew, MISSING, None)
+    (_, created), error, _ = run(renew, MISSING, None)
     assert error is None
-    assert isinstance(made, Create)
-    assert isinstance(made.object, Lease)
-    assert (made.object.key, made.object.api_version) == (
+    assert isinstance(created, Create)
+    assert isinstance(created.object, Lease)
+    assert (created.object.key, created.object.api_version) == (
         "kube-system/vpa-admission-controller",
         "coordination.k8s.io/v1",
     )
-    assert made.object.spec == LeaseSpec(holder_identity="host", lease_duration_seconds=10)
+    assert created.object.spec == LeaseSpec(holder_identity="host", lease_duration_seconds=10)
 
 
 @pytest.mark.parametrize(

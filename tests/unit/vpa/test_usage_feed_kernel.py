@@ -22,7 +22,7 @@ Rows = list[tuple[int, int, float]]
 @st.composite
 def rows(draw: st.DrawFn, unit: float) -> Rows:
     """(series, time, value), series by series as files hold them; values of all sorts."""
-    found: Rows = []
+    result: Rows = []
     for _ in range(draw(st.integers(1, 6))):
         series, time = draw(st.integers(0, len(SLOTS) - 1)), START + draw(st.integers(-100, 300)) * HOUR
         random = draw(st.randoms(use_true_random=False))
@@ -33,8 +33,8 @@ def rows(draw: st.DrawFn, unit: float) -> Rows:
             value = random.uniform(0, most) * unit
             if random.random() < odd:
                 value = random.choice([math.nan, math.inf, -math.inf, -0.25 * unit, 1e300, 0.0, -0.0])
-            found.append((series, time, value))
-    return found
+            result.append((series, time, value))
+    return result
 
 
 def amount(x: float) -> int:
@@ -98,14 +98,16 @@ def scraped(draw: st.DrawFn) -> Rows:
     """The same series again and again, as a scraper writes them; some are missing now and then, or come doubled."""
     random = draw(st.randoms(use_true_random=False))
     order = draw(st.permutations(range(len(SLOTS))))
-    found: Rows = []
+    result: Rows = []
     for step in range(draw(st.integers(1, 40))):
         time = START + step * 60 * 10**9
         for series in order:
             for _ in range(random.choice([1, 1, 1, 1, 0, 2])):
                 odd = random.random() < 0.05
-                found.append((series, time, random.choice([math.nan, -1.0, math.inf]) if odd else random.uniform(0, 9)))
-    return found
+                result.append(
+                    (series, time, random.choice([math.nan, -1.0, math.inf]) if odd else random.uniform(0, 9))
+                )
+    return result
 
 
 @given(scraped(), st.integers(1, 3))
@@ -115,12 +117,12 @@ def test_rows_by_aggregates_are_the_same_samples(given_rows: Rows, threads: int)
     values = np.array([row[2] for row in given_rows], np.float64)
     series = np.array([row[0] for row in given_rows], np.int32)
     times = np.array([row[1] for row in given_rows], np.int64)
-    found = world.usage.arranged(series, times, values, None, SLOTS, threads)
-    if found is None:  # rows of each series stand together
+    result = world.usage.arranged(series, times, values, None, SLOTS, threads)
+    if result is None:  # rows of each series stand together
         assert np.count_nonzero(np.diff(series)) * 8 < len(series)
         return
-    assert found[3] is None
-    rows_by_aggregate = list(zip(*(column.tolist() for column in found[:3]), strict=True))
+    assert result[3] is None
+    rows_by_aggregate = list(zip(*(column.tolist() for column in result[:3]), strict=True))
     asked = [row for row in given_rows if SLOTS[row[0]] != native.UNASKED]
     assert sorted(map(repr, rows_by_aggregate)) == sorted(map(repr, asked))
     assert fed(world, rows_by_aggregate, cpu=True, threads=threads) == answer

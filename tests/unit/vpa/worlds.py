@@ -73,12 +73,12 @@ def refusing(*types: type, error: ApiError | None = None) -> Refuse:
 def counted(observations: Iterable[Observation], prefix: str = "") -> dict[str, float]:
     """``metric{label=value,...}`` -> what was added or set, or how many values were observed; without times of steps
     and what is 0."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for one in observations:
         if one.reset or "execution_latency" in one.name or not one.name.startswith(prefix):
             continue
         labels = ",".join(f"{label}={value}" for label, value in one.labels.items())
-        found[f"{one.name}{{{labels}}}" if labels else one.name] += (
+        result[f"{one.name}{{{labels}}}" if labels else one.name] += (
             one.value if one.buckets is None else sum(one.buckets)
         )
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in result.items() if value}

@@ -11,10 +11,10 @@ from kscale.objects.decode import from_dict, to_dict
 
 def checkpoints(actions: Iterable[Action]) -> list[VerticalPodAutoscalerCheckpoint]:
     """Checkpoints that were patched or made, in order; a container's name is what follows the last dash."""
-    found = []
+    result = []
     for action in actions:
         if isinstance(action, Create) and isinstance(action.object, VerticalPodAutoscalerCheckpoint):
-            found.append(action.object)
+            result.append(action.object)
         if not isinstance(action, Patch) or action.kind != "VerticalPodAutoscalerCheckpoint":
             continue
         (operation,) = action.patch
@@ -24,5 +24,5 @@ def checkpoints(actions: Iterable[Action]) -> list[VerticalPodAutoscalerCheckpoi
             "spec": {"vpaObjectName": vpa, "containerName": container},
             "status": to_dict(operation.value),
         }
-        found.append(from_dict(body, VerticalPodAutoscalerCheckpoint))
-    return found
+        result.append(from_dict(body, VerticalPodAutoscalerCheckpoint))
+    return result

@@ -38,8 +38,8 @@ class _Body:
     async def read_some(self) -> bytes:
         await self._flows.wait()
         if self._watch is None:
-            found, self._body = self._body, b""
-            return found
+            result, self._body = self._body, b""
+            return result
         if not self._left:
             found_or_error = await self._watch.queue.get()
             if isinstance(found_or_error, ConnectionFailedError):
@@ -53,9 +53,9 @@ class _Body:
                 parts.append(following)
             self._left = b"".join(parts)
         at = len(self._left) if self._cut is None or not self._left else self._cut.randrange(1, len(self._left) + 1)
-        found, self._left = self._left[:at], self._left[at:]
+        result, self._left = self._left[:at], self._left[at:]
         self._watch.reads += 1
-        return found
+        return result
 
     def pause_reading(self) -> None:
         self._flows.clear()
@@ -116,13 +116,13 @@ class FakeApiServer(FakeObjects):
 
     def asked(self, method: str = "", *, watch: bool | None = None) -> list[str]:
         """Paths with queries, in short."""
-        found = []
+        result = []
         for call in self.calls:
             query = dict(call.query)
             if (method and call.method != method) or (watch is not None and ("watch" in query) is not watch):
                 continue
-            found.append(call.path + "".join(f" {k}={v}" for k, v in sorted(query.items()) if k != "timeoutSeconds"))
-        return found
+            result.append(call.path + "".join(f" {k}={v}" for k, v in sorted(query.items()) if k != "timeoutSeconds"))
+        return result
 
     # -- the transport -----------------------------------------------------------------------------------------------
 
@@ -234,11 +234,11 @@ class FakeApiServer(FakeObjects):
         version = "/".join(parts[1:])
         if parts[0] not in ("api", "apis") or len(parts) > 3 - (parts[0] == "api"):
             return None
-        found = [each for each in self.served.values() if each.api_version == version]
-        if not found:
+        result = [each for each in self.served.values() if each.api_version == version]
+        if not result:
             raise RefusalError(404, "NotFound", "the server could not find the requested resource")
         resources: list[Object] = []
-        for each in found:
+        for each in result:
             resources.append({"name": each.name, "kind": each.kind, "namespaced": each.namespaced})
             if each.scale:
                 group, _, v = each.scale.rpartition("/")
@@ -271,10 +271,10 @@ class FakeApiServer(FakeObjects):
                 return False
             for part in fields:
                 path, equal, value = part.partition("!=") if "!=" in part else part.partition("=")
-                found: Any = obj
+                result: Any = obj
                 for step in path.split("."):
-                    found = (found or {}).get(step)
-                if ((found or "") == value) is (equal == "!="):
+                    result = (result or {}).get(step)
+                if ((result or "") == value) is (equal == "!="):
                     return False
             held = obj["metadata"].get("labels") or {}
             return all(held.get(part.partition("=")[0]) == part.partition("=")[2] for part in labels)

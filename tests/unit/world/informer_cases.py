@@ -79,13 +79,13 @@ class Followed:
 
     def told(self) -> list[str]:
         """``+a``: added, ``~a``: changed, ``-a``: gone, ``!a``: gone unseen."""
-        found = []
+        result = []
         for change in self.changes:
             which = change.new or change.old
             assert which is not None
             sign = "+" if change.old is None else "~" if change.new is not None else "!" if change.missed else "-"
-            found.append(sign + which.name)
-        return found
+            result.append(sign + which.name)
+        return result
 
 
 @asynccontextmanager
@@ -237,8 +237,8 @@ async def other_kinds(api: Api) -> None:
         body = {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": metadata, "spec": spec}
         await api.create("poddisruptionbudgets.policy", body)
         await until(lambda: set(followed.names) == {"budget"})
-        found: Any = next(iter(followed.sink.objects.values()))
-        assert (found.kind, found.api_version, found.spec.min_available) == ("PodDisruptionBudget", "policy/v1", 1)
+        result: Any = next(iter(followed.sink.objects.values()))
+        assert (result.kind, result.api_version, result.spec.min_available) == ("PodDisruptionBudget", "policy/v1", 1)
 
 
 CASES: Sequence[Callable[[Api], Awaitable[None]]] = (

@@ -28,9 +28,9 @@ def node(name: str) -> dict[str, Any]:
 
 
 def asking(name: str, cpu: str, on: str = "") -> dict[str, Any]:
-    made = pod(name, node=on, app=name[0])
-    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
-    return made
+    created = pod(name, node=on, app=name[0])
+    created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return created
 
 
 @asynccontextmanager
@@ -77,9 +77,9 @@ async def a_cluster_is_followed(api: Api) -> None:
         await equal(api, stores)
         snapshot = stores.snapshot()
         assert dict(zip(snapshot.nodes, snapshot.free("cpu").tolist(), strict=True)) == {"n1": 4000, "n2": 2000}
-        found = stores.get("Pod", "default", "b")
-        assert found is not None
-        assert (found.name, found.metadata.labels) == ("b", {"app": "b"})
+        result = stores.get("Pod", "default", "b")
+        assert result is not None
+        assert (result.name, result.metadata.labels) == ("b", {"app": "b"})
         assert stores.get("Pod", "default", "a") is None
         assert (stores.get("Node", "", "n2") is None, stores.get("Node", "", "n3") is None) == (False, True)
         assert [each.name for each in stores.pods_of(["n2", "n1", "n3"])] == ["c"]
@@ -98,8 +98,8 @@ async def kinds_stand_side_by_side(api: Api) -> None:
         await api.create("poddisruptionbudgets.policy", budget)
         told: list[str] = []
         end = stores.subscribe(lambda change: told.append(change.new.name if change and change.new else "?"))
-        made = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c", "namespace": "default"}}
-        await api.create("configmaps", made)
+        created = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c", "namespace": "default"}}
+        await api.create("configmaps", created)
         await until(
             lambda: bool(stores.objects("PodDisruptionBudget")) and stores.get("ConfigMap", "default", "c") is not None
         )

@@ -90,8 +90,8 @@ def asked(server: Server, call: Call = GET, *, environ: Any = None, run: Any = N
     async def main() -> Answer:
         async with server:
             defaults = {"server": server.url, "ca": CA, "server_name": "kubernetes.default"}
-            made = Access(**{**defaults, **access})
-            transport = AiohttpTransport(made, SystemClock(), user_agent="tester", run=run, environ=environ or {})
+            created = Access(**{**defaults, **access})
+            transport = AiohttpTransport(created, SystemClock(), user_agent="tester", run=run, environ=environ or {})
             try:
                 return await transport.call(call)
             finally:

@@ -99,9 +99,9 @@ def test_more_than_100_names_are_described_in_batches(autoscaling: Stubbed) -> N
     for batch, answered in ((names[:100], "asg-1"), (names[100:], "asg-100")):
         request = {"AutoScalingGroupNames": batch, "MaxRecords": 100}
         autoscaling.answer("describe_auto_scaling_groups", {"AutoScalingGroups": [group(answered)]}, request)
-    found = autoscaling.client.groups_named(names)
-    assert [each.name for each in found] == ["asg-1", "asg-100"]
-    assert found[0].instances[0].provider_id == "aws:///us-east-1a/i-asg-1"
+    result = autoscaling.client.groups_named(names)
+    assert [each.name for each in result] == ["asg-1", "asg-100"]
+    assert result[0].instances[0].provider_id == "aws:///us-east-1a/i-asg-1"
 
 
 def test_groups_are_found_by_tags_page_by_page(autoscaling: Stubbed) -> None:
@@ -111,8 +111,8 @@ def test_groups_are_found_by_tags_page_by_page(autoscaling: Stubbed) -> None:
     method = "describe_auto_scaling_groups"
     autoscaling.answer(method, {"AutoScalingGroups": [group("one")], "NextToken": "next"}, request)
     autoscaling.answer(method, {"AutoScalingGroups": [group("two")]}, request | {"NextToken": "next"})
-    found = autoscaling.client.groups_tagged({"a": "", "b": "1"})
-    assert [each.name for each in found] == ["one", "two"]
+    result = autoscaling.client.groups_tagged({"a": "", "b": "1"})
+    assert [each.name for each in result] == ["one", "two"]
     assert autoscaling.client.groups_tagged({}) == []
 
 
@@ -218,9 +218,9 @@ def test_errors_of_botocore_are_named(
         raise error
 
     monkeypatch.setattr(autoscaling.client._service("autoscaling"), "set_desired_capacity", fail)
-    with pytest.raises(AwsError, match=f"^SetDesiredCapacity: {type(error).__name__}: ") as found:
+    with pytest.raises(AwsError, match=f"^SetDesiredCapacity: {type(error).__name__}: ") as result:
         autoscaling.client.set_desired_capacity("g", 1)
-    assert type(found.value) is kind
+    assert type(result.value) is kind
 
 
 LAUNCH = LaunchTemplateSpecification(launch_template_name="launch", version="1")

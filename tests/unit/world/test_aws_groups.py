@@ -590,11 +590,11 @@ def test_the_instance_type_of_a_group(group: dict[str, Any], calls: dict[str, in
         "requirements": {"ImageId": "123", "InstanceRequirements": REQUIREMENTS},
     }
     aws.matching = ["m5.large", "m5.xlarge"]
-    found = World(aws, "1:5:g").group()
-    assert found.template_error is None
-    assert found.template is not None
-    node = found.template.node
-    assert labels_of(found)["node.kubernetes.io/instance-type"] == "m5.large"
+    result = World(aws, "1:5:g").group()
+    assert result.template_error is None
+    assert result.template is not None
+    node = result.template.node
+    assert labels_of(result)["node.kubernetes.io/instance-type"] == "m5.large"
     required = "GetInstanceTypesFromInstanceRequirements" in calls
     assert str((node.status.capacity or {})["cpu"]) == ("4" if required else "2")
     shared = {"DescribeAutoScalingGroups": 1, "DescribeInstanceTypes": 1}

@@ -73,8 +73,8 @@ def test_resources_come_from_tags_whose_values_are_quantities() -> None:
         "custom-resource": "5",
         "error-resource": "GG",
     }
-    found = resources_from_tags({RESOURCES_TAG + name: text for name, text in texts.items()})
-    assert amounts(found) == {"cpu": "100m", "memory": "100M", "ephemeral-storage": "20G", "custom-resource": "5"}
+    result = resources_from_tags({RESOURCES_TAG + name: text for name, text in texts.items()})
+    assert amounts(result) == {"cpu": "100m", "memory": "100M", "ephemeral-storage": "20G", "custom-resource": "5"}
 
 
 def test_taints_come_from_tags_with_an_effect() -> None:
@@ -157,11 +157,11 @@ def test_options_of_a_group_come_from_its_tags(
 ) -> None:
     warnings: list[str] = []
     options = options_from_tags({OPTIONS_TAG + key: value for key, value in tags.items()})
-    found = node_group_options(options, "g", warnings)
-    assert found == expected
+    result = node_group_options(options, "g", warnings)
+    assert result == expected
     assert len(warnings) == warned
-    if found is not None:  # what no tag sets is as the flags say
-        merged = found.on_top_of(DEFAULTS)
+    if result is not None:  # what no tag sets is as the flags say
+        merged = result.on_top_of(DEFAULTS)
         assert UNREADY in tags or merged.scale_down_unready_time == timedelta(minutes=1)
 
 
@@ -170,8 +170,8 @@ def test_options_of_a_group_come_from_its_tags(
     [("1e-1", 0.1), (".5", 0.5), ("+1.", 1.0), ("0_1", None), ("1e999", None), (" 1", None), ("", None), ("٣", None)],
 )
 def test_numbers_in_tags_are_read_as_go_reads_them(text: str, number: float | None) -> None:
-    found = node_group_options({UTILIZATION: text}, "g", [])
-    assert (None if found is None else found.scale_down_utilization_threshold) == number
+    result = node_group_options({UTILIZATION: text}, "g", [])
+    assert (None if result is None else result.scale_down_utilization_threshold) == number
 
 
 @pytest.mark.parametrize("key", [OPTIONS_TAG, f"x{OPTIONS_TAG}a", f"{OPTIONS_TAG}a{OPTIONS_TAG}b"])

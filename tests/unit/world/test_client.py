@@ -79,10 +79,10 @@ class FakeStream:
         self.status, self.headers, self._body, self._then = answer.status, answer.headers, answer.body, then
 
     async def read_some(self) -> bytes:
-        found, self._body = self._body, b""
-        if not found and self._then is not None:
+        result, self._body = self._body, b""
+        if not result and self._then is not None:
             raise self._then
-        return found
+        return result
 
     async def read(self) -> bytes:
         return self._body
@@ -98,20 +98,20 @@ class Script:
 
     def next(self) -> Any:
         self.sent.append((self.clock.now() - T0) / SECOND)
-        found = self.found.pop(0) if len(self.found) > 1 else self.found[0]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = self.found.pop(0) if len(self.found) > 1 else self.found[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     async def call(self, call: Call) -> Answer:
-        found: Answer = self.next()
-        return found
+        result: Answer = self.next()
+        return result
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Stream]:
-        found = self.next()
+        result = self.next()
         try:
-            yield found if isinstance(found, FakeStream) else FakeStream(found)
+            yield result if isinstance(result, FakeStream) else FakeStream(result)
         finally:
             self.left += 1
 
@@ -195,10 +195,10 @@ def test_a_client_apart_does_not_wait_for_the_others_turn() -> None:
 
 
 async def all_of(stream: Stream) -> list[bytes]:
-    found = []
+    result = []
     while some := await stream.read_some():
-        found.append(some)
-    return found
+        result.append(some)
+    return result
 
 
 def watched(*found: Any) -> tuple[Any, list[float], int]:

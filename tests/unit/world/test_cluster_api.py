@@ -65,9 +65,9 @@ class Management(ThreadedApi):
         self.put("Machine", name, spec, ownerReferences=[owner_of("MachineSet", of)], **more)
 
     def node(self, name: str, id_: str = "") -> Node:
-        made = from_dict({"metadata": {"name": name}, "spec": {"providerID": id_}}, Node)
-        self.nodes.append(made)
-        return made
+        created = from_dict({"metadata": {"name": name}, "spec": {"providerID": id_}}, Node)
+        self.nodes.append(created)
+        return created
 
     def replicas(self, name: str = "md") -> int:
         return int(self.server.get(f"machinedeployments.{G}", name, "fleet")["spec"]["replicas"])
@@ -78,9 +78,9 @@ class Management(ThreadedApi):
 
 @pytest.fixture
 def api() -> Iterator[Management]:
-    found = Management()
-    yield found
-    found.end()
+    result = Management()
+    yield result
+    result.end()
 
 
 def test_machines_are_instances_and_their_nodes_members(api: Management) -> None:
@@ -233,8 +233,8 @@ def test_another_api_group_is_what_labels_and_annotations_begin_with() -> None:
     api = ThreadedApi(served)
 
     def put(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> None:
-        made = {"name": name, "namespace": "fleet", "uid": name, **metadata}
-        api.server.put(f"{kind.lower()}s.{group}", {"metadata": made, "spec": spec})
+        created = {"name": name, "namespace": "fleet", "uid": name, **metadata}
+        api.server.put(f"{kind.lower()}s.{group}", {"metadata": created, "spec": spec})
 
     def sizes(group: str) -> dict[str, str]:
         return {f"{group}/cluster-api-autoscaler-node-group-{which}-size": "4" for which in ("min", "max")}
@@ -263,12 +263,12 @@ def test_another_api_group_is_what_labels_and_annotations_begin_with() -> None:
             now=lambda: T0,
             discovery=[read_discovery("clusterapi:clusterName=c")],
         )
-        (found,) = cloud.refresh()
-        assert (found.id, found.min_size, found.max_size) == ("MachineDeployment/fleet/md", 0, 4)
-        assert found.nodes == ["n1", "n2"]
-        assert found.options is not None
-        assert found.options.scale_down_unneeded_time == 300
-        cloud.delete_nodes(found.id, nodes[:1])
+        (result,) = cloud.refresh()
+        assert (result.id, result.min_size, result.max_size) == ("MachineDeployment/fleet/md", 0, 4)
+        assert result.nodes == ["n1", "n2"]
+        assert result.options is not None
+        assert result.options.scale_down_unneeded_time == 300
+        cloud.delete_nodes(result.id, nodes[:1])
         assert api.server.get(f"machinedeployments.{group}", "md", "fleet")["spec"]["replicas"] == 1
         marks = api.server.get(f"machines.{group}", "m1", "fleet")["metadata"]["annotations"]
         assert marks == {f"{group}/delete-machine": "2026-09-21T14:13:20Z"}

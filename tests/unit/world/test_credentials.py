@@ -136,8 +136,8 @@ def plugin(
     program: Any, clock: FakeClock | None = None, access: dict[str, Any] | None = None, **config: Any
 ) -> Credentials:
     exec_ = ExecConfig(**{"command": "plugin", **config})
-    made = Access(server="https://h", exec=exec_, **(access or {}))
-    return Credentials(made, clock or FakeClock(), run=program)
+    created = Access(server="https://h", exec=exec_, **(access or {}))
+    return Credentials(created, clock or FakeClock(), run=program)
 
 
 # TestRefreshCreds
@@ -203,9 +203,9 @@ def test_what_a_plug_in_may_not_say(status: dict[str, Any] | None, version: str,
 
 def test_a_certificate_from_a_plug_in() -> None:
     program = Program({"clientCertificateData": "CERT", "clientKeyData": SECRET})
-    found = asyncio.run(plugin(program).identity())
-    assert (found.headers, found.certificate) == ((), (b"CERT", SECRET.encode()))
-    assert SECRET not in repr(found)
+    result = asyncio.run(plugin(program).identity())
+    assert (result.headers, result.certificate) == ((), (b"CERT", SECRET.encode()))
+    assert SECRET not in repr(result)
 
 
 # TestRoundTripper
@@ -244,9 +244,9 @@ def test_a_plug_in_is_asked_once_for_many() -> None:
 
     async def main() -> set[tuple[tuple[str, str], ...]]:
         credentials = plugin(program)
-        found = await asyncio.gather(*(credentials.identity() for _ in range(5)))
+        result = await asyncio.gather(*(credentials.identity() for _ in range(5)))
         await asyncio.gather(*(credentials.handle_rejection(0) for _ in range(5)))
-        return {each.headers for each in found}
+        return {each.headers for each in result}
 
     assert asyncio.run(main()) == {(("Authorization", "Bearer 1"),)}
     assert len(program.asked) == 2
@@ -385,6 +385,6 @@ def test_a_program_that_cannot_be_run(odd: dict[str, Any]) -> None:
 
 
 def test_what_is_kept_is_not_shown() -> None:
-    found = asyncio.run(plugin(Program({"token": SECRET}))._exec.get_credentials())  # type: ignore[union-attr]
-    assert SECRET not in repr(found)
-    assert msgspec.structs.asdict(found)["token"].reveal() == SECRET
+    result = asyncio.run(plugin(Program({"token": SECRET}))._exec.get_credentials())  # type: ignore[union-attr]
+    assert SECRET not in repr(result)
+    assert msgspec.structs.asdict(result)["token"].reveal() == SECRET

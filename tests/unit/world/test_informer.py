@@ -685,8 +685,8 @@ def test_pieces_of_lines_are_left() -> None:
     told: list[Change] = []
     sink = ObjectSink(PODS, told.append)
     line = json.dumps({"type": "ADDED", "object": pod("a")}).encode() + b"\n"
-    found = sink.read_events(line + line[:10])
-    assert (found.used, found.events, found.only_added) == (len(line), 1, True)
+    result = sink.read_events(line + line[:10])
+    assert (result.used, result.events, result.only_added) == (len(line), 1, True)
     assert sink.read_events(line[:10]).used == 0
     assert [change.new.name for change in told if change.new is not None] == ["a"]
 
@@ -695,14 +695,14 @@ def test_what_lines_were_is_told() -> None:
     """Of a kind that is served under another version, too: an object is of what is watched."""
     told: list[Change] = []
     sink = ObjectSink(PODS, told.append)
-    made = {**pod("a"), "apiVersion": "v0", "kind": "Thing"}
-    found = []
+    created = {**pod("a"), "apiVersion": "v0", "kind": "Thing"}
+    result = []
     for version, lines in enumerate([["ADDED", "MODIFIED"], ["ADDED"], ["DELETED"], ["ODD"], ["ADDED", "ODD"]]):
-        made["metadata"]["resourceVersion"] = str(version)
-        data = b"".join(json.dumps({"type": each, "object": made}).encode() + b"\n" for each in lines)
+        created["metadata"]["resourceVersion"] = str(version)
+        data = b"".join(json.dumps({"type": each, "object": created}).encode() + b"\n" for each in lines)
         each = sink.read_events(data)
-        found.append((each.events, each.version, each.only_added))
-    assert found == [(2, "0", False), (1, "1", True), (1, "2", False), (1, "", False), (2, "4", False)]
+        result.append((each.events, each.version, each.only_added))
+    assert result == [(2, "0", False), (1, "1", True), (1, "2", False), (1, "", False), (2, "4", False)]
     objects = [change.new or change.old for change in told]
     assert {(each.api_version, each.kind) for each in objects if each is not None} == {("v1", "Pod")}
     assert [(change.old is None, change.new is None) for change in told] == [
@@ -745,8 +745,8 @@ def test_another_object_of_the_same_name() -> None:
     told: list[tuple[KubeObject | None, KubeObject | None]] = []
     sink = ObjectSink(Watch(kind="Pod", api_version="v1", typed=True), lambda c: told.append((c.old, c.new)))
     for uid, version in (("1", "10"), ("1", "10"), ("2", "11")):
-        made = merge(pod("a"), {"metadata": {"uid": uid, "resourceVersion": version}})
-        sink.read_events(json.dumps({"type": "ADDED", "object": made}).encode() + b"\n")
+        created = merge(pod("a"), {"metadata": {"uid": uid, "resourceVersion": version}})
+        sink.read_events(json.dumps({"type": "ADDED", "object": created}).encode() + b"\n")
     assert len(told) == 2  # one version is told once
     old, new = told[1]
     assert old is not None

@@ -191,9 +191,9 @@ def test_paths_are_relative_to_their_file(tmp_path: Path) -> None:
     assert access.exec.command == str(tmp_path / "plugin")
     data["users"][0]["user"]["exec"]["command"] = "plugin"
     (tmp_path / "config").write_text(json.dumps(data))
-    found = load_access(str(tmp_path / "config")).exec
-    assert found is not None
-    assert found.command == "plugin"  # on the PATH
+    result = load_access(str(tmp_path / "config")).exec
+    assert result is not None
+    assert result.command == "plugin"  # on the PATH
 
 
 # TestConflictingCurrentContext, TestToleratingMissingFiles, and the merge rules of ClientConfigLoadingRules.Load
@@ -301,8 +301,8 @@ def test_what_the_cluster_holds_for_the_plug_in(load: Any) -> None:
         {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}},
     ]
     data = config({"extensions": extensions}, {"exec": {**EXEC, "provideClusterInfo": True, "installHint": "brew"}})
-    found = load(data).exec
-    assert (found.config, found.provide_cluster_info, found.install_hint) == ({"audience": "a"}, True, "brew")
+    result = load(data).exec
+    assert (result.config, result.provide_cluster_info, result.install_hint) == ({"audience": "a"}, True, "brew")
 
 
 # What kubectl would pass over
@@ -385,13 +385,13 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    made = tmp_path / "account"
-    made.mkdir()
-    (made / "token").write_text(SECRET)
-    (made / "ca.crt").write_text("PEM")
-    (made / "namespace").write_text("kube-system\n")
-    monkeypatch.setattr("kscale.world.kubernetes.kubeconfig.SERVICE_ACCOUNT", made)
-    return made
+    created = tmp_path / "account"
+    created.mkdir()
+    (created / "token").write_text(SECRET)
+    (created / "ca.crt").write_text("PEM")
+    (created / "namespace").write_text("kube-system\n")
+    monkeypatch.setattr("kscale.world.kubernetes.kubeconfig.SERVICE_ACCOUNT", created)
+    return created
 
 
 def test_in_a_pod(account: Path, tmp_path: Path) -> None:

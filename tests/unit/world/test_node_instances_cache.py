@@ -28,8 +28,8 @@ class Cloud:
 
     def look(self, after: int = 10) -> dict[str, list[str]]:
         self.now += after * SECOND
-        found = self.cache.instances([*self.running], self.fetch)
-        return {group: [name for name, _ in instances] for group, instances in found.items()}
+        result = self.cache.instances([*self.running], self.fetch)
+        return {group: [name for name, _ in instances] for group, instances in result.items()}
 
 
 def test_all_are_asked_every_two_minutes() -> None:

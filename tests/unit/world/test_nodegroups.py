@@ -118,9 +118,9 @@ def cloud() -> Cloud:
 @pytest.fixture
 def client(cloud: Cloud) -> Iterator[ExternalGroups]:
     with ExternalServer(cloud, "127.0.0.1:0") as server:
-        found = ExternalGroups({"address": server.url}, lambda: NODES, defaults=DEFAULTS)
-        yield found
-        found.close()
+        result = ExternalGroups({"address": server.url}, lambda: NODES, defaults=DEFAULTS)
+        yield result
+        result.close()
 
 
 def test_they_are_clouds(client: ExternalGroups, cloud: Cloud) -> None:
@@ -169,10 +169,10 @@ def test_changes_and_refusals(client: ExternalGroups, cloud: Cloud) -> None:
     ):
         with pytest.raises(ProviderError, match=r"^Not implemented$"):
             refused()
-    with pytest.raises(ProviderError) as found:
+    with pytest.raises(ProviderError) as result:
         client.increase_size("a", 4)
-    assert found.value.message == "rpc error: code = Unknown desc = size increase too large, desired: 9 max: 5"
-    assert found.value.type == "cloudProviderError"
+    assert result.value.message == "rpc error: code = Unknown desc = size increase too large, desired: 9 max: 5"
+    assert result.value.type == "cloudProviderError"
 
 
 def test_a_cloud_that_cannot_be_looked_at(client: ExternalGroups, cloud: Cloud) -> None:
@@ -186,11 +186,11 @@ def test_a_node_whose_group_is_not_told_is_named_and_the_others_have_theirs(
 ) -> None:
     """The answer is that of a look at the cloud; a loop goes on with it, and takes nothing down of that node."""
     cloud.node_errors = {"n1": "no such machine"}
-    found = ask_cloud(client, Refresh())
-    assert isinstance(found, Groups)
-    assert LEGAL_OUTCOMES[Refresh].fits(Refresh(), found)
-    assert found.node_errors == {"n1": "rpc error: code = Unknown desc = no such machine"}
-    assert found.ids_of_nodes(["n1", "n2", "other"]) == [None, "b", None]
+    result = ask_cloud(client, Refresh())
+    assert isinstance(result, Groups)
+    assert LEGAL_OUTCOMES[Refresh].fits(Refresh(), result)
+    assert result.node_errors == {"n1": "rpc error: code = Unknown desc = no such machine"}
+    assert result.ids_of_nodes(["n1", "n2", "other"]) == [None, "b", None]
     cloud.node_errors = {}
     client.refresh()
     again = ask_cloud(client, Refresh())
@@ -253,10 +253,10 @@ def test_machines_that_no_node_is_of_are_asked_about_whatever_is_remembered(clou
         cloud.instances = []
         assert told() == ["x://n5"]  # the others are of nodes, or need not register
         cloud.node_errors = {"x://n5": "it is late"}
-        found = client.refresh()
-        assert isinstance(found, Groups)
-        assert next(iter(found)).gone_instances == []
-        assert found.node_errors == {"x://n5": "rpc error: code = Unknown desc = it is late"}
+        result = client.refresh()
+        assert isinstance(result, Groups)
+        assert next(iter(result)).gone_instances == []
+        assert result.node_errors == {"x://n5": "rpc error: code = Unknown desc = it is late"}
         client.close()
 
 
@@ -279,8 +279,8 @@ def test_machines_of_a_group_that_goes_whole_are_asked_for_each_time() -> None:
         client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))
 
         def told() -> Groups:
-            found = client.refresh()
-            return Groups.of(found, NODES)
+            result = client.refresh()
+            return Groups.of(result, NODES)
 
         def judged(groups: Groups) -> tuple[list[str], int]:
             return (
@@ -398,9 +398,9 @@ class Api(ThreadedApi):
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    found = Api()
-    yield found
-    found.end()
+    result = Api()
+    yield result
+    result.end()
 
 
 def test_kwok(api: Api) -> None:
@@ -571,8 +571,8 @@ def test_templates_of_no_group_and_no_templates(api: Api) -> None:
         read_nodes("x: y")
     with pytest.raises(InputError, match="the templates of the kwok provider: line 2, column 1: malformed YAML"):
         read_nodes("{")
-    (found,) = read_nodes("items: [{metadata: {name: a, creationTimestamp: 2026-02-30T00:00:00Z}}]")
-    assert found.metadata.creation_timestamp == "2026-02-30T00:00:00Z"
+    (result,) = read_nodes("items: [{metadata: {name: a, creationTimestamp: 2026-02-30T00:00:00Z}}]")
+    assert result.metadata.creation_timestamp == "2026-02-30T00:00:00Z"
     with pytest.raises(InputError, match="belongs to no group"):
         groups_of([node("n")], read_kwok_config(CONFIG))
     with pytest.raises(InputError, match="ConfigMap ns/kwok-provider-config"):
@@ -677,8 +677,8 @@ def test_what_static_groups_refuse_changes_nothing(tmp_path: Path, change: Any, 
 
 def test_static_groups_are_created_and_deleted(tmp_path: Path) -> None:
     cloud = static(tmp_path, [])
-    (made,) = cloud.create_group("new")
-    assert (made.exists, made.autoprovisioned, made.size) == (True, True, 0)
+    (created,) = cloud.create_group("new")
+    assert (created.exists, created.autoprovisioned, created.size) == (True, True, 0)
     cloud.delete_group("new")
     assert sizes(tmp_path) == {"new": {"target": 0, "exists": False}}
     assert [group.exists for group in cloud.refresh()] == [True, False]

@@ -133,14 +133,14 @@ def test_connections_that_break(fault: Any) -> None:
         act = Acting(api)
         faults = [fault]
         api.server.fault = lambda call: faults.pop() if faults else None
-        made = ConfigMap(metadata=ObjectMeta(name="a", namespace="default"))
-        error = await act.refused(Create(made), 0, "")
+        created = ConfigMap(metadata=ObjectMeta(name="a", namespace="default"))
+        error = await act.refused(Create(created), 0, "")
         assert error.message in ("connection reset by peer", "connect: connection refused")
         assert len(api.server.calls) == 1
         if isinstance(fault, Late):
-            await act.refused(Create(made), 409, "AlreadyExists")
+            await act.refused(Create(created), 409, "AlreadyExists")
         else:
-            await act.done(Create(made))
+            await act.done(Create(created))
 
     against_fake(case)
 
@@ -165,8 +165,8 @@ def test_kinds_that_are_found_by_asking() -> None:
         act = Acting(api)
         body: dict[str, Any] = {"metadata": {"name": "w", "namespace": "default"}, "spec": {"replicas": 2}}
         await api.create("widgets.example.com", body)
-        found = await act.done(Get(kind="Widget", name="w", namespace="default", api_version="example.com/v1alpha1"))
-        assert (type(found), found.kind, found.name) == (KubeObject, "Widget", "w")
+        result = await act.done(Get(kind="Widget", name="w", namespace="default", api_version="example.com/v1alpha1"))
+        assert (type(result), result.kind, result.name) == (KubeObject, "Widget", "w")
         scale = await act.done(GetScale(namespace="default", resource="widgets.example.com", name="w"))
         await act.done(PutScale(namespace="default", resource="widgets.example.com", scale=scale, replicas=5))
         assert api.server.get("widgets.example.com", "w", "default")["spec"]["replicas"] == 5
@@ -244,8 +244,8 @@ class FakeStores:
         return [each for each in self.held if type(each).__name__ == kind]
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
-        found = (each for each in self.objects(kind) if (each.namespace, each.name) == (namespace, name))
-        return next(found, None)
+        result = (each for each in self.objects(kind) if (each.namespace, each.name) == (namespace, name))
+        return next(result, None)
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
         return [each for each in self.held if isinstance(each, Pod) and each.spec.node_name in nodes]
@@ -346,7 +346,7 @@ def test_the_cloud() -> None:
     assert isinstance(cloud, NodeGroups)
     node = Node(metadata=ObjectMeta(name="n1"))
     node.spec.provider_id = "fake:///n1"
-    found = performed(
+    result = performed(
         Refresh(),
         HasInstances(("n1", "n2", "n3")),
         IncreaseSize(group="a", delta=2, atomic=True),
@@ -358,7 +358,7 @@ def test_the_cloud() -> None:
         groups=cloud,
         stores=FakeStores(node),
     )
-    assert [each.value for each in found] == [
+    assert [each.value for each in result] == [
         [NodeGroup(id="a")], {"n1": True, "n2": False}, None, None, None,
         CreatedGroups(main=NodeGroup(id="b-1"), extra=(NodeGroup(id="b-2"),)), None,
         Prices(nodes=(1.0,), pods=(0.5, 0.5)),
@@ -380,7 +380,7 @@ def test_what_the_watches_have_brought() -> None:
     a = Pod(metadata=ObjectMeta(name="a", namespace="x", labels={"app": "1"}))
     b = Pod(metadata=ObjectMeta(name="b", namespace="y", labels={"app": "2"}))
     b.spec.node_name = "n1"
-    found = performed(
+    result = performed(
         Get(kind="Pod", name="a", namespace="x", watched=True),
         Get(kind="Pod", name="a", namespace="y", watched=True),
         List(kind="Pod"),
@@ -389,9 +389,9 @@ def test_what_the_watches_have_brought() -> None:
         List(kind="Pod", nodes=("n1",)),
         stores=FakeStores(a, b),
     )
-    assert found[1].error is not None
-    assert found[1].error.is_not_found
-    values = [each.value for each in (found[0], *found[2:])]
+    assert result[1].error is not None
+    assert result[1].error.is_not_found
+    values = [each.value for each in (result[0], *result[2:])]
     assert values == [a, [a, b], [b], [a], [b]]
 
 
@@ -404,7 +404,7 @@ def test_reports_and_questions() -> None:
         async def get(self, question: GetMetric) -> PodMetricsList | ApiError:
             return PodMetricsList() if question.namespace == "x" else ApiError("no metrics", code=503)
 
-    found = performed(
+    result = performed(
         Emit([event]),
         Observe([seen]),
         GetMetric(api="resource", namespace="x"),
@@ -416,8 +416,8 @@ def test_reports_and_questions() -> None:
         ranker=lambda question: Ranking(groups=("a",)),
     )
     assert told == [event, seen]
-    assert [each.value for each in found] == [None, None, PodMetricsList(), None, Ranking(groups=("a",))]
-    assert found[3].error == ApiError("no metrics", code=503)
+    assert [each.value for each in result] == [None, None, PodMetricsList(), None, Ranking(groups=("a",))]
+    assert result[3].error == ApiError("no metrics", code=503)
 
 
 def test_what_this_world_has_not() -> None:
@@ -454,9 +454,9 @@ def test_every_field_of_a_status_is_written_also_what_is_absent(type_: Any) -> N
     """A null for each field that it leaves out, of any kind and however it is absent."""
     resource = ServedResource("example.com", "v1", "Thing", "things")
     held = type_(metadata=ObjectMeta(name="a", namespace="n", resource_version="7"))
-    made = msgspec.structs.fields(held.status)
-    empty = {each.name: each.default_factory() for each in made if each.default_factory is not msgspec.NODEFAULT}
-    for changes in ({}, empty, {each.name: 3 for each in made}):
+    created = msgspec.structs.fields(held.status)
+    empty = {each.name: each.default_factory() for each in created if each.default_factory is not msgspec.NODEFAULT}
+    for changes in ({}, empty, {each.name: 3 for each in created}):
         status = held.status
         for name, value in changes.items():
             setattr(status, name, value)

@@ -44,8 +44,8 @@ def test_parts_ask_for_each_moment_once(start: int, span: int, step: int, points
         queries = RangeQueries(ask, RangeLimits(points=points, concurrency=concurrency))
         return [each async for each in queries.answers([question, question])]
 
-    found = asyncio.run(main())
-    asked = [moment for part, answer in found for moment in moments(part) if answer == repr(moments(part)).encode()]
+    result = asyncio.run(main())
+    asked = [moment for part, answer in result for moment in moments(part) if answer == repr(moments(part)).encode()]
     assert asked == moments(question) * 2
     assert most <= concurrency
 

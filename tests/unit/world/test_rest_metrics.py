@@ -175,9 +175,9 @@ def test_an_answer_whose_time_is_none_is_refused(question: GetMetric, monkeypatc
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
         for item in (ITEM, VALUE):
             monkeypatch.setitem(item, "timestamp", "soon")  # type: ignore[arg-type]  # texts, and more
-        found = await metrics.get(question)
-        assert isinstance(found, ApiError)
-        assert "soon" in found.message
+        result = await metrics.get(question)
+        assert isinstance(result, ApiError)
+        assert "soon" in result.message
 
     against(case)
 

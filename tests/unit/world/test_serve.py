@@ -47,20 +47,20 @@ def store(*metrics: Metric, **options: Any) -> MetricStore:
 
 
 def text(of: MetricStore) -> list[str]:
-    found, content_type = of.exposition()
+    result, content_type = of.exposition()
     assert content_type == "text/plain; version=0.0.4; charset=utf-8"
-    return found.decode().splitlines()
+    return result.decode().splitlines()
 
 
 def test_every_kind_of_metric() -> None:
-    made = store(
+    created = store(
         Metric("a_total", "counter", ("type",)),
         Metric("skipped_events_count", "counter"),
         Metric("nodes_count", "gauge", ("state",), help="Nodes."),
         Metric("seconds", "histogram", ("function",), (0.1, 1.0, 10.0)),
         Metric("quantile_seconds", "summary", ("function",)),
     )
-    made.observe(
+    created.observe(
         [
             Observation(name="a_total", labels={"type": "x"}),
             Observation(name="a_total", value=2.0, labels={"type": "x"}),
@@ -73,9 +73,9 @@ def test_every_kind_of_metric() -> None:
         ]
     )
     for value in (0.05, 0.1, 0.5, 99.0):
-        made.observe([Observation(name="seconds", value=value, labels={"function": "main"})])
-    made.observe([Observation(name="seconds", value=7.0, labels={"function": "main"}, buckets=(1, 0, 2, 0))])
-    assert text(made) == [
+        created.observe([Observation(name="seconds", value=value, labels={"function": "main"})])
+    created.observe([Observation(name="seconds", value=7.0, labels={"function": "main"}, buckets=(1, 0, 2, 0))])
+    assert text(created) == [
         "# HELP a_total ",
         "# TYPE a_total counter",
         'a_total{type="x"} 3.0',
@@ -102,10 +102,10 @@ def test_every_kind_of_metric() -> None:
         'quantile_seconds_count{function="main"} 2.0',
         'quantile_seconds_sum{function="main"} 0.75',
     ]
-    families = {each.name: each.type for each in text_string_to_metric_families("\n".join(text(made)) + "\n")}
+    families = {each.name: each.type for each in text_string_to_metric_families("\n".join(text(created)) + "\n")}
     assert families["seconds"] == "histogram"
-    assert made.value("nodes_count", state="ready") == 5.0
-    assert made.value("nodes_count", state="unready") is None
+    assert created.value("nodes_count", state="ready") == 5.0
+    assert created.value("nodes_count", state="unready") is None
 
 
 def test_a_recorder_adds_to_its_series_as_observations_do() -> None:
@@ -114,37 +114,37 @@ def test_a_recorder_adds_to_its_series_as_observations_do() -> None:
         Metric("seconds", "histogram", ("a", "b"), (0.1, 1.0)),
         Metric("quantiles", "summary", ("a", "b"), of="seconds"),
     ]
-    made, plain = store(*metrics), store(*metrics)
+    created, plain = store(*metrics), store(*metrics)
     labels = [{"type": "x"}, {"b": "2", "a": "1"}]
-    record = made.recorder(zip(("a_total", "seconds"), labels, strict=True))
+    record = created.recorder(zip(("a_total", "seconds"), labels, strict=True))
     for seconds in (0.05, 0.5, 5.0):
         record((1.0, seconds))
         seen = zip(("a_total", "seconds"), (1.0, seconds), labels, strict=True)
         plain.observe([Observation(name=name, value=value, labels=each) for name, value, each in seen])
-    assert text(made) == text(plain)
-    for each in (made, plain):
+    assert text(created) == text(plain)
+    for each in (created, plain):
         each.observe([Observation(name="seconds", reset=True)])
     record((1.0, 2.0))
-    assert "seconds_count{" in "\n".join(text(made))
-    assert made.value("a_total", type="x") == 4.0
+    assert "seconds_count{" in "\n".join(text(created))
+    assert created.value("a_total", type="x") == 4.0
     with pytest.raises(ValueError, match="shorter"):
         record((1.0,))
 
 
 def test_a_recorder_is_only_of_known_series() -> None:
-    made = store(Metric("a_total", "counter", ("type",)))
+    created = store(Metric("a_total", "counter", ("type",)))
     with pytest.raises(UnknownMetricError, match="there is no metric b_total"):
-        made.recorder([("b_total", {})])
+        created.recorder([("b_total", {})])
     with pytest.raises(UnknownMetricError, match=r"a_total has the labels \('type',\), not \('kind',\)"):
-        made.recorder([("a_total", {"kind": "x"})])
+        created.recorder([("a_total", {"kind": "x"})])
 
 
 def test_a_counter_counts_on_from_any_number() -> None:
     """A sum with a NumPy number is one of NumPy's, too."""
-    made = store(Metric("n_total", "counter"))
+    created = store(Metric("n_total", "counter"))
     for value in (np.int64(2), np.float64(0.5), 1, 2.0):
-        made.observe([Observation(name="n_total", value=value)])
-    assert "n_total 5.5" in text(made)
+        created.observe([Observation(name="n_total", value=value)])
+    assert "n_total 5.5" in text(created)
 
 
 QUANTILES = [("0.5", 0.5), ("0.9", 2.0), ("0.99", 2.0)]
@@ -154,41 +154,41 @@ def test_quantiles_are_of_the_last_hour() -> None:
     """As component-base has them by default: 0.5, 0.9 and 0.99, and no number where nothing was observed."""
     now = [0]
     metrics = [Metric("h", "histogram", ("a",), (1.0,)), Metric("s", "summary", ("a",), of="h")]
-    made = MetricStore(metrics, process=False, now=lambda: now[0])
+    created = MetricStore(metrics, process=False, now=lambda: now[0])
     for minute in range(100):
         now[0] = minute * 60 * SECOND
-        made.observe([Observation(name="h", value=float(minute), labels={"a": "x"})])
-    found = dict(line.rsplit(" ", 1) for line in text(made) if line.startswith("s{"))
-    assert [*found.values()] == ["69.0", "93.0", "99.0"]  # of 40 to 99
+        created.observe([Observation(name="h", value=float(minute), labels={"a": "x"})])
+    result = dict(line.rsplit(" ", 1) for line in text(created) if line.startswith("s{"))
+    assert [*result.values()] == ["69.0", "93.0", "99.0"]  # of 40 to 99
     now[0] += 3600 * SECOND
-    assert [line.rsplit(" ", 1)[1] for line in text(made) if line.startswith("s{")] == ["NaN"] * 3
-    assert text(made)[-2:] == ['s_count{a="x"} 100.0', 's_sum{a="x"} 4950.0']
+    assert [line.rsplit(" ", 1)[1] for line in text(created) if line.startswith("s{")] == ["NaN"] * 3
+    assert text(created)[-2:] == ['s_count{a="x"} 100.0', 's_sum{a="x"} 4950.0']
 
 
 def test_observations_of_a_summary_are_dropped_without_a_scrape() -> None:
     """A program may run for months and never be scraped: it keeps the last hour, in 16 bytes an observation."""
     now = [0]
     metrics = [Metric("h", "histogram", (), (1.0,)), Metric("s", "summary", of="h")]
-    made = MetricStore(metrics, process=False, now=lambda: now[0])
+    created = MetricStore(metrics, process=False, now=lambda: now[0])
     seen = [Observation(name="h", value=1.5)]
-    made.observe(seen)
+    created.observe(seen)
     tracemalloc.start()
     try:
         for second in range(20_000):
             now[0] = second * SECOND
-            made.observe(seen)
+            created.observe(seen)
         current, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert max(current, peak) < 2 * 3600 * 16 + 100_000
-    assert text(made)[-2:] == ["s_count 20001.0", "s_sum 30001.5"]
+    assert text(created)[-2:] == ["s_count 20001.0", "s_sum 30001.5"]
 
 
 def test_a_histogram_with_bounds_below_zero_has_a_sum_and_a_count() -> None:
     """Differences may be negative (``vpa_quality_relative_recommendation_changes``)."""
-    made = store(Metric("changes", "histogram", (), (-1.0, -0.0025, 0.0, 2.5, 1e6)))
-    made.observe([Observation(name="changes", value=value) for value in (-0.5, 0.0, 3.0)])
-    assert text(made)[2:] == [
+    created = store(Metric("changes", "histogram", (), (-1.0, -0.0025, 0.0, 2.5, 1e6)))
+    created.observe([Observation(name="changes", value=value) for value in (-0.5, 0.0, 3.0)])
+    assert text(created)[2:] == [
         'changes_bucket{le="-1"} 0.0',
         'changes_bucket{le="-0.0025"} 1.0',
         'changes_bucket{le="0"} 2.0',
@@ -198,35 +198,35 @@ def test_a_histogram_with_bounds_below_zero_has_a_sum_and_a_count() -> None:
         "changes_count 3.0",
         "changes_sum 2.5",
     ]
-    exposed = made.exposition("application/openmetrics-text; version=1.0.0")
+    exposed = created.exposition("application/openmetrics-text; version=1.0.0")
     assert "openmetrics" in exposed[1]
     assert b'changes_bucket{le="0.0"} 2.0' in exposed[0]
 
 
 def test_a_summary_of_what_another_observes() -> None:
-    made = store(Metric("h", "histogram", ("a",), (1.0,)), Metric("s", "summary", ("a",), of="h"))
-    assert text(made) == []
-    made.observe([Observation(name="h", value=value, labels={"a": "x"}) for value in (0.5, 2.0)])
-    assert text(made)[-2:] == ['s_count{a="x"} 2.0', 's_sum{a="x"} 2.5']
-    assert text(made)[-5:-2] == [f's{{a="x",quantile="{share}"}} {value}' for share, value in QUANTILES]
+    created = store(Metric("h", "histogram", ("a",), (1.0,)), Metric("s", "summary", ("a",), of="h"))
+    assert text(created) == []
+    created.observe([Observation(name="h", value=value, labels={"a": "x"}) for value in (0.5, 2.0)])
+    assert text(created)[-2:] == ['s_count{a="x"} 2.0', 's_sum{a="x"} 2.5']
+    assert text(created)[-5:-2] == [f's{{a="x",quantile="{share}"}} {value}' for share, value in QUANTILES]
     with pytest.raises(ValueError, match="s is of t, which is not described"):
         store(Metric("s", "summary", of="t"))
 
 
 def test_a_gauge_that_is_reset() -> None:
-    made = store(Metric("backoff", "gauge", ("group",)))
-    made.observe([Observation(name="backoff", labels={"group": each}) for each in "ab"])
-    made.observe([Observation(name="backoff", reset=True), Observation(name="backoff", labels={"group": "c"})])
-    assert text(made)[2:] == ['backoff{group="c"} 1.0']
+    created = store(Metric("backoff", "gauge", ("group",)))
+    created.observe([Observation(name="backoff", labels={"group": each}) for each in "ab"])
+    created.observe([Observation(name="backoff", reset=True), Observation(name="backoff", labels={"group": "c"})])
+    assert text(created)[2:] == ['backoff{group="c"} 1.0']
 
 
 def test_a_series_that_is_removed() -> None:
-    made = store(Metric("backoff", "gauge", ("group",)))
-    made.observe([Observation(name="backoff", labels={"group": each}) for each in "ab"])
-    made.observe([Observation(name="backoff", labels={"group": each}, reset=True) for each in "ax"])
-    assert text(made)[2:] == ['backoff{group="b"} 1.0']
+    created = store(Metric("backoff", "gauge", ("group",)))
+    created.observe([Observation(name="backoff", labels={"group": each}) for each in "ab"])
+    created.observe([Observation(name="backoff", labels={"group": each}, reset=True) for each in "ax"])
+    assert text(created)[2:] == ['backoff{group="b"} 1.0']
     with pytest.raises(UnknownMetricError):
-        made.observe([Observation(name="backoff", labels={"x": "a"}, reset=True)])
+        created.observe([Observation(name="backoff", labels={"x": "a"}, reset=True)])
 
 
 @pytest.mark.parametrize(
@@ -244,30 +244,30 @@ def test_observations_of_something_else(seen: Observation) -> None:
 
 
 def test_descriptions() -> None:
-    made = store(Metric("a", "gauge"))
-    made.describe(Metric("a", "gauge"))
+    created = store(Metric("a", "gauge"))
+    created.describe(Metric("a", "gauge"))
     with pytest.raises(ValueError, match="described in two ways"):
-        made.describe(Metric("a", "counter"))
+        created.describe(Metric("a", "counter"))
     with pytest.raises(ValueError, match="a clock is not one of"):
-        made.describe(Metric("b", "clock"))
+        created.describe(Metric("b", "clock"))
 
 
 def test_many_threads() -> None:
-    made = store(Metric("n_total", "counter"), Metric("h", "histogram", (), (1.0,)))
+    created = store(Metric("n_total", "counter"), Metric("h", "histogram", (), (1.0,)))
 
     def work() -> None:
         for _ in range(2000):
-            made.observe([Observation(name="n_total"), Observation(name="h", value=0.5)])
+            created.observe([Observation(name="n_total"), Observation(name="h", value=0.5)])
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        made.exposition()
+        created.exposition()
     for thread in threads:
         thread.join()
-    assert made.value("n_total") == 8000.0
-    assert "h_count 8000.0" in text(made)
+    assert created.value("n_total") == 8000.0
+    assert "h_count 8000.0" in text(created)
 
 
 Ask = Callable[..., Awaitable[tuple[int, str, dict[str, str]]]]
@@ -358,8 +358,8 @@ def _first_line(request: str) -> str:
 
 
 def test_metrics() -> None:
-    made = MetricStore([Metric("a_total", "counter")])
-    made.observe([Observation(name="a_total")])
+    created = MetricStore([Metric("a_total", "counter")])
+    created.observe([Observation(name="a_total")])
 
     async def main(ask: Ask) -> None:
         status, body, headers = await ask("/metrics")
@@ -371,7 +371,7 @@ def test_metrics() -> None:
         assert headers["Content-Type"].startswith("application/openmetrics-text")
         assert body.endswith("# EOF\n")
 
-    served(main, endpoints(metrics=made))
+    served(main, endpoints(metrics=created))
 
 
 def test_the_debugging_snapshot() -> None:
@@ -397,8 +397,8 @@ def test_the_debugging_snapshot() -> None:
         status, body, headers = await first
         assert (status, headers["Content-Type"]) == (200, "application/json")
         assert "s3cr3t" not in body
-        found = json.loads(body)
-        assert found["Pods"] == [
+        result = json.loads(body)
+        assert result["Pods"] == [
             {
                 "metadata": {"name": "p", "annotations": {"last-applied": "<redacted>"}, "labels": {"a": "b"}},
                 "spec": {
@@ -411,7 +411,7 @@ def test_the_debugging_snapshot() -> None:
                 },
             }
         ]
-        assert (found["StartTimestamp"], found["EndTimestamp"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z")
+        assert (result["StartTimestamp"], result["EndTimestamp"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z")
         assert not desk.is_requested
 
     served(main, endpoints(snapshot=desk))
@@ -458,8 +458,8 @@ def test_an_address_that_is_taken() -> None:
 
 
 def certificate(directory: Path, name: str, authority: trustme.CA = AUTHORITY) -> tuple[bytes, bytes]:
-    made = authority.issue_cert(name)
-    return b"".join(blob.bytes() for blob in made.cert_chain_pems), made.private_key_pem.bytes()
+    created = authority.issue_cert(name)
+    return b"".join(blob.bytes() for blob in created.cert_chain_pems), created.private_key_pem.bytes()
 
 
 def write(path: Path, data: bytes) -> None:

@@ -97,14 +97,14 @@ def test_integers_are_read_as_go_reads_them(text: str, value: int | None) -> Non
 
 
 def test_a_list_is_split_however_deep_its_items_are() -> None:
-    found = read_list(page(claim("a"), claim("b", parameters=deep()), claim("c")))
-    assert (found.kind, found.resource_version, len(found.items)) == ("ResourceClaimList", "9", 3)
+    result = read_list(page(claim("a"), claim("b", parameters=deep()), claim("c")))
+    assert (result.kind, result.resource_version, len(result.items)) == ("ResourceClaimList", "9", 3)
     with pytest.raises(UnreadableObjectError) as refused:
-        read_object(found.items[1], ResourceClaim)
+        read_object(result.items[1], ResourceClaim)
     problem = refused.value.problems[0]
     assert (problem.message, problem.object) == ("nested too deeply", "team/b")
     assert problem.field.startswith("spec.devices.config[0].opaque.parameters.a")
-    assert read_object(found.items[2], ResourceClaim).name == "c"
+    assert read_object(result.items[2], ResourceClaim).name == "c"
 
 
 @pytest.mark.parametrize(
@@ -179,19 +179,19 @@ def test_an_object_keeps_the_version_that_was_read_last(sinks: _Sinks, odd: dict
     sinks.listed(claim("a"), claim("b"))
     sinks.listed(claim("a"), claim("b", version="8", **odd))
     assert sinks.versions == {"a": "7", "b": "7"}
-    found = sinks.sink.read_events(event("MODIFIED", claim("b", version="9", **odd)) + event("ADDED", claim("c")))
-    assert (found.events, found.version) == (2, "9")  # the newest, not the last
+    result = sinks.sink.read_events(event("MODIFIED", claim("b", version="9", **odd)) + event("ADDED", claim("c")))
+    assert (result.events, result.version) == (2, "9")  # the newest, not the last
     assert sinks.versions == {"a": "7", "b": "7", "c": "7"}
     assert sinks.sink.unreadable == 2
-    found = sinks.sink.read_events(event("MODIFIED", claim("b", version="10")))
-    assert (found.version, sinks.versions["b"]) == ("10", "10")
+    result = sinks.sink.read_events(event("MODIFIED", claim("b", version="10")))
+    assert (result.version, sinks.versions["b"]) == ("10", "10")
 
 
 @pytest.mark.parametrize("odd", UNREADABLE)
 def test_an_object_that_is_deleted_is_gone_whatever_it_looked_like(sinks: _Sinks, odd: dict[str, str]) -> None:
     sinks.listed(claim("a"), claim("b"))
-    found = sinks.sink.read_events(event("DELETED", claim("b", version="9", **odd)))
-    assert (found.version, sinks.versions) == ("9", {"a": "7"})
+    result = sinks.sink.read_events(event("DELETED", claim("b", version="9", **odd)))
+    assert (result.version, sinks.versions) == ("9", {"a": "7"})
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,9 @@ def test_versions_conflicts_and_what_is_not_there() -> None:
     assert named(world, "web").metadata.generation == 2
     put = PutScale(namespace="shop", resource="deployments.apps", scale=read, replicas=3)
     assert refused(world, put).is_conflict
-    made = ConfigMap(metadata=ObjectMeta(name="c", namespace="kube-system"), data={"a": "1"})
-    done(world, Create(made))
-    assert refused(world, Create(made)).is_already_exists
+    created = ConfigMap(metadata=ObjectMeta(name="c", namespace="kube-system"), data={"a": "1"})
+    done(world, Create(created))
+    assert refused(world, Create(created)).is_already_exists
     done(world, Patch(kind="ConfigMap", namespace="kube-system", name="c", patch={"data": {"a": None, "b": "2"}}))
     assert done(world, Get(kind="ConfigMap", namespace="kube-system", name="c")).data == {"b": "2"}
     done(world, Delete(kind="ConfigMap", namespace="kube-system", name="c"))
@@ -119,13 +119,13 @@ def test_columns_are_those_of_the_objects() -> None:
     world = world_of(deployment(replicas=6), from_dict(workload("StatefulSet", "db", 2, cpu="250m"), StatefulSet))
     for seconds in (0, 1, 3, 3, 3, 3):
         run(world, seconds)
-        found, fresh = world.view.snapshot(), Cluster(texts="pending")
+        result, fresh = world.view.snapshot(), Cluster(texts="pending")
         for kind in ("Node", "Pod"):
             for item in world.api.get_all(kind).values():
                 fresh.apply(item)
         wanted = fresh.snapshot()
-        assert (found.pods, found.pending, found.counts) == (wanted.pods, wanted.pending, wanted.counts)
-        assert {name: list(used) for name, used in found.used.items()} == {
+        assert (result.pods, result.pending, result.counts) == (wanted.pods, wanted.pending, wanted.counts)
+        assert {name: list(used) for name, used in result.used.items()} == {
             name: list(used) for name, used in wanted.used.items()
         }
         of = [each.metadata.uid for each in world.view.cluster.pods()]
@@ -148,8 +148,8 @@ def test_nodes_of_no_group_and_lists() -> None:
     world = world_of(node("bare"), deployment(replicas=5), options=QUICK)
     run(world, 5)
     assert {each for _, each, _ in pods(world)} == {"pool-0", "bare"}
-    found = done(world, List(kind="Pod", namespace="shop", selector="app=web", watched=False))
-    assert len(found) == 5
+    result = done(world, List(kind="Pod", namespace="shop", selector="app=web", watched=False))
+    assert len(result) == 5
     assert len(done(world, List(kind="Pod", nodes=("bare", "pool-0")))) == 5
 
 
@@ -158,15 +158,15 @@ def test_nodes_of_no_group_and_lists() -> None:
 @pytest.mark.parametrize("data", [True, False], ids=["data", "struct"])
 def test_a_status_that_is_patched_in_whole(kind: str, op: str, data: bool) -> None:
     world = world_of()
-    made = {"apiVersion": "autoscaling.k8s.io/v1", "kind": kind, "metadata": {"name": "v", "namespace": "shop"}}
-    world.add(from_dict({**made, "spec": {}, "status": _STATUSES[kind][0]}, KINDS[kind]))
+    created = {"apiVersion": "autoscaling.k8s.io/v1", "kind": kind, "metadata": {"name": "v", "namespace": "shop"}}
+    world.add(from_dict({**created, "spec": {}, "status": _STATUSES[kind][0]}, KINDS[kind]))
     before = world.api.get(kind, "shop", "v")
     status = _STATUSES[kind][1]
     operation = PatchOperation(op, "/status", status if data else from_dict({"status": status}, KINDS[kind]).status)
     of = "status" if kind == "VerticalPodAutoscaler" else ""  # checkpoints have no sub-resource
     done(world, Patch(kind=kind, namespace="shop", name="v", subresource=of, type="json", patch=(operation,)))
     after = world.api.get(kind, "shop", "v")
-    assert after.status == from_dict({**made, "status": _STATUSES[kind][1]}, KINDS[kind]).status
+    assert after.status == from_dict({**created, "status": _STATUSES[kind][1]}, KINDS[kind]).status
     assert after.status != before.status
     assert int(after.metadata.resource_version) == int(before.metadata.resource_version) + 1
     assert replace(after.metadata, resource_version=before.metadata.resource_version) == before.metadata
@@ -174,9 +174,9 @@ def test_a_status_that_is_patched_in_whole(kind: str, op: str, data: bool) -> No
 
 def test_quantities_of_a_status_are_as_the_api_prints_them() -> None:
     """731500000 bytes that were made print as they are; read from that text, they print as 731500k."""
-    made = to_memory_quantity(731_500_000)
-    assert str(made) == "731500000"
-    container = RecommendedContainerResources(container_name="c", target={"memory": made})
+    created = to_memory_quantity(731_500_000)
+    assert str(created) == "731500000"
+    container = RecommendedContainerResources(container_name="c", target={"memory": created})
     status = VerticalPodAutoscalerStatus(recommendation=RecommendedPodResources(container_recommendations=[container]))
     held = []
     for value in (status, to_dict(status)):
@@ -216,9 +216,9 @@ _STATUSES = {
 
 def test_a_status_without_the_sub_resource_is_not_written() -> None:
     world = world_of()
-    made: dict[str, Any] = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler"}
-    made |= {"metadata": {"name": "v", "namespace": "shop"}, "status": {"conditions": [_CONDITION]}}
-    world.add(from_dict(made, VerticalPodAutoscaler))
+    created: dict[str, Any] = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler"}
+    created |= {"metadata": {"name": "v", "namespace": "shop"}, "status": {"conditions": [_CONDITION]}}
+    world.add(from_dict(created, VerticalPodAutoscaler))
     asked = {"kind": "VerticalPodAutoscaler", "namespace": "shop", "name": "v", "type": "json"}
     done(world, Patch(**asked, patch=(PatchOperation("replace", "/status", {}),)))
     assert world.api.get("VerticalPodAutoscaler", "shop", "v").status.conditions
@@ -244,8 +244,8 @@ def test_applying_and_deleting() -> None:
     run(world, 5)
     held = world.api.get("Deployment", "shop", "web")
     assert held.status.ready_replicas == 1
-    made = replace(deployment("web", 2), metadata=ObjectMeta(name="web", namespace="shop", labels={"a": "b"}))
-    after = world.apply(made)
+    created = replace(deployment("web", 2), metadata=ObjectMeta(name="web", namespace="shop", labels={"a": "b"}))
+    after = world.apply(created)
     assert (after.metadata.uid, after.metadata.labels, after.status) == (held.metadata.uid, {"a": "b"}, held.status)
     assert after.metadata.generation == 2
     run(world, 5)

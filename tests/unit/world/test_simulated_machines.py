@@ -124,8 +124,8 @@ def test_machines_that_live_for_a_while_are_replaced() -> None:
 def test_groups_are_made_and_deleted() -> None:
     world = world_of(options=QUICK)
     world.cloud.add(replace(pool("other"), exists=False), GroupTimes(creation=30 * SECOND))
-    made = world.cloud.create_group("other", asynchronous=True)
-    assert (made[0].exists, made[0].upcoming) == (True, True)
+    created = world.cloud.create_group("other", asynchronous=True)
+    assert (created[0].exists, created[0].upcoming) == (True, True)
     run(world, 31)
     assert not world.cloud.refresh()[1].upcoming
     world.cloud.delete_group("other")

@@ -92,8 +92,8 @@ def test_a_window_that_ends_where_a_step_begins_sees_nothing_of_it(window: int) 
     seen = []
     for second in (15, 30, 45, 60):
         run(world, 15)
-        found = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
-        amounts = found.samples("cpu", found.rows(found.keys))[1].tolist()  # type: ignore[union-attr]  # columns
+        result = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
+        amounts = result.samples("cpu", result.rows(result.keys))[1].tolist()  # type: ignore[union-attr]  # columns
         assert amounts == [signal.mean(T0 + (second - window) * SECOND, T0 + second * SECOND)]
         seen += amounts
     assert seen == [200, 200 if window else 900, 900 if window < 20 else (5 * 200 + 15 * 900) // 20, 900]
@@ -104,7 +104,7 @@ def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
     usage = Usage(signal=Signal([T0, T0 + 60 * SECOND], [2000, 4000]), per_pod=True)
     world.load.usage["Deployment", "shop", "web"] = {"cpu": usage}
     world.metrics.external["shop", "jobs"] = [ExternalMetric(signal=Signal([T0, T0 + 100 * SECOND], [1, 7]))]
-    found = []
+    result = []
     for _ in range(9):
         run(world, 15)
         changes = world.metrics.changes
@@ -112,10 +112,10 @@ def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
         columns = world.metrics.get(asked)
         value = world.metrics.get(GetMetric(api="external", namespace="shop", metric="jobs"))
         amounts = columns.samples("cpu", columns.rows(columns.keys))[1].tolist()  # type: ignore[union-attr]
-        found.append((changes, amounts, value.items[0].value.milli_value()))  # type: ignore[union-attr]
-    assert [each[1] for each in found] == [[2000, 2000]] * 4 + [[4000, 4000]] * 5
-    assert [each[2] for each in found] == [1] * 6 + [3] + [7] * 2
-    assert [each[0] - found[0][0] for each in found] == [0, 0, 0, 0, 1, 1, 2, 3, 3]
+        result.append((changes, amounts, value.items[0].value.milli_value()))  # type: ignore[union-attr]
+    assert [each[1] for each in result] == [[2000, 2000]] * 4 + [[4000, 4000]] * 5
+    assert [each[2] for each in result] == [1] * 6 + [3] + [7] * 2
+    assert [each[0] - result[0][0] for each in result] == [0, 0, 0, 0, 1, 1, 2, 3, 3]
 
 
 def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
@@ -131,10 +131,10 @@ def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
     run(world, 10)
     assert world.metrics.get(asked).items == []  # type: ignore[union-attr]  # a list
     run(world, 54)
-    found = world.metrics.get(asked).items  # type: ignore[union-attr]  # a list
-    assert [each.containers[0].usage["cpu"].milli_value() for each in found] == [500] * 4
-    assert (found[0].timestamp, found[0].window) == ("2027-01-15T08:00:30Z", "15s")
-    assert found[0].containers[0].usage["memory"] == Quantity("100Mi")
+    result = world.metrics.get(asked).items  # type: ignore[union-attr]  # a list
+    assert [each.containers[0].usage["cpu"].milli_value() for each in result] == [500] * 4
+    assert (result[0].timestamp, result[0].window) == ("2027-01-15T08:00:30Z", "15s")
+    assert result[0].containers[0].usage["memory"] == Quantity("100Mi")
     run(world, 16)
     assert world.metrics.get(asked).items[0].containers[0].usage["cpu"].milli_value() == 1000  # type: ignore[union-attr]
     run(world, 15)
@@ -151,11 +151,11 @@ def test_pods_that_are_not_ready_have_no_share(columns: bool) -> None:
     scale(world, 4)
     run(world, 30)
     assert len([pod for pod in world.api.get_all("Pod").values() if pod.status.phase == "Running"]) == 4
-    found: Any = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=columns))
+    result: Any = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=columns))
     if columns:
-        told = sorted(found.samples("memory", np.arange(len(found.keys)))[1].tolist())
+        told = sorted(result.samples("memory", np.arange(len(result.keys)))[1].tolist())
     else:
-        told = sorted(each.containers[0].usage["memory"].milli_value() for each in found.items)
+        told = sorted(each.containers[0].usage["memory"].milli_value() for each in result.items)
     assert told == [0, 0, 5 * 2**30 * 1000, 5 * 2**30 * 1000]
 
 
@@ -188,12 +188,12 @@ def test_usage_of_all_is_that_of_each() -> None:
     for _ in range(5):
         run(world, 9)
         load, begin, now = world.load, world.time.now - 15 * SECOND, world.time.now
-        found = load.used_by_all(begin, now)
+        result = load.used_by_all(begin, now)
         want = {key: {name: load.get_usage(key, name, begin, now) for name in load.names(key)} for key in keys.values()}
-        assert {key: list(names.items()) for key, names in found.items()} == {
+        assert {key: list(names.items()) for key, names in result.items()} == {
             key: [(name, value or 0) for name, value in names.items()] for key, names in want.items()
         }
-        seen |= {(name, value) for names in found.values() for name, value in names.items()}
+        seen |= {(name, value) for names in result.values() for name, value in names.items()}
     assert {("cpu", 1001 // 3), ("cpu", 1001 // 2), ("memory", 700)} < seen
 
 
@@ -288,7 +288,7 @@ def test_what_two_ask_of_the_same_pods_is_put_together_once() -> None:
 
 def rows(usage: Any) -> list[Any]:
     """Key, labels, time, window and containers of each pod."""
-    found = []
+    result = []
     begin = 0
     amounts = {name: list(values) for name, values, _ in usage.columns()}
     for i, key in enumerate(usage.keys):
@@ -298,8 +298,8 @@ def rows(usage: Any) -> list[Any]:
             for k in range(begin, usage.ends[i])
         ]
         begin = usage.ends[i]
-        found.append((key, labels, int(usage.time[i]), int(usage.window[i]), containers))
-    return sorted(found, key=lambda each: each[0])
+        result.append((key, labels, int(usage.time[i]), int(usage.window[i]), containers))
+    return sorted(result, key=lambda each: each[0])
 
 
 def test_changes_are_told_as_soon_as_answers_are_others() -> None:
@@ -312,8 +312,8 @@ def test_changes_are_told_as_soon_as_answers_are_others() -> None:
         if second in (70, 130):
             scale(world, 4 if second == 70 else 1)
         run(world, 1)
-        found: Any = world.metrics.get(asked)
-        answer = [f"{each.name} {each.containers[0].usage['cpu']}" for each in found.items]
+        result: Any = world.metrics.get(asked)
+        answer = [f"{each.name} {each.containers[0].usage['cpu']}" for each in result.items]
         assert told.setdefault(world.metrics.changes, answer) == answer, second
     assert {len(answer) for answer in told.values()} == {0, 1, 2, 4}
 
@@ -347,8 +347,8 @@ def test_usage_of_a_queue_is_that_of_the_whole_window() -> None:
     world.load.queues["Deployment", "shop", "web"] = Queue(arrivals=steps, capacity=1000, used={"cpu": 600})
     world.load.begin()
     run(world, 31)  # scraped at 30 s: idle from 25 s on, and busy for the five seconds before
-    found: Any = world.metrics.get(GetMetric(api="resource", namespace="shop"))
-    assert [each.containers[0].usage["cpu"].milli_value() for each in found.items] == [300]
+    result: Any = world.metrics.get(GetMetric(api="resource", namespace="shop"))
+    assert [each.containers[0].usage["cpu"].milli_value() for each in result.items] == [300]
     assert len(world.load.queues["Deployment", "shop", "web"].past) <= 12
 
 
@@ -363,11 +363,11 @@ def test_selectors_of_metrics() -> None:
 
     def asked(selector: str) -> list[int]:
         question = GetMetric(api="external", namespace="shop", metric="depth", metric_selector=selector)
-        found: Any = world.metrics.get(question)
-        return [each.value.value() for each in found.items]
+        result: Any = world.metrics.get(question)
+        return [each.value.value() for each in result.items]
 
     assert [asked(text) for text in ("", "queue=jobs", "queue in (mail)", "queue=none")] == [[3, 5], [5], [3], []]
     of_pods = GetMetric(api="custom", namespace="shop", kind="Pod", metric="qps", selector="app=web")
     for selector, count in (("", 1), ("verb=get", 0)):
-        found: Any = world.metrics.get(replace(of_pods, metric_selector=selector))
-        assert len(found.items) == count
+        result: Any = world.metrics.get(replace(of_pods, metric_selector=selector))
+        assert len(result.items) == count

@@ -32,12 +32,12 @@ def of_size(size: int, **rolling: Any) -> Deployment:
 
 
 def replica_set(name: str, size: int, available: int = 0, minute: int = 0) -> ReplicaSet:
-    made = {
+    created = {
         "metadata": {"name": name, "namespace": "shop", "creationTimestamp": f"2016-05-20T00:{minute:02}:00Z"},
         "spec": {"replicas": size},
         "status": {"availableReplicas": available},
     }
-    return from_dict({"apiVersion": "apps/v1", "kind": "ReplicaSet", **made}, ReplicaSet)
+    return from_dict({"apiVersion": "apps/v1", "kind": "ReplicaSet", **created}, ReplicaSet)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def replica_set(name: str, size: int, available: int = 0, minute: int = 0) -> Re
 )
 def test_the_new_set_grows_as_far_as_there_may_be_pods(surge: int, old: int, new: int, expected: int) -> None:
     held = of_size(10, maxSurge=surge, maxUnavailable=0)
-    found = next_sizes(held, replica_set("new", new, new), [replica_set("old", old)])
-    assert found.get("shop/new", new) == expected
+    result = next_sizes(held, replica_set("new", new, new), [replica_set("old", old)])
+    assert result.get("shop/new", new) == expected
     if not new:
         assert first_size(held, [replica_set("old", old)]) == expected
 
@@ -67,16 +67,16 @@ def test_old_sets_shrink_as_far_as_pods_may_be_away(
     away: int, old: int, ready: int, new: int, new_ready: int, expected: int
 ) -> None:
     held = of_size(10, maxUnavailable=away)
-    found = next_sizes(held, replica_set("new", new, new_ready), [replica_set("old", old, ready)])
-    assert found.get("shop/old", old) == expected
+    result = next_sizes(held, replica_set("new", new, new_ready), [replica_set("old", old, ready)])
+    assert result.get("shop/old", old) == expected
 
 
 def test_of_old_sets_the_oldest_shrinks_first_and_none_below_nothing() -> None:
     old = [replica_set("b", 3, 3, minute=2), replica_set("a", 2, 1, minute=1)]
-    found = next_sizes(of_size(10, maxUnavailable="50%"), replica_set("new", 5, 5), old)
-    assert found == {"shop/b": 0, "shop/a": 0}
-    found = next_sizes(of_size(10, maxUnavailable=3), replica_set("new", 5, 5), old)
-    assert found == {"shop/a": 0, "shop/b": 2}
+    result = next_sizes(of_size(10, maxUnavailable="50%"), replica_set("new", 5, 5), old)
+    assert result == {"shop/b": 0, "shop/a": 0}
+    result = next_sizes(of_size(10, maxUnavailable=3), replica_set("new", 5, 5), old)
+    assert result == {"shop/a": 0, "shop/b": 2}
 
 
 SHARED: list[tuple[int, int, Sequence[int], Sequence[int]]] = [
@@ -100,8 +100,8 @@ SHARED: list[tuple[int, int, Sequence[int], Sequence[int]]] = [
 def test_sets_share_another_size(before: int, size: int, sets: Sequence[int], expected: Sequence[int]) -> None:
     """The newest stands first."""
     there = [replica_set(f"v{9 - i}", each, minute=9 - i) for i, each in enumerate(sets)]
-    found = shared_sizes(of_size(size), there, get_max_pods(of_size(before)))
-    assert [found.get(each.key, each.spec.replicas) for each in there] == list(expected)
+    result = shared_sizes(of_size(size), there, get_max_pods(of_size(before)))
+    assert [result.get(each.key, each.spec.replicas) for each in there] == list(expected)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_what_may_be_beyond_the_size_is_shared_too(
 ) -> None:
     there = [replica_set("v2", sets[0], minute=2), replica_set("v1", sets[1], minute=1)]
     held, earlier = (of_size(number, maxSurge=surge) for number, surge in (size, before))
-    found = shared_sizes(held, there, get_max_pods(earlier))
-    assert tuple(found[each.key] for each in there) == expected
+    result = shared_sizes(held, there, get_max_pods(earlier))
+    assert tuple(result[each.key] for each in there) == expected
 
 
 # -- in a world --------------------------------------------------------------------------------------------------------

@@ -57,9 +57,9 @@ def test_scores_choose_among_nodes_that_fit() -> None:
 
 
 def prioritised(name: str, priority: int, cpu: str) -> Pod:
-    made = pod_template(name, cpu=cpu)
-    spec = {**made["spec"], "priority": priority}
-    return from_dict({"metadata": {"name": name, "namespace": "shop", **made["metadata"]}, "spec": spec}, Pod)
+    created = pod_template(name, cpu=cpu)
+    spec = {**created["spec"], "priority": priority}
+    return from_dict({"metadata": {"name": name, "namespace": "shop", **created["metadata"]}, "spec": spec}, Pod)
 
 
 def test_a_pod_of_a_higher_priority_makes_others_end() -> None:

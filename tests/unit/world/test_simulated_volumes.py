@@ -31,9 +31,9 @@ def database(replicas: int = 2, **claim: Any) -> StatefulSet:
 def test_a_stateful_set_has_its_claims_which_stay_where_they_are() -> None:
     nodes = []
     for zone in "ab":
-        made = node(f"n-{zone}")
-        labels = {**(made.metadata.labels or {}), "topology.kubernetes.io/zone": zone}
-        nodes.append(replace(made, metadata=replace(made.metadata, labels=labels)))
+        created = node(f"n-{zone}")
+        labels = {**(created.metadata.labels or {}), "topology.kubernetes.io/zone": zone}
+        nodes.append(replace(created, metadata=replace(created.metadata, labels=labels)))
     world = world_of(storage_class(), database(), *nodes, size=0)
     run(world, 10)
     assert sorted(pods(world)) == [("db", "n-a", "Running"), ("db", "n-b", "Running")]

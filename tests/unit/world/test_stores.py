@@ -126,8 +126,8 @@ def test_who_asks_within_a_round_sees_what_has_come(question: Get | List) -> Non
             await asyncio.sleep(0.01)
             assert stores.get("Pod", "default", "a") is None, "it lies there for a while"
             before = api.clock.monotonic()
-            found = (await perform(question)).value
-            names = [each.name for each in (found if isinstance(found, list) else [found]) if each is not None]
+            result = (await perform(question)).value
+            names = [each.name for each in (result if isinstance(result, list) else [result]) if each is not None]
             assert (names, api.clock.monotonic() - before < 10**6) == (["a"], True)
 
     against_fake(case)

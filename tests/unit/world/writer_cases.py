@@ -69,11 +69,11 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
 
 async def objects_are_made_once(api: Api) -> None:
     act = Acting(api)
-    made = ConfigMap(metadata=ObjectMeta(name="status", namespace="default"), data={"a": "1"})
-    version = await act.done(Create(made))
-    found = await act.done(Get(kind="ConfigMap", name="status", namespace="default"))
-    assert (found.data, found.metadata.resource_version, found.kind) == ({"a": "1"}, version, "ConfigMap")
-    await act.refused(Create(made), 409, "AlreadyExists")
+    created = ConfigMap(metadata=ObjectMeta(name="status", namespace="default"), data={"a": "1"})
+    version = await act.done(Create(created))
+    result = await act.done(Get(kind="ConfigMap", name="status", namespace="default"))
+    assert (result.data, result.metadata.resource_version, result.kind) == ({"a": "1"}, version, "ConfigMap")
+    await act.refused(Create(created), 409, "AlreadyExists")
     await act.refused(Get(kind="ConfigMap", name="other", namespace="default"), 404, "NotFound")
     await act.done(Delete(kind="ConfigMap", name="status", namespace="default"))
     await act.refused(Delete(kind="ConfigMap", name="status", namespace="default"), 404, "NotFound")
@@ -82,28 +82,28 @@ async def objects_are_made_once(api: Api) -> None:
 async def objects_are_read_whole(api: Api) -> None:
     acting = Acting(api)
     await api.create("pods", pod("a"))
-    found = await acting.done(GetUnstructured(kind="Pod", namespace="default", name="a"))
-    assert found["metadata"]["name"] == "a"
-    assert found["spec"]["containers"], "plain data"
+    result = await acting.done(GetUnstructured(kind="Pod", namespace="default", name="a"))
+    assert result["metadata"]["name"] == "a"
+    assert result["spec"]["containers"], "plain data"
     await acting.refused(GetUnstructured(kind="Pod", namespace="default", name="gone"), 404, "NotFound")
 
 
 async def what_would_be_made_is_not_made(api: Api) -> None:
     acting = Acting(api)
     content = {"metadata": {"generateName": "fake-"}, "spec": pod("x")["spec"]}
-    made = await acting.done(Preview(kind="Pod", namespace="default", content=content))
-    assert made["metadata"]["name"].startswith("fake-")
-    assert made["spec"]["containers"][0]["name"] == content["spec"]["containers"][0]["name"]
-    await acting.refused(Get(kind="Pod", namespace="default", name=made["metadata"]["name"]), 404, "NotFound")
+    created = await acting.done(Preview(kind="Pod", namespace="default", content=content))
+    assert created["metadata"]["name"].startswith("fake-")
+    assert created["spec"]["containers"][0]["name"] == content["spec"]["containers"][0]["name"]
+    await acting.refused(Get(kind="Pod", namespace="default", name=created["metadata"]["name"]), 404, "NotFound")
 
 
 async def only_that_very_object_is_deleted(api: Api) -> None:
     act = Acting(api)
     await api.create("pods", pod("a"))
-    found = await act.done(Get(kind="Pod", name="a", namespace="default"))
+    result = await act.done(Get(kind="Pod", name="a", namespace="default"))
     options: dict[str, Any] = {"kind": "Pod", "name": "a", "namespace": "default", "grace_period_seconds": 0}
     await act.refused(Delete(uid="another", **options), 409, "Conflict")
-    await act.done(Delete(uid=found.metadata.uid, **options))
+    await act.done(Delete(uid=result.metadata.uid, **options))
 
 
 TAINT = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1700000000", "effect": "NoSchedule"}
@@ -112,13 +112,13 @@ TAINT = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1700000000", "effect
 async def nodes_are_marked(api: Api) -> None:
     """Only what is said changes: what kscale does not model stays."""
     act = Acting(api)
-    made: dict[str, Any] = {
+    created: dict[str, Any] = {
         "kind": "Node",
         "apiVersion": "v1",
         "metadata": {"name": "n1", "labels": {"zone": "a"}},
         "spec": {"podCIDR": "10.0.0.0/24", "providerID": "fake:///n1"},
     }
-    await api.create("nodes", made)
+    await api.create("nodes", created)
     node: Node = await act.done(Get(kind="Node", name="n1"))
     version = node.metadata.resource_version
     patch = {"spec": {"taints": [TAINT], "unschedulable": True}}
@@ -161,8 +161,8 @@ async def conditions_are_merged(api: Api) -> None:
     await act.done(ready("Ready", "False"))
     await act.done(ready("Initialized", "True"))
     await act.done(ready("Ready", "True"))
-    found: Pod = await act.done(Get(kind="Pod", name="a", namespace="default"))
-    assert {each.type: each.status for each in found.status.conditions} == {"Ready": "True", "Initialized": "True"}
+    result: Pod = await act.done(Get(kind="Pod", name="a", namespace="default"))
+    assert {each.type: each.status for each in result.status.conditions} == {"Ready": "True", "Initialized": "True"}
 
 
 async def pods_are_evicted(api: Api) -> None:
@@ -241,8 +241,8 @@ async def leases_change_hands(api: Api) -> None:
     await act.refused(
         Patch(patch={"spec": {"holderIdentity": "a"}}, resource_version=version, **asked), 409, "Conflict"
     )
-    found: Lease = await act.done(Get(**asked))
-    assert (found.spec.holder_identity, found.spec.renew_time) == ("b", "2026-11-22T14:00:00.123456Z")
+    result: Lease = await act.done(Get(**asked))
+    assert (result.spec.holder_identity, result.spec.renew_time) == ("b", "2026-11-22T14:00:00.123456Z")
     await act.done(Patch(patch={"spec": {"holderIdentity": ""}}, resource_version=newer, **asked))
     assert not (await act.done(Get(**asked))).spec.holder_identity
 
@@ -254,8 +254,8 @@ async def objects_are_listed(api: Api) -> None:
     await api.patch("pods", "p2", {"status": {"phase": "Failed"}}, "status")
 
     async def names(**asked: Any) -> list[str]:
-        found = await act.done(List(kind="Pod", namespace="default", watched=False, **asked))
-        return [each.name for each in found]
+        result = await act.done(List(kind="Pod", namespace="default", watched=False, **asked))
+        return [each.name for each in result]
 
     assert sorted(await names()) == ["p0", "p1", "p2", "p3"]
     assert sorted(await names(selector="half=1")) == ["p1", "p3"]
@@ -272,14 +272,14 @@ async def pods_are_resized(api: Api) -> None:
     act = Acting(api)
     status = {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}
     await api.create("nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}, "status": status})
-    made = pod("a", node="n1")
-    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
-    await api.create("pods", made)
+    created = pod("a", node="n1")
+    created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
+    await api.create("pods", created)
     change = (PatchOperation("replace", "/spec/containers/0/resources/requests/cpu", "200m"),)
     await act.done(Resize(namespace="default", name="a", patch=change))
-    found: Pod = await act.done(Get(kind="Pod", name="a", namespace="default"))
-    assert found.spec.containers[0].resources is not None
-    assert str((found.spec.containers[0].resources.requests or {})["cpu"]) == "200m"
+    result: Pod = await act.done(Get(kind="Pod", name="a", namespace="default"))
+    assert result.spec.containers[0].resources is not None
+    assert str((result.spec.containers[0].resources.requests or {})["cpu"]) == "200m"
     await act.refused(Resize(namespace="default", name="none", patch=change), 404, "NotFound")
 
 

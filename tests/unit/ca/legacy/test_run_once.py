@@ -52,15 +52,15 @@ def life(groups: list[NodeGroup], nodes: list[Node], pods: list[Pod], **flags: A
 
 
 def running(name: str, cpu: int, on: str) -> Pod:
-    made = pod(name, cpu, 100, owner_references=WEB)
-    made.spec.node_name = on
-    return made
+    created = pod(name, cpu, 100, owner_references=WEB)
+    created.spec.node_name = on
+    return created
 
 
 def waiting(name: str, cpu: int) -> Pod:
-    made = pod(name, cpu, 100, owner_references=WEB)
-    made.status.conditions = [Condition(type="PodScheduled", status="False", reason="Unschedulable")]
-    return made
+    created = pod(name, cpu, 100, owner_references=WEB)
+    created.status.conditions = [Condition(type="PodScheduled", status="False", reason="Unschedulable")]
+    return created
 
 
 def refusing(kind: type) -> Any:

@@ -34,22 +34,24 @@ def options(**more: Any) -> ca.AutoscalingOptions:
 
 
 def machine(name: str, cpu: int = 1000, memory: int = 10, *, ready: bool = True, marked: int | None = None) -> Node:
-    made = node(name, cpu, memory, ready=ready)
+    created = node(name, cpu, memory, ready=ready)
     if marked is not None:
         mark = str(SECONDS - marked)
-        made.spec.taints = [Taint(key="ToBeDeletedByClusterAutoscaler", value=mark, effect="NoSchedule")]
-    return made
+        created.spec.taints = [Taint(key="ToBeDeletedByClusterAutoscaler", value=mark, effect="NoSchedule")]
+    return created
 
 
 def run(name: str, on: str, cpu: int, *, naked: bool = False, priority: int | None = None, nominated: bool = False,
         **metadata: Any) -> Pod:  # fmt: skip
-    made = pod(name, cpu, 0, **{"owner_references": [] if naked else owner("ReplicaSet", "rs", "apps/v1"), **metadata})
-    made.spec.priority = priority
+    created = pod(
+        name, cpu, 0, **{"owner_references": [] if naked else owner("ReplicaSet", "rs", "apps/v1"), **metadata}
+    )
+    created.spec.priority = priority
     if nominated:
-        made.status.nominated_node_name = on
+        created.status.nominated_node_name = on
     else:
-        made.spec.node_name = on
-    return made
+        created.spec.node_name = on
+    return created
 
 
 REPLICAS = from_dict(
@@ -98,7 +100,7 @@ def test_what_is_unneeded() -> None:
     given = {"scale_down_utilization_threshold": 0.35, "expendable_pods_priority_cutoff": 10}
     first = decide(first_table(), **given)
     assert unneeded(first) == {"n2", "n7", "n8"}
-    assert sum(found.utilization is not None for found in first.eligibility.values()) == 6
+    assert sum(result.utilization is not None for result in first.eligibility.values()) == 6
     assert first.eligibility["n7"].error is not None
     later = decide(first_table(), state=first.state, after=MINUTE, **given)
     assert later.unneeded_since["n2"] == N0
@@ -117,9 +119,9 @@ def test_priorities() -> None:
         run("p5", "n3", 400, priority=1), run("p6", "n3", 400, priority=1),
         run("p7", "n4", 1200, priority=100, nominated=True),
     ]  # fmt: skip
-    found = decide(objects, expendable_pods_priority_cutoff=10, scale_down_utilization_threshold=0.35)
-    assert unneeded(found) == {"n2", "n3"}
-    assert "n4" in found.failures
+    result = decide(objects, expendable_pods_priority_cutoff=10, scale_down_utilization_threshold=0.35)
+    assert unneeded(result) == {"n2", "n3"}
+    assert "n4" in result.failures
 
 
 def test_candidates_are_capped() -> None:
@@ -168,16 +170,16 @@ def test_empty_nodes_go_together(
     sizes: list[int], groups: dict[str, list[str]], given: dict[str, Any], count: int
 ) -> None:
     objects = [machine(f"n{i}", cpu) for i, cpu in enumerate(sizes)]
-    found = decide(objects, groups, least=1, state=started(*(f"n{i}" for i in range(len(sizes)))), **given)
-    assert len(found.delete_empty) == count
-    assert found.result == ("ScaleDownNodeDeleted" if count else "ScaleDownNoUnneeded")
+    result = decide(objects, groups, least=1, state=started(*(f"n{i}" for i in range(len(sizes)))), **given)
+    assert len(result.delete_empty) == count
+    assert result.result == ("ScaleDownNodeDeleted" if count else "ScaleDownNoUnneeded")
 
 
 def test_minimum_cores() -> None:
     objects = [machine("n1", 2000), machine("n2", 1000)]
-    found = decide(objects, state=started("n1", "n2"), cores_total=ResourceRange(2, 99))
-    assert found.delete_empty == ["n2"]
-    assert found.unremovable["n1"].reason == "MinimalResourceLimitExceeded"
+    result = decide(objects, state=started("n1", "n2"), cores_total=ResourceRange(2, 99))
+    assert result.delete_empty == ["n2"]
+    assert result.unremovable["n1"].reason == "MinimalResourceLimitExceeded"
 
 
 def test_minimum_memory() -> None:
@@ -186,23 +188,23 @@ def test_minimum_memory() -> None:
     limits = ca.ResourceLimiter(min={"memory": 4000 * mib}, max={})
     groups = Groups([NodeGroup(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"]),
                         NodeGroup(id="b", max_size=9, target_size=1, nodes=["n3"])])  # fmt: skip
-    found = kscale.scale_down(
+    result = kscale.scale_down(
         Cluster(objects).snapshot(), groups, now=N0, options=options(), inputs=ca.ScaleDownInputs(limits=limits),
         state=started("n0", "n1", "n2"),
     )  # fmt: skip
-    assert len(found.delete_empty) == 2
+    assert len(result.delete_empty) == 2
 
 
 def test_minimum_of_gpus() -> None:
     objects = []
     for i in range(3):
-        made = machine(f"n{i}")
-        made.metadata.labels = {"cloud.google.com/gke-accelerator": "v100"}
-        for amounts in (made.status.capacity, made.status.allocatable):
+        created = machine(f"n{i}")
+        created.metadata.labels = {"cloud.google.com/gke-accelerator": "v100"}
+        for amounts in (created.status.capacity, created.status.allocatable):
             assert amounts is not None
             amounts["nvidia.com/gpu"] = kscale.Quantity("2")
-        objects.append(made)
-    found = kscale.scale_down(
+        objects.append(created)
+    result = kscale.scale_down(
         Cluster(objects).snapshot(),
         Groups([NodeGroup(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"])]),
         now=N0,
@@ -212,7 +214,7 @@ def test_minimum_of_gpus() -> None:
             limits=ca.ResourceLimiter(min={"v100": 4}, max={}), gpu_label="cloud.google.com/gke-accelerator"
         ),
     )
-    assert len(found.delete_empty) == 1
+    assert len(result.delete_empty) == 1
 
 
 @pytest.mark.parametrize(("since", "result"), [(3, "ScaleDownNoUnneeded"), (180, "ScaleDownNodeDeleteStarted")])
@@ -241,14 +243,14 @@ def test_one_node_is_drained_and_others_lose_their_time() -> None:
 
 
 def test_nothing_more_while_a_node_is_drained() -> None:
-    found = kscale.scale_down(
+    result = kscale.scale_down(
         Cluster([machine("n1"), machine("n2")]).snapshot(),
         Groups([NodeGroup(id="a", max_size=9, target_size=2, nodes=["n1", "n2"])]),
         now=N0, options=options(), state=started("n1"),
         inputs=ca.ScaleDownInputs(draining=[ca.NodeInGroup(node="n2", group="a")]),
     )  # fmt: skip
-    assert found.result == "ScaleDownInProgress"
-    assert found.chosen is None
+    assert result.result == "ScaleDownInProgress"
+    assert result.chosen is None
 
 
 def test_a_process_that_has_just_started_waits() -> None:
@@ -267,8 +269,8 @@ def test_use_at_the_threshold_is_need() -> None:
 def test_masters_stay() -> None:
     api = run("api", "n1", 0, namespace="kube-system", labels={"component": "kube-apiserver"},
               annotations={"kubernetes.io/config.mirror": "x"})  # fmt: skip
-    found = decide([machine("n1"), machine("n2"), api], state=started("n1", "n2"))
-    assert found.delete_empty == ["n2"]
+    result = decide([machine("n1"), machine("n2"), api], state=started("n1", "n2"))
+    assert result.delete_empty == ["n2"]
 
 
 def test_nodes_that_are_not_ready_take_no_pods() -> None:
@@ -301,9 +303,9 @@ def context(**more: Any) -> ca.DrainContext:
 
 
 def stored(**empty_dir: Any) -> Pod:
-    made = run("p", "n", 1)
-    made.spec.volumes = [Volume(name="v", empty_dir=empty_dir)]
-    return made
+    created = run("p", "n", 1)
+    created.spec.volumes = [Volume(name="v", empty_dir=empty_dir)]
+    return created
 
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -329,17 +331,17 @@ SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
          "long-gone", "going"],
 )  # fmt: skip
 def test_pod_checks(item: Pod, moves: bool, reason: str | None) -> None:
-    found = get_pods_to_drain([item], context(), system=True, storage=True)
-    assert [each.key for each in found.pods] == ([item.key] if moves else [])
-    assert (found.blocking and found.blocking.reason) == reason
-    assert (found.error is None) == (reason is None)
+    result = get_pods_to_drain([item], context(), system=True, storage=True)
+    assert [each.key for each in result.pods] == ([item.key] if moves else [])
+    assert (result.blocking and result.blocking.reason) == reason
+    assert (result.error is None) == (reason is None)
 
 
 def test_controllers_are_looked_up_in_detail_only() -> None:
     item = run("p", "n", 1)
     assert get_pods_to_drain([item], context(), system=True, storage=True).blocking is None
-    found = get_pods_to_drain([item], context(listers=ca.Listers()), system=True, storage=True)
-    assert found.error == 'replication controller for default/p is not available, err: replicaset.apps "rs" not found'
+    result = get_pods_to_drain([item], context(listers=ca.Listers()), system=True, storage=True)
+    assert result.error == 'replication controller for default/p is not available, err: replicaset.apps "rs" not found'
 
 
 def test_budgets_hold_for_pods_that_may_be_evicted() -> None:
@@ -348,8 +350,8 @@ def test_budgets_hold_for_pods_that_may_be_evicted() -> None:
         PodDisruptionBudget,
     )
     item = run("p", "n", 1, naked=True, annotations={SAFE: "true"})
-    found = get_pods_to_drain([item], context(pdbs=ca.RemainingPdbTracker([budget])), system=True, storage=True)
-    assert found.error == "not enough pod disruption budget to move default/p"
+    result = get_pods_to_drain([item], context(pdbs=ca.RemainingPdbTracker([budget])), system=True, storage=True)
+    assert result.error == "not enough pod disruption budget to move default/p"
 
 
 # -- the usage tracker -----------------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ def machine(name: str, cpu: int, **metadata: Any) -> Node:
 
 def waiting(name: str, cpu: int, *, priority: int | None = None, **metadata: Any) -> Pod:
     condition = Condition(type="PodScheduled", status="False", reason="Unschedulable")
-    made = pod(name, cpu, 0, spec={"priority": priority}, creation_timestamp=at(seconds=-60), **metadata)
-    return replace(made, status=PodStatus(phase="Pending", conditions=[condition]))
+    created = pod(name, cpu, 0, spec={"priority": priority}, creation_timestamp=at(seconds=-60), **metadata)
+    return replace(created, status=PodStatus(phase="Pending", conditions=[condition]))
 
 
 def running(name: str, cpu: int, on: str, **spec: Any) -> Pod:
@@ -69,17 +69,17 @@ def two_groups(*pending: Pod) -> tuple[Cluster, list[NodeGroup]]:
 @pytest.mark.parametrize(("count", "plan"), [(1, []), (2, ["{ng2 2->3 (max: 10)}"])])
 def test_nodes_that_are_coming_are_the_estimators_business(estimator: str, count: int, plan: list[str]) -> None:
     cluster, groups = two_groups(*(waiting(f"p-{i}", 550) for i in range(count)))
-    found = legacy(cluster, groups, {"estimator": estimator})
-    assert [str(info) for info in found.scale_ups] == plan
-    assert found.upcoming == {"ng2": 1}
-    assert found.result == ("ScaleUpSuccessful" if plan else "ScaleUpNoOptionsAvailable")
-    skipped = {choice.group: choice.skipped for choice in found.options}
+    result = legacy(cluster, groups, {"estimator": estimator})
+    assert [str(info) for info in result.scale_ups] == plan
+    assert result.upcoming == {"ng2": 1}
+    assert result.result == ("ScaleUpSuccessful" if plan else "ScaleUpNoOptionsAvailable")
+    skipped = {choice.group: choice.skipped for choice in result.options}
     assert skipped["ng1"] == ["No pod can fit to ng1"]
     assert skipped["ng2"] == ([] if plan else ["No need for any nodes in ng2"])
     if plan:
-        assert found.triggered == ["default/p-0", "default/p-1"]
-        assert {event.reason for event in found.events} == {"ScaledUpGroup", "TriggeredScaleUp"}
-    assert LoopState.from_json(found.state.to_json()) == found.state
+        assert result.triggered == ["default/p-0", "default/p-1"]
+        assert {event.reason for event in result.events} == {"ScaledUpGroup", "TriggeredScaleUp"}
+    assert LoopState.from_json(result.state.to_json()) == result.state
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def test_pods_are_tried_alone_on_nodes_that_exist(placed: list[Pod], left: list[
     ]
     cheap = running("s3", 4000, "n", priority=1)
     cluster = Cluster([machine("n", 2000), cheap, *placed, *pending])
-    found = legacy(cluster, [], {"expendable_pods_priority_cutoff": 10})
-    assert sorted(name for part in found.remain_unschedulable for name in part.pods) == [
+    result = legacy(cluster, [], {"expendable_pods_priority_cutoff": 10})
+    assert sorted(name for part in result.remain_unschedulable for name in part.pods) == [
         f"default/{name}" for name in left
     ]
     snapshot = cluster.snapshot()
@@ -190,12 +190,12 @@ def test_no_pod_takes_room_from_another() -> None:
 
 def test_remaining_pods_are_told_even_after_a_scale_up() -> None:
     cluster, groups = two_groups(waiting("fits", 900), waiting("fits-too", 900), waiting("huge", 9000))
-    found = legacy(cluster, groups)
-    assert [str(info) for info in found.scale_ups] == ["{ng2 2->3 (max: 10)}"]
-    told = {event.about: event.message for event in found.events if event.reason == "NotTriggerScaleUp"}
+    result = legacy(cluster, groups)
+    assert [str(info) for info in result.scale_ups] == ["{ng2 2->3 (max: 10)}"]
+    told = {event.about: event.message for event in result.events if event.reason == "NotTriggerScaleUp"}
     assert told == {"Pod/default/huge": "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"}
-    assert found.unschedulable_count == 1
-    assert found.remain_unschedulable[0].rejected["ng2"].reasons == ["Insufficient cpu"]
+    assert result.unschedulable_count == 1
+    assert result.remain_unschedulable[0].rejected["ng2"].reasons == ["Insufficient cpu"]
 
 
 @pytest.mark.parametrize(
@@ -217,9 +217,9 @@ def test_limits(flags: dict[str, Any], result: str, said: str) -> None:
 
 def test_a_full_cluster_has_neither_result_nor_event_of_its_own() -> None:
     cluster, groups = two_groups(waiting("p", 900))
-    found = legacy(cluster, groups, {"max_nodes_total": 2})
-    assert (found.result, found.events, found.new_node_count) == ("ScaleUpNoOptionsAvailable", [], 0)
-    assert found.warnings == ["Max total nodes in cluster reached"]
+    result = legacy(cluster, groups, {"max_nodes_total": 2})
+    assert (result.result, result.events, result.new_node_count) == ("ScaleUpNoOptionsAvailable", [], 0)
+    assert result.warnings == ["Max total nodes in cluster reached"]
     now = kscale.scale_up(cluster, groups, now=N0, options=AutoscalingOptions(max_nodes_total=2))
     assert now.result == "ScaleUpLimitedByMaxNodesTotal"
     assert "MaxNodesTotalReached" in {event.reason for event in now.events}
@@ -271,9 +271,9 @@ def test_groups_that_could_be_made() -> None:
         id="made", max_size=5, exists=False, autoprovisioned=True, template=NodeTemplate(node=machine("t", 1000))
     )
     assert legacy(cluster, [candidate]).result == "ScaleUpNoOptionsAvailable"
-    found = legacy(cluster, [candidate], {"node_autoprovisioning_enabled": True})
-    assert [str(info) for info in found.scale_ups] == ["{made 0->1 (max: 5)}"]
-    assert [made.main for made in found.created_groups] == ["made"]
+    result = legacy(cluster, [candidate], {"node_autoprovisioning_enabled": True})
+    assert [str(info) for info in result.scale_ups] == ["{made 0->1 (max: 5)}"]
+    assert [created.main for created in result.created_groups] == ["made"]
 
 
 def _steps(cluster: Cluster, groups: list[NodeGroup], *answers: Any, **flags: Any) -> Ran:
@@ -302,12 +302,12 @@ def test_groups_that_are_made_are_told() -> None:
 
 
 def _selecting(name: str, cpu: int, gpus: int = 0, **selector: str) -> Pod:
-    made = waiting(name, cpu)
-    (one,) = made.spec.containers
+    created = waiting(name, cpu)
+    (one,) = created.spec.containers
     requests = {**(one.resources.requests or {}), **({"nvidia.com/gpu": Quantity(str(gpus))} if gpus else {})}
     one = replace(one, resources=replace(one.resources, requests=requests))
     labels = {key.replace("__", "/").replace("_", "."): value for key, value in selector.items()}
-    return replace(made, spec=replace(made.spec, containers=[one], node_selector=labels or None))
+    return replace(created, spec=replace(created.spec, containers=[one], node_selector=labels or None))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_machines_get_the_labels_and_devices_that_pods_want() -> None:
     }
     assert nodes["dgx"].status.capacity is not None
     nodes["dgx"].status.capacity["nvidia.com/gpu"] = Quantity("8")
-    found = build_legacy_candidates(
+    result = build_legacy_candidates(
         types,
         {name: NodeTemplate(node=item) for name, item in nodes.items()},
         Groups(),
@@ -356,10 +356,10 @@ def test_machines_get_the_labels_and_devices_that_pods_want() -> None:
     )
     got = {
         group.id: (
-            found.templates[group.id].node.metadata.labels,
-            str((found.templates[group.id].node.status.allocatable or {}).get("nvidia.com/gpu", 0)),
+            result.templates[group.id].node.metadata.labels,
+            str((result.templates[group.id].node.status.allocatable or {}).get("nvidia.com/gpu", 0)),
         )
-        for group in found.groups
+        for group in result.groups
     }
     k80, v100 = {gpu_label: "nvidia-tesla-k80"}, {gpu_label: "v100"}
     assert got == {
@@ -370,7 +370,7 @@ def test_machines_get_the_labels_and_devices_that_pods_want() -> None:
         "hdd-v100": ({"disk": "hdd", **v100}, "4"),
         "dgx": ({"disk": "ssd", **v100}, "0"),
     }
-    assert found.warnings == [
+    assert result.warnings == [
         "node group hdd could not be created with the labels that pods request: disk=ssd (it has hdd)"
     ]
 
@@ -380,8 +380,8 @@ def test_a_pod_that_wants_a_device_gets_a_group_with_one() -> None:
     candidate = NodeGroup(
         id="m1", max_size=5, exists=False, autoprovisioned=True, template=NodeTemplate(node=machine("t", 1000))
     )
-    found = legacy(cluster, [candidate], {"node_autoprovisioning_enabled": True})
-    assert [str(info) for info in found.scale_ups] == ["{m1-nvidia-tesla-k80 0->1 (max: 5)}"]
+    result = legacy(cluster, [candidate], {"node_autoprovisioning_enabled": True})
+    assert [str(info) for info in result.scale_ups] == ["{m1-nvidia-tesla-k80 0->1 (max: 5)}"]
 
 
 def test_templates_from_a_description_get_the_daemonsets_that_fit() -> None:
@@ -402,5 +402,5 @@ def test_templates_from_a_description_get_the_daemonsets_that_fit() -> None:
 
 def test_an_unhealthy_cluster_is_left_alone() -> None:
     nodes = [replace(node(f"n{i}", 1000, 1000, ready=False), api_version="v1", kind="Node") for i in range(10)]
-    found = legacy(Cluster([*nodes, waiting("p", 100)]), [])
-    assert (found.result, [event.reason for event in found.events]) == ("ScaleUpNotTried", ["ClusterUnhealthy"])
+    result = legacy(Cluster([*nodes, waiting("p", 100)]), [])
+    assert (result.result, [event.reason for event in result.events]) == ("ScaleUpNotTried", ["ClusterUnhealthy"])

@@ -22,9 +22,9 @@ LATER = "2020-12-18 17:00:10.5 +0000 UTC"
 
 
 def _starting(name: str, made: str) -> Node:
-    found = node(name, 1000, 1000, ready=False, creation_timestamp=made)
-    found.status.conditions = [Condition(type="Ready", status="False", last_transition_time=made)]
-    return found
+    result = node(name, 1000, 1000, ready=False, creation_timestamp=made)
+    result.status.conditions = [Condition(type="Ready", status="False", last_transition_time=made)]
+    return result
 
 
 def _loop(nodes: list[Node], now: int, state: ca.LoopState | None = None) -> ca.LoopReport:
@@ -37,10 +37,10 @@ def _loop(nodes: list[Node], now: int, state: ca.LoopState | None = None) -> ca.
 
 
 def _shown(report: ca.LoopReport) -> str:
-    [made] = [
+    [created] = [
         action.object for action in report.actions if isinstance(action, Create) if action.object.kind == "ConfigMap"
     ]
-    return str(made.data["status"])
+    return str(created.data["status"])
 
 
 def test_words_and_moments() -> None:

@@ -15,12 +15,12 @@ _BUCKET = re.compile(r"([RSA])(\d+)(?:\[(\d+):(\d+)\])?")
 
 
 def _nodes(text: str) -> list[ca.NodeInGroup]:
-    found = []
+    result = []
     for kind, size, low, high in _BUCKET.findall(text):
         group = f"A{size}" if kind == "A" else kind
         numbers = range(int(low), int(high)) if high else range(int(size))
-        found += [ca.NodeInGroup(node=f"{group}-{number}", group=group) for number in numbers]
-    return found
+        result += [ca.NodeInGroup(node=f"{group}-{number}", group=group) for number in numbers]
+    return result
 
 
 def _crop(in_progress: tuple[int, int], empty: str, drain: str, registered: int | None = None) -> tuple[str, str]:

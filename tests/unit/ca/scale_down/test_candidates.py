@@ -55,7 +55,7 @@ _BLOCKED = PodsToMove(blocking=BlockingPod(pod="default/p", reason="NotReplicate
 
 
 def test_order() -> None:
-    found: dict[str, PodsToMove | None] = {
+    result: dict[str, PodsToMove | None] = {
         "full": _FULL,
         "unknown": None,
         "full-before": _FULL,
@@ -67,7 +67,7 @@ def test_order() -> None:
         "daemons": PodsToMove(daemon_set_pods=[pod("p")]),
     }
     previous = ["full-before", "waiting-before", "empty-before"]
-    assert sort_candidates(found, found.__getitem__, previous) == [
+    assert sort_candidates(result, result.__getitem__, previous) == [
         "empty-before",
         "empty",
         "daemons",
@@ -111,8 +111,8 @@ def test_the_higher_score_goes_first(scores: list[list[int]], want: str) -> None
     ],
 )
 def test_what_is_emptier_goes_first(first: PodsToMove | None, second: PodsToMove | None, earlier: bool) -> None:
-    found = {"first": first, "second": second}
-    assert (sort_candidates(["second", "first"], found.__getitem__, [])[0] == "first") is earlier
+    result = {"first": first, "second": second}
+    assert (sort_candidates(["second", "first"], result.__getitem__, [])[0] == "first") is earlier
 
 
 @pytest.mark.parametrize("before", [[], ["a"], ["b"], ["a", "b"]])

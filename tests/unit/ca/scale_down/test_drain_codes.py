@@ -41,8 +41,8 @@ def test_pods_of_the_system_are_judged_by_their_age_now_and_by_their_budgets() -
     covered = RemainingPdbTracker([budget])
 
     def codes(after: int, pdbs: RemainingPdbTracker, options: AutoscalingOptions = OPTIONS) -> dict[str, int]:
-        found = DrainCodes(moving, DrainContext(N0 + after * SECOND, options, pdbs=pdbs)).codes.tolist()
-        return {name.rpartition("/")[2]: code for name, code in zip(moving.names, found, strict=True)}
+        result = DrainCodes(moving, DrainContext(N0 + after * SECOND, options, pdbs=pdbs)).codes.tolist()
+        return {name.rpartition("/")[2]: code for name, code in zip(moving.names, result, strict=True)}
 
     for _ in range(2):  # what is kept of one question is no answer to another
         assert codes(0, RemainingPdbTracker()) == {"long": CODE_MOVES, "short": CODE_BLOCKS}
@@ -64,8 +64,8 @@ def test_a_pod_is_judged_again_when_its_controller_goes_or_wants_too_few_replica
             ReplicaSet(metadata=ObjectMeta(name=name, namespace="default"), spec=ReplicaSetSpec(replicas=wanted))
             for name, wanted in replicas.items()
         ]
-        found = DrainCodes(get_moving_pods(cluster.snapshot()), DrainContext(N0, options, Listers(sets)))
-        return found.codes.tolist()
+        result = DrainCodes(get_moving_pods(cluster.snapshot()), DrainContext(N0, options, Listers(sets)))
+        return result.codes.tolist()
 
     for _ in range(2):
         assert codes(a=2, b=3) == [CODE_MOVES_UNLESS_PDB, CODE_MOVES_UNLESS_PDB]

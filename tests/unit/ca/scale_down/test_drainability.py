@@ -61,9 +61,9 @@ def _job(name: str = "p", **more: Any) -> Pod:
 
 
 def _phase(phase: str, restart_policy: str, **more: Any) -> Pod:
-    made = pod("p", spec={"restart_policy": restart_policy}, **more)
-    made.status.phase = phase
-    return made
+    created = pod("p", spec={"restart_policy": restart_policy}, **more)
+    created.status.phase = phase
+    return created
 
 
 def _volumes(*names: str, **source: Any) -> dict[str, Any]:
@@ -141,12 +141,12 @@ _OLD, _YOUNG = at(minutes=-61), at(minutes=-59)
     ],
 )
 def test_pods_of_a_node(pods: list[Pod], moved: str, daemonset: str, on_completion: str, blocking: str | None) -> None:
-    found = ca.check_drainability(pods, now=N0)
-    assert " ".join(item.metadata.name for item in found.pods) == moved
-    assert " ".join(item.metadata.name for item in found.daemon_set_pods) == daemonset
-    assert " ".join(item.metadata.name for item in found.on_completion_pods) == on_completion
-    assert (found.blocking.reason if found.blocking else None) == blocking
-    assert (found.error is None) is (blocking is None)
+    result = ca.check_drainability(pods, now=N0)
+    assert " ".join(item.metadata.name for item in result.pods) == moved
+    assert " ".join(item.metadata.name for item in result.daemon_set_pods) == daemonset
+    assert " ".join(item.metadata.name for item in result.on_completion_pods) == on_completion
+    assert (result.blocking.reason if result.blocking else None) == blocking
+    assert (result.error is None) is (blocking is None)
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_pods_with_controllers_move(item: Pod) -> None:
     ids=["no-grace", "long-gone"],
 )
 def test_pods_that_should_be_gone(item: Pod) -> None:
-    found = ca.check_drainability([item], now=N0, listers=_LISTERS)
-    assert (found.pods, found.blocking) == ([], None)
+    result = ca.check_drainability([item], now=N0, listers=_LISTERS)
+    assert (result.pods, result.blocking) == ([], None)
 
 
 _BAR = {"k8s-app": "bar"}
@@ -197,9 +197,9 @@ def test_pods_of_replication_controllers_and_budgets(
     controllers = [ReplicationController(metadata=_meta("rc", name), spec=ReplicationControllerSpec(replicas=5))
                    for name in ("default", "kube-system")]  # fmt: skip
     item = _rc(namespace=namespace, labels=_BAR)
-    found = ca.check_drainability([item], now=N0, listers=ca.Listers(controllers), pdbs=RemainingPdbTracker([budget]))
-    assert (found.blocking.reason if found.blocking else None) == blocking
-    assert found.pods == ([] if blocking else [item])
+    result = ca.check_drainability([item], now=N0, listers=ca.Listers(controllers), pdbs=RemainingPdbTracker([budget]))
+    assert (result.blocking.reason if result.blocking else None) == blocking
+    assert result.pods == ([] if blocking else [item])
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,8 @@ def test_pods_of_replication_controllers_and_budgets(
     ],
 )
 def test_disruption_budgets(item: Pod, budget: PodDisruptionBudget, blocking: str | None) -> None:
-    found = ca.check_drainability([item], now=N0, pdbs=RemainingPdbTracker([budget]))
-    assert (found.blocking.reason if found.blocking else None) == blocking
+    result = ca.check_drainability([item], now=N0, pdbs=RemainingPdbTracker([budget]))
+    assert (result.blocking.reason if result.blocking else None) == blocking
 
 
 # -- rules -----------------------------------------------------------------------------------------------------
@@ -270,9 +270,9 @@ def test_rules_of_the_user_go_first() -> None:
         assert blocked is not None
         assert blocked.reason == "NotReplicated"
         rules = [*before, _rule(_BLOCK), *get_default_rules(_OPTIONS)]
-        found = get_pods_to_move([owned], _context(), rules)
-        assert found.blocking is not None
-        assert found.blocking.reason == "UnexpectedError"
+        result = get_pods_to_move([owned], _context(), rules)
+        assert result.blocking is not None
+        assert result.blocking.reason == "UnexpectedError"
 
 
 @pytest.mark.parametrize(
@@ -428,9 +428,9 @@ def test_can_remove(
             _pdb("pdb2", "ns", allowed[1], **{"label-2": "x"}),
         ]
     tracker = RemainingPdbTracker(budgets)
-    found = tracker.can_remove(pods)
-    assert (found.can_remove, found.in_parallel) == (can_remove, in_parallel)
-    assert (found.blocking is None) is (can_remove and in_parallel)
+    result = tracker.can_remove(pods)
+    assert (result.can_remove, result.in_parallel) == (can_remove, in_parallel)
+    assert (result.blocking is None) is (can_remove and in_parallel)
     fork = tracker.fork()
     fork.remove(pods)
     assert [pdb.disruptions_allowed for pdb in tracker.pdbs] == list(allowed or ())

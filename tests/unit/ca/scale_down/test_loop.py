@@ -26,18 +26,18 @@ NOW = N0 // SECOND
 
 def worker(name: str, marked: str | None = None, *, going: bool = False) -> Node:
     """A ready node of two cores; ``marked``: the value of its soft taint; ``going``: it is being deleted."""
-    made = node(name, 2000, 10, ready=True)
+    created = node(name, 2000, 10, ready=True)
     if marked is not None:
-        made.spec.taints.append(Taint(key=DELETION_CANDIDATE_TAINT, value=marked, effect="PreferNoSchedule"))
+        created.spec.taints.append(Taint(key=DELETION_CANDIDATE_TAINT, value=marked, effect="PreferNoSchedule"))
     if going:
-        made.spec.taints.append(Taint(key=TO_BE_DELETED_TAINT, value=str(NOW), effect="NoSchedule"))
-    return made
+        created.spec.taints.append(Taint(key=TO_BE_DELETED_TAINT, value=str(NOW), effect="NoSchedule"))
+    return created
 
 
 def on(name: str, cpu: int, **more: Any) -> Pod:
-    made = pod(f"p-{name}", cpu, 0, owner_references=owner("ReplicaSet", "rs", "apps/v1"), **more)
-    made.spec.node_name = name
-    return made
+    created = pod(f"p-{name}", cpu, 0, owner_references=owner("ReplicaSet", "rs", "apps/v1"), **more)
+    created.spec.node_name = name
+    return created
 
 
 def loop(objects: list[Any], groups: list[NodeGroup], **more: Any) -> kscale.ScaleDownPlan:
@@ -84,9 +84,9 @@ def test_marks_in_a_group_at_its_minimum(cooldown: bool) -> None:
         NodeGroup(id="more", min_size=0, max_size=9, target_size=2, nodes=["b", "c"]),
     ]
     state = ca.LoopState(scale_down=ca.ScaleDownState(last_scale_up=N0 - MINUTE if cooldown else None))
-    found = loop(objects, groups, state=state)
-    assert (found.result == "ScaleDownInCooldown") is cooldown
-    assert found.soft_taints == SoftTaints(remove=["a"])
+    result = loop(objects, groups, state=state)
+    assert (result.result == "ScaleDownInCooldown") is cooldown
+    assert result.soft_taints == SoftTaints(remove=["a"])
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_times_are_read_from_the_marks_once(marked: str | None, annotations: Any
 def test_a_delay_of_one_group(kind: str) -> None:
     """Something happened in ng1 three minutes ago, and groups rest for five: only the node of ng2 goes."""
     groups = [NodeGroup(id=f"ng{i}", min_size=0, max_size=9, target_size=1, nodes=[f"n{i}"]) for i in (1, 2)]
-    found = loop(
+    result = loop(
         [worker("n1"), worker("n2")],
         groups,
         options={
@@ -155,7 +155,7 @@ def test_a_delay_of_one_group(kind: str) -> None:
         },
         state=ca.LoopState(scale_down=ca.ScaleDownState(changes=GroupChanges(**{kind: {"ng1": N0 - 3 * MINUTE}}))),
     )
-    assert found.delete_empty == ["n2"]
+    assert result.delete_empty == ["n2"]
 
 
 def test_what_others_remember_stays() -> None:
@@ -182,10 +182,10 @@ def test_a_node_that_is_held_after_all_takes_no_room_of_others() -> None:
         NodeGroup(id="a", min_size=1, max_size=9, target_size=2, nodes=["a1", "a2"]),
         NodeGroup(id="b", min_size=0, max_size=9, target_size=1, nodes=["b"]),
     ]
-    found = loop(objects, groups, exhaustive=True)
-    assert list(found.drain) == ["a1", "b"]
-    assert found.unremovable["a2"].reason == "NodeGroupMinSizeReached"
-    assert set(found.alone) == {"a1", "a2", "b"}
+    result = loop(objects, groups, exhaustive=True)
+    assert list(result.drain) == ["a1", "b"]
+    assert result.unremovable["a2"].reason == "NodeGroupMinSizeReached"
+    assert set(result.alone) == {"a1", "a2", "b"}
 
 
 def test_a_node_with_pods_that_are_to_finish_takes_no_room_of_others() -> None:
@@ -194,9 +194,9 @@ def test_a_node_with_pods_that_are_to_finish_takes_no_room_of_others() -> None:
     last.metadata.name = last.metadata.uid = "last"
     objects = [worker("a"), worker("b"), worker("c"), on("a", 600), last, on("b", 700), on("c", 1000)]
     group = NodeGroup(id="g", min_size=0, max_size=9, target_size=2, nodes=["a", "b"])
-    found = loop(objects, [group], exhaustive=True)
-    assert list(found.drain) == ["b"]
-    assert found.unremovable["a"].reason == "BlockedByOnCompletionPod"
+    result = loop(objects, [group], exhaustive=True)
+    assert list(result.drain) == ["b"]
+    assert result.unremovable["a"].reason == "BlockedByOnCompletionPod"
 
 
 # -- the planner of 2019 ----------------------------------------------------------------------------------------------
@@ -227,8 +227,8 @@ def test_summer_time_does_not_shorten_a_wait(profile: str) -> None:
     first = kscale.scale_down(snapshot, groups, now=before, options=options)
     restored = ca.LoopState.from_json(first.state.to_json())
     for state in (first.state, restored):
-        found = kscale.scale_down(snapshot, groups, now=after, options=options, state=state)
-        assert found.delete_empty == ["n1"]
+        result = kscale.scale_down(snapshot, groups, now=after, options=options, state=state)
+        assert result.delete_empty == ["n1"]
 
 
 @pytest.mark.parametrize("local", [False, True])
@@ -236,13 +236,13 @@ def test_times_at_the_end_of_the_calendar(local: bool) -> None:
     end = 2**63 - 1
     memory = ca.ScaleDownState(last_scale_up=end, changes=GroupChanges(scale_up={"g": end}))
     group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
-    found = loop(
+    result = loop(
         [worker("n1")],
         [group],
         state=ca.LoopState(scale_down=memory),
         options={"scale_down_delay_type_local": local},
     )
-    assert found.result == ("ScaleDownNoCandidates" if local else "ScaleDownInCooldown")
+    assert result.result == ("ScaleDownNoCandidates" if local else "ScaleDownInCooldown")
 
 
 # -- loops that may not scale down ------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_degraded_loops(enabled: bool, degrades: bool, counter: int, tried: bool
     )
     group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     options = {"scale_down_enabled": enabled, "enable_graceful_degradation": degrades}
-    found = loop([worker("n1")], [group], options=options, state=state)
-    assert (found.result != "ScaleDownNotTried") is tried
-    assert found.delete_empty == (["n1"] if tried else [])
-    assert (found.state == state) is not tried
+    result = loop([worker("n1")], [group], options=options, state=state)
+    assert (result.result != "ScaleDownNotTried") is tried
+    assert result.delete_empty == (["n1"] if tried else [])
+    assert (result.state == state) is not tried

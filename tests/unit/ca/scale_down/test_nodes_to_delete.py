@@ -39,12 +39,12 @@ def test_order_and_reasons() -> None:
         "waiting": {"on_completion": True},
         "young": {"since": N0},
     }
-    found = _decide(
-        [_unneeded(made, **flags.get(name, {})) for name, made in nodes.items()],
+    result = _decide(
+        [_unneeded(created, **flags.get(name, {})) for name, created in nodes.items()],
         groups,
         [*nodes.values(), node("other", 1, 1)],
     )
-    assert found == NodesToDelete(
+    assert result == NodesToDelete(
         empty=["empty"],
         drain=["drain", "risky"],
         unremovable={
@@ -56,22 +56,22 @@ def test_order_and_reasons() -> None:
 
 
 def test_nothing_goes_when_usage_is_unknown() -> None:
-    made = node("n", 1000, 10, ready=True)
+    created = node("n", 1000, 10, ready=True)
     gpu = node("gpu", 1000, 10, labels={GPU_LABEL: "k80"})
     groups = Groups([NodeGroup(id="g", target_size=9, nodes=["n"])])
-    found = _decide([_unneeded(made)], groups, [made, gpu], gpu_label=GPU_LABEL)
-    assert (found.empty, found.unremovable) == ([], {})
-    assert found.error is not None
-    assert "not belonging to autoscaled node group" in found.error
+    result = _decide([_unneeded(created)], groups, [created, gpu], gpu_label=GPU_LABEL)
+    assert (result.empty, result.unremovable) == ([], {})
+    assert result.error is not None
+    assert "not belonging to autoscaled node group" in result.error
 
 
 def test_cluster_wide_minima() -> None:
     nodes = [node(f"n{i}", 2000, 10, ready=True) for i in range(3)]
     groups = Groups([NodeGroup(id="g", target_size=9, nodes=["n0", "n1", "n2"])])
     limits = ca.ResourceLimiter(min={"cpu": 4})
-    found = _decide([_unneeded(made) for made in nodes], groups, nodes, limits=limits)
-    assert found.empty == ["n0"]
-    assert set(found.unremovable.values()) == {"MinimalResourceLimitExceeded"}
+    result = _decide([_unneeded(created) for created in nodes], groups, nodes, limits=limits)
+    assert result.empty == ["n0"]
+    assert set(result.unremovable.values()) == {"MinimalResourceLimitExceeded"}
 
 
 def test_what_the_budget_needs_of_groups() -> None:
@@ -81,8 +81,8 @@ def test_what_the_budget_needs_of_groups() -> None:
         NodeGroup(id="a", target_size=3, instances=["n", "up"], options=own),
         NodeGroup(id="b", options_error="down"),
     ])  # fmt: skip
-    found = build_budget_groups(groups, ca.AutoscalingOptions(), [node("n", 1, 1), upcoming])
-    assert found == [
+    result = build_budget_groups(groups, ca.AutoscalingOptions(), [node("n", 1, 1), upcoming])
+    assert result == [
         ca.BudgetGroup(id="a", atomic=True, target=3, registered=1),
         ca.BudgetGroup(id="b", options_error="down"),
     ]

@@ -36,24 +36,24 @@ LAX = ca.AutoscalingOptions(
 
 def nodes(*sizes: str) -> list[Node]:
     """``1000`` = a node of that many milli-cores; ``!`` behind it: about to be deleted."""
-    found = []
+    result = []
     for i, text in enumerate(sizes, 1):
-        made = node(f"n{i}", int(text.rstrip("!")), 10, ready=True)
+        created = node(f"n{i}", int(text.rstrip("!")), 10, ready=True)
         if text.endswith("!"):
-            made.spec.taints = [Taint(key=TO_BE_DELETED_TAINT, value=str(N0 // SECOND), effect="NoSchedule")]
-        found.append(made)
-    return found
+            created.spec.taints = [Taint(key=TO_BE_DELETED_TAINT, value=str(N0 // SECOND), effect="NoSchedule")]
+        result.append(created)
+    return result
 
 
 def pods(*texts: str) -> list[Pod]:
     """``500@1`` = a pod of that many milli-cores on node n1, owned by a ReplicaSet."""
-    found = []
+    result = []
     for i, text in enumerate(texts):
         cpu, on = text.split("@")
-        made = pod(f"p{i}", int(cpu), 1, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
-        made.spec.node_name = f"n{on}"
-        found.append(made)
-    return found
+        created = pod(f"p{i}", int(cpu), 1, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
+        created.spec.node_name = f"n{on}"
+        result.append(created)
+    return result
 
 
 def group(names: list[str], **more: Any) -> Groups:
@@ -82,8 +82,8 @@ def plan(objects: list[Any], names: list[str], **more: Any) -> kscale.ScaleDownP
 )
 def test_unneeded_nodes(sizes: str, placed: str, candidates: str, want: str) -> None:
     objects = [*nodes(*sizes.split()), *pods(*placed.split())]
-    found = plan(objects, [f"n{i}" for i in candidates.split()])
-    assert [item.name for item in found.unneeded] == [f"n{i}" for i in want.split()]
+    result = plan(objects, [f"n{i}" for i in candidates.split()])
+    assert [item.name for item in result.unneeded] == [f"n{i}" for i in want.split()]
 
 
 def evicted(*cpus: int, **metadata: Any) -> list[Pod]:
@@ -107,8 +107,8 @@ def evicted(*cpus: int, **metadata: Any) -> list[Pod]:
 )
 def test_pods_that_were_evicted_of_late(sizes: str, gone: list[Pod], candidates: str, want: str) -> None:
     # The nodes about to be deleted take nothing; a pod of an owner that is not there is always put back.
-    found = plan(nodes(*sizes.split()), [f"n{i}" for i in candidates.split()], recent_evictions=gone)
-    assert [item.name for item in found.unneeded] == [f"n{i}" for i in want.split()]
+    result = plan(nodes(*sizes.split()), [f"n{i}" for i in candidates.split()], recent_evictions=gone)
+    assert [item.name for item in result.unneeded] == [f"n{i}" for i in want.split()]
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_the_limit_on_unneeded_nodes(
     state = ca.LoopState(
         scale_down=ca.ScaleDownState(unneeded_since=dict.fromkeys(names[:before], N0), update_interval=interval * 10**9)
     )
-    found = plan(nodes(*["1000"] * count), names, groups=group(names, options=own), options=options, state=state)
-    assert len(found.unneeded) == want
-    assert len(found.skipped) == count - want
+    result = plan(nodes(*["1000"] * count), names, groups=group(names, options=own), options=options, state=state)
+    assert len(result.unneeded) == want
+    assert len(result.skipped) == count - want
 
 
 # -- choosing --------------------------------------------------------------------------------------------------------
@@ -189,10 +189,10 @@ def test_two_loops_at_one_moment() -> None:
 @pytest.mark.parametrize("field", ["last_scale_up", "last_failure"])
 def test_cooldown(field: str) -> None:
     state = ca.LoopState(scale_down=ca.ScaleDownState(**{field: N0 - MINUTES}))
-    found = plan(nodes("1000"), ["n1"], state=state)
-    assert found.result == "ScaleDownInCooldown"
-    assert found.chosen is None
-    assert found.soft_taints.add == ["n1"]
+    result = plan(nodes("1000"), ["n1"], state=state)
+    assert result.result == "ScaleDownInCooldown"
+    assert result.chosen is None
+    assert result.soft_taints.add == ["n1"]
 
 
 def test_no_candidates() -> None:
@@ -202,18 +202,18 @@ def test_no_candidates() -> None:
 def test_exhaustive_knows_no_limits() -> None:
     names = [f"n{i}" for i in range(1, 41)]
     objects = [*nodes(*["1000"] * 40), *pods(*(f"400@{i}" for i in range(1, 41)))]
-    found = plan(objects, names, exhaustive=True)
-    assert len(found.drain) == 20
-    assert found.state == ca.LoopState()
+    result = plan(objects, names, exhaustive=True)
+    assert len(result.drain) == 20
+    assert result.state == ca.LoopState()
     assert len(plan(objects, names).unneeded) == 20
-    assert {item.reason for item in found.unremovable.values()} == {"NoPlaceToMovePods"}
+    assert {item.reason for item in result.unremovable.values()} == {"NoPlaceToMovePods"}
 
 
 def test_exhaustive_may_be_disabled_too() -> None:
     objects = nodes("1000", "1000")
-    found = plan(objects, ["n1", "n2"], exhaustive=True, disabled=True)
-    assert (found.result, found.chosen, found.delete_empty) == ("ScaleDownInCooldown", None, [])
-    assert [item.name for item in found.unneeded] == ["n1", "n2"]
+    result = plan(objects, ["n1", "n2"], exhaustive=True, disabled=True)
+    assert (result.result, result.chosen, result.delete_empty) == ("ScaleDownInCooldown", None, [])
+    assert [item.name for item in result.unneeded] == ["n1", "n2"]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -222,16 +222,16 @@ def test_exhaustive_finds_a_set_to_which_no_node_can_be_added(seed: int) -> None
     names = [f"n{i}" for i in range(1, 13)]
     placed = [f"{random.choice((100, 300, 500))}@{random.randint(1, 12)}" for _ in range(18)]
     objects = [*nodes(*["1000"] * 12), *pods(*placed)]
-    found = plan(objects, names, exhaustive=True, threads=1)
-    going = list(found.removable)
-    stays = [name for name in found.alone if name not in going]
+    result = plan(objects, names, exhaustive=True, threads=1)
+    going = list(result.removable)
+    stays = [name for name in result.alone if name not in going]
     again = ca.simulate_removals(Cluster(objects).snapshot(), [*going, *stays], now=N0, options=LAX)
     assert [item.node for item in again.removable] == going
     assert [item.node for item in again.unremovable] == stays
     # What a node could do alone is what it could do in a cluster of which nothing went.
-    for name, answer in found.alone.items():
+    for name, answer in result.alone.items():
         single = ca.simulate_removals(Cluster(objects).snapshot(), [name], now=N0, options=LAX)
-        assert (answer.node in found.removable) <= bool(single.removable)
+        assert (answer.node in result.removable) <= bool(single.removable)
         if single.removable:
             assert isinstance(answer, ca.RemovableNode)
             assert answer.placement == single.removable[0].placement
@@ -239,7 +239,7 @@ def test_exhaustive_finds_a_set_to_which_no_node_can_be_added(seed: int) -> None
             assert answer == single.unremovable[0]
     for threads in (2, 5, None):
         more = plan(objects, names, exhaustive=True, threads=threads)
-        assert repr(more.alone) == repr(found.alone)
+        assert repr(more.alone) == repr(result.alone)
         assert list(more.removable) == going
 
 
@@ -249,22 +249,22 @@ def test_what_a_node_could_do_alone_is_judged_before_anything_went() -> None:
          "status": {"disruptionsAllowed": 1}}, PodDisruptionBudget,
     )  # fmt: skip
     objects = [*nodes(*["1000"] * 3), *pods("400@1", "400@2"), budget]
-    found = plan(objects, ["n1", "n2", "n3"], exhaustive=True, recent_evictions=[pod("gone", 700, 0)])
-    left = found.pdbs.pdbs[0].disruptions_allowed
+    result = plan(objects, ["n1", "n2", "n3"], exhaustive=True, recent_evictions=[pod("gone", 700, 0)])
+    left = result.pdbs.pdbs[0].disruptions_allowed
     assert left == 0
     # Each could go if the other stayed, but for the one that takes the pod evicted a moment ago.
-    could = [name for name, answer in found.alone.items() if isinstance(answer, ca.RemovableNode)]
-    assert len(could) == 2 > len(found.removable)
-    assert found.alone is found.alone
-    assert found.pdbs.pdbs[0].disruptions_allowed == left
+    could = [name for name, answer in result.alone.items() if isinstance(answer, ca.RemovableNode)]
+    assert len(could) == 2 > len(result.removable)
+    assert result.alone is result.alone
+    assert result.pdbs.pdbs[0].disruptions_allowed == left
     assert plan(objects, ["n1", "n2", "n3"]).alone == {}
 
 
 def test_expendable_pods_are_not_there() -> None:
-    made = pods("900@1", "900@2")
-    made[0].spec.priority = -11
-    found = plan([*nodes("1000", "1000"), *made], ["n1", "n2"])
-    assert found.removable["n1"].pods_to_reschedule == []
+    created = pods("900@1", "900@2")
+    created[0].spec.priority = -11
+    result = plan([*nodes("1000", "1000"), *created], ["n1", "n2"])
+    assert result.removable["n1"].pods_to_reschedule == []
 
 
 def test_a_broken_budget_is_named() -> None:
@@ -290,21 +290,21 @@ def budget(allowed: int, **expression: str) -> PodDisruptionBudget:
 
 
 def _one(**more: Any) -> Pod:
-    made = pod("p", 100, 1, **{"owner_references": owner("ReplicaSet", "rs", "apps/v1"), **more})
-    made.spec.node_name = "n1"
-    return made
+    created = pod("p", 100, 1, **{"owner_references": owner("ReplicaSet", "rs", "apps/v1"), **more})
+    created.spec.node_name = "n1"
+    return created
 
 
 def _with_storage() -> Pod:
-    made = _one()
-    made.spec.volumes = [Volume(name="scratch", empty_dir={})]
-    return made
+    created = _one()
+    created.spec.volumes = [Volume(name="scratch", empty_dir={})]
+    return created
 
 
 def _disabled() -> Node:
-    made = node("n1", 1000, 10, ready=True)
-    made.metadata.annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
-    return made
+    created = node("n1", 1000, 10, ready=True)
+    created.metadata.annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    return created
 
 
 @pytest.mark.parametrize(
@@ -328,9 +328,9 @@ def test_nodes_that_are_not_removed(objects: list[Any], reason: str, why: str) -
     options = ca.AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
     snapshot = Cluster(objects).snapshot()
     groups = group(["n1"])
-    found = kscale.scale_down(snapshot, groups, now=N0, options=options)
-    assert found.unremovable["n1"].reason == reason
-    assert explain_unremovable("n1", found, groups, options, snapshot) == why
+    result = kscale.scale_down(snapshot, groups, now=N0, options=options)
+    assert result.unremovable["n1"].reason == reason
+    assert explain_unremovable("n1", result, groups, options, snapshot) == why
 
 
 @pytest.mark.parametrize(
@@ -348,11 +348,11 @@ def test_nodes_of_a_group_in_the_middle_of_a_rollout_are_no_candidates_and_take_
     other = NodeGroup(id="ng2", max_size=9, target_size=1, nodes=["n2"], instances=["n2"])
     groups = Groups([*group(["n1"], **told), other])
     snapshot = Cluster([*nodes("1000", "1000"), *pods("100@2")]).snapshot()
-    found = kscale.scale_down(snapshot, groups, now=N0, options=LAX, exhaustive=exhaustive)
-    assert (found.candidates, found.under_rollout) == (["n2"], rolling)
-    assert [item.name for item in found.unneeded] == ["n2"]
-    assert found.removable["n2"].placement == {"default/p0": "n1"}
-    assert explain_unremovable("n1", found, groups, LAX, snapshot) == why
+    result = kscale.scale_down(snapshot, groups, now=N0, options=LAX, exhaustive=exhaustive)
+    assert (result.candidates, result.under_rollout) == (["n2"], rolling)
+    assert [item.name for item in result.unneeded] == ["n2"]
+    assert result.removable["n2"].placement == {"default/p0": "n1"}
+    assert explain_unremovable("n1", result, groups, LAX, snapshot) == why
 
 
 @pytest.mark.parametrize("read_before", [False, True])

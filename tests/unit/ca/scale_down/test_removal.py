@@ -26,15 +26,15 @@ def worker(name: str, **metadata: Any) -> Node:
 
 
 def replica(name: str, on: str, cpu: int = 100, memory: int = 100_000, **more: Any) -> Pod:
-    made = pod(name, cpu, memory, owner_references=owner("ReplicaSet", "rs"), **more)
-    made.spec.node_name = on
-    return made
+    created = pod(name, cpu, memory, owner_references=owner("ReplicaSet", "rs"), **more)
+    created.spec.node_name = on
+    return created
 
 
 def naked(name: str, on: str, cpu: int) -> Pod:
-    made = pod(name, cpu, 100_000)
-    made.spec.node_name = on
-    return made
+    created = pod(name, cpu, 100_000)
+    created.spec.node_name = on
+    return created
 
 
 def spread_over_hosts(policy: str | None) -> dict[str, Any]:
@@ -76,12 +76,12 @@ PLACE, INFO = "NoPlaceToMovePods", "NoNodeInfo"
     ids=["empty", "alone", "moves", "full", "many", "ghost-domain", "ghost-honoured", "unknown"],
 )
 def test_upstreams_table(objects: list[Any], name: str, want: list[str] | str) -> None:
-    found = _remove(objects, name, listers=ca.Listers([]), persist=False)
+    result = _remove(objects, name, listers=ca.Listers([]), persist=False)
     if isinstance(want, str):
-        assert [item.reason for item in found.unremovable] == [want]
-        assert not found.removable
+        assert [item.reason for item in result.unremovable] == [want]
+        assert not result.removable
     else:
-        assert [item.pods_to_reschedule for item in found.removable] == [want]
+        assert [item.pods_to_reschedule for item in result.removable] == [want]
 
 
 OPTIONS = ca.AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
@@ -93,18 +93,18 @@ def _remove(objects: list[Any], *names: str, **more: Any) -> ca.RemovalResult:
 
 def test_moved_pods_live_on() -> None:
     objects = [worker("n1"), worker("n2"), worker("n3"), replica("a", "n1"), replica("b", "n2")]
-    found = _remove(objects, "n1", "n2")
-    assert found.removable[0].placement == {"default/a": "n2"}
-    assert found.removable[1].pods_to_reschedule == ["default/b", "default/a"]
-    assert set(found.removable[1].placement.values()) == {"n3"}
-    assert found.state.hints == {"a": "n3", "b": "n3"}
+    result = _remove(objects, "n1", "n2")
+    assert result.removable[0].placement == {"default/a": "n2"}
+    assert result.removable[1].pods_to_reschedule == ["default/b", "default/a"]
+    assert set(result.removable[1].placement.values()) == {"n3"}
+    assert result.state.hints == {"a": "n3", "b": "n3"}
 
 
 def test_a_failure_leaves_hints_and_cursor() -> None:
     objects = [worker("n1"), worker("n2"), replica("a", "n1", 400), replica("b", "n1", 900)]
-    found = _remove(objects, "n1")
-    assert [(item.reason, item.homeless) for item in found.unremovable] == [(PLACE, "default/b")]
-    assert found.state == PlaceState(cursor=1, hints={"a": "n2"})
+    result = _remove(objects, "n1")
+    assert [(item.reason, item.homeless) for item in result.unremovable] == [(PLACE, "default/b")]
+    assert result.state == PlaceState(cursor=1, hints={"a": "n2"})
 
 
 def test_simulators_of_one_snapshot_do_not_see_each_other() -> None:
@@ -123,12 +123,12 @@ def test_a_compilation_is_shared_from_the_second_on_unless_it_has_a_ledger(
     has_ledger: bool, compiled: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most snapshots are asked about once. A ledger of devices belongs to one engine, and cannot be copied."""
-    made: list[Any] = []
+    created: list[Any] = []
 
     class Compiled:
         def __init__(self, *_: Any) -> None:
             self.session = SimpleNamespace(has_ledger=has_ledger)
-            made.append(self)
+            created.append(self)
 
         def copy(self) -> SimpleNamespace:
             assert not has_ledger
@@ -138,9 +138,9 @@ def test_a_compilation_is_shared_from_the_second_on_unless_it_has_a_ledger(
     snapshot = Cluster([worker("n1")]).snapshot()
     counts = []
     for _ in compiled:
-        found = removal.get_compiled_removal(snapshot, None, get_moving_pods(snapshot))
-        assert (found is made[-1]) == (has_ledger or len(counts) == 0)  # what is cached is never handed out itself
-        counts.append(len(made))
+        result = removal.get_compiled_removal(snapshot, None, get_moving_pods(snapshot))
+        assert (result is created[-1]) == (has_ledger or len(counts) == 0)  # what is cached is never handed out itself
+        counts.append(len(created))
     assert counts == compiled
 
 
@@ -175,15 +175,15 @@ def test_budgets_are_charged() -> None:
         PodDisruptionBudget,
     )
     objects = [*(worker(f"n{i}") for i in range(3)), replica("a", "n0"), replica("b", "n0"), replica("c", "n1"), budget]
-    found = _remove(objects, "n0", "n1")
-    assert [(item.node, item.risky) for item in found.removable] == [("n0", True)]
-    assert [(item.node, item.reason) for item in found.unremovable] == [("n1", "BlockedByPod")]
-    assert found.pdbs.pdbs[0].disruptions_allowed == -1
+    result = _remove(objects, "n0", "n1")
+    assert [(item.node, item.risky) for item in result.removable] == [("n0", True)]
+    assert [(item.node, item.reason) for item in result.unremovable] == [("n1", "BlockedByPod")]
+    assert result.pdbs.pdbs[0].disruptions_allowed == -1
 
 
 def test_tpu_requests_do_not_travel() -> None:
-    made = replica("a", "n1")
-    requests = made.spec.containers[0].resources.requests
+    created = replica("a", "n1")
+    requests = created.spec.containers[0].resources.requests
     assert requests is not None
     requests["cloud-tpus.google.com/v2"] = requests["cpu"]
-    assert _remove([worker("n1"), worker("n2"), made], "n1").removable[0].placement == {"default/a": "n2"}
+    assert _remove([worker("n1"), worker("n2"), created], "n1").removable[0].placement == {"default/a": "n2"}

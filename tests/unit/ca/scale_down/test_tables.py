@@ -35,9 +35,9 @@ def asking(text: str) -> Pod:
     """``p2:800/10`` = pod p2 of 800 milli-cores and priority 10."""
     name, _, size = text.partition(":")
     cpu, _, priority = size.partition("/")
-    made = pod(name, int(cpu), 0)
-    made.spec.priority = int(priority) if priority else None
-    return made
+    created = pod(name, int(cpu), 0)
+    created.spec.priority = int(priority) if priority else None
+    return created
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,15 @@ def asking(text: str) -> Pod:
 def test_hinted_placing(sizes: str, running: str, pods: str, hints: str, refused: str, want: str) -> None:
     objects: list[Any] = [node(f"n{i}", int(size), 10, ready=True) for i, size in enumerate(sizes.split(), 1)]
     for text in running.split():
-        made = asking(text.split("@")[0])
-        made.spec.node_name = text.split("@")[1]
-        objects.append(made)
+        created = asking(text.split("@")[0])
+        created.spec.node_name = text.split("@")[1]
+        objects.append(created)
     state = PlaceState(hints=dict(text.split("@") for text in hints.split()))
-    found = place(
+    result = place(
         Cluster(objects).snapshot(), [asking(text) for text in pods.split()], state=state,
         unacceptable_nodes=refused.split(),
     )  # fmt: skip
-    assert [f"{name.removeprefix('default/')}@{on}" for name, on in found.placed.items()] == want.split()
+    assert [f"{name.removeprefix('default/')}@{on}" for name, on in result.placed.items()] == want.split()
 
 
 def seeker(name: str, *, by: str | None = "rs", kind: str = "ReplicaSet", cpu: int = 100, **more: Any) -> Pod:
@@ -100,16 +100,16 @@ def test_what_failed_is_not_tried_again(second: dict[str, Any], known: bool) -> 
     snapshot = Cluster([node("n1", 1000, 10, ready=True, labels={"kubernetes.io/os": "linux"})]).snapshot()
     kind = {key: second[key] for key in ("by", "kind") if second.get(key) != "other" and key in second}
     pods = [seeker("first", **kind), pod("web", 100, 0, labels={"app": "web"}), seeker("second", **second)]
-    found = place(snapshot, pods)
-    assert found.placed.keys() == {"default/web"} | (set() if known else {"default/second"})
+    result = place(snapshot, pods)
+    assert result.placed.keys() == {"default/web"} | (set() if known else {"default/second"})
 
 
 def test_no_time_at_all() -> None:
     """Upstream's context that has expired: nothing is placed, and that is no error."""
     snapshot = Cluster([node("n1", 1000, 10, ready=True)]).snapshot()
-    found = place(snapshot, [asking("p1:100"), asking("p2:100")], max_looks=0)
-    assert (found.placed, found.unschedulable) == ({}, [])
-    assert found.not_tried == ["default/p1", "default/p2"]
+    result = place(snapshot, [asking("p1:100"), asking("p2:100")], max_looks=0)
+    assert (result.placed, result.unschedulable) == ({}, [])
+    assert result.not_tried == ["default/p1", "default/p2"]
 
 
 def test_hints_live_for_two_generations() -> None:
@@ -137,13 +137,13 @@ LAX = ca.AutoscalingOptions(
 
 def machines(text: str) -> list[Node]:
     """``1000`` = a node of that many milli-cores; ``!`` behind it: about to be deleted."""
-    found = []
+    result = []
     for i, size in enumerate(text.split(), 1):
-        made = node(f"n{i}", int(size.rstrip("!")), 10, ready=True)
+        created = node(f"n{i}", int(size.rstrip("!")), 10, ready=True)
         if size.endswith("!"):
-            made.spec.taints = [Taint(key=TO_BE_DELETED_TAINT, value=str(N0 // SECOND), effect="NoSchedule")]
-        found.append(made)
-    return found
+            created.spec.taints = [Taint(key=TO_BE_DELETED_TAINT, value=str(N0 // SECOND), effect="NoSchedule")]
+        result.append(created)
+    return result
 
 
 def replicas(name: str, want: int, have: int) -> ReplicaSet:
@@ -208,12 +208,12 @@ def test_update_cluster_state(
     objects: list[Any] = machines(sizes)
     for i, text in enumerate(placed.split()):
         cpu, on = text.split("@")
-        made = pod(f"p{i}", int(cpu), 1, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
-        made.spec.node_name = f"n{on}"
-        objects.append(made)
+        created = pod(f"p{i}", int(cpu), 1, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
+        created.spec.node_name = f"n{on}"
+        objects.append(created)
     objects += [replicas("rs", 5, have), replicas("rs1", 2, have)]
     names = [f"n{i}" for i in eligible.split()]
-    found = kscale.scale_down(
+    result = kscale.scale_down(
         Cluster(objects).snapshot(),
         Groups([NodeGroup(id="ng1", max_size=99, target_size=9, nodes=names)]),
         now=N0,
@@ -224,23 +224,23 @@ def test_update_cluster_state(
             ]
         ),
     )
-    assert len(found.unneeded) == len(unneeded.split())
-    assert len(found.unremovable_after_update) == len(unremovable.split())
-    if not (len(names) == 2 and len(found.unneeded) == 1):
-        assert sorted(item.name for item in found.unneeded) == [f"n{i}" for i in unneeded.split()]
-        assert sorted(found.unremovable_after_update) == [f"n{i}" for i in unremovable.split()]
+    assert len(result.unneeded) == len(unneeded.split())
+    assert len(result.unremovable_after_update) == len(unremovable.split())
+    if not (len(names) == 2 and len(result.unneeded) == 1):
+        assert sorted(item.name for item in result.unneeded) == [f"n{i}" for i in unneeded.split()]
+        assert sorted(result.unremovable_after_update) == [f"n{i}" for i in unremovable.split()]
 
 
 def test_when_time_is_up_the_rest_is_skipped() -> None:
     names = ["n1", "n2", "n3"]
-    found = kscale.scale_down(
+    result = kscale.scale_down(
         Cluster(machines("1000 1000 1000")).snapshot(),
         Groups([NodeGroup(id="ng1", max_size=9, target_size=3, nodes=names)]),
         now=N0, options=LAX, inputs=ca.ScaleDownInputs(max_simulations=1),
     )  # fmt: skip
-    assert [item.name for item in found.unneeded] == ["n1"]
-    assert found.skipped == ["n2", "n3"]
-    assert found.unremovable_after_update == {}
+    assert [item.name for item in result.unneeded] == ["n1"]
+    assert result.skipped == ["n2", "n3"]
+    assert result.unremovable_after_update == {}
     without = kscale.scale_down(
         Cluster(machines("1000 1000 1000")).snapshot(),
         Groups([NodeGroup(id="ng1", max_size=9, target_size=3, nodes=names)]),
@@ -267,7 +267,7 @@ def test_limit(
     state = ca.LoopState(
         scale_down=ca.ScaleDownState(unneeded_since=dict.fromkeys(names[:before], N0), update_interval=interval * 10**9)
     )
-    found = kscale.scale_down(
+    result = kscale.scale_down(
         Cluster(machines(" ".join(["1000"] * nodes))).snapshot(),
         Groups([NodeGroup(id="g", max_size=999, target_size=nodes, nodes=names, instances=names, options=own)]),
         now=N0,
@@ -276,7 +276,7 @@ def test_limit(
             max_scale_down_parallelism=parallelism, scale_down_unneeded_time=timedelta(seconds=unneeded_time)
         ),
     )
-    assert len(found.unneeded) == want
+    assert len(result.unneeded) == want
 
 
 @pytest.mark.parametrize(
@@ -292,9 +292,9 @@ def test_limit(
     ],
 )
 def test_replicas_that_a_controller_lacks(kind: Any, spec: Any, status: Any, missing: int) -> None:
-    made = from_dict({"metadata": {"name": "owner", "namespace": "default"}, "spec": spec, "status": status}, kind)
+    created = from_dict({"metadata": {"name": "owner", "namespace": "default"}, "spec": spec, "status": status}, kind)
     (reference,) = owner(kind.__name__, "owner")
-    assert count_missing_replicas(reference, "default", ca.Listers([made])) == missing
+    assert count_missing_replicas(reference, "default", ca.Listers([created])) == missing
     assert count_missing_replicas(reference, "default", ca.Listers([])) is None
 
 
@@ -306,7 +306,7 @@ def decide(
 ) -> tuple[NodesToDelete, dict[str, list[str]]]:
     """``std3:e,d+`` = an ordinary group of target 3 with an empty node and one to drain that waits for a pod;
     ``atomic3:e,d/2`` = an atomic group of which 2 nodes are registered. Nodes are named ``<group number>-<number>``."""
-    made: list[NodeGroup] = []
+    created: list[NodeGroup] = []
     unneeded: list[UnneededNode] = []
     snapshot: list[Node] = [node(name, 1000, 10) for name in extra.split()]
     names: dict[str, list[str]] = {}
@@ -319,7 +319,7 @@ def decide(
         snapshot += [node(name, 1000, 10) for name in mine]
         target = int(kind.removeprefix("std").removeprefix("atomic"))
         own = group_options(zero_or_max_node_scaling=kind.startswith("atomic"))
-        made.append(NodeGroup(id=f"g{g}", max_size=99, target_size=target, nodes=mine, instances=mine, options=own))
+        created.append(NodeGroup(id=f"g{g}", max_size=99, target_size=target, nodes=mine, instances=mine, options=own))
         unneeded += [
             UnneededNode(
                 node=node(name, 1000, 10), drain=flag.startswith("d"), since=N0 - 60 * MINUTE, threshold=0,
@@ -327,11 +327,11 @@ def decide(
             )
             for name, flag in zip(mine, flags, strict=False)
         ]  # fmt: skip
-    found = choose_nodes_to_delete(
-        unneeded, groups=Groups(made), snapshot_nodes=snapshot, options=ca.AutoscalingOptions(), now=N0,
+    result = choose_nodes_to_delete(
+        unneeded, groups=Groups(created), snapshot_nodes=snapshot, options=ca.AutoscalingOptions(), now=N0,
         limits=limits,
     )  # fmt: skip
-    return found, names
+    return result, names
 
 
 @pytest.mark.parametrize(
@@ -350,30 +350,30 @@ def decide(
     ],
 )  # fmt: skip
 def test_nodes_to_delete(groups: str, empty: str, drain: str) -> None:
-    found, _ = decide(groups)
-    assert sorted(found.empty) == empty.split()
-    assert sorted(found.drain) == drain.split()
+    result, _ = decide(groups)
+    assert sorted(result.empty) == empty.split()
+    assert sorted(result.drain) == drain.split()
 
 
 def test_minimum_resources() -> None:
     limits = ca.ResourceLimiter(min={"cpu": 2, "memory": 20, "nodes": 2})
-    found, _ = decide("std3:e,d", extra="node-3", limits=limits)
-    assert (found.empty, found.drain) == (["0-0"], [])
-    assert found.unremovable == {"0-1": "MinimalResourceLimitExceeded"}
-    found, _ = decide("std3:e,e", extra="node-3", limits=ca.ResourceLimiter(min={"cpu": 1, "memory": 10, "nodes": 1}))
-    assert found.empty == ["0-0", "0-1"]
+    result, _ = decide("std3:e,d", extra="node-3", limits=limits)
+    assert (result.empty, result.drain) == (["0-0"], [])
+    assert result.unremovable == {"0-1": "MinimalResourceLimitExceeded"}
+    result, _ = decide("std3:e,e", extra="node-3", limits=ca.ResourceLimiter(min={"cpu": 1, "memory": 10, "nodes": 1}))
+    assert result.empty == ["0-0", "0-1"]
 
 
 def test_a_quota_of_cores_end_to_end() -> None:
     names = ["n1", "n2"]
-    found = kscale.scale_down(
+    result = kscale.scale_down(
         Cluster(machines("2000 2000")).snapshot(),
         Groups([NodeGroup(id="g", max_size=9, target_size=2, nodes=names)]),
         now=N0,
         options=ca.AutoscalingOptions(scale_down_unneeded_time=timedelta()),
         inputs=ca.ScaleDownInputs(limits=ca.ResourceLimiter(min={"cpu": 3})),
     )
-    assert found.delete_empty == []
-    assert {name: item.reason for name, item in found.unremovable.items()} == dict.fromkeys(
+    assert result.delete_empty == []
+    assert {name: item.reason for name, item in result.unremovable.items()} == dict.fromkeys(
         names, "MinimalResourceLimitExceeded"
     )

@@ -51,8 +51,8 @@ def test_time_counts_from_when_a_node_was_first_found() -> None:
 
 
 def test_thresholds_follow_readiness() -> None:
-    (found,) = _update([_node("1", ready=True)], [_node("1", ready=False)])
-    assert (found.since, found.threshold) == (N0, 5 * MINUTE)
+    (result,) = _update([_node("1", ready=True)], [_node("1", ready=False)])
+    assert (result.since, result.threshold) == (N0, 5 * MINUTE)
     both = _update([_node("1", ready=True)], [_node("1", ready=True), _node("2", ready=False)])
     assert [item.threshold for item in both] == [10 * MINUTE, 5 * MINUTE]
     assert _update([], [_node("1")])[0].threshold == 5 * MINUTE
@@ -62,15 +62,15 @@ def test_nodes_whose_group_tells_no_threshold_may_go_at_once() -> None:
     """Where it cannot tell, the reason is kept, which holds them."""
     nodes = [_node(f"{group}{ready}", ready=ready) for group in ("loose", "g") for ready in (True, False)]
     groups = Groups([NodeGroup(id="g", nodes=["gTrue", "gFalse"], options_error="down")])
-    found = update_unneeded({}, map(NodeToRemove, nodes), groups=groups, options=_OPTIONS, now=N0)
-    assert [(item.threshold, item.threshold_error) for item in found] == [(0, None)] * 2 + [(0, "down")] * 2
+    result = update_unneeded({}, map(NodeToRemove, nodes), groups=groups, options=_OPTIONS, now=N0)
+    assert [(item.threshold, item.threshold_error) for item in result] == [(0, None)] * 2 + [(0, "down")] * 2
 
 
 def test_what_simulation_found_is_kept() -> None:
     plain, drained = NodeToRemove(_node("1")), NodeToRemove(_node("2"), drain=True)
     told = [plain, drained, NodeToRemove(_node("3"), risky=True), NodeToRemove(_node("4"), on_completion=True)]
-    found = update_unneeded({}, told, groups=Groups(), options=_OPTIONS, now=N0)
-    assert [(item.name, item.drain, item.risky, item.on_completion) for item in found] == [
+    result = update_unneeded({}, told, groups=Groups(), options=_OPTIONS, now=N0)
+    assert [(item.name, item.drain, item.risky, item.on_completion) for item in result] == [
         ("1", False, False, False),
         ("2", True, False, False),
         ("3", False, True, False),
@@ -102,16 +102,16 @@ def test_groups_keep_their_minimum(
     empties = [_unneeded(f"e{i}") for i in range(counts[0])]
     names = [item.name for item in (*drains, *empties)]
     groups = Groups([NodeGroup(id="g", min_size=low, max_size=100, target_size=target, nodes=names)])
-    found = find_removable_nodes([*drains, *empties], groups=groups, now=N0, deletions_in_progress={"g": in_progress})
-    assert (len(found.empty), len(found.drain)) == expected
-    assert set(found.unremovable.values()) <= {"NodeGroupMinSizeReached"}
+    result = find_removable_nodes([*drains, *empties], groups=groups, now=N0, deletions_in_progress={"g": in_progress})
+    assert (len(result.empty), len(result.drain)) == expected
+    assert set(result.unremovable.values()) <= {"NodeGroupMinSizeReached"}
 
 
 def _reason(item: UnneededNode, group: NodeGroup | None = None, minimum: QuotaTracker | None = None) -> str | None:
     group = group or NodeGroup(id="g", min_size=0, max_size=9, target_size=5, nodes=["n"])
-    found = find_removable_nodes([item], groups=Groups([group]), now=N0, minimum=minimum)
-    assert bool(found.empty) is ("n" not in found.unremovable)
-    return found.unremovable.get("n")
+    result = find_removable_nodes([item], groups=Groups([group]), now=N0, minimum=minimum)
+    assert bool(result.empty) is ("n" not in result.unremovable)
+    return result.unremovable.get("n")
 
 
 def test_reasons() -> None:
@@ -138,18 +138,18 @@ def test_where_minima_hold_some_nodes_back_the_first_ones_go() -> None:
     groups = Groups([NodeGroup(id="g", max_size=9, target_size=3, nodes=["a", "b", "c"])])
     quota = build_cluster_minimum_quota(ca.ResourceLimiter(min={"nodes": 1}))
     tracker = QuotaTracker.minimum([quota], [item.node for item in unneeded], groups)
-    found = find_removable_nodes(unneeded, groups=groups, now=N0, minimum=tracker)
-    assert [item.name for item in (*found.empty, *found.drain)] == ["a", "b"]
-    assert found.unremovable == {"c": "MinimalResourceLimitExceeded"}
+    result = find_removable_nodes(unneeded, groups=groups, now=N0, minimum=tracker)
+    assert [item.name for item in (*result.empty, *result.drain)] == ["a", "b"]
+    assert result.unremovable == {"c": "MinimalResourceLimitExceeded"}
     assert tracker.left == [{"nodes": 0}]
 
 
 def test_times_from_soft_taints() -> None:
     def tainted(name: str, value: str | None) -> Node:
-        made = _node(name)
+        created = _node(name)
         if value is not None:
-            made.spec.taints = [Taint(key="DeletionCandidateOfClusterAutoscaler", value=value)]
-        return made
+            created.spec.taints = [Taint(key="DeletionCandidateOfClusterAutoscaler", value=value)]
+        return created
 
     now = N0 // SECOND
     nodes = [tainted("2m", str(now - 120)), tainted("20m", str(now - 1200)), tainted("no", None), tainted("x", "soon")]
@@ -166,14 +166,14 @@ def test_unremovable_nodes_are_tried_again_later() -> None:
     state.add("kept", "NoPlaceToMovePods", until=N0 + MINUTE)
     state.add("ineligible", "NotUnderutilized")
     assert list(state.nodes) == ["over", "gone", "kept", "ineligible"]
-    found = state.update(["over", "kept", "ineligible"], N0)
-    assert list(found.until) == ["kept"]
-    assert found.is_recent("kept")
-    assert not any(found.contains(name) for name in state.nodes)
-    found.add("a", "One")
-    found.add("b", "Two")
-    found.add("a", "Three")
-    assert [(name, item.reason) for name, item in found.nodes.items()] == [("a", "Three"), ("b", "Two")]
+    result = state.update(["over", "kept", "ineligible"], N0)
+    assert list(result.until) == ["kept"]
+    assert result.is_recent("kept")
+    assert not any(result.contains(name) for name in state.nodes)
+    result.add("a", "One")
+    result.add("b", "Two")
+    result.add("a", "Three")
+    assert [(name, item.reason) for name, item in result.nodes.items()] == [("a", "Three"), ("b", "Two")]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_atomic_groups(target: int, considered: int, registered: int, atomic: bo
     own = group_options(zero_or_max_node_scaling=atomic)
     group = NodeGroup(id="g", target_size=target, nodes=names, instances=names, options=own)
     plain = NodeGroup(id="plain", nodes=["p"])
-    found = filter_atomic_groups(
+    result = filter_atomic_groups(
         [nodes[0].metadata.name, "p", *names[1:considered], "loose"],
         groups=Groups([group, plain]),
         options=_OPTIONS,
@@ -200,10 +200,10 @@ def test_atomic_groups(target: int, considered: int, registered: int, atomic: bo
     )
     taken = names[:considered]
     if not removed:
-        assert found == AtomicFilterResult(
+        assert result == AtomicFilterResult(
             kept=["p"], unremovable={"loose": "NotAutoscaled", **dict.fromkeys(taken, "AtomicScaleDownFailed")}
         )
     elif atomic:
-        assert found == AtomicFilterResult(kept=["p", *taken], unremovable={"loose": "NotAutoscaled"})
+        assert result == AtomicFilterResult(kept=["p", *taken], unremovable={"loose": "NotAutoscaled"})
     else:
-        assert found == AtomicFilterResult(kept=[taken[0], "p", *taken[1:]], unremovable={"loose": "NotAutoscaled"})
+        assert result == AtomicFilterResult(kept=[taken[0], "p", *taken[1:]], unremovable={"loose": "NotAutoscaled"})

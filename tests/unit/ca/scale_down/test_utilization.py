@@ -37,9 +37,9 @@ _T = pod("t", 100, 200_000, deletion_timestamp=at(minutes=-10))
 
 
 def _with_init(*init: Any) -> Pod:
-    made = pod("i", 100, 200_000)
-    made.spec = PodSpec(containers=made.spec.containers, init_containers=list(init))
-    return made
+    created = pod("i", 100, 200_000)
+    created.spec = PodSpec(containers=created.spec.containers, init_containers=list(init))
+    return created
 
 
 _I = _with_init(container(50, 100_000, restart_policy="Always"), container(5, 100))
@@ -47,10 +47,10 @@ _L = _with_init(container(50_000, 100_000_000))
 
 
 def _node(**allocatable: str) -> Node:
-    made = node("n", 2000, 2_000_000)
-    assert made.status.allocatable is not None
-    made.status.allocatable.update({name: Quantity(text) for name, text in allocatable.items()})
-    return made
+    created = node("n", 2000, 2_000_000)
+    assert created.status.allocatable is not None
+    created.status.allocatable.update({name: Quantity(text) for name, text in allocatable.items()})
+    return created
 
 
 def _use(
@@ -75,8 +75,8 @@ def _use(
     ],
 )
 def test_upstream_table(pods: list[Pod], ds: bool, mirror: bool, expected: float, cpu: float) -> None:
-    found = _use(pods, ds=ds, mirror=mirror)
-    assert (found.utilization, found.resource_name, found.cpu) == (expected, "memory", cpu)
+    result = _use(pods, ds=ds, mirror=mirror)
+    assert (result.utilization, result.resource_name, result.cpu) == (expected, "memory", cpu)
 
 
 def test_resources_that_are_not_there() -> None:
@@ -91,8 +91,8 @@ def test_resources_that_are_not_there() -> None:
 
 def test_skipped_pods_may_take_all_of_the_node() -> None:
     whole = pod("w", 2000, 2_000_000, owner_references=owner("DaemonSet"))
-    found = _use([whole], ds=True)
-    assert math.isnan(found.utilization)
+    result = _use([whole], ds=True)
+    assert math.isnan(result.utilization)
     assert _use([whole, _A], ds=True).utilization == math.inf
     assert _use([whole, whole, _A], ds=True).utilization < 0
 
@@ -161,8 +161,8 @@ def test_devices(
     slices: list[ResourceSlice], claims: list[ResourceClaim], gpu: GpuConfig | None, expected: float, name: str
 ) -> None:
     half = node("n", 1000, 1000)
-    found = _use([pod("1", 250), pod("2", 250)], half, dra_slices=slices, dra_claims=claims, gpu=gpu)
-    assert (found.utilization, found.resource_name) == (expected, name)
+    result = _use([pod("1", 250), pod("2", 250)], half, dra_slices=slices, dra_claims=claims, gpu=gpu)
+    assert (result.utilization, result.resource_name) == (expected, name)
 
 
 def test_incomplete_pools() -> None:
@@ -185,7 +185,7 @@ def _taken(pool: str, count: int, *, start: int = 0, admin: bool = False) -> Res
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_devices_that_nobody_looks_at(claims: list[ResourceClaim], count: int) -> None:
     half = node("n", 1000, 1000, ready=True)
-    found = check_eligibility(
+    result = check_eligibility(
         half,
         [pod("1", 250), pod("2", 250)],
         groups=Groups([NodeGroup(id="g", nodes=["n"])]),
@@ -194,8 +194,8 @@ def test_devices_that_nobody_looks_at(claims: list[ResourceClaim], count: int) -
         dra_slices=_SLICES[:count],
         dra_claims=claims,
     ).utilization
-    assert found is not None
-    assert (found.utilization, found.resource_name) == (0.5, "cpu")
+    assert result is not None
+    assert (result.utilization, result.resource_name) == (0.5, "cpu")
 
 
 def test_one_incomplete_pool_among_others() -> None:
@@ -309,8 +309,8 @@ def _cut(counter_set: str) -> list[dict[str, Any]]:
 def test_counter_sets_are_pieces_of_hardware(devices: list[dict[str, Any]], pieces: int) -> None:
     """Of so many pieces one is taken whole."""
     pool = _slice("d", "p", devices, sharedCounters=_sets(g={"m": 4}, h={"m": 4}, i={"m": 4}))
-    found = calculate_highest_pool_utilization([pool], [_claim(("d", "p", "g-0"))])
-    assert found == ("d/p", 1 / pieces if pieces else 0.0)
+    result = calculate_highest_pool_utilization([pool], [_claim(("d", "p", "g-0"))])
+    assert result == ("d/p", 1 / pieces if pieces else 0.0)
 
 
 # -- eligibility -----------------------------------------------------------------------------------------------

@@ -49,12 +49,12 @@ class Life:
         self.nodes: dict[str, Node] = {f"n{i}": node(f"n{i}", 1000, 1000, ready=True) for i in range(12)}
         self.pods: dict[str, Pod] = {}
         for i in range(16):
-            made = pod(
+            created = pod(
                 f"p{i}", random.choice((50, 100, 300, 400)), 1,
                 labels={"app": random.choice(("web", "db"))}, owner_references=owner("ReplicaSet", "rs", "apps/v1"),
             )  # fmt: skip
-            made.spec.node_name = f"n{random.randrange(12)}"
-            self.pods[made.key] = made
+            created.spec.node_name = f"n{random.randrange(12)}"
+            self.pods[created.key] = created
         self.state = ca.LoopState()
         self.actuator = Actuator(OPTIONS)
         self.random = random
@@ -86,12 +86,12 @@ class Life:
         assert plan.chosen is not None
         world = World(self.nodes.values(), self.pods.values())
         world.budgets = [BUDGET]
-        found: list[StartedDeletion] = []
+        result: list[StartedDeletion] = []
         simulation = VirtualTime(world.perform, now=now)
         machine = self.actuator.start_deletion(plan.chosen.empty, plan.chosen.drain, snapshot, groups)
-        simulation.start(machine, lambda value, _: found.append(value))
+        simulation.start(machine, lambda value, _: result.append(value))
         simulation.run()
-        (started,) = found
+        (started,) = result
         assert started.result == plan.result
         assert [item.node for item in started.nodes] == [*plan.delete_empty, *plan.drain]
         gone = [name for _, names in world.deleted for name in names]

@@ -70,7 +70,7 @@ def test_groups_that_are_skipped(
     group: NodeGroup, limits: dict[str, int], options: dict[str, Any], reason: str | None
 ) -> None:
     known = NodeGroup(id=group.id, max_size=10)
-    found = filter_valid_scale_up_groups(
+    result = filter_valid_scale_up_groups(
         [group],
         templates=_templates("g"),
         tracker=_tracker(**limits),
@@ -79,8 +79,8 @@ def test_groups_that_are_skipped(
         now=N0,
         options=ca.AutoscalingOptions(**options),
     )
-    assert found.skipped == ({} if reason is None else {group.id: [reason]})
-    assert found.valid == ([group] if reason is None else [])
+    assert result.skipped == ({} if reason is None else {group.id: [reason]})
+    assert result.valid == ([group] if reason is None else [])
 
 
 def test_groups_that_are_not_safe() -> None:

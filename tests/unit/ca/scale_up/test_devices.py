@@ -26,10 +26,10 @@ def _with_devices(name: str, count: int, cpu: int = 1000, **metadata: Any) -> No
         "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": f"dev{i}"} for i in range(count)],
     }
-    found = from_dict({"metadata": {"name": f"slice-{name}"}, "spec": spec}, ResourceSlice)
-    made = template(machine(name, cpu, **metadata))
-    made.resource_slices.append(found)
-    return made
+    result = from_dict({"metadata": {"name": f"slice-{name}"}, "spec": spec}, ResourceSlice)
+    created = template(machine(name, cpu, **metadata))
+    created.resource_slices.append(result)
+    return created
 
 
 def _claim(name: str) -> dict[str, Any]:

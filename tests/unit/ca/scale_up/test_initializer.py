@@ -79,7 +79,7 @@ def test_a_resize_that_failed_is_not_tried_again() -> None:
     _, done = _initialize(before, ca.AutoscalerError("", "down"))
     assert (done.status.result, done.status.failed_resize_groups) == ("ScaleUpError", ["ng"])
     assert done.status.pods_triggered == ["d/p"]
-    assert [made.main for made in done.status.created_groups] == ["ng"]
+    assert [created.main for created in done.status.created_groups] == ["ng"]
     assert "ng" in done.state.backoffs
     assert done.initializer.processed_sizes == {"upcoming": 2}
 

@@ -33,8 +33,8 @@ def machine(name: str, cpu: int = 1000, **metadata: Any) -> Node:
 
 def waiting(name: str, cpu: int, *, age: int = 60, spec: dict[str, Any] | None = None, **metadata: Any) -> Pod:
     condition = Condition(type="PodScheduled", status="False", reason="Unschedulable")
-    made = pod(name, cpu, 10, spec=spec, creation_timestamp=at(seconds=-age), **metadata)
-    return replace(made, status=PodStatus(phase="Pending", conditions=[condition]))
+    created = pod(name, cpu, 10, spec=spec, creation_timestamp=at(seconds=-age), **metadata)
+    return replace(created, status=PodStatus(phase="Pending", conditions=[condition]))
 
 
 def running(name: str, cpu: int, on: str, **spec: Any) -> Pod:
@@ -66,7 +66,7 @@ def test_every_pod_that_stays_is_explained() -> None:
     groups = [group("a"), group("b", 800), replace(group("full"), max_size=0)]
     plan = kscale.scale_up(Cluster([machine("n1", 10), *pods]), groups, now=N0)
     assert plan.triggered == ["default/fits"]
-    left = {found.pods[0]: found for found in plan.remain_unschedulable}
+    left = {result.pods[0]: result for result in plan.remain_unschedulable}
     assert left.keys() == {"default/wide", "default/picky"}
     assert left["default/wide"].rejected["a"].plugin == "NodeResourcesFit"
     assert left["default/wide"].rejected["a"].numbers == [{"resource": "cpu", "asked": 5000, "free": 1000}]
@@ -165,7 +165,7 @@ def test_a_loop_of_several_scale_ups_ends_as_the_last_one() -> None:
     options = AutoscalingOptions(salvo_scale_up=True)
     cluster = Cluster([machine("n1", 100), waiting("p", 500), waiting("wide", 5000)])
     plan = kscale.scale_up(cluster, [group("a")], now=N0, options=options)
-    assert [found.status.result for found in plan.rounds] == ["ScaleUpSuccessful", "ScaleUpNoOptionsAvailable"]
+    assert [result.status.result for result in plan.rounds] == ["ScaleUpSuccessful", "ScaleUpNoOptionsAvailable"]
     assert (plan.result, plan.triggered) == ("ScaleUpNoOptionsAvailable", ["default/p"])
     assert plan.state.cluster == plan.rounds[-1].state
 
@@ -252,7 +252,7 @@ def test_the_limit_on_nodes_ends_the_loop() -> None:
         "Max total nodes in cluster reached: 1",
         "pod didn't trigger scale-up: max total nodes in cluster reached",
     ]
-    assert [found.pods for found in plan.remain_unschedulable] == [["default/p"]]
+    assert [result.pods for result in plan.remain_unschedulable] == [["default/p"]]
 
 
 def test_a_loop_that_raises_groups_to_their_minimum_tells_of_that_only() -> None:

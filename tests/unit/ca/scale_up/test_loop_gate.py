@@ -153,15 +153,15 @@ def test_a_loop_for_scale_down_is_not_overruled() -> None:
 def test_scale_up_from_zero(
     nodes: int, ready: int, from_zero: bool, age: timedelta | None, message: str | None, told: bool
 ) -> None:
-    found = check_actionable(nodes, ready, AutoscalingOptions(scale_up_from_zero=from_zero), age)
-    assert (None if found is None else found.message) == message
-    assert (found is not None and found.has_event) is told
+    result = check_actionable(nodes, ready, AutoscalingOptions(scale_up_from_zero=from_zero), age)
+    assert (None if result is None else result.message) == message
+    assert (result is not None and result.has_event) is told
 
 
 def _unready(name: str) -> Node:
-    made = machine(name)
-    (condition,) = made.status.conditions
-    return replace(made, status=replace(made.status, conditions=[replace(condition, status="False")]))
+    created = machine(name)
+    (condition,) = created.status.conditions
+    return replace(created, status=replace(created.status, conditions=[replace(condition, status="False")]))
 
 
 def test_a_loop_without_ready_nodes_does_nothing() -> None:

@@ -251,12 +251,12 @@ def test_pods_that_the_group_that_was_made_does_not_take() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
     candidate = NodeGroup(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
     small = template(_ready("t2", 1000, 1000))
-    made = CreatedGroups(
+    created = CreatedGroups(
         main=NodeGroup(id="m", max_size=9, template=small), extra=[NodeGroup(id="e", max_size=9, template=small)]
     )
     pending = [pod("wide", 3000, 0), pod("slim", 500, 0)]
     failed = ca.AutoscalerError("", "no")
-    _, done = world.scale_up(pending, [made, failed], candidates=[candidate], **_first("T1"))
+    _, done = world.scale_up(pending, [created, failed], candidates=[candidate], **_first("T1"))
     assert (done.status.result, done.status.failed_resize_groups) == ("ScaleUpError", ["m"])
     assert [group.schedulable for group in done.pod_groups] == [True, True]
     assert done.status.pods_remain_unschedulable == []
@@ -265,8 +265,8 @@ def test_pods_that_the_group_that_was_made_does_not_take() -> None:
 def test_a_group_that_was_made_and_does_not_tell_its_size() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
     candidate = NodeGroup(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
-    made = CreatedGroups(main=NodeGroup(id="m", max_size=9, target_size_error="who knows"))
-    _, done = world.scale_up([pod("p", 3000, 0)], [made], candidates=[candidate], **_first("T1"))
+    created = CreatedGroups(main=NodeGroup(id="m", max_size=9, target_size_error="who knows"))
+    _, done = world.scale_up([pod("p", 3000, 0)], [created], candidates=[candidate], **_first("T1"))
     assert done.status.error.message == "failed to get node group size: who knows"
     assert [each.main for each in done.status.created_groups] == ["m"]
 
@@ -276,9 +276,9 @@ def test_a_dry_run_is_the_same_call() -> None:
     state = update_nodes(ClusterStateRegistry(), world.nodes, world.groups, now=N0).state
     templates = {group.id: group.template for group in world.groups if group.template is not None}
     ground = ca.ScaleUpContext(groups=world.groups, nodes=world.nodes, templates=templates, state=state)
-    found = [
+    result = [
         ca.orchestrate(Cluster([*world.nodes, *world.placed, pod("new", 900, 0)]).snapshot(), None, ground, now=N0)
         for _ in range(2)
     ]
-    assert [_plan(done) for done in found] == [{"ng2": 2}] * 2
-    assert found[0].status == found[1].status
+    assert [_plan(done) for done in result] == [{"ng2": 2}] * 2
+    assert result[0].status == result[1].status

@@ -222,8 +222,8 @@ def test_a_dry_run_begins_to_make_groups_too() -> None:
     machine = template(_ready("t1", 100, 1000))
     candidate = NodeGroup(id="T1", max_size=1000, template=machine, exists=False)
     _, done = world.scale_up([pod("p", 80, 0)], candidates=[candidate], options=_options(async_node_groups=True))
-    made = done.groups["T1"]
-    assert (made.exists, made.upcoming, made.target_size) == (False, True, 1)
+    created = done.groups["T1"]
+    assert (created.exists, created.upcoming, created.target_size) == (False, True, 1)
 
 
 # -- similar groups ----------------------------------------------------------------------------------------------------

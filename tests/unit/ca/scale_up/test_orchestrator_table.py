@@ -114,10 +114,10 @@ def test_balance_whatever_the_expander_says_of_similar_groups(drops_similar: boo
     world = _balanced({"ng1": (1, 1), "ng2": (1, 2), "ng3": (1, 5), "ng4": (3, 5)})
 
     def choose(options: Sequence[ca.Option], given: ca.ExpanderInput) -> Any:
-        found = [option for option in options if option.group == "ng2"]
+        result = [option for option in options if option.group == "ng2"]
         from kscale.ca.expander.types import FilterResult
 
-        return FilterResult(survivors=[replace(item, similar=[]) if drops_similar else item for item in found])
+        return FilterResult(survivors=[replace(item, similar=[]) if drops_similar else item for item in result])
 
     _, done = world.scale_up(
         [pod(f"p{i}", 80, 0) for i in range(2)],
@@ -202,20 +202,20 @@ _GPU = "nvidia.com/gpu"
 
 
 def _gpu_node(name: str, gpus: int) -> Node:
-    made = node(name, 4000, 4000, ready=True)
-    amounts = {**(made.status.allocatable or {}), _GPU: Quantity(str(gpus))}
-    tainted = replace(made.spec, taints=[Taint(key=_GPU, value="present", effect="NoSchedule")])
-    return replace(made, spec=tainted, status=replace(made.status, capacity=amounts, allocatable=amounts))
+    created = node(name, 4000, 4000, ready=True)
+    amounts = {**(created.status.allocatable or {}), _GPU: Quantity(str(gpus))}
+    tainted = replace(created.spec, taints=[Taint(key=_GPU, value="present", effect="NoSchedule")])
+    return replace(created, spec=tainted, status=replace(created.status, capacity=amounts, allocatable=amounts))
 
 
 def _tolerant(name: str, gpus: int = 0) -> Pod:
-    made = pod(name, 1, 1, spec={"tolerations": [Toleration(key=_GPU, operator="Exists")]})
+    created = pod(name, 1, 1, spec={"tolerations": [Toleration(key=_GPU, operator="Exists")]})
     if gpus:
-        (container,) = made.spec.containers
+        (container,) = created.spec.containers
         requests = {**(container.resources.requests or {}), _GPU: Quantity(str(gpus))}
         container = replace(container, resources=replace(container.resources, requests=requests))
-        made = replace(made, spec=replace(made.spec, containers=[container]))
-    return made
+        created = replace(created, spec=replace(created.spec, containers=[container]))
+    return created
 
 
 def test_pools_of_devices() -> None:
@@ -287,10 +287,14 @@ def _made(name: str, **fields: Any) -> NodeGroup:
 
 def test_a_group_that_is_made_shares_with_those_made_along() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
-    made = CreatedGroups(main=_made("made"), extra=(_made("made-1"), _made("made-2")))
+    created = CreatedGroups(main=_made("made"), extra=(_made("made-1"), _made("made-2")))
     pending = [*(pod(f"p{i}", 80, 0) for i in range(3)), pod("big", 99_999, 0)]
     actions, done = world.scale_up(
-        pending, [made], candidates=[_candidate()], options=_options(balance_similar_node_groups=True), **_first("T1")
+        pending,
+        [created],
+        candidates=[_candidate()],
+        options=_options(balance_similar_node_groups=True),
+        **_first("T1"),
     )
     assert actions[0] == CreateGroup(group="T1")
     assert _plan(done) == {"made": 1, "made-1": 1, "made-2": 1}

@@ -17,8 +17,8 @@ def test_a_plan_is_pickled() -> None:
     pods = [pod(f"p{i}", 700, 10) for i in range(3)] + [pod("big", 9000, 10), pod("small", 100, 10)]
     for each in pods:
         each.status.conditions = wait
-    made = kscale.Cluster([node("n1", 1000, 1000), *pods])
-    plan = kscale.scale_up(made, [NodeGroup(id="g", max_size=10, nodes=["n1"])], now=NOW)
+    created = kscale.Cluster([node("n1", 1000, 1000), *pods])
+    plan = kscale.scale_up(created, [NodeGroup(id="g", max_size=10, nodes=["n1"])], now=NOW)
     # Before anybody asked for anything, and after.
     for again in (pickle.loads(pickle.dumps(plan)), (plan.record(), pickle.loads(pickle.dumps(plan)))[1]):
         assert repr(again) == repr(plan)

@@ -36,11 +36,11 @@ def _salvo(*, took: int = 0, **flags: Any) -> Any:
 
 
 def test_each_round_sees_the_nodes_of_the_rounds_before() -> None:
-    found = _salvo()
-    plans = [{info.group: info.new for info in item.done.status.scale_ups} for item in found.rounds]
+    result = _salvo()
+    plans = [{info.group: info.new for info in item.done.status.scale_ups} for item in result.rounds]
     assert plans == [{"small": 1}, {"large": 1}]
-    assert [item.node_count for item in found.rounds] == [0, 1]
-    after = found.snapshot_after
+    assert [item.node_count for item in result.rounds] == [0, 1]
+    after = result.snapshot_after
     assert after.nodes == ("s-0-salvo-0",)
     assert after.pods == ("default/a",)
     assert [is_upcoming_node(each) for each in after.columns.objects] == [True]

@@ -35,9 +35,9 @@ def machine(name: str) -> Node:
 
 
 def running(name: str, on: str) -> Pod:
-    made = pod(name, 600, 100, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
-    made.spec.node_name = on
-    return made
+    created = pod(name, 600, 100, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
+    created.spec.node_name = on
+    return created
 
 
 def buffer(replicas: int, name: str = "spare") -> CapacityBuffer:
@@ -73,10 +73,10 @@ def life(*buffers: CapacityBuffer, nodes: str = "n1", most: int = 5, **flags: An
 
 def told(case: Life) -> list[tuple[str, str, str]]:
     """What was said of buffers and pods since this was last asked."""
-    found, case.cloud.events = case.cloud.events, []
+    result, case.cloud.events = case.cloud.events, []
     return [
         (event.regarding.name, event.reason, event.message)
-        for event in found
+        for event in result
         if event.regarding.kind in ("CapacityBuffer", "Pod")
     ]
 

@@ -125,23 +125,23 @@ OWN = [
 @few
 @given(data=st.data())
 def test_kept_is_fresh(data: st.DataObject) -> None:
-    made = kscale.Cluster(objects())
+    created = kscale.Cluster(objects())
     options = ca.AutoscalingOptions(
         scale_down_utilization_threshold=0.7, node_info_cache_expire_time=timedelta(minutes=1)
     )
     state: ca.LoopState | None = None
     now = N0
     own = data.draw(st.sampled_from(OWN))
-    groups = groups_of(made, own)
+    groups = groups_of(created, own)
     for number in range(4):
         for _ in range(data.draw(st.integers(0, 3))):
-            happen(made, data.draw, number)
+            happen(created, data.draw, number)
         now += data.draw(st.sampled_from([1, 12, 40])) * SECOND
         if data.draw(st.booleans()):
             own = data.draw(st.sampled_from(OWN))
-            groups = groups_of(made, own)  # else the very same ones, whatever became of their nodes
-        kept = ca.run_once(made, groups, now=now, options=options, state=state)
-        fresh = ca.run_once(kscale.Cluster(list(made)), Groups(groups), now=now, options=options, state=state)
+            groups = groups_of(created, own)  # else the very same ones, whatever became of their nodes
+        kept = ca.run_once(created, groups, now=now, options=options, state=state)
+        fresh = ca.run_once(kscale.Cluster(list(created)), Groups(groups), now=now, options=options, state=state)
         assert kept.error == fresh.error
         assert kept.state == fresh.state
         assert kept.observations == fresh.observations

@@ -68,8 +68,8 @@ def drained(one: Pod) -> object:
 def drained_legacy(one: Pod) -> object:
     """The same with the legacy rules."""
     context = DrainContext(N0, AutoscalingOptions(), None, RemainingPdbTracker())
-    found = get_pods_to_drain([one], context, system=True, storage=True)
-    return [each.name for each in found.pods], None if found.blocking is None else found.blocking.reason
+    result = get_pods_to_drain([one], context, system=True, storage=True)
+    return [each.name for each in result.pods], None if result.blocking is None else result.blocking.reason
 
 
 def evicted(one: Pod) -> object:
@@ -98,10 +98,10 @@ PLACED: dict[str, Any] = {"node_name": "n1", "containers": [container(100, 100)]
 
 
 def placed(*, spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **metadata: Any) -> Pod:
-    made = pod("p", 100, 100, spec={**PLACED, **(spec or {})}, **{"uid": "u", **metadata})
-    made.metadata.namespace = metadata.get("namespace", "default")
-    made.status = replace(made.status, **{"phase": "Running", **(status or {})})
-    return made
+    created = pod("p", 100, 100, spec={**PLACED, **(spec or {})}, **{"uid": "u", **metadata})
+    created.metadata.namespace = metadata.get("namespace", "default")
+    created.status = replace(created.status, **{"phase": "Running", **(status or {})})
+    return created
 
 
 def annotated(name: str, value: str, **more: Any) -> tuple[Pod, Pod]:
@@ -265,8 +265,8 @@ def test_a_placed_pod_has_everything_that_is_read(number: int, events: bool) -> 
     annotations = dict.fromkeys(noted.READ_ANNOTATIONS, "x")
     data = PODS[number]
     plain = from_dict({**data, "metadata": {**data["metadata"], "annotations": annotations}}, Pod)
-    found = watched_cluster([{**data, "metadata": {**data["metadata"], "annotations": annotations}}], events=events)
-    assert read_of(found.pod("n/p")) == read_of(plain)
+    result = watched_cluster([{**data, "metadata": {**data["metadata"], "annotations": annotations}}], events=events)
+    assert read_of(result.pod("n/p")) == read_of(plain)
 
 
 # -- whole loops -------------------------------------------------------------------------------------------------------
@@ -289,11 +289,11 @@ class StoredCloud(Cloud):
     stores: bool | None = None
 
     def _do(self, action: Action, now: Moment) -> tuple[Any, ApiError | str | None]:
-        found, error = super()._do(action, now)
-        if self.stores is not None and isinstance(action, List) and action.kind == "Pod" and found:
-            cluster = watched_cluster(found, events=self.stores)
-            found = [cluster.pod(each.key) for each in found]
-        return found, error
+        result, error = super()._do(action, now)
+        if self.stores is not None and isinstance(action, List) and action.kind == "Pod" and result:
+            cluster = watched_cluster(result, events=self.stores)
+            result = [cluster.pod(each.key) for each in result]
+        return result, error
 
 
 def emptied(pods: Sequence[Pod], *, stores: bool | None) -> tuple[object, ...]:

@@ -49,15 +49,15 @@ def request(name: str = "r", count: int = 1, of: str = CHECK_CAPACITY_CLASS, **p
 
 
 def running(name: str, on: str, cpu: int = 600, **metadata: Any) -> Pod:
-    made = pod(name, cpu, 100, owner_references=owner("ReplicaSet", "rs", "apps/v1"), **metadata)
-    made.spec.node_name = on
-    return made
+    created = pod(name, cpu, 100, owner_references=owner("ReplicaSet", "rs", "apps/v1"), **metadata)
+    created.spec.node_name = on
+    return created
 
 
 def waiting(name: str, cpu: int = 600, **metadata: Any) -> Pod:
-    made = pod(name, cpu, 100, owner_references=owner("ReplicaSet", "rs", "apps/v1"), **metadata)
-    made.status.conditions = [Condition(type="PodScheduled", status="False", reason="Unschedulable")]
-    return made
+    created = pod(name, cpu, 100, owner_references=owner("ReplicaSet", "rs", "apps/v1"), **metadata)
+    created.status.conditions = [Condition(type="PodScheduled", status="False", reason="Unschedulable")]
+    return created
 
 
 def life(*requests: ProvisioningRequest, nodes: str = "n1", pods: list[Pod] | None = None, **flags: Any) -> Life:

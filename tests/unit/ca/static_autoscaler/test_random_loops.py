@@ -279,7 +279,7 @@ class Storm(Cloud):
                 self.objects[written.key] = replace(written, metadata=metadata)  # type: ignore[type-var]
                 return version, None
         before = {group: set(members) for group, members in self.members.items()}
-        found = super()._do(action, now)
+        result = super()._do(action, now)
         if isinstance(action, DeleteNodes):
             for group, members in before.items():
                 for name in members - set(self.members[group]):
@@ -289,7 +289,7 @@ class Storm(Cloud):
                     time.at(gone, lambda name=name: self.nodes.pop(name, None))  # type: ignore[misc]
         if isinstance(action, IncreaseSize | DecreaseTargetSize):
             assert 0 <= self.targets[action.group] <= self.groups[action.group].max_size
-        return found
+        return result
 
     def price(self, _what: object) -> float | ApiError:
         return NO_LUCK if not self.calm and self.random.random() < 0.2 else self.random.random()
@@ -364,8 +364,10 @@ class Storm(Cloud):
 
     def add(self, amount: int) -> None:
         self.replicas += 1
-        made = pod(f"p{self.replicas}", amount, 1, owner_references=WEB, creation_timestamp=to_text(self.life.time.now))
-        self.pods[made.key] = made
+        created = pod(
+            f"p{self.replicas}", amount, 1, owner_references=WEB, creation_timestamp=to_text(self.life.time.now)
+        )
+        self.pods[created.key] = created
 
     def change(self) -> None:
         """Somebody's doing."""
@@ -389,7 +391,7 @@ class Storm(Cloud):
         self.replicas += 1
         over = Condition(type="Provisioned", status="True", last_transition_time=to_text(now - 8 * DAY))
         name = f"r{self.replicas}"
-        made = ProvisioningRequest(
+        created = ProvisioningRequest(
             api_version="autoscaling.x-k8s.io/v1",
             kind="ProvisioningRequest",
             metadata=ObjectMeta(name=name, namespace="shop", uid=name, creation_timestamp=to_text(now)),
@@ -399,7 +401,7 @@ class Storm(Cloud):
             ),
             status=ProvisioningRequestStatus(conditions=[over] if ended else []),
         )
-        self.objects[made.key] = made
+        self.objects[created.key] = created
 
 
 def cpu(each: Pod) -> int:

@@ -43,15 +43,15 @@ def machine(name: str, **more: Any) -> Node:
 
 
 def running(name: str, cpu: int, on: str) -> Pod:
-    made = pod(name, cpu, 100, owner_references=WEB)
-    made.spec.node_name = on
-    return made
+    created = pod(name, cpu, 100, owner_references=WEB)
+    created.spec.node_name = on
+    return created
 
 
 def waiting(name: str, cpu: int) -> Pod:
-    made = pod(name, cpu, 100, owner_references=WEB)
-    made.status.conditions = [Condition(type="PodScheduled", status="False", reason="Unschedulable")]
-    return made
+    created = pod(name, cpu, 100, owner_references=WEB)
+    created.status.conditions = [Condition(type="PodScheduled", status="False", reason="Unschedulable")]
+    return created
 
 
 def group(name: str, nodes: str, low: int = 0, **more: Any) -> NodeGroup:
@@ -73,11 +73,11 @@ def refusing(*kinds: type) -> Any:
 
 def said(case: Life) -> dict[str, float]:
     """Metric with its labels -> value; counters add up."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for name, value, labels in case.cloud.metrics:
         key = f"{name.removeprefix('cluster_autoscaler_')}{''.join(f' {v}' for v in labels.values() if v)}"
-        found[key] = found.get(key, 0) + value if METRICS[name].kind == "counter" else value
-    return found
+        result[key] = result.get(key, 0) + value if METRICS[name].kind == "counter" else value
+    return result
 
 
 def test_the_order_of_a_loop() -> None:
@@ -288,8 +288,8 @@ def test_upcoming_nodes_need_no_csi_node() -> None:
 
 
 def without_provider_id(name: str) -> Node:
-    made = machine(name)
-    return replace(made, spec=replace(made.spec, provider_id=""))
+    created = machine(name)
+    return replace(created, spec=replace(created.spec, provider_id=""))
 
 
 def test_nodes_without_provider_id_have_registered() -> None:
@@ -380,14 +380,14 @@ def test_estimates_are_counted() -> None:
     small = node("small-like", 100, 100, ready=True)
     groups[2] = replace(groups[2], template=template(small))  # takes none of the pods: no estimate is made
     cluster = kscale.Cluster([machine("n1"), running("p1", 900, "n1"), waiting("p2", 900), other])
-    found = ca.run_once(cluster, groups, now=N0).observations
-    mixed = [each for each in found if each.name == "cluster_autoscaler_binpacking_heterogeneity"]
+    result = ca.run_once(cluster, groups, now=N0).observations
+    mixed = [each for each in result if each.name == "cluster_autoscaler_binpacking_heterogeneity"]
     assert [(each.value, *each.labels.values()) for each in mixed] == [(2, "", "1", "2"), (2, "m5", "1", "2")]
-    functions = [each.labels["function"] for each in found if "function" in each.labels]
+    functions = [each.labels["function"] for each in result if "function" in each.labels]
     assert functions.count("scaleUp:estimate") == 2
     assert functions.index("scaleUp:buildPodEquivalenceGroups") < functions.index("scaleUp:estimate")
-    assert [each.value for each in found if each.name.endswith("overflowing_controllers_count")] == [0]
-    skipped = [(each.value, each.labels) for each in found if each.name.endswith("skipped_pods_count")]
+    assert [each.value for each in result if each.name.endswith("overflowing_controllers_count")] == [0]
+    skipped = [(each.value, each.labels) for each in result if each.name.endswith("skipped_pods_count")]
     assert skipped == [(0, {"requestor": "filter-out-pod-list-processor"})]
 
 
@@ -395,8 +395,8 @@ def test_pods_that_no_cache_has_room_for_are_counted() -> None:
     """Upstream remembers so many shapes a controller, and counts the controllers that have more."""
     pods = [waiting(f"w{i}", 900 + i) for i in range(12)]
     cluster = kscale.Cluster([machine("n1"), running("p1", 900, "n1"), *pods])
-    found = ca.run_once(cluster, [group("g1", "n1")], now=N0).observations
-    assert [each.value for each in found if each.name.endswith("overflowing_controllers_count")] == [1]
+    result = ca.run_once(cluster, [group("g1", "n1")], now=N0).observations
+    assert [each.value for each in result if each.name.endswith("overflowing_controllers_count")] == [1]
 
 
 def test_how_long_nodes_wait() -> None:

@@ -40,15 +40,15 @@ def machine(name: str, cpu: int = 1000, **metadata: Any) -> Node:
 
 
 def running(name: str, cpu: int, on: str, **more: Any) -> Pod:
-    made = pod(name, cpu, 100, owner_references=WEB, **more)
-    made.spec.node_name = on
-    return made
+    created = pod(name, cpu, 100, owner_references=WEB, **more)
+    created.spec.node_name = on
+    return created
 
 
 def waiting(name: str, cpu: int, **more: Any) -> Pod:
-    made = pod(name, cpu, 100, owner_references=WEB, **more)
-    made.status.conditions = [Condition(type="PodScheduled", status="False", reason="Unschedulable")]
-    return made
+    created = pod(name, cpu, 100, owner_references=WEB, **more)
+    created.status.conditions = [Condition(type="PodScheduled", status="False", reason="Unschedulable")]
+    return created
 
 
 def group(name: str, low: int, high: int, nodes: str = "", cpu: int = 1000, **more: Any) -> NodeGroup:
@@ -192,9 +192,9 @@ def test_a_process_that_ends_scales_nothing(from_the_start: bool) -> None:
 
 
 def nominated(name: str, cpu: int, on: str, priority: int) -> Pod:
-    made = waiting(name, cpu, spec={"priority": priority})
-    made.status.nominated_node_name = on
-    return made
+    created = waiting(name, cpu, spec={"priority": priority})
+    created.status.nominated_node_name = on
+    return created
 
 
 def test_a_nominated_pod_holds_its_place() -> None:
@@ -215,10 +215,10 @@ def test_taints_of_nodes_that_are_not_ours_stay() -> None:
 
 
 def tainted(name: str, since: int | str, key: str = DELETION_CANDIDATE_TAINT) -> Node:
-    made = machine(name)
+    created = machine(name)
     effect = "PreferNoSchedule" if key == DELETION_CANDIDATE_TAINT else "NoSchedule"
-    made.spec.taints = [Taint(key=key, value=str(since), effect=effect)]
-    return made
+    created.spec.taints = [Taint(key=key, value=str(since), effect=effect)]
+    return created
 
 
 @pytest.mark.parametrize("cooldown", [False, True])
@@ -312,12 +312,12 @@ def test_bypassed_schedulers(allowed: bool) -> None:
 
 @pytest.mark.parametrize("later", [0, 15 * MINUTE - SECOND, 15 * MINUTE + SECOND])
 def test_nodes_that_have_not_started_are_no_candidates(later: int) -> None:
-    made = to_text(N0)
+    created = to_text(N0)
     names = {which: [f"{which}-{i}" for i in range(6)] for which in ("g1", "g2")}
     nodes = []
     for members in names.values():
         for i, name in enumerate(members):
-            state = node(name, 1000, 1000, ready=i < 4, creation_timestamp=made)
+            state = node(name, 1000, 1000, ready=i < 4, creation_timestamp=created)
             nodes.append(state)
     fifteen = timedelta(minutes=15)
     case = life(

@@ -112,11 +112,11 @@ def test_truncated(text: str, most: int, want: str) -> None:
 def test_the_text_is_yaml_with_sorted_keys() -> None:
     status = build_cluster_status(updated(N0), GROUPS, now=N0, options=OPTIONS)
     text = format_status(status, N0 + 120)
-    found = yaml.safe_load(text)
-    assert found == {"time": "2020-12-18 17:00:00.00000012 +0000 UTC", **msgspec.to_builtins(status)}
-    assert [line.partition(":")[0] for line in text.splitlines() if line[0] not in " -"] == sorted(found)
-    assert found["nodeGroups"][0]["scaleUp"]["backoffInfo"] == {}
-    assert "candidates" not in found["clusterWide"]["scaleDown"]
+    result = yaml.safe_load(text)
+    assert result == {"time": "2020-12-18 17:00:00.00000012 +0000 UTC", **msgspec.to_builtins(status)}
+    assert [line.partition(":")[0] for line in text.splitlines() if line[0] not in " -"] == sorted(result)
+    assert result["nodeGroups"][0]["scaleUp"]["backoffInfo"] == {}
+    assert "candidates" not in result["clusterWide"]["scaleDown"]
     early = yaml.safe_load(format_status(build_initializing_status("Cluster has no nodes."), N0))
     assert (early["autoscalerStatus"], early["message"]) == ("Initializing", "Cluster has no nodes.")
     assert early["clusterWide"]["health"]["lastProbeTime"] is None
@@ -137,10 +137,10 @@ def test_the_config_map_is_made_or_changed() -> None:
 
     actions, problem = written({Get: ApiError("gone", reason="NotFound")})
     assert problem is None
-    made = actions[1].object
+    created = actions[1].object
     assert isinstance(actions[1], Create)
-    assert made.metadata.annotations == {LAST_UPDATED_ANNOTATION: format_go_time(N0)}
-    assert made.data == {"status": format_status(status, N0)}
+    assert created.metadata.annotations == {LAST_UPDATED_ANNOTATION: format_go_time(N0)}
+    assert created.data == {"status": format_status(status, N0)}
     actions, problem = written({Get: ConfigMap()})
     assert problem is None
     patch = {

@@ -20,8 +20,8 @@ START = datetime(2026, 5, 4, 12, tzinfo=UTC)
 def _cluster() -> tuple[kscale.Cluster, list[NodeGroup]]:
     with BytesIO() as file:
         generate(12, 150, pending=0, seed=5, lean=True).write(file)
-        made = kscale.load(file.getvalue())
-    placed = [pod for pod in made.pods() if pod.spec.node_name]
+        created = kscale.load(file.getvalue())
+    placed = [pod for pod in created.pods() if pod.spec.node_name]
     for i, pod in enumerate(placed[:12]):
         pod = pickle.loads(pickle.dumps(pod))
         if i % 2:  # told to stop: some while after that it does not count any more
@@ -30,16 +30,16 @@ def _cluster() -> tuple[kscale.Cluster, list[NodeGroup]]:
             pod.metadata.name, pod.metadata.uid = f"system-{i}", f"system-{i}"
             pod.metadata.namespace = "kube-system"
             pod.metadata.creation_timestamp = to_text(moment(START) - (60 - i) * 60 * SECOND)
-        made.apply(pod)
+        created.apply(pod)
     budget = PodDisruptionBudget(metadata=ObjectMeta(name="all", namespace=placed[0].metadata.namespace))
     budget.spec.selector, budget.status.disruptions_allowed = LabelSelector(), 3
-    made.apply(budget)
-    names = [node.metadata.name for node in made.nodes()]
-    return made, [NodeGroup(id=f"g{i}", max_size=100, nodes=names[i::3]) for i in range(3)]
+    created.apply(budget)
+    names = [node.metadata.name for node in created.nodes()]
+    return created, [NodeGroup(id=f"g{i}", max_size=100, nodes=names[i::3]) for i in range(3)]
 
 
 def test_what_is_kept_changes_no_answer() -> None:
-    made, groups = _cluster()
+    created, groups = _cluster()
     # Options one after the other and again: what was found out under one is not said under another.
     several = [
         ca.AutoscalingOptions(),
@@ -50,8 +50,8 @@ def test_what_is_kept_changes_no_answer() -> None:
     told = set()
     for number in range(9):
         options, now = several[number % 3], moment(START) + number * 37 * SECOND
-        kept = ca.run_once(made, groups, now=now, options=options, state=state)
-        fresh = ca.run_once(kscale.Cluster(made), groups, now=now, options=options, state=state)
+        kept = ca.run_once(created, groups, now=now, options=options, state=state)
+        fresh = ca.run_once(kscale.Cluster(created), groups, now=now, options=options, state=state)
         assert kept.error is None
         assert kept.state == fresh.state
         assert kept.scale_up.record() == fresh.scale_up.record()
@@ -60,16 +60,16 @@ def test_what_is_kept_changes_no_answer() -> None:
         told.add(repr((kept.scale_down.unremovable, kept.scale_down.failures)))
         state = kept.state
     assert len(told) > 3
-    assert made.snapshot(dra=True) is made.snapshot(dra=True)
+    assert created.snapshot(dra=True) is created.snapshot(dra=True)
 
 
 def test_a_caller_may_change_his_groups_between_loops() -> None:
-    made, groups = _cluster()
+    created, groups = _cluster()
     name = groups[0].nodes[0]
-    first = ca.run_once(made, groups, now=moment(START))
+    first = ca.run_once(created, groups, now=moment(START))
     assert first.groups.id_of_node(name) == "g0"
     groups[0].nodes.remove(name)
     groups[1].max_size = 7
-    second = ca.run_once(made, groups, now=moment(START) + SECOND, state=first.state)
+    second = ca.run_once(created, groups, now=moment(START) + SECOND, state=first.state)
     assert second.groups.id_of_node(name) is None
     assert [(group.size, group.max_size) for group in second.groups] == [(3, 100), (4, 7), (4, 100)]

@@ -42,12 +42,12 @@ def _waiting(name: str) -> Pod:
 )
 def test_what_is_wrong_is_in_the_report(text: dict[str, Any], legacy: bool) -> None:
     nodes = [node(f"n{i}", 1000, 1, ready=True, creation_timestamp=at(hours=-1)) for i in range(2)]
-    made = kscale.load(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": [text]}).encode())
+    created = kscale.load(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": [text]}).encode())
     for each in nodes:
-        made.apply(each)
+        created.apply(each)
     options = ca.AutoscalingOptions.for_profile("legacy" if legacy else "current")
     groups = [NodeGroup(id="g", max_size=5, nodes=["n0", "n1"])]
-    report = ca.run_once(made, groups, now=N0, options=options)
+    report = ca.run_once(created, groups, now=N0, options=options)
     key = f"{text['metadata']['namespace']}/{text['metadata']['name']}"
     assert report.error is not None
     assert report.error.type == "internalError"
@@ -58,8 +58,8 @@ def test_what_is_wrong_is_in_the_report(text: dict[str, Any], legacy: bool) -> N
 @pytest.mark.parametrize("legacy", [False, True])
 def test_what_else_is_wrong_is_no_object_of_the_cluster(legacy: bool) -> None:
     """A chain of expanders that wants prices, and groups without: the caller's mistake, told as such."""
-    made = kscale.Cluster([node("n0", 100, 1, ready=True, creation_timestamp=at(hours=-1)), _waiting("waits")])
+    created = kscale.Cluster([node("n0", 100, 1, ready=True, creation_timestamp=at(hours=-1)), _waiting("waits")])
     options = ca.AutoscalingOptions.for_profile("legacy" if legacy else "current", expander="price")
     groups = [NodeGroup(id="g", max_size=5, nodes=["n0"], template=template(node("new", 1000, 1, ready=True)))]
     with pytest.raises(InputError, match="the price expander needs a price"):
-        ca.run_once(made, groups, now=N0, options=options)
+        ca.run_once(created, groups, now=N0, options=options)

@@ -72,8 +72,8 @@ def recommend(cluster: Path, lines: list[str], *more: object) -> Run:
 
 def answer(run: Run) -> dict[str, Any]:
     assert run.code == 0, run.stderr
-    found: dict[str, Any] = json.loads(run.stdout)
-    return found
+    result: dict[str, Any] = json.loads(run.stdout)
+    return result
 
 
 def node() -> dict[str, Any]:

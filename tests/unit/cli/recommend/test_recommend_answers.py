@@ -102,8 +102,8 @@ def test_every_format(cluster: Path) -> None:
     )
     assert (row["memory_bytes_request"], row["memory_bytes_limit"]) == (str(2**30), "")
     assert all(re.fullmatch(r"[a-z_]+", name) for name in row)
-    (found,) = yaml.safe_load_all(recommend(cluster, rows(200), "-o", "yaml").stdout)
-    assert found["kind"] == "RecommendationReport"
+    (result,) = yaml.safe_load_all(recommend(cluster, rows(200), "-o", "yaml").stdout)
+    assert result["kind"] == "RecommendationReport"
     run = recommend(cluster, rows(200), "--output-file", cluster.parent / "no" / "file")
     assert run.code == 2
     assert "No such file" in run.stderr
@@ -111,8 +111,8 @@ def test_every_format(cluster: Path) -> None:
 
 def test_generated_usage(tmp_path: Path) -> None:
     cluster, usage = tmp_path / "c.json", tmp_path / "usage.parquet"
-    made = kscale("generate", "--nodes", 4, "--pods", 30, "--lean", "--to", cluster, "--usage", usage)
-    assert made.code == 0, made.stderr
+    created = kscale("generate", "--nodes", 4, "--pods", 30, "--lean", "--to", cluster, "--usage", usage)
+    assert created.code == 0, created.stderr
     record = answer(kscale("recommend", "-f", cluster, "--history", usage, "-o", "json"))
     assert any(one["cpu"]["target"] for one in record["containers"])
     for threads in (1, 3):

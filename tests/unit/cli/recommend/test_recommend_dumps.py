@@ -127,9 +127,9 @@ def test_a_vpa_object_keeps_its_spec(cluster: Path) -> None:
     other["metadata"]["name"] = "db"
     own = vpa("own", updatePolicy={"updateMode": "Recreate"}, **at_least("3"))
     with_items(cluster, own, {**other, "spec": {**other["spec"], "selector": {"matchLabels": {"app": "db"}}}})
-    (found,) = yaml.safe_load_all(recommend(cluster, rows(200), "-o", "vpa").stdout)  # none for db: no advice
-    assert (found["metadata"]["name"], found["spec"]) == ("own", own["spec"])
-    (item,) = found["status"]["recommendation"]["containerRecommendations"]
+    (result,) = yaml.safe_load_all(recommend(cluster, rows(200), "-o", "vpa").stdout)  # none for db: no advice
+    assert (result["metadata"]["name"], result["spec"]) == ("own", own["spec"])
+    (item,) = result["status"]["recommendation"]["containerRecommendations"]
     assert (item["target"]["cpu"], item["uncappedTarget"]["cpu"]) == ("3", "126m")
     (patch,) = yaml.safe_load_all(recommend(cluster, rows(200), "-o", "patch").stdout)
     assert patch["metadata"]["name"] == "web"

@@ -28,8 +28,8 @@ def memory_only(cluster: Path, *more: object) -> Run:
 
 def advice(run: Run) -> dict[str, Any]:
     (one,) = answer(run)["containers"]
-    found: dict[str, Any] = one
-    return found
+    result: dict[str, Any] = one
+    return result
 
 
 def test_without_memory_there_is_advice_for_cpu_only(cluster: Path) -> None:

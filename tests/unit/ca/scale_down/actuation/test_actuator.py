@@ -33,15 +33,15 @@ GB = 10**9
 
 def on(where: str, i: int, *, ds: bool = False) -> Pod:
     """A pod that may always go: a core and a gigabyte."""
-    made = pod(
+    created = pod(
         f"{where}-pod-{i}",
         1000,
         GB,
         annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
         owner_references=owner("DaemonSet", "ds", "apps/v1") if ds else owner("ReplicaSet", "rs", "apps/v1"),
     )
-    made.spec.node_name = where
-    return made
+    created.spec.node_name = where
+    return created
 
 
 class Case:
@@ -87,8 +87,8 @@ class Case:
 
     def run(self) -> StartedDeletion:
         machine = self.actuator.start_deletion(self.empty, self.drain, self.snapshot, self.groups, force=self.force)
-        found: StartedDeletion = run_virtually(machine, self.world.perform, now=N0)
-        return found
+        result: StartedDeletion = run_virtually(machine, self.world.perform, now=N0)
+        return result
 
     def results(self) -> dict[str, str]:
         return {name: item.result for name, item in self.actuator.tracker.results(N0)[0].items()}
@@ -227,10 +227,10 @@ def test_upstreams_table(
     ids=["empty", "drain", "daemon-sets", "daemon-sets-ignored", "drain-daemon-sets"],
 )
 def test_what_is_reported_of_a_node(make: Callable[[], Case], utilization: float, evicted: list[str]) -> None:
-    (found,) = make().run().nodes
-    assert (found.node, found.group) == ("a0", "a")
-    assert found.utilization.utilization == utilization
-    assert found.evicted_pods == evicted
+    (result,) = make().run().nodes
+    assert (result.node, result.group) == ("a0", "a")
+    assert result.utilization.utilization == utilization
+    assert result.evicted_pods == evicted
 
 
 def test_evictions_that_failed_are_told_pod_by_pod() -> None:
@@ -378,9 +378,9 @@ def test_what_cannot_be_looked_up_stays(failure: str, drain: bool, text: str) ->
     case.run()
     assert case.deleted() == []
     assert case.world.marks == dict.fromkeys(("a0", "a1"), FREED)
-    found = case.actuator.tracker.results(N0)[0]
-    assert [item.result for item in found.values()] == [INTERNAL, INTERNAL]
-    assert {item.error.message for item in found.values() if item.error} == {text}
+    result = case.actuator.tracker.results(N0)[0]
+    assert [item.result for item in result.values()] == [INTERNAL, INTERNAL]
+    assert {item.error.message for item in result.values() if item.error} == {text}
 
 
 def test_budgets_do_not_matter_to_empty_nodes() -> None:
@@ -417,9 +417,9 @@ def test_budgets_are_looked_at_once_more(budgets: list[PodDisruptionBudget], goe
     """Each node is judged by the budgets as they are: what others take does not count. Of broken ones none follow."""
     case = Case("", "a0 a1")
     for name in ("a0", "a1"):
-        made = pod(f"{name}-web", 100, labels={"app": "web"}, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
-        made.spec.node_name = name
-        case.world.pods[made.key] = made
+        created = pod(f"{name}-web", 100, labels={"app": "web"}, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
+        created.spec.node_name = name
+        case.world.pods[created.key] = created
     case.world.budgets = budgets
     case.run()
     assert case.deleted() == (["a0", "a1"] if goes else [])
@@ -432,9 +432,9 @@ def test_budgets_are_looked_at_once_more(budgets: list[PodDisruptionBudget], goe
 
 def test_pods_that_are_to_finish_hold_an_empty_node() -> None:
     case = Case("a0")
-    made = on("a0", 1)
-    made.metadata.annotations = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "on-completion"}
-    case.world.pods[made.key] = made
+    created = on("a0", 1)
+    created.metadata.annotations = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "on-completion"}
+    case.world.pods[created.key] = created
     case.run()
     error = case.actuator.tracker.results(N0)[0]["a0"].error
     assert error is not None
@@ -443,9 +443,9 @@ def test_pods_that_are_to_finish_hold_an_empty_node() -> None:
 
 def test_expendable_pods_are_not_looked_at() -> None:
     case = Case("a0")
-    made = on("a0", 1)
-    made.spec.priority = -11
-    case.world.pods[made.key] = made
+    created = on("a0", 1)
+    created.spec.priority = -11
+    case.world.pods[created.key] = created
     case.run()
     assert case.deleted() == ["a0"]
 
@@ -458,12 +458,12 @@ def test_the_loop_goes_on_when_all_nodes_are_tainted() -> None:
     names = " ".join(f"a{i}" for i in range(7))
     case = Case(names)
     case.world.takes = {Patch: SECOND}
-    found: list[Any] = []
+    result: list[Any] = []
     simulation = VirtualTime(case.world.perform, now=N0)
     machine = case.actuator.start_deletion(case.empty, [], case.snapshot, case.groups)
-    simulation.start(machine, lambda value, at: found.append((value.result, at)))
+    simulation.start(machine, lambda value, at: result.append((value.result, at)))
     simulation.run(N0 + span(seconds=6.9))
-    assert found == [(STARTED, N0 + span(seconds=2))]
+    assert result == [(STARTED, N0 + span(seconds=2))]
     assert case.deleted() == []
     status = case.actuator.tracker.status(simulation.now)
     assert [item.node for item in status.deleting] == names.split()
@@ -514,11 +514,11 @@ def test_what_is_under_way_counts_for_the_budgets() -> None:
     simulation.start(case.actuator.start_deletion([], ["b2"], case.snapshot, case.groups))
     simulation.run(N0 + span(seconds=10))
     assert case.actuator.tracker.in_progress() == ca.DeletionsInProgress(drained=1)
-    found: list[StartedDeletion] = []
+    result: list[StartedDeletion] = []
     machine = case.actuator.start_deletion(["a0", "a1"], [], case.snapshot, case.groups)
-    simulation.start(machine, lambda value, _: found.append(value))
+    simulation.start(machine, lambda value, _: result.append(value))
     simulation.run(N0 + span(seconds=20))
-    assert [item.node for item in found[0].nodes] == ["a0"]
+    assert [item.node for item in result[0].nodes] == ["a0"]
     assert case.deleted() == ["a0"]
     simulation.run()
     assert case.deleted() == ["a0", "b2"]

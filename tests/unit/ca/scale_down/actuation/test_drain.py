@@ -58,21 +58,21 @@ class Scene:
         self.took = 0
 
     def drain(self, *, force: bool = False, **evictor: Any) -> DrainResult:
-        found: list[DrainResult] = []
-        made = Evictor(self.options, lambda pod, now: self.evicted.append(pod.metadata.name), **evictor)
+        result: list[DrainResult] = []
+        created = Evictor(self.options, lambda pod, now: self.evicted.append(pod.metadata.name), **evictor)
 
         def machine(now: Moment) -> Steps[DrainResult]:
             p = Progress(now)
-            return (yield from made.drain(p, "n1", list(self.world.pods.values()), force=force))
+            return (yield from created.drain(p, "n1", list(self.world.pods.values()), force=force))
 
         def done(value: DrainResult, at: Moment) -> None:
-            found.append(value)
+            result.append(value)
             self.took = at - N0
 
         simulation = VirtualTime(self.world.perform, now=N0)
         simulation.start(machine, done)
         simulation.run()
-        return found[0]
+        return result[0]
 
 
 def ended(found: DrainResult) -> dict[str, str]:
@@ -89,10 +89,10 @@ def ended(found: DrainResult) -> dict[str, str]:
 
 def test_pods_of_both_kinds_are_evicted() -> None:
     scene = Scene([on_n1("p1"), on_n1("p2"), on_n1("d1", ds=True)])
-    found = scene.drain()
-    assert found.error is None
+    result = scene.drain()
+    assert result.error is None
     assert sorted(scene.world.evicted) == ["d1", "p1", "p2"]
-    assert ended(found) == {"p1": "ok", "p2": "ok"}
+    assert ended(result) == {"p1": "ok", "p2": "ok"}
     assert scene.evicted == scene.world.evicted
     assert scene.took == 0
 
@@ -107,8 +107,8 @@ def test_evictions_are_tried_until_the_budget_is_free() -> None:
         return None if had else "too many concurrent evictions"
 
     scene.world.no_eviction = dict.fromkeys(("p1", "p2", "p3", "d1"), refuse)
-    found = scene.drain()
-    assert found.error is None
+    result = scene.drain()
+    assert result.error is None
     assert sorted(scene.world.evicted) == ["d1", "p1", "p2", "p3"]
     assert max(map(len, scene.world.tries.values())) > 1
 
@@ -118,10 +118,10 @@ def test_evictions_are_tried_for_a_while(within: int, tries: int) -> None:
     """The first attempt is always made; every refusal costs ten seconds."""
     scene = Scene([on_n1("p1")], max_pod_eviction_time=within * SECOND)
     scene.world.no_eviction = {"p1": never}
-    found = scene.drain()
+    result = scene.drain()
     assert scene.world.tries["p1"] == [N0 + 10 * i * SECOND for i in range(tries)]
     assert scene.took == 10 * tries * SECOND
-    assert ended(found) == {"p1": "timed out error"}
+    assert ended(result) == {"p1": "timed out error"}
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_a_pod_of_the_same_name_elsewhere_is_a_new_one() -> None:
 def test_some_pods_cannot_be_evicted() -> None:
     scene = Scene([on_n1(f"p{i}") for i in (1, 2, 3, 4)], max_pod_eviction_time=0)
     scene.world.no_eviction = {"p2": never, "p4": never}
-    found = scene.drain()
-    assert ended(found) == {"p1": "ok", "p2": "timed out error", "p3": "ok", "p4": "timed out error"}
-    assert found.error is not None
-    assert found.error.type == "apiCallError"
+    result = scene.drain()
+    assert ended(result) == {"p1": "ok", "p2": "timed out error", "p3": "ok", "p4": "timed out error"}
+    assert result.error is not None
+    assert result.error.type == "apiCallError"
     failed = [(event.about, event.message) for event in scene.world.events if event.reason == "ScaleDownFailed"]
     text = "failed to delete pod for ScaleDown"
     assert failed == [("Pod/default/p2", text), ("Pod/default/p4", text)]
@@ -186,9 +186,9 @@ def test_daemon_set_pods_that_stay_do_not_matter() -> None:
     pods = [on_n1("p1"), on_n1("p2"), on_n1("d1", ds=True), on_n1("d2", ds=True)]
     scene = Scene(pods, max_pod_eviction_time=MINUTE)
     scene.world.no_eviction = {"d1": never, "d2": never}
-    found = scene.drain(force=True)
-    assert found.error is None
-    assert ended(found) == {"p1": "ok", "p2": "ok"}
+    result = scene.drain(force=True)
+    assert result.error is None
+    assert ended(result) == {"p1": "ok", "p2": "ok"}
     assert scene.took == MINUTE
     assert scene.world.force_deleted == []
 
@@ -227,13 +227,13 @@ def test_pods_that_do_not_disappear() -> None:
     scene = Scene([on_n1(f"p{i}") for i in (1, 2, 3)], max_graceful_termination_sec=0)
     scene.world.no_get = {"p2"}
     scene.world.lingers = {"p3": MINUTE}
-    found = scene.drain(headroom=0)
-    assert found.results == {
+    result = scene.drain(headroom=0)
+    assert result.results == {
         "p1": PodEvictionResult(pod="default/p1"),
         "p2": PodEvictionResult(pod="default/p2", timed_out=True, error="no get"),
         "p3": PodEvictionResult(pod="default/p3", timed_out=True),
     }
-    assert found.error is not None
+    assert result.error is not None
 
 
 # -- priorities ------------------------------------------------------------------------------------------------------
@@ -253,10 +253,10 @@ def test_a_lot_that_fails_ends_it() -> None:
     pods = [on_n1("p1", priority=1), on_n1("p2", priority=2000), on_n1("p3", priority=3000)]
     scene = Scene(pods, drain_priority_config="0:3,2000:5,3000:5", max_pod_eviction_time=0)
     scene.world.no_eviction = {"p2": never}
-    found = scene.drain()
+    result = scene.drain()
     assert scene.world.evicted == ["p1"]
-    assert ended(found) == {"p1": "ok", "p2": "timed out error", "p3": "error"}
-    assert found.results["p3"].error == (
+    assert ended(result) == {"p1": "ok", "p2": "timed out error", "p3": "error"}
+    assert result.results["p3"].error == (
         "Eviction did not attempted for the pod p3 because some of the previous evictions failed"
     )
 
@@ -274,9 +274,9 @@ def test_with_priorities_daemon_set_pods_have_to_go() -> None:
 )  # fmt: skip
 def test_the_lot_of_a_pod(priority: int | None, group: int) -> None:
     config = [DrainPriority(limit, seconds) for limit, seconds in ((10, 3), (1000, 2), (2000, 1), (2_000_000_000, 4))]
-    made = on_n1("p", priority=priority)
+    created = on_n1("p", priority=priority)
     for full in (True, False):
-        groups = group_by_priority(config, [made] if full else [], [] if full else [made])
+        groups = group_by_priority(config, [created] if full else [], [] if full else [created])
         assert [item.seconds for item in groups] == [3, 2, 1, 4]
         assert [bool(item.full) for item in groups] == [full and i == group for i in range(4)]
         assert [bool(item.best_effort) for item in groups] == [not full and i == group for i in range(4)]
@@ -315,9 +315,9 @@ EVICT = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"
     ],
 )
 def test_which_pods_are_evicted(annotations: dict[str, str] | None, ds: bool, default: bool, want: str) -> None:
-    made = on_n1("p", ds=ds)
-    made.metadata.annotations = annotations
-    daemon_set, others = get_pods_to_evict([made], evict_daemon_sets=default)
+    created = on_n1("p", ds=ds)
+    created.metadata.annotations = annotations
+    daemon_set, others = get_pods_to_evict([created], evict_daemon_sets=default)
     assert ("daemon set" if daemon_set else "other" if others else "") == want
     assert len(daemon_set) + len(others) <= 1
 
@@ -411,8 +411,8 @@ def test_the_last_look_comes_when_the_time_is_up() -> None:
 
 def _waiting(item: Any, timeout: int, now: Moment) -> Steps[Any]:
     p = Progress(now)
-    found = yield from wait_for_delay_deletion(p, item, timeout * SECOND)
-    return None if found is None else (found.type, found.message)
+    result = yield from wait_for_delay_deletion(p, item, timeout * SECOND)
+    return None if result is None else (result.type, result.message)
 
 
 def delayed(machine: Machine, perform: Callable[[Action, Moment], Outcome]) -> tuple[Any, int]:

@@ -60,9 +60,9 @@ def test_every_deletion_ends(
     placed = []
     for name, each in flags.items():
         for i in range(each["pods"] if each["drain"] else stray * each["pods"]):
-            made = pod(f"{name}-{i}", 1, 1, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
-            made.spec.node_name = name
-            placed.append(made)
+            created = pod(f"{name}-{i}", 1, 1, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
+            created.spec.node_name = name
+            placed.append(created)
     options = ca.AutoscalingOptions(
         max_scale_down_parallelism=50,
         max_drain_parallelism=50,
@@ -86,7 +86,7 @@ def test_every_deletion_ends(
         world.no_eviction |= {f"{name}-{i}": never for i in range(2)} if each["unevictable"] else {}
         world.lingers |= {f"{name}-{i}": each["lingers"] * SECOND for i in range(2)}
     actuator = Actuator(options)
-    found: list[Any] = []
+    result: list[Any] = []
     simulation = VirtualTime(world.perform, now=N0)
     machine = actuator.start_deletion(
         [name for name, each in flags.items() if not each["drain"]],
@@ -95,9 +95,9 @@ def test_every_deletion_ends(
         known,
         force=force,
     )
-    simulation.start(machine, lambda value, _: found.append(value))
+    simulation.start(machine, lambda value, _: result.append(value))
     simulation.run()
-    (started,) = found
+    (started,) = result
     begun = {item.node for item in started.nodes}
     results, _ = actuator.tracker.results(N0)
     waiting = begun - set(results)

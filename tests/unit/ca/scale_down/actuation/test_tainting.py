@@ -42,12 +42,12 @@ NOW = N0 // SECOND
 
 
 def marked(name: str, hard: str | None = None, soft: str | None = None) -> Node:
-    made = node(name, 1000, 1000, ready=True)
+    created = node(name, 1000, 1000, ready=True)
     if hard is not None:
-        made.spec.taints.append(Taint(key=TO_BE_DELETED_TAINT, value=hard, effect="NoSchedule"))
+        created.spec.taints.append(Taint(key=TO_BE_DELETED_TAINT, value=hard, effect="NoSchedule"))
     if soft is not None:
-        made.spec.taints.append(Taint(key=DELETION_CANDIDATE_TAINT, value=soft, effect="PreferNoSchedule"))
-    return made
+        created.spec.taints.append(Taint(key=DELETION_CANDIDATE_TAINT, value=soft, effect="PreferNoSchedule"))
+    return created
 
 
 def marking(item: Node, *, cordon: bool = True) -> Machine:
@@ -127,10 +127,10 @@ def test_a_mark_is_taken_away(uncordon: bool, left: bool) -> None:
     given = marked("n", "5", soft="6")
     given.spec.unschedulable = True
     world = World([given])
-    found = run_virtually(
+    result = run_virtually(
         lambda now: clean_to_be_deleted(Progress(now), given, uncordon=uncordon), world.perform, now=N0
     )
-    assert found == (None, True)
+    assert result == (None, True)
     assert [taint.key for taint in world.nodes["n"].spec.taints] == [DELETION_CANDIDATE_TAINT]
     assert world.nodes["n"].spec.unschedulable is left
     again = run_virtually(
@@ -145,19 +145,19 @@ def test_a_mark_is_taken_away(uncordon: bool, left: bool) -> None:
 def softly(world: World, wanted: SoftTaints, **options: Any) -> SoftTaintsResult:
     given = ca.AutoscalingOptions(**{"max_bulk_soft_taint_time": timedelta(seconds=1), **options})
     nodes = dict(world.nodes)
-    found: SoftTaintsResult = run_virtually(
+    result: SoftTaintsResult = run_virtually(
         lambda now: update_soft_taints(wanted, nodes, given, now), world.perform, now=N0
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("takes", [0, 1])
 def test_both_nodes_fit_if_there_is_time(takes: int) -> None:
     world = World([marked("a"), marked("b")])
     world.takes = {Patch: takes * SECOND}
-    found = softly(world, SoftTaints(add=["a", "b"]))
+    result = softly(world, SoftTaints(add=["a", "b"]))
     assert world.marks == ({"a": ["+S"]} if takes else {"a": ["+S"], "b": ["+S"]})
-    assert found == SoftTaintsResult(tried=2 - takes, skipped=takes)
+    assert result == SoftTaintsResult(tried=2 - takes, skipped=takes)
     world.marks.clear()
     left = [name for name in ("a", "b") if not world.nodes[name].spec.taints]
     softly(world, SoftTaints(add=left))
@@ -170,17 +170,17 @@ def test_both_nodes_fit_if_there_is_time(takes: int) -> None:
 @pytest.mark.parametrize(("most", "marks"), [(0, {}), (1, {"b": ["-S"]}), (2, {"b": ["-S"], "a": ["+S"]})])
 def test_attempts_are_counted(most: int, marks: dict[str, list[str]]) -> None:
     world = World([marked("a"), marked("b", soft="1")])
-    found = softly(world, SoftTaints(remove=["b"], add=["a"]), max_bulk_soft_taint_count=most)
+    result = softly(world, SoftTaints(remove=["b"], add=["a"]), max_bulk_soft_taint_count=most)
     assert world.marks == marks
-    assert (found.tried, found.skipped) == (most, 2 - most)
+    assert (result.tried, result.skipped) == (most, 2 - most)
 
 
 def test_an_attempt_that_fails_stops_nothing() -> None:
     world = World([marked("a"), marked("b"), marked("c")])
     world.no_taint = {"a"}
-    found = softly(world, SoftTaints(add=["a", "b", "c"]), max_bulk_soft_taint_count=2)
+    result = softly(world, SoftTaints(add=["a", "b", "c"]), max_bulk_soft_taint_count=2)
     assert world.marks == {"b": ["+S"]}
-    assert found == SoftTaintsResult(tried=2, skipped=1, errors=[ApiError("no taint")])
+    assert result == SoftTaintsResult(tried=2, skipped=1, errors=[ApiError("no taint")])
 
 
 # -- what a new process finds ----------------------------------------------------------------------------------------
@@ -208,9 +208,9 @@ def test_marks_of_an_earlier_process(count: int, ttl: int, cleaned: dict[str, li
     world = World(nodes)
     groups = Groups([NodeGroup(id="g", nodes=["going", "young", "old", "odd", "plain"])], {"down": "down"})
     options = ca.AutoscalingOptions(max_bulk_soft_taint_count=count, node_deletion_candidate_ttl=timedelta(seconds=ttl))
-    found = run_virtually(lambda now: clean_up_taints(nodes, groups, options, now), world.perform, now=N0)
+    result = run_virtually(lambda now: clean_up_taints(nodes, groups, options, now), world.perform, now=N0)
     assert world.marks == cleaned
-    assert found == list(cleaned)
+    assert result == list(cleaned)
     assert {event.reason for event in world.events} == {"ClusterAutoscalerCleanup"}
     assert world.events[0].message == f"removed {TO_BE_DELETED_TAINT} taint from node going"
 
@@ -243,8 +243,8 @@ def test_the_longest_latency_counts(seen: dict[str, int | None], latency: int | 
     tracker = UpdateLatencyTracker()
     tracker.started = dict.fromkeys(seen, N0)
     tracker.wait_for_all()
-    found = run_virtually(tracker.follow, world.perform, now=N0)
-    assert found == (None if latency is None else span(milliseconds=latency))
+    result = run_virtually(tracker.follow, world.perform, now=N0)
+    assert result == (None if latency is None else span(milliseconds=latency))
 
 
 def test_a_node_that_waits_for_its_turn_counts_from_the_beginning() -> None:
@@ -254,10 +254,10 @@ def test_a_node_that_waits_for_its_turn_counts_from_the_beginning() -> None:
     world.takes = {Patch: SECOND}
     options = ca.AutoscalingOptions(dynamic_node_delete_delay_after_taint_enabled=True)
     past = TaintLatencyHistory()
-    found = run_virtually(lambda now: taint_nodes_sync(Progress(now), nodes, options, past), world.perform, now=N0)
-    assert found.error is None
+    result = run_virtually(lambda now: taint_nodes_sync(Progress(now), nodes, options, past), world.perform, now=N0)
+    assert result.error is None
     assert world.written["n5"] == N0 + SECOND
-    assert found.delay == 2 * span(milliseconds=1050)  # it is seen by the next look
+    assert result.delay == 2 * span(milliseconds=1050)  # it is seen by the next look
 
 
 def test_latencies_of_an_hour_are_kept() -> None:

@@ -83,8 +83,8 @@ def test_evictions_are_recent_for_a_while(ttl: int, after: int, found: list[str]
 def test_longest_time_without_a_look(skipped: list[str], longest: list[int]) -> None:
     tracker = MaxNodeSkipEvalTime(last=N0)
     for i, (names, want) in enumerate(zip(skipped, longest, strict=True), 1):
-        tracker, found = tracker.update(names.split(), N0 + i * SECOND)
-        assert found == want * SECOND
+        tracker, result = tracker.update(names.split(), N0 + i * SECOND)
+        assert result == want * SECOND
         tracker = msgspec.json.decode(msgspec.json.encode(tracker), type=MaxNodeSkipEvalTime)
 
 
