@@ -71,7 +71,6 @@ if TYPE_CHECKING:
         Respond,
         dry_run_steps,
         run_dry,
-        run_dry_at_once,
     )
     from kscale.effects.moments import (
         LAST_TIME,
@@ -165,7 +164,6 @@ __all__ = [
     "later",
     "moment",
     "run_dry",
-    "run_dry_at_once",
     "run_virtually",
     "timedelta_of",
     "to_datetime",
@@ -231,7 +229,6 @@ import_on_use(
             "Respond",
             "dry_run_steps",
             "run_dry",
-            "run_dry_at_once",
         ),
         "moments": (
             "LAST_TIME",

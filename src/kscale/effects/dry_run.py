@@ -29,7 +29,7 @@ from kscale.effects.actions import (
     Within,
 )
 from kscale.effects.moments import Moment
-from kscale.effects.progress import LEGAL_OUTCOMES, ImmediateProgress, MissingResponseError
+from kscale.effects.progress import LEGAL_OUTCOMES, MissingResponseError
 from kscale.effects.virtual_time import VirtualTime
 from kscale.objects.argument_types import typed
 from kscale.objects.times import virtual_moment
@@ -40,7 +40,6 @@ __all__ = [
     "Respond",
     "dry_run_steps",
     "run_dry",
-    "run_dry_at_once",
 ]
 
 _T = TypeVar("_T")
@@ -119,21 +118,6 @@ def run_dry(
     running = time.start(lambda _: steps)
     time.run()
     return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(events)), observations)
-
-
-@typed
-def run_dry_at_once(machine: Callable[..., Steps[_T]], *, now: datetime | Moment) -> DryRun[_T]:
-    """Run a machine that neither reads, waits nor starts other machines; faster than :func:`run_dry`.
-
-    ``machine`` starts with the :class:`Progress` through which it acts. All its actions succeed at ``now``. Raises
-    :class:`MissingResponseError` for any other action.
-    """
-    progress = ImmediateProgress(now)
-    try:
-        action = next(machine(progress))
-    except StopIteration as stop:
-        return DryRun(stop.value, progress.actions, progress.events, progress.observations)
-    raise MissingResponseError(f"{type(action).__name__} is not done through the progress of the machine")
 
 
 @typed

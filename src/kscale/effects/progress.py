@@ -65,7 +65,6 @@ from kscale.objects.times import virtual_moment
 __all__ = [
     "LEGAL_OUTCOMES",
     "IllegalOutcomeError",
-    "ImmediateProgress",
     "MissingResponseError",
     "OutcomeRule",
     "Progress",
@@ -321,27 +320,3 @@ class SingleAction(ABC):
         action = self.build(now)
         if action is not None:
             yield from self.perform_steps(action)
-
-
-class ImmediateProgress(Progress):
-    """Progress of a machine that neither reads, waits nor starts machines: every action succeeds without a yield."""
-
-    __slots__ = ("actions", "events", "observations")
-
-    def __init__(self, now: datetime | Moment) -> None:
-        super().__init__(now)
-        self.actions: list[Action] = []
-        self.events: list[Event] = []
-        self.observations: list[Observation] = []
-
-    def act(self, action: _A) -> StepsOf[_A, Outcome]:
-        if isinstance(action, Observe):
-            self.observations += action.observations
-        elif isinstance(action, Emit):
-            self.events += action.events
-        elif isinstance(action, (Wait, Together, Within, InBackground)) or LEGAL_OUTCOMES[type(action)].reads:
-            raise MissingResponseError(f"{type(action).__name__} is not done at once")
-        else:
-            self.actions.append(action)
-        return Outcome(at=self.now)
-        yield action  # never reached: makes this a generator

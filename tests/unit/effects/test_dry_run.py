@@ -1,11 +1,8 @@
 """The plain call: everything succeeds at once."""
 
-from functools import partial
-
 import pytest
 
 from kscale.effects import (
-    Action,
     ApiError,
     Emit,
     Event,
@@ -23,7 +20,6 @@ from kscale.effects import (
     Together,
     Wait,
     run_dry,
-    run_dry_at_once,
 )
 from kscale.objects.api.core import Node, ObjectReference
 from kscale.objects.api.meta import ObjectMeta
@@ -117,23 +113,3 @@ def test_the_clock_is_what_the_world_says_after_a_while() -> None:
         steps.send(Outcome(at=9))
     assert stopped.value.value == [8, 9]
     assert run_dry(machine(5), now=5).value == [5, 5]
-
-
-def test_done_at_once_is_the_same_for_less() -> None:
-    def machine(p: Progress) -> Steps[int]:
-        yield from p.act(IncreaseSize(group="a", delta=2))
-        yield from p.emit(_said("one"), _said("two"))
-        yield from p.observe(Observation(name="done_total"))
-        return p.now
-
-    assert run_dry_at_once(machine, now=100) == run_dry(machine(Progress(100)), now=100)
-
-
-def test_done_at_once_is_not_for_what_takes_time_or_has_an_answer() -> None:
-    def machine(action: Action, p: Progress) -> Steps[None]:
-        yield from p.act(action)
-
-    asked = Get(kind="Node", name="n")
-    for action in (asked, Wait(1), Together(machines=()), InBackground(lambda _: machine(asked, Progress(0)))):
-        with pytest.raises(MissingResponseError, match=f"{type(action).__name__} is not done at once"):
-            run_dry_at_once(partial(machine, action), now=0)
