@@ -31,6 +31,7 @@ from kscale.world.serve.app import (
     DebuggingSnapshotService,
     KnownRequests,
     Server,
+    _Connection,
     admission_webhook,
     endpoints,
     parse_address,
@@ -981,6 +982,67 @@ def test_a_connection_is_idle_from_its_last_request_on() -> None:
         assert await reader.read() == b""
 
     _with_webhook(main, limits=ConnectionLimits(idle_timeout=0.1))
+
+
+@pytest.mark.parametrize("sent", [b"", b"P", b"POST / HTTP/1.1\r\nHost: a\r\n", b"POST / HTTP/1.1\r\n"])
+def test_a_part_of_a_request_does_not_keep_a_connection_open(sent: bytes) -> None:
+    """Also if the request before it was answered at once."""
+
+    async def main(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reviews: _Reviews) -> None:
+        for body in (b"one", b"two"):
+            writer.write(_review_request(body))
+            await _read_response(reader)
+        assert reviews.answered == ["later", "now"]
+        writer.write(sent)
+        assert await reader.read() == b""
+
+    _with_webhook(main, limits=ConnectionLimits(idle_timeout=0.1))
+
+
+def test_a_client_that_reads_no_responses_is_dropped_although_it_sends_requests() -> None:
+    answered: list[str] = []
+
+    def answer(how: str) -> bytes:
+        answered.append(how)
+        return b"x" * 60_000
+
+    async def review(_body: bytes, _seconds: float) -> bytes:
+        return answer("later")
+
+    async def send_forever(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(_review_request(b"x"))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async def main(port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.pause_reading()
+        while answered.count("later") < 2:  # the second one follows when the server cannot write any more
+            count = len(answered)
+            writer.write(_review_request(b"x"))
+            while len(answered) == count:
+                await asyncio.sleep(0)
+        with pytest.raises(ConnectionError):
+            await send_forever(writer)
+        writer.close()
+
+    handler = admission_webhook(review, review_now=lambda _body: answer("now"))
+    connected(main, {ANY_PATH: handler}, ConnectionLimits(read_timeout=0.3))
+    assert answered.count("now") > 1
+
+
+def test_a_connection_does_not_keep_long_headers() -> None:
+    """aiohttp accepts up to a mebibyte of them, and a connection may be idle for long."""
+    connection = _Connection(asyncio.Protocol, ConnectionLimits(), lambda: None, KnownRequests(1024))
+
+    async def main() -> None:
+        connection.connection_made(asyncio.Transport())
+        connection.data_received(_review_request(b"x", "X: " + "a" * 5000))
+        assert connection._head == b""
+        connection.connection_lost(None)
+
+    asyncio.run(main())
 
 
 def test_headers_that_always_differ_do_not_fill_the_memory() -> None:
