@@ -710,6 +710,32 @@ def test_a_client_that_does_not_read_its_answer_is_dropped() -> None:
     connected(main, {"/": large}, ConnectionLimits(read_timeout=0.1))
 
 
+def test_a_client_that_leaves_a_small_rest_unread_is_dropped() -> None:
+    """Its place is free for the next connection."""
+    transports: list[Any] = []
+
+    async def answer(request: Any) -> Any:
+        transports.append(request.transport)
+        return aiohttp.web.Response(body=b"x" * 30_000)
+
+    async def main(port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.pause_reading()
+        while not transports or not transports[0].get_write_buffer_size():
+            count = len(transports)
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            while len(transports) == count:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the response is written
+        next_reader, next_writer = await asyncio.open_connection("127.0.0.1", port)
+        next_writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await next_reader.readline()).startswith(b"HTTP/1.1 200 ")
+        for each in (writer, next_writer):
+            each.close()
+
+    connected(main, {"/": answer}, ConnectionLimits(connections=1, read_timeout=0.3, idle_timeout=0.3))
+
+
 def test_a_handshake_that_does_not_end_is_closed(tmp_path: Path) -> None:
     AUTHORITY.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "pem"))
 
@@ -1036,8 +1062,12 @@ def test_a_connection_does_not_keep_long_headers() -> None:
     """aiohttp accepts up to a mebibyte of them, and a connection may be idle for long."""
     connection = _Connection(asyncio.Protocol, ConnectionLimits(), lambda: None, KnownRequests(1024))
 
+    class Transport(asyncio.Transport):
+        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+            pass
+
     async def main() -> None:
-        connection.connection_made(asyncio.Transport())
+        connection.connection_made(Transport())
         connection.data_received(_review_request(b"x", "X: " + "a" * 5000))
         assert connection._head == b""
         connection.connection_lost(None)

@@ -307,6 +307,10 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timer of the request's headers and hand the connection to the inner protocol."""
         self.was_made, self._transport = True, transport
+        if transport.get_extra_info("sslcontext") is None:
+            # Writing is paused, and the timer runs, while any byte waits for the client: closing waits for these bytes
+            # without a timeout. TLS has a timeout of its own.
+            self._transport.set_write_buffer_limits(high=0)
         self._start_timer()
         self._inner = self._make_inner()
         self._inner.connection_made(transport)
