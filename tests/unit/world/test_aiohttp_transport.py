@@ -571,6 +571,72 @@ def test_a_request_on_a_connection_that_the_server_has_closed(method: str, sent:
     assert len(server.heads) == sent
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", b"HTTP/1.1 408 Late\r\nContent-Length: 2\r\n\r\nno"],
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"{}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"],
+    ],
+)
+def test_what_comes_after_a_response_is_not_the_next_one(first: list[bytes]) -> None:
+    """As in Go: a connection that has received data while it was idle is not used."""
+    connections: list[int] = []
+    good = [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"]
+
+    class Talkative(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.append(0)
+            try:
+                while True:
+                    await reader.readuntil(b"\r\n\r\n")
+                    connections[-1] += 1
+                    for piece in first if len(connections) == 1 else good:
+                        writer.write(piece)
+                        await asyncio.sleep(0.01)
+            except asyncio.IncompleteReadError:
+                writer.close()
+
+    async def main() -> list[bytes]:
+        async with Talkative(tls=False) as server, asyncio.timeout(30):
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
+            bodies = [(await transport.call(GET)).body]
+            (pooled,) = transport._connector._conns.values()
+            while not pooled[0][0].should_close:
+                await asyncio.sleep(0)
+            bodies += [(await transport.call(GET)).body for _ in range(2)]
+            await transport.close()
+        return bodies
+
+    assert asyncio.run(main()) == [b"{}"] * 3
+    assert connections == [1, 2]
+
+
+def test_a_response_to_head_has_no_body() -> None:
+    answer = asked(Server(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", tls=False), Call(method="HEAD", path="/"))
+    assert (answer.status, answer.body) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call(method="GET", path="/x\x0by"),
+        Call(method="GET", path="/x\x7f"),
+        Call(method="GET", path="/x HTTP/1.1\r\nX: y"),
+        Call(method="GET\n", path="/x"),
+        Call(method="GET", path="/x", accept="a/b\r\nX: y"),
+        Call(method="POST", path="/x", body=b"{}", content_type="a/b\r\nX: y"),
+    ],
+)
+def test_no_request_contains_control_characters(call: Call) -> None:
+    server = Server(tls=False)
+    assert "the request cannot be written" in str(failed(server, call))
+    assert server.heads == []
+
+
+def test_what_is_no_response_is_described_in_one_line() -> None:
+    assert "\n" not in str(failed(Server(b"SSH-2.0-x\r\n", tls=False)))
+
+
 def test_a_response_before_the_whole_request_was_sent() -> None:
     """It is read, and the connection is closed: the rest of the body must not become the next request."""
     heads: list[bytes] = []

@@ -31,6 +31,7 @@ from kscale.world.serve.app import (
     DebuggingSnapshotService,
     KnownRequests,
     Server,
+    _Connection,
     admission_webhook,
     endpoints,
     parse_address,
@@ -709,6 +710,32 @@ def test_a_client_that_does_not_read_its_answer_is_dropped() -> None:
     connected(main, {"/": large}, ConnectionLimits(read_timeout=0.1))
 
 
+def test_a_client_that_leaves_a_small_rest_unread_is_dropped() -> None:
+    """Its place is free for the next connection."""
+    transports: list[Any] = []
+
+    async def answer(request: Any) -> Any:
+        transports.append(request.transport)
+        return aiohttp.web.Response(body=b"x" * 30_000)
+
+    async def main(port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.pause_reading()
+        while not transports or not transports[0].get_write_buffer_size():
+            count = len(transports)
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            while len(transports) == count:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the response is written
+        next_reader, next_writer = await asyncio.open_connection("127.0.0.1", port)
+        next_writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await next_reader.readline()).startswith(b"HTTP/1.1 200 ")
+        for each in (writer, next_writer):
+            each.close()
+
+    connected(main, {"/": answer}, ConnectionLimits(connections=1, read_timeout=0.3, idle_timeout=0.3))
+
+
 def test_a_handshake_that_does_not_end_is_closed(tmp_path: Path) -> None:
     AUTHORITY.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "pem"))
 
@@ -981,6 +1008,71 @@ def test_a_connection_is_idle_from_its_last_request_on() -> None:
         assert await reader.read() == b""
 
     _with_webhook(main, limits=ConnectionLimits(idle_timeout=0.1))
+
+
+@pytest.mark.parametrize("sent", [b"", b"P", b"POST / HTTP/1.1\r\nHost: a\r\n", b"POST / HTTP/1.1\r\n"])
+def test_a_part_of_a_request_does_not_keep_a_connection_open(sent: bytes) -> None:
+    """Also if the request before it was answered at once."""
+
+    async def main(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reviews: _Reviews) -> None:
+        for body in (b"one", b"two"):
+            writer.write(_review_request(body))
+            await _read_response(reader)
+        assert reviews.answered == ["later", "now"]
+        writer.write(sent)
+        assert await reader.read() == b""
+
+    _with_webhook(main, limits=ConnectionLimits(idle_timeout=0.1))
+
+
+def test_a_client_that_reads_no_responses_is_dropped_although_it_sends_requests() -> None:
+    answered: list[str] = []
+
+    def answer(how: str) -> bytes:
+        answered.append(how)
+        return b"x" * 60_000
+
+    async def review(_body: bytes, _seconds: float) -> bytes:
+        return answer("later")
+
+    async def send_forever(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(_review_request(b"x"))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async def main(port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.pause_reading()
+        while answered.count("later") < 2:  # the second one follows when the server cannot write any more
+            count = len(answered)
+            writer.write(_review_request(b"x"))
+            while len(answered) == count:
+                await asyncio.sleep(0)
+        with pytest.raises(ConnectionError):
+            await send_forever(writer)
+        writer.close()
+
+    handler = admission_webhook(review, review_now=lambda _body: answer("now"))
+    connected(main, {ANY_PATH: handler}, ConnectionLimits(read_timeout=0.3))
+    assert answered.count("now") > 1
+
+
+def test_a_connection_does_not_keep_long_headers() -> None:
+    """aiohttp accepts up to a mebibyte of them, and a connection may be idle for long."""
+    connection = _Connection(asyncio.Protocol, ConnectionLimits(), lambda: None, KnownRequests(1024))
+
+    class Transport(asyncio.Transport):
+        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+            pass
+
+    async def main() -> None:
+        connection.connection_made(Transport())
+        connection.data_received(_review_request(b"x", "X: " + "a" * 5000))
+        assert connection._head == b""
+        connection.connection_lost(None)
+
+    asyncio.run(main())
 
 
 def test_headers_that_always_differ_do_not_fill_the_memory() -> None:

@@ -14,6 +14,7 @@ import errno
 import io
 import ipaddress
 import os
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -344,6 +345,9 @@ class AiohttpTransport:
     async def _exchange(self, peer: _Peer, call: Call) -> _Response:
         """Send a request on a connection of aiohttp's pool and return its response. Raises aiohttp's errors."""
         connection = await self._connector.connect(peer.request, [], self._connect_timeout)
+        while _has_unexpected_data(connection.protocol):
+            connection.close()
+            connection = await self._connector.connect(peer.request, [], self._connect_timeout)
         try:
             protocol = connection.protocol
             protocol.set_response_params(
@@ -351,6 +355,7 @@ class AiohttpTransport:
                 read_bufsize=_BUFFER,
                 max_line_size=self.limits.header_bytes,
                 max_field_size=self.limits.header_bytes,
+                skip_payload=call.method == "HEAD",
             )
             connection.transport.write(peer.write_head(call, self._build_target(call)) + (call.body or b""))
             message, content = await protocol.read()
@@ -394,6 +399,8 @@ class AiohttpTransport:
                 errno.EPIPE,
             )
             kind, text = ("reset", "connection reset by peer") if reset else ("other", text)
+        elif isinstance(error, self._bad_response):
+            text = " ".join(text.split())  # aiohttp describes an invalid response in several lines
         elif isinstance(error, ValueError) and not isinstance(error, http.ClientError):
             text = "the request cannot be written"  # the exception text may contain a header
         return self._build_error(call, text, kind)
@@ -440,6 +447,9 @@ def connect(
     return Client(transport, clock, qps=qps, burst=burst, limits=limits, buffers=buffers)
 
 
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
 class _Peer:
     """The server with one identity: what its requests have in common.
 
@@ -453,14 +463,15 @@ class _Peer:
         self._common = ""
 
     def write_head(self, call: Call, target: str) -> bytes:
-        """Return request line and headers. Raises ValueError if a value contains a line break.
+        """Return request line and headers. Raises ValueError if a value contains a control character.
 
         Call it after a connection has been opened, as aiohttp then adds the credentials of a proxy.
         """
         if not self._common:
             lines = [f"{name}: {value}" for name, value in self.request.headers.items()]
             self._common = "\r\n".join(map(_check_line, lines))
-        head = f"{_check_line(f'{call.method} {target} HTTP/1.1')}\r\n{self._common}\r\nAccept: {call.accept}\r\n"
+        _check_line(f"{call.method} {target} {call.accept} {call.content_type}")
+        head = f"{call.method} {target} HTTP/1.1\r\n{self._common}\r\nAccept: {call.accept}\r\n"
         if call.content_type:
             head += f"Content-Type: {call.content_type}\r\n"
         if call.body is not None or call.method != "GET":
@@ -469,10 +480,20 @@ class _Peer:
 
 
 def _check_line(line: str) -> str:
-    """Return the line. Raises ValueError if it contains a control character that ends lines or texts."""
-    if "\r" in line or "\n" in line or "\0" in line:
-        raise ValueError("a line of the request contains a line break")
+    """Return the line. Raises ValueError if it contains a control character other than a tab."""
+    if _CONTROL.search(line):
+        raise ValueError("a line of the request contains a control character")
     return line
+
+
+def _has_unexpected_data(protocol: Any) -> bool:
+    """Check whether a connection from the pool has received data that is the response to no request.
+
+    For example, some load balancers respond with status 408 to a connection that is idle. As in Go, such a connection
+    must not be used, because the data would be taken for the response to the next request.
+    """
+    unexpected: bool = protocol.should_close and protocol._parser is not None  # noqa: SLF001 - new ones have no parser
+    return unexpected
 
 
 class _Response:

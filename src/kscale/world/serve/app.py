@@ -259,8 +259,8 @@ class _Connection(asyncio.Protocol):
     request is in progress.
     """
 
-    __slots__ = ("_busy", "_head", "_idle_since", "_idle_timer", "_inner", "_known", "_limits", "_make_inner",
-        "_paused", "_received", "_release", "_timer", "_transport", "was_made")  # fmt: skip
+    __slots__ = ("_arrived", "_busy", "_head", "_idle_since", "_idle_timer", "_inner", "_known", "_limits",
+        "_make_inner", "_paused", "_received", "_release", "_timer", "_transport", "was_made")  # fmt: skip
 
     def __init__(
         self,
@@ -276,12 +276,18 @@ class _Connection(asyncio.Protocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_since = 0.0
         self._busy = self._paused = False
+        self._arrived = False  # whether the server's protocol handles a request, whose headers have arrived
         self._head, self._received = b"", 0
         self.was_made = False
 
     def request_arrived(self) -> None:
-        """Stop the timer when the headers of a request have arrived; the server then limits the time."""
-        self._stop_timer()
+        """Stop the timer when the headers of a request have arrived; the server then limits the time.
+
+        While writing is paused, the timer limits how long the client may take to read, so it keeps running.
+        """
+        self._arrived = True
+        if not self._paused:
+            self._stop_timer()
 
     def response_ended(self, request: Any, respond_now: RespondNow) -> None:
         """Note that a request has been answered. ``respond_now`` may answer later requests with the same headers.
@@ -291,7 +297,7 @@ class _Connection(asyncio.Protocol):
         head, length = self._head, request.content_length or 0
         if not head or self._received != len(head) + len(b"\r\n\r\n") + length:
             return  # the beginning of another request may wait in aiohttp's parser
-        self._busy = False
+        self._busy = self._arrived = False
         self._idle_since = asyncio.get_running_loop().time()
         headers = request.headers
         special = any(name in headers for name in ("Expect", "Transfer-Encoding", "Upgrade", "Connection"))
@@ -301,6 +307,10 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timer of the request's headers and hand the connection to the inner protocol."""
         self.was_made, self._transport = True, transport
+        if transport.get_extra_info("sslcontext") is None:
+            # Writing is paused, and the timer runs, while any byte waits for the client: closing waits for these bytes
+            # without a timeout. TLS has a timeout of its own.
+            self._transport.set_write_buffer_limits(high=0)
         self._start_timer()
         self._inner = self._make_inner()
         self._inner.connection_made(transport)
@@ -317,7 +327,8 @@ class _Connection(asyncio.Protocol):
                 self._start_idle_timer()
                 return
             head, end, _ = data.partition(b"\r\n\r\n")
-            self._busy, self._head, self._received = True, head if end else b"", len(data)
+            is_short = end and len(head) <= _MAX_KNOWN_BYTES  # connections must not keep long heads
+            self._busy, self._head, self._received = True, head if is_short else b"", len(data)
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -362,11 +373,14 @@ class _Connection(asyncio.Protocol):
             self._idle_timer = loop.call_later(self._limits.idle_timeout, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
-        """Close the connection if it has been idle for the timeout. aiohttp closes it if its request was the last."""
+        """Close the connection if it has been idle for the timeout, also if only a part of a request's headers came.
+
+        aiohttp closes it if the last request was aiohttp's.
+        """
         self._idle_timer = None
         loop = asyncio.get_running_loop()
         due = self._idle_since + self._limits.idle_timeout
-        if self._busy or loop.time() < due:
+        if self._arrived or loop.time() < due:
             self._idle_timer = loop.call_at(max(due, loop.time() + 1), self._close_if_idle)
         else:
             self._transport.close()
