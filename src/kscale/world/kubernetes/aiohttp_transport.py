@@ -165,8 +165,6 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, n
 
 _BUFFER: Final = 2**18
 _CONNECT: Final = 30.0
-_IDEMPOTENT: Final = frozenset({"GET", "PUT", "DELETE"})
-"""Methods of requests that are sent once more if the connection breaks before the response."""
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
@@ -309,7 +307,7 @@ class AiohttpTransport:
             except self._http.ClientConnectorError:
                 raise
             except (self._http.ClientOSError, self._http.ServerDisconnectedError):
-                if call.method not in _IDEMPOTENT:
+                if call.method != "GET":  # as in Go: the server may have performed a request that writes
                     raise
                 response = await self._exchange(peer, call)  # the server may have closed an idle connection
         except (self._http.ClientError, self._bad_response, OSError, TimeoutError, ValueError) as error:
