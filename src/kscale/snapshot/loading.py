@@ -342,11 +342,11 @@ def decode_plain_object(text: memoryview) -> DecodedObject | None:
 
     None if there is something to report about it, or if it must be read in another way.
     """
-    head = head_of(text)
-    decode = None if head is None else _plain_decoder(*head)
-    if decode is None:
-        return None
     try:
+        head = head_of(text)
+        decode = None if head is None else _plain_decoder(*head)
+        if decode is None:
+            return None
         obj = decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
