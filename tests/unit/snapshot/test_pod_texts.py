@@ -399,7 +399,7 @@ def test_objects_of_a_long_list_are_decoded_as_ever(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("end", [b"", b',"items":[]'])
-def test_a_kind_that_is_not_utf8_in_a_long_list_is_reported_as_ever(
+def test_a_kind_that_is_not_utf8_in_a_long_list(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
     monkeypatch: pytest.MonkeyPatch, end: bytes
 ) -> None:
     data = dump(pod("a"), NODE, NODE | {"kind": "Nod?"}, pod("b")).replace(b"Nod?", b"Nod\xff")
