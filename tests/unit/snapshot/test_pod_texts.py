@@ -400,8 +400,6 @@ def test_objects_of_a_long_list_are_decoded_as_ever(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("end", [b"", b',"items":[]'])
 def test_a_kind_that_is_not_utf8_in_a_long_list(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
-    monkeypatch: pytest.MonkeyPatch, end: bytes
-) -> None:
     data = dump(pod("a"), NODE, NODE | {"kind": "Nod?"}, pod("b")).replace(b"Nod?", b"Nod\xff")
     data = data[:-1] + end + data[-1:]
     found = []
