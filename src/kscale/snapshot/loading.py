@@ -16,7 +16,7 @@ import msgspec
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import CustomWorkload, KubeObject, ObjectMeta
-from kscale.objects.decode import decoder, describe, from_dict, from_json, object_head, refuse_depth
+from kscale.objects.decode import decoder, describe, from_dict, from_json, object_head, refuse_depth, syntax_problem
 from kscale.objects.kinds import (
     DEFAULT_NAMESPACE,
     KINDS,
@@ -407,7 +407,10 @@ def _set_generated_name(loaded: Loaded, name_counts: Counter[str]) -> Loaded:
     obj, raw = with_name(loaded.obj, name_counts), loaded.raw
     if obj is loaded.obj:
         return loaded
-    data = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
+    try:
+        data = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # in a field that is not read
+        raise InputError(syntax_problem(error, bytes(memoryview(raw)), "", "")) from None
     if data is not None:
         data = {**data, "metadata": {**data["metadata"], "name": obj.name}}
     return Loaded(obj, data)
