@@ -407,10 +407,12 @@ def _set_generated_name(loaded: Loaded, name_counts: Counter[str]) -> Loaded:
     obj, raw = with_name(loaded.obj, name_counts), loaded.raw
     if obj is loaded.obj:
         return loaded
-    try:
-        data = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # in a field that is not read
-        raise InputError(syntax_problem(error, bytes(memoryview(raw)), "", "")) from None
+    data: Any = raw
+    if isinstance(raw, msgspec.Raw):
+        try:
+            data = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:  # in a field that is not read
+            raise InputError(syntax_problem(error, bytes(raw), "")) from None
     if data is not None:
         data = {**data, "metadata": {**data["metadata"], "name": obj.name}}
     return Loaded(obj, data)
