@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kscale.ca import unremovable_reasons
 from kscale.ca.options import AutoscalingOptions, default_options
+from kscale.ca.pod_lists import drop_uncounted_pods
 from kscale.ca.scale_down.drainability import Listers
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.scale_down.plan import explain_no_place
@@ -256,7 +257,7 @@ def _simulate_removals(
 ) -> dict[str, UnremovableCandidate]:
     """Simulate the removal of each node alone; return the failures because a pod fits nowhere, by node name."""
     simulator = RemovalSimulator(
-        snapshot,
+        drop_uncounted_pods(snapshot, options),
         now=now,
         options=options,
         listers=Listers(snapshot.informers.workloads),

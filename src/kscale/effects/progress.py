@@ -309,11 +309,13 @@ class SingleAction(ABC):
     def finish(self, outcome: Outcome) -> Steps[None] | None:
         """Handle the outcome of the action. Steps that it returns are run as well."""
 
-    def perform_steps(self, action: Action) -> Steps[None]:
-        """Perform the action and handle its outcome."""
+    def perform_steps(self, action: Action) -> Steps[bool]:
+        """Perform the action and handle its outcome. Returns whether others continue before the machine ends."""
         more = self.finish(check_outcome(action, (yield action)))
-        if more is not None:
-            yield from more
+        if more is None:
+            return self.waits_to_end
+        yield from more
+        return False
 
     def __call__(self, now: Moment) -> Steps[None]:
         """Run the machine like any other one."""

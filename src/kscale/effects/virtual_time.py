@@ -240,6 +240,11 @@ class VirtualTime:
 
     # -- machines of a single action -----------------------------------------------------------------------------------
 
+    @property
+    def newest_event(self) -> int:
+        """Return the number of the event that was scheduled last."""
+        return self._sequence
+
     def start_actions(self, take: Callable[[], Sequence[_Indexed]], done: _DoneOne, of: Running) -> None:
         """Start machines of a single action at the current time, with shared events.
 
@@ -270,7 +275,7 @@ class VirtualTime:
             if late <= 0:
                 if starting:
                     self._push_again(of, partial(self._build_actions, lambda: starting, done, of))
-                self._run_apart(machine.perform_steps(action), partial(done, index), of)
+                self._run_apart(machine.perform_steps(action), partial(self._end_apart, index, done, of), of)
                 return
             if late == latency:
                 delayed.append((index, machine, action))
@@ -284,6 +289,13 @@ class VirtualTime:
         running = Running(of.rank, perform=of.perform)
         running.steps = steps
         self._advance(running, steps, None, done)
+
+    def _end_apart(self, index: int, done: _DoneOne, of: Running, waits: Any, at: Moment) -> None:
+        """End a machine that ran apart. ``waits``: whether the others with an outcome at this moment continue first."""
+        if waits and not self._is_next(at, of.rank):
+            self._push_for(of, at, partial(done, index, None, at))
+        else:
+            done(index, None, at)
 
     def _perform_actions(self, delayed: deque[tuple[int, SingleAction, Action]], done: _DoneOne, of: Running) -> None:
         """Perform actions in order, and schedule the handling of their outcomes.
@@ -404,7 +416,7 @@ class _MachineGroup:
     (There are no reference cycles, so ended machines are freed immediately.)
     """
 
-    __slots__ = ("_left", "_of", "_resume", "_starting", "_time", "_values", "_waiting")
+    __slots__ = ("_left", "_of", "_resume", "_started_by", "_starting", "_time", "_values", "_waiting")
 
     def __init__(
         self, time: VirtualTime, of: Running, machines: Sequence[Machine], resume: Callable[[Outcome], None]
@@ -414,6 +426,7 @@ class _MachineGroup:
         self._waiting = deque(enumerate(machines))
         self._left = len(machines)
         self._starting: list[_Indexed] | None = None
+        self._started_by = 0  # number of the event; after a newer one, machines start apart
 
     def begin(self, at_most: int | None) -> None:
         """Start the first machines, at most ``at_most`` (None: all). Raises ValueError if that is less than one."""
@@ -429,9 +442,10 @@ class _MachineGroup:
         index, machine = self._waiting.popleft()
         of = self._of
         if isinstance(machine, SingleAction) and of.deadline is None:
-            if self._starting is None:
+            if self._starting is None or self._time.newest_event != self._started_by:
                 self._starting = []
                 self._time.start_actions(partial(self._take, self._starting), self._finish_machine, of)
+                self._started_by = self._time.newest_event
             self._starting.append((index, machine))
             return
         self._starting = None  # what follows starts after this machine

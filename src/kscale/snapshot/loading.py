@@ -16,7 +16,7 @@ import msgspec
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import CustomWorkload, KubeObject, ObjectMeta
-from kscale.objects.decode import decoder, describe, from_dict, from_json, object_head, refuse_depth
+from kscale.objects.decode import decoder, describe, from_dict, from_json, object_head, refuse_depth, syntax_problem
 from kscale.objects.kinds import (
     DEFAULT_NAMESPACE,
     KINDS,
@@ -342,11 +342,11 @@ def decode_plain_object(text: memoryview) -> DecodedObject | None:
 
     None if there is something to report about it, or if it must be read in another way.
     """
-    head = head_of(text)
-    decode = None if head is None else _plain_decoder(*head)
-    if decode is None:
-        return None
     try:
+        head = head_of(text)
+        decode = None if head is None else _plain_decoder(*head)
+        if decode is None:
+            return None
         obj = decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
@@ -407,7 +407,12 @@ def _set_generated_name(loaded: Loaded, name_counts: Counter[str]) -> Loaded:
     obj, raw = with_name(loaded.obj, name_counts), loaded.raw
     if obj is loaded.obj:
         return loaded
-    data = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
+    data: Any = raw
+    if isinstance(raw, msgspec.Raw):
+        try:
+            data = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:  # in a field that is not read
+            raise InputError(syntax_problem(error, bytes(raw), "")) from None
     if data is not None:
         data = {**data, "metadata": {**data["metadata"], "name": obj.name}}
     return Loaded(obj, data)

@@ -90,6 +90,14 @@ def test_a_node_whose_pods_fit_nowhere_says_which_and_why() -> None:
     assert row.why == "shop/a fits on no other node: 1 Insufficient cpu"
 
 
+def test_expendable_pods_keep_no_node() -> None:
+    """Their priority is below that of pods that the autoscaler moves, so a scale-down ignores them."""
+    expendable = pod("a", "n1", "2")
+    expendable["spec"]["priority"] = -100
+    row = rows_of(report_of(node("n1"), node("n2", "1"), expendable))["n1"]
+    assert (row.removable, row.reason, row.pods) == (True, None, 1)
+
+
 def test_budgets_annotations_and_groups_keep_nodes() -> None:
     disabled = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
     items = [node("n1", annotations=disabled), node("n2"), node("n3"), node("n4"), pod("a", "n2"), budget("web", 0)]

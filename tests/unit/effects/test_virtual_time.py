@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kscale.effects import (
@@ -382,6 +382,16 @@ _WRITES = st.lists(
 )
 
 
+_PLAIN: Any = ("single", True, False, False, 0)
+_REPORTING: Any = ("single", True, False, True, 0)
+_REFUSED: Any = ("single", True, True, False, 0)
+_OTHER: Any = ("other", True, False, False, 0)
+
+
+@example([("single", True, True, True, 0), _REPORTING, _OTHER], 2, 0, False)
+@example([_REPORTING, _REFUSED, _PLAIN], 2, 0, False)
+@example([_PLAIN, _REFUSED, _OTHER, _PLAIN, _PLAIN], 3, 1, False)
+@example([_REPORTING, _PLAIN, _REFUSED, _PLAIN, _PLAIN], 3, 1, False)
 @given(_WRITES, st.integers(2, 4), st.sampled_from([1, 1, 2, 0]), st.booleans())
 def test_single_actions_run_in_the_order_of_other_machines(
     writes: list[tuple[str, bool, bool, bool, int]], at_most: int, latency: int, causes: bool

@@ -585,6 +585,16 @@ def test_an_object_may_say_how_its_name_begins(tmp_path: Path) -> None:
     assert "name" not in GENERATED["metadata"]
 
 
+def test_an_object_with_a_generated_name_that_is_not_utf8_is_named() -> None:
+    item = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"generateName": "a-"}, "spec": {}, "odd": "?!"}
+    report = LoadReport()
+    text = json.dumps(listed(node("n"), item)).encode().replace(b"?!", b"\xff")
+    assert [each.obj.name for each in load_objects(text, strict=False, report=report)] == ["n"]
+    (problem,) = report.problems
+    assert "UTF-8" in problem.message
+    assert problem.object.startswith("items[1] (Deployment")
+
+
 def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "closed").mkdir()
     (tmp_path / "node.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))

@@ -398,6 +398,20 @@ def test_objects_of_a_long_list_are_decoded_as_ever(monkeypatch: pytest.MonkeyPa
     }
 
 
+@pytest.mark.parametrize("end", [b"", b',"items":[]'])
+def test_a_kind_that_is_not_utf8_in_a_long_list(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
+    data = dump(pod("a"), NODE, NODE | {"kind": "Nod?"}, pod("b")).replace(b"Nod?", b"Nod\xff")
+    data = data[:-1] + end + data[-1:]
+    found = []
+    for at_least in (1 << 60, 0):
+        monkeypatch.setattr(pod_reader, "_LONG", at_least)
+        report = LoadReport()
+        with pytest.raises(InputError) as error:
+            load(data, strict=False, report=report)
+        found.append((str(error.value), error.value.problems, report))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("bare", [False, True])
 def test_threads_load_what_one_loads(indent: int | None, bare: bool) -> None:
