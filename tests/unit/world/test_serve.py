@@ -814,7 +814,7 @@ def test_a_bad_connection_frees_its_buffers_without_the_garbage_collector(
         tls = ReloadingContext(str(tmp_path / "pem"), str(tmp_path / "pem"))
         async with Server({ANY_PATH: admission_webhook(review)}, "127.0.0.1:0", tls=tls) as server:
             await asyncio.to_thread(connect, server.port)
-            for _ in range(300):
+            for _ in range(3000):
                 left = [type(each) for each in gc.get_objects() if isinstance(each, (SSLProtocol, RequestHandler))]
                 if not left:
                     break
