@@ -16,7 +16,7 @@ from kscale.capacity.mix.constraints import (
     Cells,
     Limits,
     Shapes,
-    assign,
+    assign_to_cells,
     cells_of,
     conflicts_of,
     rank_of,
@@ -166,7 +166,7 @@ class Instance:
         present = np.flatnonzero(counts)
         place = np.full(len(self.classes), -1)
         place[present] = np.arange(len(present))
-        self.cell_of = assign(
+        self.cell_of = assign_to_cells(
             self.snapshot,
             [self.classes[c] for c in present.tolist()],
             [self.asked[first[c]].pod for c in present.tolist()],

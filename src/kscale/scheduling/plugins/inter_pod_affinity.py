@@ -104,8 +104,8 @@ def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context
     return tuple(result)
 
 
-def _matches_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
-    """Return a function that checks whether all terms select a pod, ignoring labels of its namespace."""
+def _build_matcher(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
+    """Return a function that checks whether all terms select a pod. Labels of the pod's namespace are ignored."""
     all_terms = tuple(terms)
     return lambda pod: all(term.matches(pod, None) for term in all_terms)
 
@@ -192,9 +192,9 @@ class TermNumbers(Part):
         affinity, anti_affinity = self.terms[pod.index] = counters
         for term in anti_affinity:
             if term not in self._anti:
-                self._anti[term] = self._rows.add(Row(term.key, _matches_all([term]), term.selector))
+                self._anti[term] = self._rows.add(Row(term.key, _build_matcher([term]), term.selector))
         if affinity and affinity not in self._groups:
-            group, counts_pod = self._rows.add_group(), _matches_all(affinity)
+            group, counts_pod = self._rows.add_group(), _build_matcher(affinity)
             self._groups[affinity] = (
                 group,
                 {
@@ -350,10 +350,10 @@ class InterPodAffinity(Plugin):
             keys = list(dict.fromkeys(term.key for term in affinity))
             rule, key = "affinity", keys[which]
             index = [term.key for term in affinity].index(key)
-            matches = _matches_all(affinity)  # a pod counts if it matches all terms of the list
+            matches = _build_matcher(affinity)  # a pod counts if it matches all terms of the list
         elif detail == _engine.OWN_ANTI_AFFINITY:
             rule, index, key = "anti-affinity", which, anti_affinity[which].key
-            matches = _matches_all([anti_affinity[which]])
+            matches = _build_matcher([anti_affinity[which]])
         else:
             blocker, index = _blocker(part.blockers[pod.index], which, node, context)
             rule, key = "anti-affinity of placed pods", blocker.key

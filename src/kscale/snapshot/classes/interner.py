@@ -130,7 +130,10 @@ class Facets(Generic[K]):
         return self._number.get(key)
 
     def release(self, number: int) -> bool:
-        """Decrement the use count of a number; return whether it was the last use, so that the key was removed."""
+        """Decrement the use count of the key with this number, and remove the key if it is no longer used.
+
+        Returns whether the key was removed.
+        """
         count = self._used[number]
         if count > 1:
             self._used[number] = count - 1

@@ -262,7 +262,7 @@ class ScannedList:
         return listed.view[listed.begin[0] : listed.begin[-1] + listed.size[-1]]
 
     def without_items(self) -> ScannedList:
-        """Return the list without its items, after they have been read from the text."""
+        """Return a copy without items, for use after the items have been read from the text."""
         nothing = self._scanned.without_items()
         return ScannedList(self._reader, nothing, self.api_version, self.kind, self.metadata)
 
