@@ -361,12 +361,12 @@ class Topology:
             yield key, make
         for kind, terms in ((TopologyType.AFFINITY, pod.affinity), (TopologyType.ANTI_AFFINITY, pod.anti_affinity)):
             for term in terms:
-                yield self._term(kind, term, pod)
+                yield self._get_term_group(kind, term, pod)
 
-    def _term(
+    def _get_term_group(
         self, kind: TopologyType, term: PodAffinityTerm, pod: PodTopology
     ) -> tuple[Any, Callable[[], _TopologyGroup]]:
-        """Return (key, function that creates the group) for a term of affinity or anti-affinity."""
+        """Return the key of the group of an affinity or anti-affinity term, and a function that creates the group."""
         namespaces = self._namespaces_of(term, pod.namespace)
 
         def make() -> _TopologyGroup:
@@ -426,7 +426,7 @@ class Topology:
         """
         groups: dict[int, _TopologyGroup] = {}
         for term in pod.required_anti_affinity:
-            key, make = self._term(TopologyType.ANTI_AFFINITY, term, pod)
+            key, make = self._get_term_group(TopologyType.ANTI_AFFINITY, term, pod)
             group = self._inverse.get(key)
             if group is None:
                 group = self._inverse[key] = make()

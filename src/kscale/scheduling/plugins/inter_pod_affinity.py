@@ -110,9 +110,9 @@ def _build_matcher(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
     return lambda pod: all(term.matches(pod, None) for term in all_terms)
 
 
-def _carries(term: Term, other: PodClass) -> bool:
-    """Check whether placed pods of a class have the anti-affinity term."""
-    return term in carried_terms(other)
+def _has_anti_affinity_term(term: Term, pod_class: PodClass) -> bool:
+    """Check whether placed pods of a class have this required anti-affinity term."""
+    return term in carried_terms(pod_class)
 
 
 class TermIndex:
@@ -258,7 +258,7 @@ def _blocker(terms: Sequence[Term], which: int, node: int, context: ExplainConte
     """
     seen = []
     for term in terms:
-        first = context.first_in_domain(term.key, node, partial(_carries, term))
+        first = context.first_in_domain(term.key, node, partial(_has_anti_affinity_term, term))
         if first is not None:
             row, carrier = first
             seen.append((row, carried_terms(carrier).index(term), term))
@@ -357,7 +357,7 @@ class InterPodAffinity(Plugin):
         else:
             blocker, index = _blocker(part.blockers[pod.index], which, node, context)
             rule, key = "anti-affinity of placed pods", blocker.key
-            matches = partial(_carries, blocker)
+            matches = partial(_has_anti_affinity_term, blocker)
         pods = context.pods_in_domain(key, node, matches)
         return (
             {
