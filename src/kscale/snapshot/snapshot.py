@@ -203,7 +203,7 @@ class Snapshot:
         raise KeyError(key)
 
     def pod_uid(self, key: str) -> str:
-        """Return the UID of a placed or pending pod of the input; empty if it has none, or is not there."""
+        """Return the UID of a placed or pending pod of the input; empty if the pod is absent or has no UID."""
         row = self._pending_row_of.get(key)
         if row is None:
             row = self._row_of.get(key)

@@ -468,7 +468,9 @@ class Topology:
         result = []
         inverse = ((group, True) for group in self._selected(True, pod))
         for group, is_selected in (*self.update(pod), *inverse):
-            domains = group.next_domains(number, is_selected, strict.of(group.key), node.of(group.key), self._choose)
+            domains = group.next_domains(
+                number, is_selected, strict.requirement_for(group.key), node.requirement_for(group.key), self._choose
+            )
             if not domains.values:
                 return None
             result.append(domains)
@@ -489,11 +491,11 @@ class Topology:
         for group in self._selected(False, pod):
             if not group.node_filter.matches(taints, node):
                 continue
-            domains = node.of(group.key)
+            domains = node.requirement_for(group.key)
             if group.type is TopologyType.ANTI_AFFINITY or (not domains.complement and len(domains.values) == 1):
                 group.record(domains.values)
         for group in self._inverse_owned.get(id(pod), ()):
-            group.record(node.of(group.key).values)
+            group.record(node.requirement_for(group.key).values)
 
     def register(self, key: str, domain: str) -> None:
         """Add a domain (a value of the label ``key``) to the groups of that label."""

@@ -250,11 +250,12 @@ class TermNumbers(Part):
         return entry
 
 
-def _blocker(terms: Sequence[Term], which: int, node: int, context: ExplainContext) -> tuple[Term, int | None]:
-    """Return the term to report, of ``terms`` against a pod, and its index in the list of the pod that carries it.
+def _find_blocker(terms: Sequence[Term], which: int, node: int, context: ExplainContext) -> tuple[Term, int | None]:
+    """Return the anti-affinity term of a placed pod to report, and its index in that pod's list of terms.
 
-    The term is the one of the pod that appears first, as the engine's ``which`` depends on the session's history.
-    ``terms[which]`` and None if every carrier was placed since the snapshot.
+    ``terms``: terms that reject the incoming pod. The term of the first placed pod in the domain is reported, because
+    the engine's choice ``which`` depends on the session's history. Returns ``(terms[which], None)`` if all pods with
+    such a term were placed after the snapshot.
     """
     seen = []
     for term in terms:
@@ -355,7 +356,7 @@ class InterPodAffinity(Plugin):
             rule, index, key = "anti-affinity", which, anti_affinity[which].key
             matches = _build_matcher([anti_affinity[which]])
         else:
-            blocker, index = _blocker(part.blockers[pod.index], which, node, context)
+            blocker, index = _find_blocker(part.blockers[pod.index], which, node, context)
             rule, key = "anti-affinity of placed pods", blocker.key
             matches = partial(_has_anti_affinity_term, blocker)
         pods = context.pods_in_domain(key, node, matches)
