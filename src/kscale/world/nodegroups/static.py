@@ -116,7 +116,10 @@ class StaticGroups(Provider):
         return [item for item in self.refresh() if item.id == group]
 
     def delete_group(self, group: str) -> None:
-        """Request the deletion of a group: record in the file that it is not to exist, with target size 0."""
+        """Mark a group as not existing in the file of sizes, with target size 0.
+
+        Raises ProviderError as :meth:`_change`.
+        """
         self._change(group, lambda _, size: replace(size, exists=False, target=0))
 
     def _change(self, group: str, change: Callable[[NodeGroup, GroupSize], GroupSize]) -> None:
