@@ -117,9 +117,9 @@ def scale_up(
 
     Notes
     -----
-    A caller who passes the same description of groups again, with the plan's ``state``, need not add the new nodes:
-    until they have come or timed out, the sizes in the state count, unless a group is described with another target
-    size than before.
+    The same ``groups`` may be passed to the next loop with the plan's ``state``: until the new nodes have registered or
+    timed out, the target sizes in the state replace those of ``groups``. A group whose described target size has
+    changed since then keeps the described size.
     """
     groups, described = get_described_targets(groups)
     current = restore_targets(groups, cluster, state, moment(now))

@@ -93,7 +93,7 @@ def find_cloud_gpu_labels(labels: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def pod_requests_gpu(pod: Pod) -> bool:
-    """Return whether the pod names a vendor resource in its requests, even with the value 0."""
+    """Check whether the pod requests a resource of :data:`GPU_VENDOR_RESOURCES`. A request of 0 counts, too."""
     requests = occupancy(pod)
     return any(name in requests for name in GPU_VENDOR_RESOURCES)
 

@@ -313,7 +313,7 @@ def build_snapshot_node_lists(
 
 
 _NodeCheck = tuple[bool, bool, str | None]
-"""(is it simply ready, does it call itself ready to take pods, why it is not)."""
+"""(is ready and active, is ready and not cordoned, why the node nevertheless counts as unready)."""
 
 _READY_CHECK: Final[_NodeCheck] = (True, True, None)
 """Check of nearly all nodes, as one shared object."""
@@ -340,22 +340,22 @@ def _check_node(
 
 
 def _assemble_node_lists(
-    every: list[Node], looks: Sequence[_NodeCheck], names: Sequence[str], instance_ids: Iterable[str]
+    nodes: list[Node], checks: Sequence[_NodeCheck], names: Sequence[str], instance_ids: Iterable[str]
 ) -> NodeLists:
-    """Build the lists from the checks of the nodes. Nodes with a reason are replaced in ``every`` by unready copies."""
-    apart = [(i, *look) for i, look in enumerate(looks) if look is not _READY_CHECK]
-    others = {i for i, _, called, reason in apart if not called or reason is not None}
-    ready = [node for i, node in enumerate(every) if i not in others] if others else [*every]
+    """Build the lists from the check of each node. Nodes that count as unready are replaced in ``nodes`` by copies."""
+    exceptions = [(i, *check) for i, check in enumerate(checks) if check is not _READY_CHECK]
+    others = {i for i, _, called, reason in exceptions if not called or reason is not None}
+    ready = [node for i, node in enumerate(nodes) if i not in others] if others else [*nodes]
     unready: dict[str, str] = {}
-    odd = []
-    for i, simply, _, reason in apart:
+    not_simply_ready = []
+    for i, simply, _, reason in exceptions:
         if reason is not None:
             unready[names[i]] = reason
-            every[i] = get_unready_node_copy(every[i], reason)
+            nodes[i] = get_unready_node_copy(nodes[i], reason)
         if not simply or reason is not None:
-            odd.append(i)
-    registered = RegisteredNodes(every, names, instance_ids, odd)
-    return NodeLists(all=every, ready=ready, unready=unready, registered=registered)
+            not_simply_ready.append(i)
+    registered = RegisteredNodes(nodes, names, instance_ids, not_simply_ready)
+    return NodeLists(all=nodes, ready=ready, unready=unready, registered=registered)
 
 
 def iterate_nodes_with_gpus(nodes: Iterable[Node], gpu_label: str) -> Iterator[Node]:

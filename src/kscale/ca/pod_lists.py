@@ -213,7 +213,7 @@ def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> N
 
 
 def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the numbers that occur, in the order of their first use, and the index of each entry there (int32[n])."""
+    """Return the distinct numbers in order of first occurrence, and for each entry its index among them (int32[n])."""
     first = np.full(int(numbers.max(initial=0)) + 1, len(numbers))
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # reversed, so that the first occurrence is stored last
     present = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(numbers))]

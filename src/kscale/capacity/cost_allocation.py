@@ -249,7 +249,7 @@ def allocate_cost(
         unmeasured = sum(name not in usage for name in counted)
         _divide_nodes(snapshot, prices, pods_on, names, rule, lines, usage=usage)
     volumes, unpriced = _divide_volumes(cluster, names, by, hours, storage_prices, lines)
-    return _report(lines, by, rule, hours, usage is not None, volumes, unpriced, unmeasured)
+    return _build_report(lines, by, rule, hours, usage is not None, volumes, unpriced, unmeasured)
 
 
 def _to_billionths(price: float | None, hours: float) -> int | None:
@@ -454,7 +454,7 @@ def _volumes(cluster: Cluster, claims: Mapping[str, PersistentVolumeClaim]) -> l
     return result
 
 
-def _report(
+def _build_report(
     lines: _Lines,
     by: str,
     rule: IdleRule,
@@ -464,7 +464,7 @@ def _report(
     unpriced: int,
     unmeasured: int | None,
 ) -> CostAllocation:
-    """Round the amounts so that they add up: the total, its columns, and each column's lines."""
+    """Build the report. Amounts are rounded so that lines add up to their column, and columns to the total."""
     decimals = 2 if hours >= 24 else 4
     unit = 10 ** (9 - decimals)
     rows = list(lines.lines.values())

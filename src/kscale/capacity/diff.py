@@ -321,7 +321,7 @@ def _keys(first: Iterable[str], second: Iterable[str]) -> list[str]:
 
 
 def _compare_nodes(first: _State, second: _State) -> list[NodeDiff]:
-    """Return a row for each node that was added or removed, or of which a compared field differs."""
+    """Return a row for each node that was added, was removed, or differs in a compared field."""
     nodes = []
     old = {node.metadata.name: node for node in first.snapshot.columns.objects}
     new = {node.metadata.name: node for node in second.snapshot.columns.objects}

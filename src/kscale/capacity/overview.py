@@ -197,7 +197,7 @@ def _summarize_nodes(snapshot: Snapshot, report: ScaleDownReport) -> list[Overvi
 
 
 def _summarize_pending(snapshot: Snapshot, plan: ScaleUpPlan) -> list[PendingSummary]:
-    """Summarize the pending pods by prospect and reason: first those that stay pending."""
+    """Return one summary for each prospect and reason of the pending pods; pods that stay pending come first."""
     prospects: dict[str, tuple[str, str]] = {}
     for pending in plan.remain_unschedulable:
         prospects |= dict.fromkeys(pending.pods, ("stays pending", pending.why))

@@ -101,14 +101,14 @@ def price_list_from(data: Any, *, source: str = "") -> list[PriceRule]:
         except InputError as error:
             problems += error.problems
             continue
-        problems += [Problem(message, source, place, field) for field, message in _mistakes(rule)]
+        problems += [Problem(message, source, place, field) for field, message in _find_errors(rule)]
         rules.append(rule)
     if problems:
         raise InputError(problems, total=len(data))
     return rules
 
 
-def _mistakes(rule: PriceRule) -> Iterator[tuple[str, str]]:
+def _find_errors(rule: PriceRule) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each mistake of a rule whose fields have the right types."""
     if (rule.instance_type is None) == (rule.family is None):
         yield "instanceType", "give either instanceType or family"

@@ -336,7 +336,7 @@ class StructFlags(OptionGroup):
         def __getattr__(self, name: str) -> Any: ...
 
     def values(self) -> dict[str, Any]:
-        """Return the value of each field whose flag is not None. Raises InputError with the flag's name."""
+        """Return the values of the flags that are not None, by field. Raises InputError, which names the flag."""
         flags = {name: getattr(self, name) for name in self.forms}
         return {name: self.forms[name].read(value, flag_of(name)) for name, value in flags.items() if value is not None}
 

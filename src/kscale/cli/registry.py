@@ -77,7 +77,7 @@ COMMANDS: tuple[Entry, ...] = (
         ("explain", "explain:command", "Why a pod fits nowhere, with the arithmetic."),
         ("fit", "fit:command", "Would a manifest fit on the nodes that exist?"),
         ("scale-up", "scale_up:command", "Which node groups would grow, for which pods, and why."),
-        ("scale-down", "scale_down:command", "Which nodes can go, and where their pods land."),
+        ("scale-down", "scale_down:command", "Which nodes can be removed, and where their pods would move."),
         ("consolidate", "cluster.consolidate:command", "The steps from the running cluster to a cheaper one."),
         ("nodes", "cluster.nodes:command", "How full each node is, and which pods keep it."),
         ("drain", "cluster.drain:command", "What draining nodes evicts, what blocks it, and where pods land."),

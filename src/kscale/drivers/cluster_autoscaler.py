@@ -329,10 +329,10 @@ class ClusterAutoscaler:
         self._begun = self.clock.now()
         self._trigger = LoopTrigger(self.options.scan_interval, frequent=frequent, now=self._begun)
 
-    def leads(self) -> None:
-        """Start leading.
+    def on_started_leading(self) -> None:
+        """Record that this process has become the leader.
 
-        In release 1.3 the first loop and the cooldowns count from this moment; other releases ignore it.
+        In release 1.3, the first loop and the scale-down cooldowns are timed from now. No effect in other releases.
         """
         if self.options.legacy:
             from kscale.ca.legacy.scale_down import start_cooldowns

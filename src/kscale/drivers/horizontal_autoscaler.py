@@ -419,7 +419,10 @@ class HorizontalAutoscaler:
     def _read_if_changed(
         self, progress: Progress, hpas: Sequence[HorizontalPodAutoscaler]
     ) -> Steps[CurrentObjects | None]:
-        """Read the current objects as :meth:`_read_again`; None also if nothing has changed since the round began."""
+        """Read the current objects like :meth:`_read_again`, but only if some have changed since the round began.
+
+        Returns None if nothing has changed or the stores are not settled.
+        """
 
         def read(stores: Stores) -> CurrentObjects | None:
             (notices, snapshot), self._observed = self._observed, (0, None)

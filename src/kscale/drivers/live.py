@@ -163,10 +163,11 @@ class Stepper:
     async def advance(
         self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool] = lambda: False
     ) -> StepResult:
-        """Run the next step of a machine and return its result; ``outcome`` is None for the first step.
+        """Run the next step of a step machine and return its result.
 
-        ``is_over`` checks, in any thread, whether the machine's scope is over. Raises what the machine raises. When
-        cancelled, it waits until no thread is in the machine.
+        ``outcome``: outcome of the machine's last action; None for the first step. ``is_over``: checks, from any
+        thread, whether the machine's scope has ended. Raises what the machine raises. When cancelled, waits until no
+        thread is running the machine.
         """
         if self._worker is None:
             return _step(steps, outcome, self._clock)

@@ -187,9 +187,10 @@ class VpaUpdater:
         return InputSources(judged=frozenset(watch.kind for watch in self.watches))
 
     def repeats_until(self) -> Moment:
-        """Return the end of time if loops without an active VPA may be skipped, else the zero time.
+        """Return :data:`LAST_TIME` if rounds may be skipped while the input is unchanged, else :data:`ZERO_TIME`.
 
-        The times of past actions are not considered, so loops with an active VPA or a planner always run.
+        Rounds are skipped only without an active VPA and without a planner: other rounds depend on the times of
+        earlier actions.
         """
         return ZERO_TIME if self._acts or self._planner is not None else LAST_TIME
 

@@ -22,11 +22,11 @@ __all__ = [
     "dec_hook",
     "decode_plain",
     "decoder",
-    "deep_field",
     "describe",
     "enc_hook",
     "encoding_error",
     "escape",
+    "find_deepest_path",
     "from_dict",
     "from_json",
     "from_stored_json",
@@ -165,8 +165,8 @@ def _text(value: memoryview | None) -> str:
         return ""
 
 
-def deep_field(text: bytes | memoryview) -> str:
-    """Return the path to the most deeply nested part of a JSON text, cut after a few steps: ``spec.a[0].b...``."""
+def find_deepest_path(text: bytes | memoryview) -> str:
+    """Return the path to the most deeply nested value of a JSON text, cut after a few steps: ``spec.a[0].b...``."""
     view = memoryview(text)
     path = ""
     for _ in range(_STEPS):
@@ -183,7 +183,7 @@ def refuse_depth(text: bytes | memoryview) -> None:
     Such a text may be decodable now, but not by a caller with a deeper call stack.
     """
     if _projection.exceeds_depth(memoryview(text), _DEEPEST):
-        raise InputError(Problem("nested too deeply", field=deep_field(text)))
+        raise InputError(Problem("nested too deeply", field=find_deepest_path(text)))
 
 
 def _deepest_step(view: memoryview) -> tuple[str, memoryview]:
@@ -264,7 +264,7 @@ def from_json(
             # Go treats null as absent, but msgspec does not: decode again, more slowly, without nulls.
             data = msgspec.json.decode(raw)
     except RecursionError:
-        field = deep_field(raw.encode() if isinstance(raw, str) else memoryview(raw))
+        field = find_deepest_path(raw.encode() if isinstance(raw, str) else memoryview(raw))
         raise InputError(Problem(_TOO_DEEP, source, object_path, field)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         text = raw.encode() if isinstance(raw, str) else bytes(raw)

@@ -418,10 +418,10 @@ class PodUsage:
     def from_values(
         cls, metric: str, items: Sequence[MetricValue], labels: Mapping[str, Mapping[str, str]]
     ) -> PodUsage:
-        """Build columns from values of a custom metric of pods, with the metric's name as the resource.
+        """Build the columns from values of a custom pod metric; the metric's name becomes the resource.
 
-        Metric values carry no labels: ``labels`` has those of pods by ``namespace/name``. Raises
-        :class:`~kscale.errors.InputError` for an invalid time.
+        ``labels``: labels of each pod by ``namespace/name``, as metric values have none. Raises
+        :class:`~kscale.errors.InputError` for an invalid timestamp.
         """
         namespaces, numbers = NumberedTexts(), np.full(len(items), -1, np.int32)
         label_sets: list[_Labels] = []

@@ -122,7 +122,7 @@ class Selector(msgspec.Struct, frozen=True):
     nothing: bool = False
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Return whether the labels are selected."""
+        """Check whether the selector matches the labels; None means no labels."""
         if self.nothing:
             return False
         return all(item.matches(labels) for item in self.requirements)

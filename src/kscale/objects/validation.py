@@ -14,7 +14,7 @@ from kscale.errors import InputError, Problem
 from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Affinity, Container, ContainerPort, PodSpec
 from kscale.objects.api.meta import KubeObject
-from kscale.objects.decode import deep_field
+from kscale.objects.decode import find_deepest_path
 from kscale.objects.names import dns_subdomain_errors
 from kscale.objects.quantity import Quantity
 from kscale.objects.times import nanoseconds
@@ -132,7 +132,7 @@ def refuse_repeated_keys(text: bytes | memoryview | Any) -> None:
         written = json.loads(readable, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str)
         path, key = next(_find_repeated_keys(written, ""))
     except RecursionError:
-        raise InputError(Problem("a key comes twice", field=deep_field(memoryview(text)))) from None
+        raise InputError(Problem("a key comes twice", field=find_deepest_path(memoryview(text)))) from None
     raise InputError(Problem(f"the key {key} comes twice", field=path))
 
 

@@ -422,9 +422,9 @@ def _resources(value: Any, path: str) -> dict[str, int]:
     return weights
 
 
-def _build_error(path: str, why: str) -> InputError:
-    """Build the error that upstream's validation reports for a field."""
-    return InputError(f"invalid KubeSchedulerConfiguration: {path}: {why}")
+def _build_error(path: str, reason: str) -> InputError:
+    """Build the InputError for an invalid field, with ``reason`` in the words of upstream's validation."""
+    return InputError(f"invalid KubeSchedulerConfiguration: {path}: {reason}")
 
 
 def _shape(raw_points: Any, path: str) -> tuple[tuple[int, int], ...]:

@@ -86,10 +86,10 @@ _SHAPES = "shapes of pods"
 
 
 def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return what ``number_controllers_and_shapes`` returns, for rows of a snapshot.
+    """Implement :func:`number_controllers_and_shapes` for pods of a snapshot, with few digests.
 
-    Only one pod per controller and contents is digested. Numbers of shapes are cached in the table. Pods of a
-    controller that all have the same contents are not digested.
+    One pod is digested for each distinct pair of controller and contents, and none if all pods of the controller have
+    equal contents. Shape numbers are cached in the table.
     """
     controller, contents, stamps, memo = pods.controllers, pods.contents, pods.stamps, pods.table.memo
     owned = np.flatnonzero(controller >= 0)

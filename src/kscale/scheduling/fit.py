@@ -144,7 +144,7 @@ class FitResult(Result):
 
     @cached_property
     def node_numbers(self) -> NDArray[np.int64]:
-        """Return the column of ``codes`` for each node: int64[nodes]."""
+        """Return the index of each of ``nodes`` in the columns of ``codes``: int64[nodes]."""
         return np.array([self.snapshot.columns.index[name] for name in self.nodes], dtype=np.int64)
 
     @cached_property

@@ -622,10 +622,10 @@ class WaitingClaims:
         driver = self._volumes.driver(storage_class.provisioner)
         if driver is None or not driver.spec.storage_capacity or "storage" not in (claim.spec.resources.requests or {}):
             return None
-        return self._capacity(storage_class, size_of(claim).value(), node) or _NO_ROOM
+        return self._find_capacity(storage_class, size_of(claim).value(), node) or _NO_ROOM
 
-    def _capacity(self, storage_class: StorageClass, size: int, node: NodeFacts) -> CSIStorageCapacity | None:
-        """Return the first capacity that is large enough and reachable from the node; None if there is none."""
+    def _find_capacity(self, storage_class: StorageClass, size: int, node: NodeFacts) -> CSIStorageCapacity | None:
+        """Return the first CSIStorageCapacity that is large enough and covers the node; None if there is none."""
         for entry in self._volumes.capacities.among(storage_class.name, node.labels):
             room = entry.maximum_volume_size if entry.maximum_volume_size is not None else entry.capacity
             if room is not None and room.value() >= size:

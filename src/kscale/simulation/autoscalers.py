@@ -251,7 +251,7 @@ class Autoscalers:
             gpu_label = LEGACY_GPU_LABEL if autoscaling.legacy else DEFAULT_GPU_LABEL
             process = AutoscalerProcess(dra=False, frequent_loops=frequent, gpu_label=gpu_label)
             driver = ClusterAutoscaler(autoscaling, process, self.world.clock, health, CurrentNodes(), repeats=True)
-            driver.leads()
+            driver.on_started_leading()
             result.append(driver)
         return result
 

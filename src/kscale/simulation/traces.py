@@ -108,7 +108,7 @@ class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return the accepted GPU models, each once and sorted; empty: all."""
+        """Return the accepted GPU models, sorted and without duplicates; empty if every model is accepted."""
         return tuple(sorted({model for model in self.gpu_spec.split("|") if model}))
 
     def manifest(self, namespace: str = "openb") -> dict[str, Any]:

@@ -270,9 +270,9 @@ class NodeColumns:
             self.names = tuple(node.metadata.name for node in objects)
             self.index = {name: i for i, name in enumerate(self.names)}
             self._fill(range(len(objects)), objects)
-            self._close()
+            self._freeze()
 
-    def _close(self) -> None:
+    def _freeze(self) -> None:
         """Mark all columns as read-only."""
         self.unschedulable, self.slots = read_only(self.unschedulable), read_only(self.slots)
         self.taint_ids = read_only(self.taint_ids)
@@ -282,7 +282,7 @@ class NodeColumns:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._close()
+        self._freeze()
 
     @classmethod
     def of(
@@ -303,7 +303,7 @@ class NodeColumns:
         self.allocatable = allocatable
         self.slots, self.taints, self.taint_ids = slots, taints, taint_ids
         self._taint_index = {_taint_key(node_taints): i for i, node_taints in enumerate(taints)}
-        self._close()
+        self._freeze()
         return self
 
     def with_changes(self, removed: Collection[str], replaced: Iterable[Node], appended: Sequence[Node]) -> NodeColumns:
@@ -353,7 +353,7 @@ class NodeColumns:
             key: column.with_changes(keep, rows, [(node.metadata.labels or {}).get(key) for node in nodes])
             for key, column in self._labels.items()
         }
-        result._close()
+        result._freeze()
         return result
 
     def _grow(self, count: int) -> None:

@@ -95,10 +95,10 @@ class Snapshot:
         self._pending_rows = pending_rows
         self._added = added
         self.memo = TypedCache()
-        self._close()
+        self._freeze()
 
-    def _close(self) -> None:
-        """Make the columns read-only, as results derived from them are cached."""
+    def _freeze(self) -> None:
+        """Make the columns read-only, because results computed from them are cached."""
         self.used = MappingProxyType({name: read_only(column) for name, column in self.used.items()})
         self.counts = MappingProxyType(dict(self.counts))
         self.pod_count = read_only(self.pod_count)
@@ -147,7 +147,7 @@ class Snapshot:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._close()
+        self._freeze()
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Snapshot:
         raise KeyError(key)
 
     def pod_uid(self, key: str) -> str:
-        """Return the UID of a placed or pending pod of the input; empty if it has none, or is not there."""
+        """Return the UID of a placed or pending pod of the input; empty if the pod is absent or has no UID."""
         row = self._pending_row_of.get(key)
         if row is None:
             row = self._row_of.get(key)

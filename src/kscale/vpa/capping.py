@@ -163,12 +163,12 @@ _ZERO_QUANTITY: Final = Quantity.zero()
 def scale_quantity(
     resource: str, quantity: Quantity, base: Quantity, result: Quantity, mode: str = "none"
 ) -> tuple[Quantity, str]:
-    """Return ``quantity * result / base``, and one of :data:`SCALE_SUCCESS`, :data:`SCALE_CAPPED`,
-    :data:`DIVISION_BY_ZERO`.
+    """Return ``quantity * result / base`` and how it was computed.
 
-    CPU is computed in millicores, everything else in whole units. A base of 0 returns ``quantity`` itself; a result
-    beyond int64 is the maximum of int64. ``mode``: ``none`` and ``down`` round down, ``up`` rounds CPU up. ``down``
-    turns a memory result of 0 into -1, as upstream does.
+    - :data:`SCALE_SUCCESS`: CPU in millicores, other resources in whole units, truncated towards zero. Mode ``up``
+      rounds CPU up. Mode ``down`` subtracts 1 from a result of at most 0 that is not CPU, as upstream does.
+    - :data:`SCALE_CAPPED`: the value does not fit in int64, and the maximum of int64 is returned.
+    - :data:`DIVISION_BY_ZERO`: ``base`` is 0, and ``quantity`` is returned unchanged.
     """
     is_cpu = resource == CPU
     amount, divisor, factor = (value.milli_value() if is_cpu else value.value() for value in (quantity, base, result))

@@ -207,7 +207,10 @@ def build_container_resources(
 
 
 def _fill_missing(values: ResourceList | None, current: ResourceList | None) -> ResourceList | None:
-    """Return the recommended values, with missing cpu and memory taken from ``current``; None if there are none."""
+    """Return the recommended ``values``, completed with CPU and memory of ``current``.
+
+    None if ``values`` is None and ``current`` has neither.
+    """
     missing: ResourceList = {name: (current or {})[name] for name in (CPU, MEMORY) if name in (current or {})}
     if not missing:
         return values

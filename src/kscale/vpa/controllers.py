@@ -140,7 +140,7 @@ class FixedScales:
         self._answers = dict(answers or {})
 
     def __repr__(self) -> str:
-        return f"<KnownScales: {len(self._answers)}>"
+        return f"<FixedScales: {len(self._answers)}>"
 
     def get(self, key: ScaleKey) -> Scale:
         """Return a scale. Raises :class:`ScaleRefusedError` for an unknown key and for a stored error."""

@@ -43,7 +43,7 @@ def load(
     Parameters
     ----------
     *sources : path, str, file, bytes, dict, struct or client object
-        Paths may be directories; ``-`` is standard input. They are added to the objects of a live cluster.
+        Paths may be directories; ``-`` is standard input. Their objects are added to those of a live cluster.
     context : str, optional
         Read the live cluster of this context of the kubeconfig (extra ``[kube]``). Empty: the current context.
     kubeconfig : str, optional
@@ -52,12 +52,13 @@ def load(
         Whether an object that cannot be read is an error. Otherwise such objects are left out. A source that cannot be
         read at all is always an error.
     report : LoadReport, optional
-        Is filled with what was read, skipped and warned about. It is also available as ``cluster.report``, where
+        Filled with counts and messages about what was read and skipped. Also available as ``cluster.report``, where
         ``problems`` also names kinds that the API server did not permit to list.
     threads : int, optional
         Number of threads that read long JSON lists. Default: the number of CPUs. The result does not depend on it.
     texts : str
-        As for :class:`~kscale.snapshot.cluster.Cluster`. Texts of files stay in the files.
+        Pods whose full text is stored: ``all`` or ``pending``, as for :class:`~kscale.snapshot.cluster.Cluster`. Texts
+        of uncompressed files are not copied to memory.
 
     Returns
     -------
@@ -67,7 +68,7 @@ def load(
     Raises
     ------
     InputError
-        One error with all problems; also if the kubeconfig cannot be used.
+        If sources or objects cannot be read (one error lists all problems), or the kubeconfig cannot be used.
     MissingExtraError
         If a live cluster is to be read and aiohttp is not installed.
     """

@@ -423,7 +423,7 @@ class ContainerUsage:
             *(f"{name}={_quote_string(value)}" for name, value in self.labels),
         ]
         if self.namespaces:
-            any_of = "|".join(map(_literal, self.namespaces))
+            any_of = "|".join(map(_escape_regex, self.namespaces))
             matchers.append(f"namespace=~{_quote_string(any_of)}")
         chosen = ",".join(matchers)
         window = f"{max(self.step // _SECOND, 240)}s"
@@ -470,6 +470,6 @@ def _quote_string(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def _literal(text: str) -> str:
-    """Return a regular expression that matches exactly the text."""
+def _escape_regex(text: str) -> str:
+    """Return a regular expression that matches ``text`` literally."""
     return "".join(letter if letter.isalnum() or letter in "-_" else f"\\{letter}" for letter in text)

@@ -221,7 +221,7 @@ class Autoscaler:
                 driver=driver,
                 metrics=served_metrics(options),
                 health=health,
-                monitored=driver.leads,
+                monitored=driver.on_started_leading,
                 groups=cluster.cloud,
                 correlation=CLUSTER_AUTOSCALER,
                 before=reach_nodes,

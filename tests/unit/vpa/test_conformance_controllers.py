@@ -233,6 +233,10 @@ def test_every_version_of_a_kind_is_tried() -> None:
     assert str(resolve_target_selector(thing("a"), known)) == "app=y"
 
 
+def test_fixed_scales_show_their_class_and_number() -> None:
+    assert repr(things(scale("a"), scale("b"))) == "<FixedScales: 2>"
+
+
 @pytest.mark.parametrize(("jitter", "refreshed"), [(0.0, 601), (1.0, 1201)])
 def test_old_scales_are_asked_for_anew_and_unread_ones_dropped(jitter: float, refreshed: int) -> None:
     cache = ScaleCache(jitter=lambda: jitter)

@@ -57,7 +57,7 @@ class PodRuns(Sequence[PodRun]):
 
     @property
     def pod_count(self) -> int:
-        """Return the number of all pods."""
+        """Return the total number of pods."""
         raise NotImplementedError
 
     @property

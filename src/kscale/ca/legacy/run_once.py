@@ -285,7 +285,7 @@ def start_node_drain(
     templates: Mapping[str, NodeTemplate],
     utilization: float,
 ) -> StepsOf[LegacyDeletionAction, None]:
-    """Start to drain a node; no other node is deleted until the drain has ended."""
+    """Start to drain and delete a node in the background. No other node is deleted until the drain has ended."""
     names = ",".join(pod.key for pod in pods)
     share = format_shortest(utilization)
     text = f"Scale-down: removing node {node.name}, utilization: {share}, pods to reschedule: {names}"

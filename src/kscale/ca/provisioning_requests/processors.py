@@ -286,7 +286,7 @@ def inject_next_request_steps(
     batch: bool = False,
     backoff: RetryBackoff = _DEFAULT_BACKOFF,
 ) -> StepsOf[WriteStatus, InjectedRequests]:
-    """Return the first pending request that has waited long enough, in the given order.
+    """Inject the pods of the first pending request, in the given order, that has waited long enough.
 
     The request is marked as accepted first; if that write fails, the next request is tried. With ``batch``
     (``--check-capacity-batch-processing``) check-capacity requests are accepted during the check, not here.
@@ -466,7 +466,7 @@ class ProvisioningRequestProcessor:
             batch=self.options.check_capacity_batch_processing,
             backoff=self._backoff,
         )
-        self._remember(injection)
+        self._record_injection(injection)
         self.injected = {pod.key: request.key for request, request_pods in injection.requests for pod in request_pods}
         return [pod for _, request_pods in injection.requests for pod in request_pods]
 
@@ -505,11 +505,11 @@ class ProvisioningRequestProcessor:
             instance=self._instance,
             backoff=self._backoff,
         )
-        self._remember(injection)
+        self._record_injection(injection)
         return injection.requests
 
-    def _remember(self, injection: InjectedRequests) -> None:
-        """Take over the warnings, retries and processing time of an injection."""
+    def _record_injection(self, injection: InjectedRequests) -> None:
+        """Store the warnings, retry times and processing time of an injection."""
         self.warnings += injection.warnings
         processed = self.memory.last_processed if injection.processed is None else injection.processed
         self.memory = replace(self.memory, retries=injection.retries, last_processed=processed)

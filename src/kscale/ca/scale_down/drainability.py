@@ -376,7 +376,7 @@ class PodsToMove(msgspec.Struct, kw_only=True):
 
 @lru_cache(8)
 def _build_rules(replica_count: bool, system: bool, local_storage: bool) -> tuple[Rule, ...]:
-    """Return the rules in registration order. Those of three names are present if the argument is True."""
+    """Return the rules in registration order. Each argument says whether the rule of that name is included."""
     every = (
         (True, "Mirror", check_mirror),
         (True, "LongTerminating", check_long_terminating),

@@ -370,7 +370,7 @@ def _explain_too_early(item: UnneededNode) -> str:
 
 
 def _explain_min_size(node: str, groups: Groups) -> str:
-    """Explain that the node's group may not shrink."""
+    """Return the text that the node's group would fall below its minimum size."""
     group = groups.find_group_of_node(node)
     assert group is not None
     return f"group {group.id} would fall below its minimum of {group.min_size}"

@@ -98,15 +98,15 @@ class RemovableNode:
     def __repr__(self) -> str:
         return f"RemovableNode({self.node!r}, placement={self.placement!r}, risky={self.risky})"
 
-    def _pods(self, low: int, high: int) -> NDArray[np.int64]:
-        """Return the positions, in the arrays of all moves, of the node's pods with codes from ``low`` to ``high``."""
+    def _find_move_indices(self, low: int, high: int) -> NDArray[np.int64]:
+        """Return the indices, in the arrays of ``_moves``, of the node's pods whose code is ``low`` to ``high``."""
         codes = self._moves.codes[self._first : self._last]
         return self._first + np.flatnonzero((codes >= low) & (codes <= high))
 
     def _names(self, low: int, high: int) -> list[str]:
         """Return the keys (``namespace/name``) of the node's pods with codes from ``low`` to ``high``."""
         keys = self._moves.keys
-        return [keys[i] for i in self._moves.pods[self._pods(low, high)].tolist()]
+        return [keys[i] for i in self._moves.pods[self._find_move_indices(low, high)].tolist()]
 
     @property
     def pods_to_reschedule(self) -> list[str]:
@@ -126,7 +126,7 @@ class RemovableNode:
     @property
     def placement(self) -> dict[str, str]:
         """Map each pod to reschedule to its node at that moment (a later removal may have moved it again)."""
-        moves, which = self._moves, self._pods(CODE_MOVES_UNLESS_PDB, CODE_MOVES)
+        moves, which = self._moves, self._find_move_indices(CODE_MOVES_UNLESS_PDB, CODE_MOVES)
         to = moves.to[which].tolist()
         return {moves.keys[i]: moves.nodes[n] for i, n in zip(moves.pods[which].tolist(), to, strict=True)}
 

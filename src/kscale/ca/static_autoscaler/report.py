@@ -191,7 +191,10 @@ _NODE_STATES: Final = ("ready", "unready", "notStarted", "suspended", "longUnreg
 
 
 def build_node_observations(snapshot: Snapshot, now: Moment, taints: TaintConfig) -> list[Observation]:
-    """Build observations of the cores and bytes of the nodes that stay, and of the taints by kind."""
+    """Build the metrics of the nodes' total cores and memory, and of their taints by kind.
+
+    Nodes that are being deleted count only for the taints.
+    """
 
     def amounts(node: Node) -> tuple[int, int, list[str]]:
         """Return the cores, the bytes and the kinds of the taints of a node."""

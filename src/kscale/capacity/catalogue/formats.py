@@ -137,7 +137,7 @@ def read_table(text: str, source: str, catalogue_filter: CatalogueFilter, *, sto
 
 
 def _count_skipped(skipped: list[Problem]) -> dict[str, int]:
-    """Return numbers of skipped rows by text: the first rows each with their mistakes, the rest as one number."""
+    """Return the number of skipped rows by message: one message for each of the first rows, one for all others."""
     by_row: dict[str, list[str]] = {}
     for problem in skipped:
         by_row.setdefault(problem.object, []).append(f"{problem.field}: {problem.message}")

@@ -95,7 +95,7 @@ def _affinity(workload: Workload) -> dict[str, Any]:
 
 
 def _node_selector(workload: Workload) -> dict[str, str]:
-    """Build the node selector: the workload's only class of nodes, and its first zone; empty if there are none."""
+    """Build the node selector: the node class if the workload has exactly one, and its first zone if it has zones."""
     selector = {"workload-class": workload.classes[0]} if len(workload.classes) == 1 else {}
     if workload.zones:
         selector["topology.kubernetes.io/zone"] = workload.zones[0]

@@ -411,7 +411,7 @@ def groups_from(
         if entry.id in first:
             problems.append(Problem(f"the id is that of groups[{first[entry.id]}]", source, place, "id"))
         first.setdefault(entry.id, index)
-        mistakes = [Problem(message, source, place, field) for field, message in _mistakes(entry, node_names)]
+        mistakes = [Problem(message, source, place, field) for field, message in _find_errors(entry, node_names)]
         if entry.template is not None:
             unknown = _unknown_fields(item["template"], _template_type(), "template")
             mistakes += [Problem(message, source, place, field) for field, message in unknown]
@@ -454,7 +454,7 @@ def _group(entry: GroupEntry, template: NodeTemplate | None, price: float | None
     )
 
 
-def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[tuple[str, str]]:
+def _find_errors(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each mistake of an entry whose fields have the right types."""
     if not entry.id:
         yield "id", "is empty"

@@ -264,7 +264,8 @@ def group_template(
     Parameters
     ----------
     group : NodeGroup
-        The group. Its own template is used if it has one, else a copy of ``from_node``, else of its first good node.
+        The group. The template is its own, if it has one. Otherwise it is a copy of the node ``from_node``, else of the
+        group's first node that is ready, schedulable and not about to be deleted, else of its first node.
         The group's ``labels``, ``taints`` and ``capacity`` are applied before DaemonSets are placed.
     nodes : iterable of Node
         Nodes of the cluster.

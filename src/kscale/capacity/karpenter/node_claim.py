@@ -325,7 +325,7 @@ class NodeClaimTemplate:
         chosen = [self.types[i] for i in np.flatnonzero(types).tolist()]
         for key, each in requirements.items():
             if each.min_values is not None:
-                values = {value for one in chosen for value in one.requirements.of(key).values}
+                values = {value for one in chosen for value in one.requirements.requirement_for(key).values}
                 if len(values) < each.min_values:
                     return False
         return True
@@ -377,7 +377,7 @@ class NodeClaim:
             offerings=offerings,
             types=frozenset(each.name for each in types),
             min_values={
-                key: (each.min_values, {one.name: one.requirements.of(key).values for one in types})
+                key: (each.min_values, {one.name: one.requirements.requirement_for(key).values for one in types})
                 for key, each in self.requirements.items()
                 if each.min_values is not None
             },

@@ -245,7 +245,7 @@ def node_pools_from(data: Sequence[Any], *, source: str = "") -> NodePools:
         try:
             if kind == "NodePool":
                 pool = from_dict(item, NodePool, source=source, object_path=place)
-                mistakes = [Problem(text, source, place, field) for field, text in _mistakes(pool)]
+                mistakes = [Problem(text, source, place, field) for field, text in _find_errors(pool)]
                 if any(pool.name == other.name for other in result.pools):
                     mistakes.append(Problem("the name comes twice", source, place, "metadata.name"))
                 problems += mistakes
@@ -280,8 +280,8 @@ def _items(data: Sequence[Any]) -> Iterator[Any]:
             yield document
 
 
-def _mistakes(pool: NodePool) -> Iterator[tuple[str, str]]:
-    """Yield (field, message) for what the API server would refuse."""
+def _find_errors(pool: NodePool) -> Iterator[tuple[str, str]]:
+    """Yield (field, message) for each value that the API server would reject or kscale does not support."""
     if not pool.name:
         yield "metadata.name", "is empty"
     spec = pool.spec
@@ -293,16 +293,16 @@ def _mistakes(pool: NodePool) -> Iterator[tuple[str, str]]:
         if amount.sign < 0:
             yield f"spec.limits[{name}]", f"{amount} is negative"
     for number, item in enumerate(spec.template.spec.requirements):
-        for message in _mistakes_of(item):
+        for message in _find_requirement_errors(item):
             yield f"spec.template.spec.requirements[{number}]", message
     for taints in ("taints", "startup_taints"):
         for number, taint in enumerate(getattr(spec.template.spec, taints)):
             if not taint.key or taint.effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
                 yield f"spec.template.spec.{taints}[{number}]", f'"{taint.key}:{taint.effect}" is no taint'
-    yield from _mistakes_of_disruption(spec.disruption)
+    yield from _find_disruption_errors(spec.disruption)
 
 
-def _mistakes_of_disruption(disruption: Disruption) -> Iterator[tuple[str, str]]:
+def _find_disruption_errors(disruption: Disruption) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each mistake in the disruption rules."""
     if _DURATION.fullmatch(disruption.consolidate_after) is None:
         yield "spec.disruption.consolidateAfter", f'"{disruption.consolidate_after}" is neither a duration nor Never'
@@ -326,7 +326,7 @@ def _convert_budget(budget: Budget) -> DisruptionBudget:
     )
 
 
-def _mistakes_of(item: NodePoolRequirement) -> Iterator[str]:
+def _find_requirement_errors(item: NodePoolRequirement) -> Iterator[str]:
     """Yield a message for each mistake of a requirement."""
     if not item.key:
         yield "key is empty"

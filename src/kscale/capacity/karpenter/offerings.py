@@ -181,7 +181,7 @@ def groups_of_pools(
     left: dict[str, dict[str, int]] = {}
     for pool in pools.pools:
         required = pool.requirements()
-        named_zones = list(zones) or _named_zones(required.of(ZONE))
+        named_zones = list(zones) or _named_zones(required.requirement_for(ZONE))
         own = []
         for kind in _of_cloud(pool, kinds):
             capacity_types = (ON_DEMAND,) if kind.price(region, spot=True) is None else (ON_DEMAND, SPOT)

@@ -179,8 +179,8 @@ class Requirements(Mapping[str, Requirement]):
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def of(self, key: str) -> Requirement:
-        """Return the requirement on a label; without one, the label may have any value."""
+    def requirement_for(self, key: str) -> Requirement:
+        """Return the requirement on a label; one that accepts any value if there is none."""
         return self._by_key.get(key) or Requirement(key, complement=True)
 
     def with_(self, requirements: Iterable[Requirement]) -> Requirements:

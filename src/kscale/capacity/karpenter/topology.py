@@ -361,12 +361,12 @@ class Topology:
             yield key, make
         for kind, terms in ((TopologyType.AFFINITY, pod.affinity), (TopologyType.ANTI_AFFINITY, pod.anti_affinity)):
             for term in terms:
-                yield self._term(kind, term, pod)
+                yield self._get_term_group(kind, term, pod)
 
-    def _term(
+    def _get_term_group(
         self, kind: TopologyType, term: PodAffinityTerm, pod: PodTopology
     ) -> tuple[Any, Callable[[], _TopologyGroup]]:
-        """Return (key, function that creates the group) for a term of affinity or anti-affinity."""
+        """Return the key of the group of an affinity or anti-affinity term, and a function that creates the group."""
         namespaces = self._namespaces_of(term, pod.namespace)
 
         def make() -> _TopologyGroup:
@@ -426,7 +426,7 @@ class Topology:
         """
         groups: dict[int, _TopologyGroup] = {}
         for term in pod.required_anti_affinity:
-            key, make = self._term(TopologyType.ANTI_AFFINITY, term, pod)
+            key, make = self._get_term_group(TopologyType.ANTI_AFFINITY, term, pod)
             group = self._inverse.get(key)
             if group is None:
                 group = self._inverse[key] = make()
@@ -468,7 +468,9 @@ class Topology:
         result = []
         inverse = ((group, True) for group in self._selected(True, pod))
         for group, is_selected in (*self.update(pod), *inverse):
-            domains = group.next_domains(number, is_selected, strict.of(group.key), node.of(group.key), self._choose)
+            domains = group.next_domains(
+                number, is_selected, strict.requirement_for(group.key), node.requirement_for(group.key), self._choose
+            )
             if not domains.values:
                 return None
             result.append(domains)
@@ -489,11 +491,11 @@ class Topology:
         for group in self._selected(False, pod):
             if not group.node_filter.matches(taints, node):
                 continue
-            domains = node.of(group.key)
+            domains = node.requirement_for(group.key)
             if group.type is TopologyType.ANTI_AFFINITY or (not domains.complement and len(domains.values) == 1):
                 group.record(domains.values)
         for group in self._inverse_owned.get(id(pod), ()):
-            group.record(node.of(group.key).values)
+            group.record(node.requirement_for(group.key).values)
 
     def register(self, key: str, domain: str) -> None:
         """Add a domain (a value of the label ``key``) to the groups of that label."""

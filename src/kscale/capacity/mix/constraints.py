@@ -39,7 +39,7 @@ __all__ = [
     "Limits",
     "Rule",
     "Shapes",
-    "assign",
+    "assign_to_cells",
     "cells_of",
     "conflicts_of",
     "rank_of",
@@ -133,29 +133,32 @@ def rank_of(pod: PodClass, ctx: Context) -> int:
     return 3 if pod.anti_affinity else 4
 
 
-def assign(
+def assign_to_cells(
     snapshot: Snapshot,
     classes: Sequence[PodClass],
     exemplars: Sequence[Pod],
     class_of: NDArray[np.int64],
     cells: Cells,
-    may: NDArray[np.bool_],
+    can_hold: NDArray[np.bool_],
     load: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """Assign each pod to a cell: int64[n], in the given order; :data:`FREE` if no offer holds it.
+    """Assign the pods to cells, one after another: int64[n], :data:`FREE` for a pod that no offer can hold.
 
-    ``class_of`` int64[n]; ``may`` bool[C, cells]: cells in which some offer holds a pod of the class; ``load``
-    float64[C, R]: a pod's share of the total request of each resource.
+    - ``exemplars``: one pod of each class; ``class_of`` int64[n]: class of each pod
+    - ``can_hold`` bool[C, cells]: whether an offer of the cell can hold a pod of the class
+    - ``load`` float64[C, R]: share of one pod in the total request of each resource
 
-    A pod goes to the allowed cell with the least load of its resources, so that all cells get the same mixture: pods
-    with different requests fill nodes best. A pod that the rules allow nowhere is assigned by load alone; the exact
-    check decides whether it can be placed.
+    Each pod goes to the allowed cell whose load of the pod's resources is lowest. All cells then get a similar mixture
+    of pods, and nodes are filled best by pods with different requests. If affinity and spread rules allow no cell, the
+    load alone decides; the exact check finds out later whether such a pod can be placed.
     """
-    giants = [NodeTemplate(node=_build_cell_node(i, labels)) for i, labels in enumerate(cells.labels)]
+    cell_templates = [NodeTemplate(node=_build_cell_node(i, labels)) for i, labels in enumerate(cells.labels)]
     disabled = frozenset(plugin.name for plugin in PROFILE) - set(_CELL_PLUGINS)
     restricted_pods = [_restrict_rules(pod, cells.keys, c) for c, pod in enumerate(exemplars)]
-    world = fork(snapshot, restricted_pods, templates=giants, profile=SchedulerProfile(disabled_filters=disabled))
-    nodes = [world.add(i) for i in range(len(giants))]
+    world = fork(
+        snapshot, restricted_pods, templates=cell_templates, profile=SchedulerProfile(disabled_filters=disabled)
+    )
+    nodes = [world.add(i) for i in range(len(cell_templates))]
     number = [world.pod(pod.key) for pod in restricted_pods]
     labels = [(pod.namespace, tuple(sorted((pod.labels or {}).items()))) for pod in classes]
     separates = np.array([bool(pod.anti_affinity or pod.spread) for pod in classes])
@@ -167,14 +170,14 @@ def assign(
         load_of_cells = total @ load[c]
         order = np.lexsort((load_of_cells, similar)) if separates[c] else np.argsort(load_of_cells, kind="stable")
         for cell in order.tolist():
-            if may[c, cell] and world.schedule(number[c], nodes[cell]):
+            if can_hold[c, cell] and world.schedule(number[c], nodes[cell]):
                 result[i] = cell
                 total[cell] += load[c]
                 if separates[c]:
                     similar[cell] += 1
                 break
         else:
-            allowed = np.flatnonzero(may[c])
+            allowed = np.flatnonzero(can_hold[c])
             if allowed.size:
                 result[i] = allowed[np.argmin(load_of_cells[allowed])]
                 total[result[i]] += load[c]

@@ -16,7 +16,7 @@ from kscale.capacity.mix.constraints import (
     Cells,
     Limits,
     Shapes,
-    assign,
+    assign_to_cells,
     cells_of,
     conflicts_of,
     rank_of,
@@ -166,7 +166,7 @@ class Instance:
         present = np.flatnonzero(counts)
         place = np.full(len(self.classes), -1)
         place[present] = np.arange(len(present))
-        self.cell_of = assign(
+        self.cell_of = assign_to_cells(
             self.snapshot,
             [self.classes[c] for c in present.tolist()],
             [self.asked[first[c]].pod for c in present.tolist()],
@@ -263,9 +263,10 @@ class Instance:
         )
 
     def _find_compensating_cells(self) -> NDArray[np.int64]:
-        """Return int64[Q]: for each row, the cell whose nodes compensate for minima that exceed the row's limit.
+        """Return the cell that compensates, in each limit, for the minima of other cells: int64[Q].
 
-        It is the cell with the most pods among those with offers that lower the row's sum.
+        Offers with a negative weight in the limit lower its sum. Of the cells with such offers, the one with the most
+        pods is chosen.
         """
         pods = np.bincount(self.cell_of, minlength=max(1, len(self.cells)))
         chosen = np.zeros(len(self.plan.rows), dtype=np.int64)

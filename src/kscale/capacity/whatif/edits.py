@@ -795,10 +795,10 @@ def _replace_requests(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
 
 
 def apply_edit(world: World, edit: Edit, folder: Path, question: Question) -> World:
-    """Return the world with one more edit.
+    """Return a copy of ``world`` with an edit applied.
 
-    Relative file names start at ``folder``; ``question`` is what the scenario asks. Raises InputError if the edit names
-    something that does not exist, or if it changes nothing.
+    ``folder``: base of relative file names; ``question``: the decision that the scenario asks for. Raises InputError if
+    the edit refers to something that does not exist, or has no effect.
     """
     is_autoscalers = edit.flags is not None or edit.scheduler is not None
     if world.offers is not None and question is Question.SCALE_UP and is_autoscalers:

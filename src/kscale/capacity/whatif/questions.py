@@ -345,7 +345,7 @@ class DecisionCache:
         return replace(decided, bound=plan.bound.cost, remaining=partial(_explain_unschedulable, plan))
 
     def _rebuild(self, world: World) -> Decision:
-        """Decide on new nodes of the groups for all pods, as if there were no nodes."""
+        """Decide which nodes of the groups would run all pods if the cluster had no nodes yet."""
         options, cluster = self._mix_options, world.place.cluster
         if not world.groups:  # all groups are lost or removed
             unplaced = set(subjects(cluster, ALL, options)[0].pending)

@@ -494,7 +494,7 @@ def combine_variations(texts: Iterable[str], scenarios: Iterable[Scenario] = ())
     ``requests.cpu=x0.8,...``. Values are separated by commas; ``A..B:N`` are N numbers from A to B. Raises InputError
     if a text has another form, or for more than a million combinations.
     """
-    axes = [list(_axis(text)) for text in texts]
+    axes = [list(_parse_variation(text)) for text in texts]
     if math.prod(len(axis) for axis in axes) > _MOST:
         raise InputError(f"more than {_MOST:,} combinations")
     starts: list[Scenario | None] = list(scenarios)
@@ -510,8 +510,8 @@ def combine_variations(texts: Iterable[str], scenarios: Iterable[Scenario] = ())
     return result
 
 
-def _axis(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (``PATH=VALUE``, the edit as plain data) for each value of a ``--vary`` text.
+def _parse_variation(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the label ``PATH=VALUE`` and the edit (plain data) for each value of a ``--vary`` argument.
 
     Raises InputError if the text is malformed or repeats a value.
     """

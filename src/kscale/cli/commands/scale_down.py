@@ -40,18 +40,18 @@ def command(
     draining: list[str] | None = None,
     show: Show,
 ) -> Answer:
-    """Which nodes can go, where their pods land, and what keeps the others.
+    """Which nodes can be removed, where their pods would move, and why the other nodes stay.
 
-    One loop of the Cluster Autoscaler: a node is deleted once it was unneeded for long enough, so a first run mostly
-    finds nodes that are unneeded now; --state and --save-state carry the times from run to run. --exhaustive asks
-    instead which nodes could go together at once.
+    Runs one loop of the Cluster Autoscaler. A node is removed only after it has been unneeded for long enough, so a
+    first run mostly lists nodes that are unneeded now; --save-state and --state keep these times between runs.
+    --exhaustive instead finds the nodes that could be removed together, at once.
 
     Parameters
     ----------
     exhaustive
-        Judge every node, without waiting times, limits per loop and budgets.
+        Simulate the removal of every node, without waiting times, limits per loop and budgets.
     max_simulations
-        Maximum number of candidates that are simulated, as if time ran out then; the others are skipped.
+        Maximum number of candidates to simulate. The others are skipped, as if the time limit had been reached.
     deleting : NODE
         An empty node that is being deleted. Repeatable.
     draining : NODE

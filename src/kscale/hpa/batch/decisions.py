@@ -308,9 +308,10 @@ class Decisions(Result):
         )
 
     def summarize(self, rows: Sequence[int]) -> list[ReconcileSummary]:
-        """Return the summary of ``decisions[row]`` for each row, from the columns where they have all of it.
+        """Return the summary of each row's reconcile.
 
-        Raises the error in :attr:`problems` of a row.
+        A summary is built from the columns if they contain all of it, else from ``self[row]``. Raises the row's error
+        in :attr:`problems`, if it has one.
         """
         summaries = ReconcileSummaries(self, self._require_inputs())
         return [summaries.get(row) or ReconcileSummary.of_run(self[row]) for row in rows]

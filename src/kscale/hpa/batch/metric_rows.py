@@ -219,9 +219,9 @@ class CalculatorInputsBuilder:
             self._add_requests(rows, container, resource)
 
     def _add_requests(self, rows: NDArray[np.int64], container: str, resource: str) -> None:
-        """Set the requests of a resource by the pods of ``rows``, and the first pod without one.
+        """Set the pods' requests of a resource for ``rows``, and the index of the first pod without a request.
 
-        ``container`` empty: all containers.
+        An empty ``container`` stands for all containers.
         """
         groups, which = _unique_groups(self.group[rows])
         begin, end = self.selected.ends[groups], self.selected.ends[groups + 1]

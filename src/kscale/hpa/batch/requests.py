@@ -280,7 +280,7 @@ class MetricLists:
         return self._find_custom_metric(query)
 
     def _find_candidate_rows(self, namespace: str, selector: Selector) -> list[int]:
-        """Return the rows of the usage that a selector may match."""
+        """Return the usage rows of a namespace whose pods a selector may match. They must still be matched exactly."""
         if self._index.by_label is None:
             by_label: dict[tuple[str, ...], list[int]] = defaultdict(list)
             last = {key: row for row, key in enumerate(self.usage().keys)}  # the last counts, in the first's place

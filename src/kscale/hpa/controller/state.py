@@ -144,7 +144,7 @@ class _StateDocument(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _check_state(key: str, state: HPAState) -> None:
-    """Validate the key and the selector, which the types do not. Raises StateError."""
+    """Validate the key and the selector, which decoding does not check. Raises StateError."""
     _, slash, name = key.partition("/")
     if not slash or not name or "/" in name:
         raise StateError(f"not an HPA state: hpas[{key!r}]: a key is namespace/name")

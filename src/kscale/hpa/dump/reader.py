@@ -47,7 +47,7 @@ from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.argument_types import typed
 from kscale.objects.custom_workloads import ScaledObject
-from kscale.objects.decode import decoder, deep_field, describe, from_dict, object_head, to_dict
+from kscale.objects.decode import decoder, describe, find_deepest_path, from_dict, object_head, to_dict
 from kscale.objects.kinds import (
     DEFAULT_NAMESPACE,
     group_of,
@@ -126,7 +126,7 @@ def read_plain_data(record: RawObject) -> Any:
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise InputError(f"not readable as JSON in UTF-8: {problem}") from None
         except RecursionError:
-            raise InputError(Problem("nested too deeply", field=deep_field(text))) from None
+            raise InputError(Problem("nested too deeply", field=find_deepest_path(text))) from None
     if isinstance(data, dict):
         data.setdefault("apiVersion", record.api_version)
         data.setdefault("kind", record.kind)

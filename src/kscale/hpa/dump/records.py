@@ -110,7 +110,10 @@ def _is_usage_head(head: _UsageItemHead) -> bool:
 
 
 def is_valid_text(data: bytes | memoryview) -> bool:
-    """Check whether all of the data, including parts that the decoder skips, is UTF-8 without escaped surrogates."""
+    """Check whether all of the data is UTF-8 without escaped surrogates, even where the decoder does not look.
+
+    False also for an escaped backslash before ``ud``. Callers then read the data by a slower path.
+    """
     text = bytes(data)
     if not text.isascii():
         try:

@@ -410,7 +410,7 @@ def _encode_time(value: Any) -> _Values:
 
 
 def _encode_int_or_text(value: Any) -> _Values:
-    """Encode an integer of 32 bits or a text. Raises _BadValueError for another value."""
+    """Encode a 32-bit integer or a string (IntOrString). Raises _BadValueError for any other value."""
     is_text = type(value) is str
     number = _integer(None if is_text else value, 32)
     return {"type": int(is_text), "intVal": number, "strVal": _encode_text(value if is_text else None)}

@@ -245,7 +245,7 @@ class Generation:
 
     @property
     def objective(self) -> float:
-        """Return the value of the restricted program."""
+        """Return the objective value of the restricted master program; 0 before it is first solved."""
         return self.solved.objective if self.solved is not None else 0.0
 
     def run(self) -> None:
@@ -410,7 +410,7 @@ class Generation:
                 break
             number = int(tier_of[worst])
             if number not in tables:
-                tables[number] = self._tables(number, values, relaxed, solved)
+                tables[number] = self._build_tables(number, values, relaxed, solved)
                 tier = self._tiers[number]
                 upper[tier.kinds] = np.minimum(upper[tier.kinds], tables[number].upper)
                 continue
@@ -458,10 +458,13 @@ class Generation:
         self._nodes *= 4
         return True
 
-    def _tables(self, number: int, values: Values, relaxed: Relaxed, solved: Solved) -> Tables:
-        """Compute the tables of a tier, with prices of resources that are typical of its most promising kinds."""
+    def _build_tables(self, tier_number: int, values: Values, relaxed: Relaxed, solved: Solved) -> Tables:
+        """Build the pricing tables of a tier of bin kinds.
+
+        Resources are priced by the median of the tier's most promising kinds.
+        """
         assert self._tiers is not None  # set by _exact
-        tier = self._tiers[number]
+        tier = self._tiers[tier_number]
         value_per_cost = (relaxed.upper / (solved.ask + self._least))[tier.kinds]
         nearest = tier.kinds[np.argsort(-value_per_cost, kind="stable")[:6]]
         weight = np.zeros(self.kinds.demand.shape[1])

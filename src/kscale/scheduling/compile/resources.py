@@ -264,18 +264,18 @@ class Resources:
                 row[snapshot.columns.allocatable.get(name, np.zeros_like(row)) <= 0] += UNLIMITED_DEVICES
         return free
 
-    def free_of_copy(self, extra: int, allocatable: Mapping[str, int], taken: Mapping[str, int]) -> list[int]:
+    def free_of_new_node(self, position: int, allocatable: Mapping[str, int], used: Mapping[str, int]) -> list[int]:
         """Return the free amounts of a new node, in the order of ``names``.
 
-        ``extra``: its position among all nodes; ``taken``: amounts used by the pods that come with it.
+        ``position``: index of the node among all nodes. ``used``: amounts of the pods that start with it (DaemonSets).
         """
         amounts = []
         for name in self.names:
             if self._is_device(name) and self._devices is not None:
-                amounts.append(int(self._devices.free(name)[extra]))
+                amounts.append(int(self._devices.free(name)[position]))
                 continue
             have = allocatable.get(name, 0)
-            free = _wrap(have - taken.get(name, 0))
+            free = _wrap(have - used.get(name, 0))
             amounts.append(free + UNLIMITED_DEVICES if self._is_delegated(name) and have <= 0 else free)
         return amounts
 

@@ -133,7 +133,7 @@ class Copies:
             for pod in pods:
                 for name, amount in pod.occupancy.items():
                     taken[name] = taken.get(name, 0) + amount
-            free = resources.free_of_copy(classes.existing + first, to_integers(amounts), taken)
+            free = resources.free_of_new_node(classes.existing + first, to_integers(amounts), taken)
             slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
             self._room.append((slots, free))
             arguments: dict[str, Any] = {

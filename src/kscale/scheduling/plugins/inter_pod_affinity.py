@@ -104,15 +104,15 @@ def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context
     return tuple(result)
 
 
-def _matches_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
-    """Return a function that checks whether all terms select a pod, ignoring labels of its namespace."""
+def _build_matcher(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
+    """Return a function that checks whether all terms select a pod. Labels of the pod's namespace are ignored."""
     all_terms = tuple(terms)
     return lambda pod: all(term.matches(pod, None) for term in all_terms)
 
 
-def _carries(term: Term, other: PodClass) -> bool:
-    """Check whether placed pods of a class have the anti-affinity term."""
-    return term in carried_terms(other)
+def _has_anti_affinity_term(term: Term, pod_class: PodClass) -> bool:
+    """Check whether placed pods of a class have this required anti-affinity term."""
+    return term in carried_terms(pod_class)
 
 
 class TermIndex:
@@ -192,9 +192,9 @@ class TermNumbers(Part):
         affinity, anti_affinity = self.terms[pod.index] = counters
         for term in anti_affinity:
             if term not in self._anti:
-                self._anti[term] = self._rows.add(Row(term.key, _matches_all([term]), term.selector))
+                self._anti[term] = self._rows.add(Row(term.key, _build_matcher([term]), term.selector))
         if affinity and affinity not in self._groups:
-            group, counts_pod = self._rows.add_group(), _matches_all(affinity)
+            group, counts_pod = self._rows.add_group(), _build_matcher(affinity)
             self._groups[affinity] = (
                 group,
                 {
@@ -250,15 +250,16 @@ class TermNumbers(Part):
         return entry
 
 
-def _blocker(terms: Sequence[Term], which: int, node: int, context: ExplainContext) -> tuple[Term, int | None]:
-    """Return the term to report, of ``terms`` against a pod, and its index in the list of the pod that carries it.
+def _find_blocker(terms: Sequence[Term], which: int, node: int, context: ExplainContext) -> tuple[Term, int | None]:
+    """Return the anti-affinity term of a placed pod to report, and its index in that pod's list of terms.
 
-    The term is the one of the pod that appears first, as the engine's ``which`` depends on the session's history.
-    ``terms[which]`` and None if every carrier was placed since the snapshot.
+    ``terms``: terms that reject the incoming pod. The term of the first placed pod in the domain is reported, because
+    the engine's choice ``which`` depends on the session's history. Returns ``(terms[which], None)`` if all pods with
+    such a term were placed after the snapshot.
     """
     seen = []
     for term in terms:
-        first = context.first_in_domain(term.key, node, partial(_carries, term))
+        first = context.first_in_domain(term.key, node, partial(_has_anti_affinity_term, term))
         if first is not None:
             row, carrier = first
             seen.append((row, carried_terms(carrier).index(term), term))
@@ -350,14 +351,14 @@ class InterPodAffinity(Plugin):
             keys = list(dict.fromkeys(term.key for term in affinity))
             rule, key = "affinity", keys[which]
             index = [term.key for term in affinity].index(key)
-            matches = _matches_all(affinity)  # a pod counts if it matches all terms of the list
+            matches = _build_matcher(affinity)  # a pod counts if it matches all terms of the list
         elif detail == _engine.OWN_ANTI_AFFINITY:
             rule, index, key = "anti-affinity", which, anti_affinity[which].key
-            matches = _matches_all([anti_affinity[which]])
+            matches = _build_matcher([anti_affinity[which]])
         else:
-            blocker, index = _blocker(part.blockers[pod.index], which, node, context)
+            blocker, index = _find_blocker(part.blockers[pod.index], which, node, context)
             rule, key = "anti-affinity of placed pods", blocker.key
-            matches = partial(_carries, blocker)
+            matches = partial(_has_anti_affinity_term, blocker)
         pods = context.pods_in_domain(key, node, matches)
         return (
             {

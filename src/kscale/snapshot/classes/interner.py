@@ -43,7 +43,7 @@ from kscale.snapshot.classes.facets import (
 from kscale.snapshot.classes.pod_shapes import Shape, shape_key
 from kscale.snapshot.columns import GrowingColumns
 
-__all__ = ["REMOVED_CLASS", "Facets", "Interner", "Numbering", "PodClass", "Prototype"]
+__all__ = ["REMOVED_CLASS", "Interner", "Numbering", "PodClass", "Prototype", "RefCountedNumbers"]
 
 
 K = TypeVar("K")
@@ -102,7 +102,7 @@ class Numbering(Generic[K]):
         return duplicate
 
 
-class Facets(Generic[K]):
+class RefCountedNumbers(Generic[K]):
     """Numbers and use counts of keys. A number is never reused, even after its key is removed."""
 
     __slots__ = ("_key", "_next", "_number", "_used")
@@ -130,7 +130,10 @@ class Facets(Generic[K]):
         return self._number.get(key)
 
     def release(self, number: int) -> bool:
-        """Decrement the use count of a number; return whether it was the last use, so that the key was removed."""
+        """Decrement the use count of the key with this number, and remove the key if it is no longer used.
+
+        Returns whether the key was removed.
+        """
         count = self._used[number]
         if count > 1:
             self._used[number] = count - 1
@@ -138,9 +141,9 @@ class Facets(Generic[K]):
         del self._used[number], self._number[self._key.pop(number)]
         return True
 
-    def __copy__(self) -> Facets[K]:
+    def __copy__(self) -> RefCountedNumbers[K]:
         """Return an independent copy."""
-        duplicate: Facets[K] = Facets()
+        duplicate: RefCountedNumbers[K] = RefCountedNumbers()
         duplicate._number, duplicate._key, duplicate._next = self._number.copy(), self._key.copy(), self._next
         duplicate._used = self._used.copy()
         return duplicate
@@ -244,10 +247,10 @@ class Interner:
         self._shape_of: Numbering[Any] = Numbering()
         self._shape_of.add(object())  # 0 = not known yet
         self._controller_of: Numbering[str] = Numbering()
-        self._frames: Facets[FrameKey] = Facets()
+        self._frames: RefCountedNumbers[FrameKey] = RefCountedNumbers()
         self._base_of_frame: dict[int, PodClass] = {}  # by number of the frame
-        self._tolerations: Facets[bytes] = Facets()
-        self._selections: Facets[Any] = Facets()
+        self._tolerations: RefCountedNumbers[bytes] = RefCountedNumbers()
+        self._selections: RefCountedNumbers[Any] = RefCountedNumbers()
         self._requested: set[int] = set()  # classes requested for pods outside the cluster
         self._identity_of = GrowingColumns({"identity": np.int32})  # by number of the class
         self._lock = Lock()

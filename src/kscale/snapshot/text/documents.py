@@ -57,12 +57,15 @@ def object_lines(stream: BinaryIO) -> bytearray | Iterator[tuple[int, bytes | by
     """
     first, second = stream.readline(), stream.readline()
     if second and _is_object(memoryview(first)):
-        return _lines_and_rest(chain([first, second], stream), stream)
+        return _iterate_lines(chain([first, second], stream), stream)
     return _read_rest(first + second, stream)
 
 
-def _lines_and_rest(lines: Iterator[bytes], stream: BinaryIO) -> Iterator[tuple[int, bytes | bytearray]]:
-    """Yield (number, line); from the first line that is not JSON on, the rest of the stream as one text."""
+def _iterate_lines(lines: Iterator[bytes], stream: BinaryIO) -> Iterator[tuple[int, bytes | bytearray]]:
+    """Yield (line number, line) of each line that is not blank.
+
+    From the first line that is not complete JSON on, the rest of the stream is yielded as one text.
+    """
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

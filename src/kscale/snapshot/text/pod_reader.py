@@ -262,7 +262,7 @@ class ScannedList:
         return listed.view[listed.begin[0] : listed.begin[-1] + listed.size[-1]]
 
     def without_items(self) -> ScannedList:
-        """Return the list without its items, after they have been read from the text."""
+        """Return a copy without items, for use after the items have been read from the text."""
         nothing = self._scanned.without_items()
         return ScannedList(self._reader, nothing, self.api_version, self.kind, self.metadata)
 
@@ -348,7 +348,7 @@ class PodReader:
 
         ``decode``: is called for items that are no pods. Then another thread reads the items of a long text ahead.
         """
-        ahead = _Ahead(self.classes, view, decode) if decode is not None and len(view) >= _LONG else None
+        ahead = _ReadAhead(self.classes, view, decode) if decode is not None and len(view) >= _LONG else None
         meanwhile = None if ahead is None else ahead.read
         scanned = self._projector.scan(view, self.threads, kind=_KIND, meanwhile=meanwhile)
         if scanned is None:
@@ -414,8 +414,8 @@ class PodReader:
         return True
 
 
-class _Ahead:
-    """What can be done with the first items of a list while the rest is read, and has no effect if it is no list."""
+class _ReadAhead:
+    """Decodes the first items of a list while the rest is scanned. No effect if the text turns out to be no list."""
 
     def __init__(self, classes: TextClasses, view: memoryview, decode: Decode) -> None:
         self._classes = classes
@@ -432,7 +432,10 @@ class _Ahead:
         places: _projection.Places,
         first: int,
     ) -> None:
-        """Find the classes of pods and decode other objects; see :meth:`Projector.scan` for the arguments."""
+        """Classify the pods and decode the other objects of a scanned part.
+
+        The arguments are those of ``meanwhile`` of :meth:`Projector.scan`.
+        """
         if self._file is not None:
             self._file.release()  # of the pages that were scanned so far, few are needed now
         others = np.flatnonzero(combined == _UNLIKE)

@@ -49,9 +49,9 @@ _AUTO_WARNING: Final = (
 _PER_VPA_DISABLED_TEXT: Final = f"not supported when feature flag {PER_VPA_CONFIG_GATE} is disabled"
 
 
-def _gate_needed_text(what: str, name: str) -> str:
-    """Return upstream's text for a feature (``what``) whose gate is off."""
-    return f"in order to use {what}, you must enable feature gate {name} in the admission-controller args"
+def _format_disabled_gate(field: str, gate: str) -> str:
+    """Return upstream's error message for the use of a field whose feature gate is disabled."""
+    return f"in order to use {field}, you must enable feature gate {gate} in the admission-controller args"
 
 
 class VpaAdmission(msgspec.Struct, kw_only=True):
@@ -343,7 +343,7 @@ def _validate_startup_boost(boost: StartupBoost | None, path: str, allowed: _All
     if boost is None:
         return []
     if not allowed.boost:
-        return [forbidden(path, _gate_needed_text("startupBoost", CPU_STARTUP_BOOST_GATE))]
+        return [forbidden(path, _format_disabled_gate("startupBoost", CPU_STARTUP_BOOST_GATE))]
     cpu = boost.cpu
     if cpu is None:
         return []

@@ -572,14 +572,18 @@ def _select_workloads(
 
 
 def _describe_unmatched_filters(
-    workloads: Collection[Workload], namespaces: Iterable[str], kinds: Iterable[str], selector: str, wanted: Selector
+    workloads: Collection[Workload],
+    namespaces: Iterable[str],
+    kinds: Iterable[str],
+    selector: str,
+    parsed_selector: Selector,
 ) -> list[str]:
-    """Return texts on the filters that no workload matches."""
+    """Return a note for each filter that no workload matches."""
     known_namespaces = {item.key.namespace for item in workloads}
     known_kinds = {item.key.kind.lower() for item in workloads}
     notes = [f"no workload in the namespace {name}" for name in namespaces if name not in known_namespaces]
     notes += [f"no workload of the kind {kind}" for kind in kinds if kind.lower() not in known_kinds]
-    if selector and not any(wanted.matches(item.labels) for item in workloads):
+    if selector and not any(parsed_selector.matches(item.labels) for item in workloads):
         notes.append(f"no workload with the pod labels {selector}")
     return notes
 

@@ -204,7 +204,7 @@ def _encode_vpa(vpa: Vpa, number: Any) -> dict[str, Any]:
 
 
 def _restore_state(arrays: Mapping[str, Any], document: Mapping[str, Any], threads: int) -> RecommenderState:
-    """Build a state from columns and document. Raises various errors for invalid ones."""
+    """Build a state from its columns and document. Raises one of ``_DAMAGED_FILE_ERRORS`` if they are invalid."""
     state = RecommenderState(from_dict(document["options"], RecommenderOptions), threads=threads)
     state.store = _restore_store(state.options, arrays)
     state.observed = [(namespace, name) for namespace, name in document["observed"]]

@@ -387,9 +387,9 @@ def _request_usage_steps(
     return [converted]
 
 
-def _convert_usage(answer: PodUsage | PodMetricsList) -> Usage:
+def _convert_usage(response: PodUsage | PodMetricsList) -> Usage:
     """Convert a response of the metrics API to the recommender's input."""
-    return convert_usage_columns(answer) if isinstance(answer, PodUsage) else convert_pod_metrics(answer.items)
+    return convert_usage_columns(response) if isinstance(response, PodUsage) else convert_pod_metrics(response.items)
 
 
 _REQUESTS_METRIC: Final = "vpa_recommender_prometheus_client_api_requests_count"

@@ -256,7 +256,7 @@ def build_template(
     requirements: Mapping[str, Any] | None = None,
     managed: ManagedNodegroup | None = None,
 ) -> NodeTemplate:
-    """Build the template of a group's new nodes, for groups without a node to copy.
+    """Build the template of new nodes of a group that has no node to copy.
 
     Parameters
     ----------
@@ -269,14 +269,15 @@ def build_template(
     tags : mapping
         Tags of the group.
     requirements : mapping, optional
-        Instance requirements of a mixed instances policy without types: their minima replace the type's capacity.
+        InstanceRequirements of a mixed instances policy without instance types. Their minimum CPU, memory and GPUs
+        replace those of ``machine``.
     managed : ManagedNodegroup, optional
-        What EKS says of the group. It wins over tags of the group.
+        The EKS managed node group. Its labels and capacity override those from ``tags``; its taints are added.
 
     Notes
     -----
-    Upstream's name ends in a random number; here it is 0. Upstream multiplies the minimum of memory as an int32, which
-    overflows from 2 GiB on; here it does not.
+    Differences from upstream: the node name ends in 0, not in a random number, and a minimum memory of 2 GiB or more
+    does not overflow (upstream multiplies it as an int32).
     """
     name = f"{group}-asg-0"
     capacity: ResourceList = {

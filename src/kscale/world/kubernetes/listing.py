@@ -126,7 +126,7 @@ class _Lists:
         pages: list[NamedText] = []
         limit, next_page, received, number = PAGE_SIZE, "", 0, 0
         while True:
-            call = list_call(resource, "", limit=limit, more=next_page)
+            call = list_call(resource, "", limit=limit, continue_token=next_page)
             try:
                 answer = await self._client.call(call)
             except RequestFailedError as error:

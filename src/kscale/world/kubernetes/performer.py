@@ -173,14 +173,25 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
 
 
 def list_call(
-    resource: ServedResource, namespace: str, *, selector: str = "", fields: str = "", limit: int = 0, more: str = ""
+    resource: ServedResource,
+    namespace: str,
+    *,
+    selector: str = "",
+    fields: str = "",
+    limit: int = 0,
+    continue_token: str = "",
 ) -> Call:
     """Return the HTTP request for one page of a list.
 
-    ``selector`` and ``fields`` are label and field selectors, ``limit`` is the page size (0: no limit), and ``more``
-    is the continue token of the previous page. An empty ``namespace`` lists all namespaces.
+    ``selector`` and ``fields`` are label and field selectors, ``limit`` is the page size (0: no limit), and
+    ``continue_token`` comes from the previous page. An empty ``namespace`` lists all namespaces.
     """
-    query = (("labelSelector", selector), ("fieldSelector", fields), ("limit", str(limit or "")), ("continue", more))
+    query = (
+        ("labelSelector", selector),
+        ("fieldSelector", fields),
+        ("limit", str(limit or "")),
+        ("continue", continue_token),
+    )
     return Call(
         method="GET",
         path=resource.path(_quote_name(namespace)),
@@ -454,7 +465,12 @@ class Performer:
         next_page, limit, number = "", _PAGE, 0
         while True:
             call = list_call(
-                resource, action.namespace, selector=action.selector, fields=fields, limit=limit, more=next_page
+                resource,
+                action.namespace,
+                selector=action.selector,
+                fields=fields,
+                limit=limit,
+                continue_token=next_page,
             )
             try:
                 answer = await self._client.call(call)
@@ -465,13 +481,13 @@ class Performer:
                 continue
             number += 1
             page = self._client.decode_list(answer, call, next_page, number=number)
-            objects += self._readable(page.items, resource, action)
+            objects += self._decode_all(page.items, resource, action)
             next_page = page.continue_
             if not next_page:
                 return objects
 
-    def _readable(self, items: Sequence[msgspec.Raw], resource: ServedResource, action: List) -> Iterator[KubeObject]:
-        """Yield the objects that can be decoded; log and count the others."""
+    def _decode_all(self, items: Sequence[msgspec.Raw], resource: ServedResource, action: List) -> Iterator[KubeObject]:
+        """Decode the objects; log and count those that cannot be decoded."""
         for raw in items:
             try:
                 yield _object(raw, resource, action.read_as)

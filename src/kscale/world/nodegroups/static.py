@@ -107,13 +107,19 @@ class StaticGroups(Provider):
         self._change(group, remove)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Request a group that does not exist yet, and return it as a list. ``asynchronous`` makes no difference."""
+        """Mark a group as existing in the file of sizes, with target size 0. ``asynchronous`` is ignored.
+
+        Returns a list with the group. Raises ProviderError as :meth:`_change`.
+        """
         del asynchronous
         self._change(group, lambda _, size: replace(size, exists=True, target=0))
         return [item for item in self.refresh() if item.id == group]
 
     def delete_group(self, group: str) -> None:
-        """Request the deletion of a group: record in the file that it is not to exist, with target size 0."""
+        """Mark a group as not existing in the file of sizes, with target size 0.
+
+        Raises ProviderError as :meth:`_change`.
+        """
         self._change(group, lambda _, size: replace(size, exists=False, target=0))
 
     def _change(self, group: str, change: Callable[[NodeGroup, GroupSize], GroupSize]) -> None:

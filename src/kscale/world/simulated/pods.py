@@ -113,7 +113,7 @@ def start_pod(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
 def _build_started_status(
     status: PodStatus, conditions: list[Condition], container_statuses: list[ContainerStatus], at: str
 ) -> PodStatus:
-    """Return the status of a started pod."""
+    """Return ``status`` with phase Running. ``at`` is the start time, unless the status already has one."""
     return replace(
         status,
         phase="Running",

@@ -247,7 +247,12 @@ class Scheduler:
             elif after.spec.node_name or after.metadata.deletion_timestamp is not None:
                 self._waiting.pop(key, None)
                 self._refused.pop(key, None)
-                if self._refused and before is not None and before.spec.node_name and _could_leave_more(before, after):
+                if (
+                    self._refused
+                    and before is not None
+                    and before.spec.node_name
+                    and _pod_update_may_unblock(before, after)
+                ):
                     self._retry_refused()
             elif not after.spec.scheduling_gates and key not in self._refused and key not in self._waiting:
                 self._waiting[key] = None
@@ -255,7 +260,7 @@ class Scheduler:
 
     def _node(self, old: Node | None, new: Node | None) -> None:
         """Retry unschedulable pods if a node is new or may take more pods."""
-        if new is not None and (old is None or _could_take_more(old, new)):
+        if new is not None and (old is None or _node_update_may_unblock(old, new)):
             self._retry_refused()
 
     def _retry_refused(self) -> None:
@@ -366,8 +371,8 @@ def _depends_on_other_pods(pod: Pod) -> bool:
     return pod.spec.affinity is not None or bool(pod.spec.topology_spread_constraints)
 
 
-def _could_leave_more(old: Pod, new: Pod) -> bool:
-    """Return whether a change of a placed pod may allow another pod to be scheduled."""
+def _pod_update_may_unblock(old: Pod, new: Pod) -> bool:
+    """Check whether an update of a placed pod may make another pod schedulable."""
     return (
         old.spec.containers != new.spec.containers
         or old.metadata.labels != new.metadata.labels
@@ -376,8 +381,8 @@ def _could_leave_more(old: Pod, new: Pod) -> bool:
     )
 
 
-def _could_take_more(old: Node, new: Node) -> bool:
-    """Return whether a change of a node may allow another pod to be scheduled on it."""
+def _node_update_may_unblock(old: Node, new: Node) -> bool:
+    """Check whether an update of a node may make another pod schedulable on it."""
     return (
         old.spec.unschedulable != new.spec.unschedulable
         or old.spec.taints != new.spec.taints

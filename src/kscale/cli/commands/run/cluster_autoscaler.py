@@ -183,7 +183,7 @@ async def _create_program(
 
     def monitored() -> None:
         health.start_monitoring(context.steady.now())
-        driver.leads()
+        driver.on_started_leading()
 
     def close() -> None:
         with resources:
