@@ -399,8 +399,8 @@ class CappedNodes(msgspec.Struct, kw_only=True, frozen=True):
 def cap_by_max_nodes_total(new_nodes: int, current_nodes: int, options: AutoscalingOptions) -> CappedNodes:
     """Limit a scale-up of ``new_nodes`` nodes so that the cluster has at most ``--max-nodes-total`` nodes.
 
-    A limit of 0 or less means no limit. ``current_nodes``: number of nodes of the cluster. If it is full, the result has
-    an ``error``.
+    A limit of 0 or less means no limit. ``current_nodes``: number of nodes of the cluster. If it is full, the
+    result has an ``error``.
     """
     limit = options.max_nodes_total
     if limit <= 0 or new_nodes + current_nodes <= limit:

@@ -211,7 +211,7 @@ ResourceAmounts = dict[str, Fraction]
 
 
 class AllocatedQuotas(msgspec.Struct, kw_only=True):
-    """Buffers in order, their replicas limited by resource quotas. ``errors``: messages on quotas with invalid scopes."""
+    """Buffers in order, their replicas limited by resource quotas. ``errors``: about quotas with invalid scopes."""
 
     buffers: list[CapacityBuffer] = []
     errors: list[str] = []
