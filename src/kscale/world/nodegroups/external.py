@@ -342,7 +342,10 @@ class ExternalGroups(Provider):
 
     @property
     def gpu_label(self) -> str:  # type: ignore[override]  # an attribute of the base, asked for here
-        """Return the node label that names the GPU type; requested once, empty if that fails."""
+        """Return the node label that names the GPU type.
+
+        Requested on first access, and again if that failed. Empty, with a logged error, if the request fails.
+        """
         if self._gpu_label is None:
             try:
                 label = str(self._call("GPULabel").label)
@@ -355,7 +358,10 @@ class ExternalGroups(Provider):
 
     @property
     def gpu_types(self) -> Collection[str]:  # type: ignore[override]  # an attribute of the base, asked for here
-        """Return the provider's GPU types; requested once, empty if that fails."""
+        """Return the provider's GPU types.
+
+        Requested on first access, and again if that failed. Empty, with a logged error, if the request fails.
+        """
         if self._gpu_types is None:
             try:
                 types = [str(getattr(entry, ENTRY_KEY)) for entry in self._call("GetAvailableGPUTypes").gpuTypes]
