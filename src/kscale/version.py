@@ -1,4 +1,4 @@
-"""The version of kscale and of what it is built with and runs on, for bug reports. kscale's own: not in upstream.
+"""Version of kscale, of its dependencies and of its build, for bug reports. Not in upstream.
 
 ``pyproject.toml`` states the same version.
 """
@@ -15,7 +15,10 @@ __version__: Final = "0.1.0"
 
 
 def build_info() -> dict[str, Any]:
-    """Return the versions of kscale and its dependencies, the compiler, and the CPU level of the dispatched loops."""
+    """Return the versions of kscale and its dependencies, and how the native kernels are built.
+
+    ``cpu_level`` is the x86-64 microarchitecture level, such as ``x86-64-v3``, whose code the kernels run on this CPU.
+    """
     import msgspec
     import numpy as np
 

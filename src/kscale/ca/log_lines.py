@@ -39,7 +39,7 @@ _DETAIL_LEVEL: Final = "detail"
 
 
 class LogLine(NamedTuple):
-    """One line. ``level``: ``detail`` is what upstream logs from ``-v=4`` on, ``info`` what it logs below that."""
+    """A log line. ``level``: ``detail`` for lines that upstream logs with ``-v=4`` or more, ``info`` for others."""
 
     level: Literal["info", "detail"]
     text: str
@@ -85,7 +85,7 @@ def _log_scale_up(plan: ScaleUpPlan, options: AutoscalingOptions) -> Iterator[Lo
 
 
 def _get_legacy_plan(plan: ScaleUpPlan, options: AutoscalingOptions) -> LegacyScaleUpPlan | None:
-    """Return the plan if it is one of release 1.3, whose modules are imported for its profile only."""
+    """Return the plan if it is a plan of release 1.3, otherwise None. Imports its modules only if necessary."""
     if not options.legacy:
         return None
     from kscale.ca.legacy.scale_up_loop import LegacyScaleUpPlan

@@ -50,7 +50,7 @@ __all__ = [
     "is_ready_and_active",
     "is_suspended",
     "is_upcoming_node",
-    "iterate_nodes_with_gpus",
+    "iterate_usable_nodes",
 ]
 
 DEFAULT_TERMINATION_GRACE_PERIOD: Final[ComparedDuration] = 30 * SECOND
@@ -153,15 +153,15 @@ def is_ready_and_active(node: Node) -> bool:
 
 
 def has_taint(node: Node, key: str) -> bool:
-    """Check whether the node has a taint with this key, whatever its value and effect."""
+    """Check whether the node has a taint with this key. Value and effect of the taint are ignored."""
     taints = node.spec.taints
     return bool(taints) and any(taint.key == key for taint in taints)
 
 
 def _get_taint_seconds(node: Node, key: str) -> int | None:
-    """Return the integer value of the first taint with this key: Unix seconds.
+    """Return the value of the first taint with this key as an integer (Unix seconds).
 
-    None without the taint or an int64 value.
+    None if there is no such taint, or if its value is not an int64.
     """
     for taint in node.spec.taints:
         if taint.key == key:
@@ -200,10 +200,11 @@ def is_suspended(node: Node) -> bool:
 
 
 class RegisteredNodes:
-    """Nodes in the given order, with facts that are read once for all loops. Do not modify it.
+    """Nodes in the given order, with properties that are computed once for all loops. Immutable.
 
-    ``names`` and ``instance_ids`` (:func:`kscale.objects.nodegroup.instance_id_of`) are in the order of the nodes.
-    ``odd``: ascending positions of nodes for which :func:`kscale.ca.nodes.is_ready_and_active` is False.
+    ``names``: in the order of the nodes. ``instance_ids``: set of the nodes' instance ids
+    (:func:`kscale.objects.nodegroup.instance_id_of`). ``odd``: ascending positions of nodes for which
+    :func:`kscale.ca.nodes.is_ready_and_active` is False.
     """
 
     __slots__ = ("instance_ids", "names", "nodes", "odd")
@@ -234,22 +235,22 @@ _TRUE_TEXTS: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 
 
 def is_upcoming_node(node: Node) -> bool:
-    """Return whether the node is a simulated one that is expected but not there yet."""
+    """Return whether the node is a placeholder for an instance that was requested and has not registered yet."""
     return (node.metadata.annotations or {}).get(UPCOMING_NODE_ANNOTATION) in _TRUE_TEXTS
 
 
 RESOURCE_NOT_READY_REASON = "cluster-autoscaler.kubernetes.io/resource-not-ready"
-"""The reason of nodes whose devices have not shown up yet."""
+"""Reason of nodes that are unready because their devices are not allocatable yet."""
 STARTUP_TAINT_REASON = "cluster-autoscaler.kubernetes.io/startup-taint"
-"""The reason of nodes that have not started yet."""
+"""Reason of nodes that are unready because they still have a startup taint."""
 
 
 class NodeLists(msgspec.Struct, kw_only=True):
     """Nodes of a loop by readiness.
 
-    ``all``: all nodes in input order, with copies of nodes that are not really ready; ``ready``: the schedulable ready
-    ones. ``unready``: why a node with condition Ready does not count as ready; ``registered``: cached facts about
-    ``all``.
+    ``all``: all nodes in input order; a node whose Ready condition is True too early is replaced by an unready copy.
+    ``ready``: the ready nodes that are not cordoned. ``unready``: reason by name for each replaced node.
+    ``registered``: ``all`` with cached properties.
     """
 
     all: list[Node]
@@ -259,7 +260,7 @@ class NodeLists(msgspec.Struct, kw_only=True):
 
 
 def get_unready_node_copy(node: Node, reason: str) -> Node:
-    """Return a copy of the node with Ready set to False for a reason, since the node's creation."""
+    """Return a copy of the node whose Ready condition is False for this reason, since the node's creation."""
     off = Condition(type="Ready", status="False", reason=reason, last_transition_time=node.metadata.creation_timestamp)
     conditions = [off if condition.type == "Ready" else condition for condition in node.status.conditions]
     return replace(node, status=replace(node.status, conditions=conditions))
@@ -273,12 +274,27 @@ def build_node_lists(
     gpu_of: Callable[[Node], GpuConfig | None] | None = None,
     lacks: Callable[[Node], bool] | None = None,
 ) -> NodeLists:
-    """Separate ready nodes from those that only claim to be ready.
+    """Find the nodes whose Ready condition is True although they are not usable yet, and build the node lists.
 
-    The latter lack a GPU that a label promises, lack devices or drivers, or have a startup taint. ``gpu_of`` is the
-    provider's GPU configuration where it differs from the label's (a GPU exposed through DRA is not awaited).
-    ``lacks`` checks whether a node lacks devices or drivers
-    (:func:`kscale.ca.template_devices.build_missing_devices_check`).
+    A node is not usable yet if it waits for a GPU, lacks devices or drivers, or has a startup taint.
+
+    Parameters
+    ----------
+    nodes : iterable of Node
+    gpu_label : str
+        Label of nodes that will have a GPU.
+    taints : TaintConfig, optional
+        Which taints are startup taints. Default: upstream's.
+    gpu_of : callable, optional
+        Returns the provider's GPU configuration of a node, or None. A GPU that it exposes through DRA is not waited
+        for.
+    lacks : callable, optional
+        Checks whether a node lacks devices or drivers
+        (:func:`kscale.ca.template_devices.build_missing_devices_check`).
+
+    Returns
+    -------
+    NodeLists
     """
     taints = taints or TaintConfig()
     every = list(nodes)
@@ -289,19 +305,19 @@ def build_node_lists(
 def build_snapshot_node_lists(
     snapshot: Snapshot, gpu_label: str, taints: TaintConfig, lacks: Callable[[Node], bool] | None = None
 ) -> NodeLists:
-    """Build the node lists of a snapshot's nodes.
+    """Build the node lists of a snapshot, as :func:`build_node_lists` does.
 
-    Without ``lacks`` (a check whether a node lacks devices) the result is cached between snapshots.
+    Without ``lacks``, results for unchanged nodes are reused from earlier snapshots.
     """
     nodes, names = snapshot.columns.objects, snapshot.columns.names
     if lacks is not None:
         return build_node_lists(nodes, gpu_label=gpu_label, taints=taints, lacks=lacks)
 
-    def look(node: Node) -> _NodeCheck:
+    def check(node: Node) -> _NodeCheck:
         return _check_node(node, gpu_label, taints, None, None)
 
-    def sorted_out(nodes: list[Node]) -> NodeLists:
-        checks = cached_by_identity(snapshot.interner.memo, ("looks at nodes", gpu_label, taints), nodes, look)
+    def build(nodes: list[Node]) -> NodeLists:
+        checks = cached_by_identity(snapshot.interner.memo, ("node checks", gpu_label, taints), nodes, check)
         return _assemble_node_lists(
             [*nodes],
             checks,
@@ -309,14 +325,14 @@ def build_snapshot_node_lists(
             cached_by_identity(snapshot.interner.memo, ("instance ids",), nodes, instance_id_of),
         )
 
-    return cached_by_identity(snapshot.interner.memo, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
+    return cached_by_identity(snapshot.interner.memo, ("node lists", gpu_label, taints), [nodes], build)[0]
 
 
 _NodeCheck = tuple[bool, bool, str | None]
-"""(is ready and active, is ready and not cordoned, why the node nevertheless counts as unready)."""
+"""Result of :func:`_check_node`: (is ready and active, is ready and not cordoned, why it counts as unready)."""
 
 _READY_CHECK: Final[_NodeCheck] = (True, True, None)
-"""Check of nearly all nodes, as one shared object."""
+"""Result for a usable node, that is, for nearly all nodes: one shared object."""
 
 
 def _check_node(
@@ -342,26 +358,30 @@ def _check_node(
 def _assemble_node_lists(
     nodes: list[Node], checks: Sequence[_NodeCheck], names: Sequence[str], instance_ids: Iterable[str]
 ) -> NodeLists:
-    """Build the lists from the check of each node. Nodes that count as unready are replaced in ``nodes`` by copies."""
+    """Build the node lists from the result of :func:`_check_node` for each node.
+
+    Nodes that are unready for a reason are replaced in ``nodes``, in place, by unready copies.
+    """
     exceptions = [(i, *check) for i, check in enumerate(checks) if check is not _READY_CHECK]
-    others = {i for i, _, called, reason in exceptions if not called or reason is not None}
-    ready = [node for i, node in enumerate(nodes) if i not in others] if others else [*nodes]
+    excluded = {i for i, _, is_schedulable, reason in exceptions if not is_schedulable or reason is not None}
+    ready = [node for i, node in enumerate(nodes) if i not in excluded] if excluded else [*nodes]
     unready: dict[str, str] = {}
     not_simply_ready = []
-    for i, simply, _, reason in exceptions:
+    for i, is_active, _, reason in exceptions:
         if reason is not None:
             unready[names[i]] = reason
             nodes[i] = get_unready_node_copy(nodes[i], reason)
-        if not simply or reason is not None:
+        if not is_active or reason is not None:
             not_simply_ready.append(i)
     registered = RegisteredNodes(nodes, names, instance_ids, not_simply_ready)
     return NodeLists(all=nodes, ready=ready, unready=unready, registered=registered)
 
 
-def iterate_nodes_with_gpus(nodes: Iterable[Node], gpu_label: str) -> Iterator[Node]:
-    """Yield the ready, uncordoned nodes, except those without the GPU that their label promises.
+def iterate_usable_nodes(nodes: Iterable[Node], gpu_label: str) -> Iterator[Node]:
+    """Yield the nodes that are ready, not cordoned and not waiting for a GPU.
 
-    Nodes that lack other devices are included.
+    A node waits for a GPU if it has the label ``gpu_label`` but no allocatable GPU yet. Nodes without the label are
+    included, and so are nodes that wait for other devices.
     """
     for node in nodes:
         if not node.spec.unschedulable and is_ready(node) and not _is_missing_gpu(node, gpu_label, None):
@@ -369,7 +389,10 @@ def iterate_nodes_with_gpus(nodes: Iterable[Node], gpu_label: str) -> Iterator[N
 
 
 def _is_missing_gpu(node: Node, gpu_label: str, gpu_of: Callable[[Node], GpuConfig | None] | None) -> bool:
-    """Check whether the label promises a GPU that is not allocatable yet."""
+    """Check whether the node has the label ``gpu_label`` but no allocatable GPU yet.
+
+    False for a GPU that ``gpu_of`` (the provider's GPU configuration of a node) exposes through a DRA driver.
+    """
     if gpu_label not in (node.metadata.labels or {}):
         return False
     config = gpu_of(node) if gpu_of is not None else None

@@ -151,7 +151,7 @@ class CountedNodes(NamedTuple):
 
 
 class NodeResources:
-    """Resources of one node. All nodes of a group are charged what the group's first node has."""
+    """Computes the resources of single nodes. All nodes of a group count like the first of them that was passed."""
 
     def __init__(self, gpu_label: str = DEFAULT_GPU_LABEL) -> None:
         self.gpu_label = gpu_label
@@ -177,7 +177,7 @@ class NodeResources:
         return resources
 
     def get_group(self, group: str) -> dict[str, int]:
-        """Return what :meth:`get` returned for the first node of a group. Raises KeyError before that."""
+        """Return the resources of a node of the group. Raises KeyError if :meth:`get` had no node of the group yet."""
         return self._of_group[group]
 
     def _count(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
@@ -207,8 +207,8 @@ class NodeResources:
 class QuotaTracker:
     """Remaining amounts of each quota. Created by :meth:`maximum` (scale-up) or :meth:`minimum` (scale-down).
 
-    ``check`` only checks; ``consume`` checks and, if everything is allowed, takes. A tracker has one owner; ``fork`` it
-    for what-if checks.
+    ``check`` changes nothing. ``consume`` subtracts the resources of the nodes if all of them are allowed. Not
+    thread-safe; ``fork`` a tracker for what-if checks.
     """
 
     def __init__(self, quotas: Iterable[Quota], left: Iterable[dict[str, int]], resources: NodeResources) -> None:
@@ -225,7 +225,7 @@ class QuotaTracker:
         *,
         gpu_label: str = DEFAULT_GPU_LABEL,
     ) -> QuotaTracker:
-        """Create a tracker of what may still be added: limit minus usage, at least 0.
+        """Create a tracker of the resources that may still be added: limit minus usage, at least 0.
 
         Raises :class:`AutoscalerError` if the group or the GPUs of a counted node are unknown.
         """
@@ -240,8 +240,9 @@ class QuotaTracker:
         *,
         gpu_label: str = DEFAULT_GPU_LABEL,
     ) -> QuotaTracker:
-        """Create a tracker of what may still be removed: usage minus limit, at least 0. Errors as in
-        :meth:`maximum`.
+        """Create a tracker of the resources that may still be removed: usage minus limit, at least 0.
+
+        Raises :class:`AutoscalerError` if the group or the GPUs of a counted node are unknown.
         """
         return cls._make(quotas, nodes, groups, gpu_label, lambda limit, usage: usage - limit)
 
@@ -324,9 +325,10 @@ class QuotaTracker:
         return result
 
     def consume_together(self, wanted: Iterable[tuple[NodeGroup, Sequence[Node]]]) -> bool:
-        """Consume the resources of nodes by group, if :meth:`consume` would allow each of them in any order.
+        """Consume the resources of all nodes if :meth:`consume` would allow each of them, in whatever order.
 
-        Returns False and consumes nothing if that is not certain.
+        ``wanted``: (group, its nodes). Returns True if they were consumed. Returns False, and consumes nothing, if a
+        node might be refused.
         """
         if not all(quota.selector.empty for quota in self.quotas):
             return False
@@ -383,7 +385,11 @@ def _add_usage(usage: dict[str, int], resources: Mapping[str, int], times: int =
 
 
 class CappedNodes(msgspec.Struct, kw_only=True, frozen=True):
-    """A number of new nodes after the cap; ``error`` if there is no room at all."""
+    """Result of :func:`cap_by_max_nodes_total`.
+
+    ``new_nodes``: number of nodes to add; 0 or negative if the cluster is full. ``events``: the MaxNodesTotalReached
+    warning, if the number was reduced. ``error``: set if no node may be added; None otherwise.
+    """
 
     new_nodes: int
     events: list[Event] = []
@@ -391,7 +397,11 @@ class CappedNodes(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def cap_by_max_nodes_total(new_nodes: int, current_nodes: int, options: AutoscalingOptions) -> CappedNodes:
-    """Limit a scale-up so that the cluster stays within ``--max-nodes-total`` (0 or less: no limit)."""
+    """Limit a scale-up of ``new_nodes`` nodes so that the cluster has at most ``--max-nodes-total`` nodes.
+
+    A limit of 0 or less means no limit. ``current_nodes``: number of nodes of the cluster. If it is full, the
+    result has an ``error``.
+    """
     limit = options.max_nodes_total
     if limit <= 0 or new_nodes + current_nodes <= limit:
         return CappedNodes(new_nodes=new_nodes)

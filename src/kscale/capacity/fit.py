@@ -188,7 +188,7 @@ def _build_refused_fit(snapshot: Snapshot, workload: KubeObject, plugin: str, me
 
 
 def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> WorkloadFit:
-    """Build the result of a workload: ``fit`` of its ``replicas`` fit. ``more``: further fields of the record."""
+    """Build the result of a workload: ``fit`` of its ``replicas`` can be placed. ``more``: further fields of it."""
     kind = workload.kind or type(workload).__name__
     return WorkloadFit(
         name=workload.name, kind=kind, namespace=workload.namespace or "default", replicas=replicas, fit=fit, **more
@@ -196,11 +196,13 @@ def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> Workloa
 
 
 def _name_of(workload: KubeObject) -> tuple[str, str]:
-    """Return (kind, ``namespace/name``)."""
+    """Return (kind, ``namespace/name``) of a workload."""
     return workload.kind or type(workload).__name__, f"{workload.namespace or 'default'}/{workload.name}"
 
 
-def _one_more(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[Sequence[PodRecord], Snapshot]:
+def _build_extra_replica(
+    snapshot: Snapshot, workload: KubeObject, classes: PodClasses
+) -> tuple[Sequence[PodRecord], Snapshot]:
     """Return the record of one more replica of a workload, and the snapshot with its claims.
 
     The list is empty for kinds without scalable replicas, and if the replicas are not equal.
@@ -239,7 +241,7 @@ def _replicas(
     rejections, event = summarize_rejections(after, placed.unschedulable_records)
     next_event = ""
     if not rejections:
-        more, following = _one_more(after, workload, classes)
+        more, following = _build_extra_replica(after, workload, classes)
         if more:
             next_event = summarize_rejections(following, place(following, pods=more).unschedulable_records)[1]
     line = _line(

@@ -228,12 +228,15 @@ def node_usage(
 
 @typed
 def fullness(row: NodeUsage) -> float:
-    """Return the greater of the shares of cpu and memory of a node (``row``) that are requested."""
+    """Return the share of a node's allocatable CPU or memory that is requested, whichever is greater.
+
+    0 if the node has neither.
+    """
     return max((use.requests / use.allocatable for use in (row.cpu, row.memory) if use.allocatable > 0), default=0.0)
 
 
 def _list_holding_pods(evictions: Evictions) -> dict[int, list[PodHold]]:
-    """Return the pods that keep each node, by the index of the node."""
+    """Return the pods that block the removal of each node, with the reasons, by index of the node."""
     held_by: dict[int, list[PodHold]] = {}
     for i in np.flatnonzero(evictions.holding()).tolist():
         hold = evictions.holds(i)
@@ -243,7 +246,10 @@ def _list_holding_pods(evictions: Evictions) -> dict[int, list[PodHold]]:
 
 
 def _hold_by_group(group: NodeGroup | None) -> tuple[str, str] | None:
-    """Return (reason, explanation) if a node of this group (None: of no group) cannot be removed, otherwise None."""
+    """Return (reason, explanation) if a node cannot be removed because of its group; otherwise None.
+
+    ``group`` None: the node belongs to no group.
+    """
     if group is None:
         return unremovable_reasons.NOT_AUTOSCALED, "belongs to no node group"
     if group.size <= group.min_size:
@@ -255,7 +261,10 @@ def _hold_by_group(group: NodeGroup | None) -> tuple[str, str] | None:
 def _simulate_removals(
     snapshot: Snapshot, options: AutoscalingOptions, now: Moment, threads: int | None
 ) -> dict[str, UnremovableCandidate]:
-    """Simulate the removal of each node alone; return the failures because a pod fits nowhere, by node name."""
+    """Simulate the removal of each node separately.
+
+    Returns the nodes that cannot be removed because a pod fits no other node, by name.
+    """
     simulator = RemovalSimulator(
         drop_uncounted_pods(snapshot, options),
         now=now,
@@ -315,14 +324,14 @@ class _Uses:
 
     @staticmethod
     def _amount(table: Mapping[str, NDArray[np.int64]], name: str, n: int) -> int:
-        """Return the amount of a resource on node ``n``; 0 if the table has no such resource."""
+        """Return the amount of resource ``name`` on node ``n``; 0 if the table has no such resource."""
         return int(table[name][n]) if name in table else 0
 
 
 def _read_usage(cluster: Cluster, snapshot: Snapshot) -> dict[int, dict[str, int]]:
-    """Return the usage of each measured node, by its index and resource.
+    """Return the usage of the nodes that have metrics, by node index and resource.
 
-    It is that of NodeMetrics, otherwise the sum of the PodMetrics of the node's pods.
+    Read from NodeMetrics or, if a node has none, summed over the PodMetrics of its pods.
     """
     index = snapshot.columns.index
     usage: dict[int, dict[str, int]] = {}
@@ -340,7 +349,7 @@ def _read_usage(cluster: Cluster, snapshot: Snapshot) -> dict[int, dict[str, int
 
 
 def _add_up(rows: Sequence[NodeUsage]) -> NodeTotals:
-    """Add up the rows of all nodes."""
+    """Return the sums over the rows of all nodes."""
     others = dict.fromkeys(name for row in rows for name in row.others)
     return NodeTotals(
         nodes=len(rows),
@@ -357,7 +366,7 @@ def _add_up(rows: Sequence[NodeUsage]) -> NodeTotals:
 
 
 def _add_uses(uses: Iterable[ResourceUse]) -> ResourceUse:
-    """Add up the use of a resource. The usage is None if none is measured."""
+    """Return the sums of the uses of one resource. The usage counts measured uses; None if none is measured."""
     uses = list(uses)
     measured = [use.usage for use in uses if use.usage is not None]
     return ResourceUse(

@@ -94,7 +94,7 @@ def run_for_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal
 
 
 def _view(results: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
-    """Merge the clusters' views into one.
+    """Merge the views of several clusters into one. ``views``: views by cluster, without the clusters that failed.
 
     Tables with the same title and columns are joined, with the cluster as the first column. The headlines of the
     clusters form the footer. A cluster that failed becomes a row of the first table.
@@ -154,7 +154,7 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
             group.prepare(show.terminal)
         answer = _answer(function, arguments | values, show)
         if answer is not None and show.output == Format.HTML:
-            show.origin = _origin_of(typer_context, values, arguments.values())
+            show.origin = _build_origin(typer_context, values, arguments.values())
         return show.emit(answer) if answer is not None else 0
 
     context = inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -166,10 +166,11 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
     return run
 
 
-def _origin_of(context: typer.Context, values: Mapping[str, Any], groups: Iterable[OptionGroup]) -> Origin:
-    """Return when and how the answer was made. SOURCE_DATE_EPOCH replaces the current time; passwords are hidden.
+def _build_origin(context: typer.Context, values: Mapping[str, Any], groups: Iterable[OptionGroup]) -> Origin:
+    """Return the time, input files, command line and version that an HTML report shows.
 
-    ``values`` are the command's own arguments and options, ``groups`` its option groups.
+    ``values``: the command's own arguments and options; ``groups``: its option groups. The environment variable
+    SOURCE_DATE_EPOCH (seconds since 1970) replaces the current time. Passwords are removed.
     """
     from kscale.world.kubernetes.kubeconfig import without_password
 

@@ -123,12 +123,12 @@ def _format_names(names: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
 
 
 def _first(names: Sequence[str], count: int) -> list[str]:
-    """Return the names, with a last line about those of ``count`` that are left out."""
+    """Return the names, and a last line with the number of names left out of ``count`` names in total."""
     return [*names, *([f"... and {count - len(names):,} more"] if count > len(names) else [])]
 
 
 def _fold_items(title: str, items: Sequence[tuple[str, Sequence[str]]]) -> list[Block]:
-    """Return the items (heading, lines) as a folded block in a list; an empty list without items."""
+    """Return a list with one folded block of the items (heading, lines); an empty list if there are no items."""
     return [Folded(title, items)] if items else []
 
 
@@ -170,7 +170,7 @@ def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
 def scale_down_blocks(report: ScaleDownReport, snapshot: Snapshot) -> list[Block]:
     """Return the blocks of a scale-down report.
 
-    These are the current nodes (those to be deleted first), the target nodes of moved pods, and why other nodes stay.
+    These are the current nodes (nodes to be deleted come first), the target nodes of moved pods, and why nodes stay.
     """
     from kscale.capacity.scale_down import Mark, draw_nodes
 
@@ -196,7 +196,10 @@ def scale_down_blocks(report: ScaleDownReport, snapshot: Snapshot) -> list[Block
 
 
 def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -> list[Block]:
-    """Return the blocks of a mix plan. ``plan`` must have its placements."""
+    """Return the blocks of a mix plan: new nodes, pods without a node, and what the bound ignores.
+
+    Nodes are drawn if ``plan`` has its placements.
+    """
     from kscale.capacity.scale_down import NewNode, draw_new_nodes
 
     template = {group.id: group.template for group in groups}
@@ -215,7 +218,11 @@ def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -
 
 
 def cost_blocks(report: CostReport) -> list[Block]:
-    """Return the blocks of a cost report: bars of the cost by team, or by namespace."""
+    """Return the bar charts of a cost report.
+
+    With an allocation (``report.allocation``), the bars are by its dimension, such as team, for its period. Otherwise
+    they are the hourly cost by namespace.
+    """
     divided = report.allocation
     if divided is None:
         rows: list[tuple[str, Sequence[float]]] = [(line.name, [line.cost]) for line in report.namespaces]
@@ -232,14 +239,14 @@ def cost_blocks(report: CostReport) -> list[Block]:
 
 
 def _draw_bars(title: str, parts: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Block:
-    """Draw the first rows (name, amount in $ of each part) as bars, and count the others."""
+    """Draw at most 40 rows (name, amount of each part in $) as bars; the chart states how many rows are left out."""
     return Bars(title, parts, rows[:_BARS], "$", max(0, len(rows) - _BARS))
 
 
 def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
-    """Return the blocks of a headroom report.
+    """Return the blocks of a headroom report: all nodes, and the pods that the loss of nodes or zones leaves unplaced.
 
-    These are all nodes, those whose loss leaves pods without a node first, and the pods of each such loss.
+    Nodes whose loss leaves pods without a node come first.
     """
     from kscale.capacity.scale_down import Mark, draw_nodes
 
@@ -263,7 +270,7 @@ def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
 
 
 def node_usage_blocks(report: NodeUsageReport, snapshot: Snapshot) -> list[Block]:
-    """Return the blocks of a report on nodes: the nodes in its order, and every pod that keeps its node."""
+    """Return the blocks of a node usage report: nodes in the report's order, and the pods that block their removal."""
     from kscale.capacity.scale_down import Mark, draw_nodes
 
     marks = {
@@ -277,7 +284,10 @@ def node_usage_blocks(report: NodeUsageReport, snapshot: Snapshot) -> list[Block
 
 
 def consolidation_blocks(plan: ConsolidationPlan, snapshot: Snapshot) -> list[Block]:
-    """Return the blocks of a path: cost and nodes after each step, each step's evictions, and the nodes to remove."""
+    """Return the blocks of a consolidation plan.
+
+    These are cost and number of nodes after each step, the nodes that are removed or stay, and each step's actions.
+    """
     from kscale.capacity.scale_down import Mark, draw_nodes
 
     today = plan.table[0]
@@ -321,7 +331,7 @@ def consolidation_blocks(plan: ConsolidationPlan, snapshot: Snapshot) -> list[Bl
 
 
 def drain_blocks(report: DrainReport, snapshot: Snapshot) -> list[Block]:
-    """Return the blocks of a drain: the drained nodes as they are now, and the pods by what happens to them."""
+    """Return the blocks of a drain report: the drained nodes as they are now, and the pods grouped by their fate."""
     from kscale.capacity.scale_down import Mark, draw_nodes
 
     by_fate: dict[str, list[str]] = {}

@@ -100,9 +100,10 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
     dry_run: bool = False
 
     def get_log_level(self) -> int:
-        """Return the lowest level of Python's logging that is written; 0 writes everything that ``-v`` allows.
+        """Return the lowest level of :mod:`logging` that is written, from ``--stderrthreshold``.
 
-        Raises InputError for an unknown severity, or if ``--logtostderr`` is off.
+        0 (INFO): this flag suppresses nothing, and only ``-v`` limits the logs. Raises InputError if
+        ``--stderrthreshold`` is not a severity, or if ``--logtostderr`` is off.
         """
         if not self.logtostderr:
             raise InputError(Problem("logs go to stderr: there is no log file", field="--logtostderr"))
@@ -114,8 +115,9 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
         return _SEVERITIES[text]
 
     def tls(self) -> ReloadingContext | None:
-        """Return the TLS context for endpoints; None without TLS. Raises InputError if only one of both files is
-        set.
+        """Return the TLS context of the HTTP endpoints; None if no certificate file is set.
+
+        Raises InputError if only one of ``--tls-cert-file`` and ``--tls-private-key-file`` is set.
         """
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             raise InputError("--tls-cert-file and --tls-private-key-file go together")
@@ -160,10 +162,10 @@ class LeaseFlags(OptionGroup):
     leader_elect_resource_namespace: str = "kube-system"
 
     def election(self, *, identity: str = "", namespace: str = "") -> LeaderElectionOptions | None:
-        """Return the leader election options; None without leader election.
+        """Return the options of leader election; None if ``--leader-elect`` is off.
 
-        ``identity`` defaults to the host name and a unique suffix, ``namespace`` to the flag's. Raises InputError for
-        what upstream refuses.
+        ``identity`` defaults to the host name and a unique suffix, ``namespace`` to the flag's value. Raises InputError
+        for values that upstream rejects.
         """
         if not self.leader_elect:
             return None

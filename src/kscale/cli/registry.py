@@ -157,7 +157,7 @@ def children(prefix: str) -> list[str]:
 
 
 def expanders(incomplete: str) -> list[str]:
-    """Return completions of a chain of expanders, by the names that it does not have yet."""
+    """Return completions of a list of expanders: the list with each expander name that it does not contain yet."""
     from kscale.ca.expander.chain import EXPANDER_NAMES
 
     before, comma, last = incomplete.rpartition(",")
@@ -180,5 +180,5 @@ def schema_kinds(incomplete: str) -> list[str]:
 
 
 def complete_explain(incomplete: str) -> list[str]:
-    """Return completions of the first argument of ``kscale explain``."""
+    """Return completions of the first argument of ``kscale explain``. ``incomplete``: the text typed so far."""
     return [word for word in ("hpa",) if word.startswith(incomplete)]

@@ -63,9 +63,10 @@ def scale_up_view(
 
 
 def starting_hints(starting: Mapping[str, StartingNodes]) -> list[str]:
-    """Return hints for growing groups some of whose nodes may still be starting.
+    """Return hints about nodes that may still be starting in the groups that this scale-up grows.
 
-    Useful if no state is given: an autoscaler that requested these nodes waits for them.
+    ``starting``: these nodes by group. A running autoscaler waits for nodes that it has requested. Without a saved
+    state kscale does not know these requests, so the hints tell the user how to pass the state.
     """
     hints = []
     for name, nodes in starting.items():
@@ -112,9 +113,9 @@ def _headline(plan: ScaleUpPlan) -> str:
 
 
 def _total(plan: ScaleUpPlan, real: str, fake: int, helped: int | None = None) -> str:
-    """Describe the number of pods: real pods, and pods that exist only as an assumption.
+    """Describe the number of pods: real pods (``real``, a text) and fake pods (``fake``, a number).
 
-    ``helped``: number of the fake pods that the scale-up helps.
+    ``helped``: number of the fake pods that the scale-up helps; None: do not mention it.
     """
     if not fake:
         return real or pods(0)

@@ -93,7 +93,7 @@ _LONGEST: Final = 500
 def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
     """Wrap ``perform`` for a dry run, which performs only reads, refreshes of the cloud provider and reports.
 
-    Other actions are logged and succeed without an effect; their outcomes have no value.
+    Other actions are only logged; their outcomes are successful and have no value.
     """
 
     async def pretend(action: Action) -> Outcome:
@@ -109,7 +109,7 @@ def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
 def format_action(action: Any) -> str:
     """Format an action as one line of at most about 500 characters: its name and its fields as JSON.
 
-    Fields with empty values are left out, and of deleted nodes there are only the names.
+    Fields with empty values are left out. For deleted nodes, only the names are included.
     """
     fields = {name: getattr(action, name) for name in action.__struct_fields__}
     if isinstance(action, DeleteNodes):
@@ -139,7 +139,7 @@ def changes_something(action: Action) -> bool:
 
 @runtime_checkable
 class Repeating(Protocol):
-    """A driver that knows when a round would only repeat the result of the last one."""
+    """A driver that knows when a round would have the same result as the last one, so that it can be skipped."""
 
     @property
     def input_sources(self) -> InputSources:
@@ -150,24 +150,24 @@ class Repeating(Protocol):
         ...
 
     def repeats_until(self) -> Moment:
-        """Return the moment until which rounds only repeat the last one while the input sources are unchanged.
+        """Return until when rounds have the same result as the last one, if the input sources do not change.
 
-        Called after a round that changed nothing. The zero time: the next round must be run.
+        Called after a round that changed nothing. The zero time means that the next round must run.
         """
         ...
 
     def repeat(self, now: Moment) -> Moment | None:
-        """Mark a round that repeats the last one as done. Returns its end; None if the round must be run."""
+        """Record a round at ``now`` as a repetition of the last one. Returns when it ends; None if it must run."""
         ...
 
 
 class VirtualDrive:
     """Runs a driver's rounds in virtual time, as :func:`kscale.drivers.live.drive` does live.
 
-    ``rank`` orders what is due at the same moment. ``perform`` performs the driver's actions. ``inputs`` returns a
-    value that changes whenever an input of the rounds has changed (None: no rounds are skipped). While the value is
-    unchanged, rounds of a :class:`Repeating` driver that would only repeat the last one are skipped. ``rounds`` counts
-    all rounds, ``skipped`` the skipped ones.
+    ``rank`` orders events at the same time: lower ranks first. ``perform`` performs the driver's actions. ``inputs``
+    returns a value that changes whenever an input of the rounds changes (None: no rounds are skipped). While the value
+    is unchanged, rounds of a :class:`Repeating` driver that would repeat the last one are skipped. ``rounds`` counts
+    all rounds, ``skipped`` the skipped rounds.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class VirtualDrive:
         self._plan()
 
     def stop(self) -> None:
-        """Stop at once, as a killed process does. Nothing more is performed or logged."""
+        """Stop immediately, as when a process is killed: perform and log nothing more."""
         self._ended = True
         self._unsubscribe()
         if self._due is not None:
@@ -257,14 +257,18 @@ class VirtualDrive:
         self._under_way = self._time.at(ended, self._continue, rank=self._rank)
         return True
 
-    def _finish_round(self, value: None, at: Moment) -> None:
-        """Determine until when further rounds may be skipped, and schedule the next one."""
-        del value, at
-        known = None if self._inputs is None or self._acted else self._repeating
-        self._until = ZERO_TIME if known is None else known.repeats_until()
+    def _finish_round(self, result: None, end: Moment) -> None:
+        """Handle the end of a round: find out until when later rounds would only repeat it, and schedule the next one.
+
+        Called by :class:`VirtualTime` with the result of the steps (always None) and the current time.
+        """
+        del result, end
+        repeating = None if self._inputs is None or self._acted else self._repeating
+        self._until = ZERO_TIME if repeating is None else repeating.repeats_until()
         self._continue()
 
     def _continue(self) -> None:
+        """Schedule the next round after a round has ended or was skipped."""
         self._under_way = None
         self._plan()
 

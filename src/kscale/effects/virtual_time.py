@@ -33,18 +33,22 @@ __all__ = ["Perform", "Running", "VirtualTime", "run_virtually"]
 Perform = Callable[[Action, Moment], Outcome]
 """Performs an action (never a Wait, Together, Within or InBackground) at a time; the outcome is not earlier."""
 
-_Done = Callable[[Any, Moment], None]
+_OnEnd = Callable[[Any, Moment], None]
 _Indexed = tuple[int, SingleAction]
-_DoneOne = Callable[[int, Any, Moment], None]
+_OnIndexedEnd = Callable[[int, Any, Moment], None]
 
-_UNDER_WAY: Final = object()
-_COMPANY: Final = (Together, Within)
-_MANY: Final = 1 << 16
-_OWN_TIME: Final = frozenset({Wait, InBackground})
+_IN_PROGRESS: Final = object()
+_WITH_MACHINES: Final = (Together, Within)
+_BATCH: Final = 1 << 16
+_WITHOUT_LATENCY: Final = frozenset({Wait, InBackground})
 
 
 class Running:
-    """Handle of a started machine or scheduled call. ``value`` is what a machine returned, once it has ``ended``."""
+    """Handle of a started step machine or of a scheduled call.
+
+    ``rank``: order among events at the same time. ``deadline``: when the machine's actions begin to fail; None: never.
+    ``perform``: performs the machine's actions; None: the function of the world.
+    """
 
     __slots__ = ("_value", "cancelled", "deadline", "perform", "rank", "steps")
 
@@ -54,12 +58,12 @@ class Running:
         self.perform = perform
         self.cancelled = False
         self.steps: Steps[Any] | None = None
-        self._value: Any = _UNDER_WAY
+        self._value: Any = _IN_PROGRESS
 
     @property
     def ended(self) -> bool:
         """Return whether the machine has returned."""
-        return self._value is not _UNDER_WAY
+        return self._value is not _IN_PROGRESS
 
     @property
     def value(self) -> Any:
@@ -69,7 +73,7 @@ class Running:
         return self._value
 
     def end(self, value: Any) -> None:
-        """Set the value that the machine has returned. From now on it has ``ended``."""
+        """Store the value that the machine returned, and mark the machine as ended."""
         self._value = value
 
     def cancel(self) -> None:
@@ -83,7 +87,7 @@ class Running:
 
 
 _Event = tuple[Moment, int, int, Running, Callable[[], None]]
-"""Time, rank, sequence number, handle and call."""
+"""Scheduled call as (time, rank, sequence number, handle, call). The queue is ordered by the first three."""
 
 
 class VirtualTime:
@@ -119,7 +123,7 @@ class VirtualTime:
     def start(
         self,
         machine: Machine,
-        done: _Done | None = None,
+        on_end: _OnEnd | None = None,
         *,
         rank: int = 0,
         deadline: datetime | Moment | None = None,
@@ -131,7 +135,7 @@ class VirtualTime:
         ----------
         machine : callable
             Called with the current time; returns the generator of steps.
-        done : callable, optional
+        on_end : callable, optional
             Called with (return value, time) at the end of the machine.
         rank : int, default 0
             Order of events at the same time: lower ranks first.
@@ -149,7 +153,7 @@ class VirtualTime:
 
         def begin() -> None:
             running.steps = machine(self.now)
-            self._advance(running, running.steps, None, done)
+            self._advance(running, running.steps, None, on_end)
 
         self._push(self.now, running, begin)
         return running
@@ -185,9 +189,9 @@ class VirtualTime:
         return self.next_due is None
 
     def step(self, until: datetime | Moment | None = None) -> bool:
-        """Run the next event and what follows from it immediately, and advance the time to it.
+        """Advance the time to the next event, and run the event.
 
-        Returns False if nothing is scheduled, or nothing up to ``until``.
+        Returns False if no event is scheduled or, with ``until``, none up to that time.
         """
         return self.steps(1, until) == 1
 
@@ -195,11 +199,11 @@ class VirtualTime:
         """Run up to ``at_most`` events (``until``: up to a time), and return how many were run."""
         due = self._due
         last = LAST_TIME if until is None else virtual_moment(until, "until")
-        for done in range(at_most):
+        for count in range(at_most):
             while due and due[0][3].cancelled:
                 heappop(due)
             if not due or due[0][0] > last:
-                return done
+                return count
             self.now, _, self._current, _, call = heappop(due)
             call()
         return at_most
@@ -207,7 +211,7 @@ class VirtualTime:
     def run(self, until: datetime | Moment | None = None) -> None:
         """Run until nothing is scheduled, or up to and including the time ``until``, which then is the current time."""
         last = None if until is None else virtual_moment(until, "until")
-        while self.steps(_MANY, last):
+        while self.steps(_BATCH, last):
             pass
         if last is not None:
             self.now = max(self.now, last)
@@ -217,25 +221,25 @@ class VirtualTime:
         self._sequence += 1
         heappush(self._due, (time, running.rank, self._sequence, running, call))
 
-    def _advance(self, running: Running, steps: Steps[Any], outcome: Outcome | None, done: _Done | None) -> None:
+    def _advance(self, running: Running, steps: Steps[Any], outcome: Outcome | None, on_end: _OnEnd | None) -> None:
         """Send an outcome to a machine, and continue until another event is due first."""
         while not running.cancelled:
             try:
                 action = next(steps) if outcome is None else steps.send(outcome)
             except StopIteration as stop:
                 running.end(stop.value)
-                if done is not None:
-                    done(stop.value, self.now)
+                if on_end is not None:
+                    on_end(stop.value, self.now)
                 return
-            if isinstance(action, _COMPANY):
-                self._in_company(running, steps, action, done)
+            if isinstance(action, _WITH_MACHINES):
+                self._start_machines(running, steps, action, on_end)
                 return
             if (late := self._lateness(running, action)) > 0:
-                self._push(self.now + late, running, partial(self._perform_late, running, steps, action, done))
+                self._push(self.now + late, running, partial(self._perform_late, running, steps, action, on_end))
                 return
             outcome = self._check_outcome(running, action, self._outcome(running, action))
             if not self._is_next(outcome.at, running.rank):
-                self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
+                self._push(outcome.at, running, partial(self._advance, running, steps, outcome, on_end))
                 return
 
     # -- machines of a single action -----------------------------------------------------------------------------------
@@ -245,102 +249,124 @@ class VirtualTime:
         """Return the number of the event that was scheduled last."""
         return self._sequence
 
-    def start_actions(self, take: Callable[[], Sequence[_Indexed]], done: _DoneOne, of: Running) -> None:
-        """Start machines of a single action at the current time, with shared events.
+    def start_actions(
+        self, get_machines: Callable[[], Sequence[_Indexed]], on_end: _OnIndexedEnd, owner: Running
+    ) -> None:
+        """Start machines of a single action at the current time. They share events, which is faster than one for each.
 
-        ``take`` returns the machines, with numbers, when they begin. ``done`` is called with (number, return value,
-        time) at the end of each. Rank and ``perform`` are those of ``of``.
+        Parameters
+        ----------
+        get_machines : callable
+            Called when the machines begin; returns them as (number, machine).
+        on_end : callable
+            Called with (number, return value, time) at the end of each machine.
+        owner : Running
+            The machine that starts them. They have its rank and its ``perform``.
         """
-        self._push_for(of, self.now, partial(self._build_actions, take, done, of))
+        self._push_for(owner, self.now, partial(self._build_actions, get_machines, on_end, owner))
 
-    def _push_for(self, of: Running, time: Moment, call: Callable[[], None]) -> None:
-        """Schedule a call for machines of ``of``."""
-        self._push(time, Running(of.rank, perform=of.perform), call)
+    def _push_for(self, owner: Running, time: Moment, call: Callable[[], None]) -> None:
+        """Schedule a call at ``time`` with the rank and ``perform`` of ``owner``."""
+        self._push(time, Running(owner.rank, perform=owner.perform), call)
 
-    def _push_again(self, of: Running, call: Callable[[], None]) -> None:
-        """Schedule the rest of the current event, before all others of its time and rank."""
-        heappush(self._due, (self.now, of.rank, self._current, Running(of.rank, perform=of.perform), call))
+    def _push_again(self, owner: Running, call: Callable[[], None]) -> None:
+        """Schedule ``call`` as the continuation of the current event: before all other events of its time and rank."""
+        heappush(self._due, (self.now, owner.rank, self._current, Running(owner.rank, perform=owner.perform), call))
 
-    def _build_actions(self, take: Callable[[], Sequence[_Indexed]], done: _DoneOne, of: Running) -> None:
-        """Build the actions of machines, and schedule that they are performed after their latency."""
-        latency, starting = 0, deque(take())
+    def _build_actions(
+        self, get_machines: Callable[[], Sequence[_Indexed]], on_end: _OnIndexedEnd, owner: Running
+    ) -> None:
+        """Build the actions of machines, and schedule that each is performed after its latency."""
+        latency, starting = 0, deque(get_machines())
         delayed: deque[tuple[int, SingleAction, Action]] = deque()
         while starting:
             index, machine = starting.popleft()
             action = machine.build(self.now)
             if action is None:
-                done(index, None, self.now)
+                on_end(index, None, self.now)
                 continue
             late = 0 if self._latency is None else self._latency(action)
             if late <= 0:
                 if starting:
-                    self._push_again(of, partial(self._build_actions, lambda: starting, done, of))
-                self._run_apart(machine.perform_steps(action), partial(self._end_apart, index, done, of), of)
+                    self._push_again(owner, partial(self._build_actions, lambda: starting, on_end, owner))
+                self._run_generator(
+                    machine.perform_steps(action), partial(self._end_generator, index, on_end, owner), owner
+                )
                 return
             if late == latency:
                 delayed.append((index, machine, action))
             else:
                 delayed = deque([(index, machine, action)])
-                self._push_for(of, self.now + late, partial(self._perform_actions, delayed, done, of))
+                self._push_for(owner, self.now + late, partial(self._perform_actions, delayed, on_end, owner))
             latency = late
 
-    def _run_apart(self, steps: Steps[Any], done: _Done, of: Running) -> None:
-        """Run the steps of one machine from now on as those of other machines."""
-        running = Running(of.rank, perform=of.perform)
-        running.steps = steps
-        self._advance(running, steps, None, done)
+    def _run_generator(self, steps: Steps[Any], on_end: _OnEnd, owner: Running) -> None:
+        """Run one machine as a generator from now on, instead of by events that it shares with other machines.
 
-    def _end_apart(self, index: int, done: _DoneOne, of: Running, waits: Any, at: Moment) -> None:
-        """End a machine that ran apart. ``waits``: whether the others with an outcome at this moment continue first."""
-        if waits and not self._is_next(at, of.rank):
-            self._push_for(of, at, partial(done, index, None, at))
-        else:
-            done(index, None, at)
-
-    def _perform_actions(self, delayed: deque[tuple[int, SingleAction, Action]], done: _DoneOne, of: Running) -> None:
-        """Perform actions in order, and schedule the handling of their outcomes.
-
-        If an action causes an event that comes first, the remaining actions wait for it.
+        ``on_end``: called with (return value, time) at its end. ``owner``: its rank and ``perform`` are used.
         """
-        perform = of.perform or self._perform
+        running = Running(owner.rank, perform=owner.perform)
+        running.steps = steps
+        self._advance(running, steps, None, on_end)
+
+    def _end_generator(self, index: int, on_end: _OnIndexedEnd, owner: Running, waits: Any, at: Moment) -> None:
+        """End a machine that ran as a generator.
+
+        ``waits``: whether other machines with an outcome at this moment continue before it ends.
+        """
+        if waits and not self._is_next(at, owner.rank):
+            self._push_for(owner, at, partial(on_end, index, None, at))
+        else:
+            on_end(index, None, at)
+
+    def _perform_actions(
+        self, delayed: deque[tuple[int, SingleAction, Action]], on_end: _OnIndexedEnd, owner: Running
+    ) -> None:
+        """Perform the actions in order, and schedule :meth:`_handle_outcomes` for the time of each outcome.
+
+        If an action schedules an event that is due before the next action, that event runs first.
+        """
+        perform = owner.perform or self._perform
         ended: deque[tuple[int, SingleAction, Outcome]] = deque()
         while delayed:
             index, machine, action = delayed.popleft()
-            outcome = self._check_outcome(of, action, perform(action, self.now))
+            outcome = self._check_outcome(owner, action, perform(action, self.now))
             if ended and ended[-1][2].at == outcome.at:
                 ended.append((index, machine, outcome))
             else:
                 ended = deque([(index, machine, outcome)])
-                self._push_for(of, outcome.at, partial(self._handle_outcomes, ended, done, of))
-            if delayed and self._due[0][:2] < (self.now, of.rank):
-                self._push_again(of, partial(self._perform_actions, delayed, done, of))
+                self._push_for(owner, outcome.at, partial(self._handle_outcomes, ended, on_end, owner))
+            if delayed and self._due[0][:2] < (self.now, owner.rank):
+                self._push_again(owner, partial(self._perform_actions, delayed, on_end, owner))
                 return
 
-    def _handle_outcomes(self, ended: deque[tuple[int, SingleAction, Outcome]], done: _DoneOne, of: Running) -> None:
-        """Pass outcomes to their machines."""
+    def _handle_outcomes(
+        self, ended: deque[tuple[int, SingleAction, Outcome]], on_end: _OnIndexedEnd, owner: Running
+    ) -> None:
+        """Pass each outcome to its machine, in order. A machine that then continues runs as a generator."""
         waiting: list[int] = []
         while ended:
             index, machine, outcome = ended.popleft()
             more = machine.finish(outcome)
-            if more is None and machine.waits_to_end and (ended or waiting or not self._is_next(self.now, of.rank)):
+            if more is None and machine.waits_to_end and (ended or waiting or not self._is_next(self.now, owner.rank)):
                 waiting.append(index)
                 if len(waiting) == 1:
-                    self._push_for(of, self.now, partial(self._end_machines, waiting, done))
+                    self._push_for(owner, self.now, partial(self._end_machines, waiting, on_end))
             elif more is None:
-                done(index, None, outcome.at)
+                on_end(index, None, outcome.at)
             else:
                 if ended:
-                    self._push_again(of, partial(self._handle_outcomes, ended, done, of))
-                self._run_apart(more, partial(done, index), of)
+                    self._push_again(owner, partial(self._handle_outcomes, ended, on_end, owner))
+                self._run_generator(more, partial(on_end, index), owner)
                 return
 
-    def _end_machines(self, numbers: Sequence[int], done: _DoneOne) -> None:
-        """End machines that waited for others."""
+    def _end_machines(self, numbers: Sequence[int], on_end: _OnIndexedEnd) -> None:
+        """Report the end of machines that waited until others had continued (:attr:`SingleAction.waits_to_end`)."""
         for number in numbers:
-            done(number, None, self.now)
+            on_end(number, None, self.now)
 
     def _is_next(self, time: Moment, rank: int) -> bool:
-        """Check whether an event at this time and rank, scheduled now, would run next and at the current time."""
+        """Check whether ``time`` is now and no scheduled event comes before an event of this time and rank."""
         return time == self.now and (not self._due or (time, rank) < self._due[0][:2])
 
     def _is_over(self, running: Running, action: Action) -> bool:
@@ -352,14 +378,14 @@ class VirtualTime:
 
     def _lateness(self, running: Running, action: Action) -> int:
         """Return the nanoseconds until an action is performed; 0 if it is performed at once."""
-        if self._latency is None or type(action) in _OWN_TIME:
+        if self._latency is None or type(action) in _WITHOUT_LATENCY:
             return 0
         return 0 if running.deadline is not None and self._is_over(running, action) else self._latency(action)
 
-    def _perform_late(self, running: Running, steps: Steps[Any], action: Action, done: _Done | None) -> None:
+    def _perform_late(self, running: Running, steps: Steps[Any], action: Action, on_end: _OnEnd | None) -> None:
         """Perform an action whose latency has passed, and schedule what follows for the time of its outcome."""
         outcome = self._check_outcome(running, action, (running.perform or self._perform)(action, self.now))
-        self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
+        self._push(outcome.at, running, partial(self._advance, running, steps, outcome, on_end))
 
     def _outcome(self, running: Running, action: Action) -> Outcome:
         """Perform an action now, and return its outcome; an error if the machine's deadline has passed."""
@@ -387,12 +413,14 @@ class VirtualTime:
             return Outcome(at=max(self.now, deadline), error=DEADLINE_EXCEEDED)
         return outcome
 
-    def _in_company(self, running: Running, steps: Steps[Any], action: Together | Within, done: _Done | None) -> None:
-        """Start the machines of an action. The outcome of the action follows when they have ended."""
+    def _start_machines(
+        self, running: Running, steps: Steps[Any], action: Together | Within, on_end: _OnEnd | None
+    ) -> None:
+        """Start the machines that ``action`` contains. When they have ended, ``steps`` gets the action's outcome."""
 
         def resume(result: Outcome) -> None:
             outcome = self._check_outcome(running, action, result)
-            self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
+            self._push(outcome.at, running, partial(self._advance, running, steps, outcome, on_end))
 
         if isinstance(action, Together):
             _MachineGroup(self, running, action.machines, resume).begin(action.at_most)
@@ -408,7 +436,9 @@ class VirtualTime:
 
 
 class _MachineGroup:
-    """Concurrent machines of one action. When all have ended, ``resume`` is called with what they returned.
+    """Concurrent machines of one action of ``owner``.
+
+    When all have ended, ``resume`` is called with an outcome whose value is the list of their return values.
 
     Machines of a single action that start at the same moment share their events: one performs the actions of all of
     them, in order, and one handles the outcomes. The order of everything else is the same as with an event for each.
@@ -416,12 +446,12 @@ class _MachineGroup:
     (There are no reference cycles, so ended machines are freed immediately.)
     """
 
-    __slots__ = ("_left", "_of", "_resume", "_started_by", "_starting", "_time", "_values", "_waiting")
+    __slots__ = ("_left", "_owner", "_resume", "_started_by", "_starting", "_time", "_values", "_waiting")
 
     def __init__(
-        self, time: VirtualTime, of: Running, machines: Sequence[Machine], resume: Callable[[Outcome], None]
+        self, time: VirtualTime, owner: Running, machines: Sequence[Machine], resume: Callable[[Outcome], None]
     ) -> None:
-        self._time, self._of, self._resume = time, of, resume
+        self._time, self._owner, self._resume = time, owner, resume
         self._values: list[Any] = [None] * len(machines)
         self._waiting = deque(enumerate(machines))
         self._left = len(machines)
@@ -440,27 +470,31 @@ class _MachineGroup:
     def _next(self) -> None:
         """Start the next machine that waits for its turn."""
         index, machine = self._waiting.popleft()
-        of = self._of
-        if isinstance(machine, SingleAction) and of.deadline is None:
+        owner = self._owner
+        if isinstance(machine, SingleAction) and owner.deadline is None:
             if self._starting is None or self._time.newest_event != self._started_by:
                 self._starting = []
-                self._time.start_actions(partial(self._take, self._starting), self._finish_machine, of)
+                self._time.start_actions(partial(self._take, self._starting), self._finish_machine, owner)
                 self._started_by = self._time.newest_event
             self._starting.append((index, machine))
             return
         self._starting = None  # what follows starts after this machine
         self._time.start(
-            machine, partial(self._finish_machine, index), rank=of.rank, deadline=of.deadline, perform=of.perform
+            machine,
+            partial(self._finish_machine, index),
+            rank=owner.rank,
+            deadline=owner.deadline,
+            perform=owner.perform,
         )
 
     def _take(self, starting: list[_Indexed]) -> list[_Indexed]:
-        """Return the machines that start together now. Later ones start apart from them."""
+        """Return the machines that start together now. Machines that are started later get new events."""
         if self._starting is starting:
             self._starting = None
         return starting
 
     def _finish_machine(self, index: int, value: Any, at: Moment) -> None:
-        """Store what machine number ``index`` returned; start the next one, or resume after the last."""
+        """Store the return value of machine ``index``. Start the next machine; after the last one, call ``resume``."""
         self._values[index] = value
         self._left -= 1
         if self._waiting:

@@ -30,7 +30,7 @@ C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LOOKED_AT: Final = 10_000
-"""Elements of a list or values of a dict that are looked at."""
+"""Maximum number of elements of a list, or values of a dict, that are checked."""
 _MAX_PLANS: Final = 64
 """Maximum number of combinations of types whose remaining checks are cached, for each function or struct."""
 _OWN_ERRORS: Final = ("SnapshotLike", "PodsLike", "PodLike", "TemplateLike", "ArrayLike", "Source")
@@ -181,7 +181,10 @@ def typed_methods(*, constructor: bool = False, late: Collection[str] | bool = (
 
 
 def _has_arguments(function: FunctionType, member: object) -> bool:
-    """Return whether a method takes arguments besides the object or class. ``member``: what the class has."""
+    """Return whether a method takes arguments besides ``self`` or ``cls``.
+
+    ``member``: the attribute of the class: the function itself, a classmethod or a staticmethod.
+    """
     code = unwrap(function).__code__
     takes_any = code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
     return bool(takes_any) or code.co_argcount + code.co_kwonlyargcount > (not isinstance(member, staticmethod))
@@ -204,7 +207,10 @@ def typed_late(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _refuse_iterators(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], error: Exception) -> None:
-    """Raise ArgumentError for an iterator in place of a list: its elements were not checked, and are gone."""
+    """Raise ArgumentError if an argument that must be a list is an iterator.
+
+    The elements of an iterator cannot be checked after the call, because the function has consumed them.
+    """
     checks = _checks_of(function, own_errors=True)
     for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
         if name in checks and checks[name].element is not None and isinstance(value, Iterator):
@@ -229,15 +235,20 @@ def _raise_late(function: Callable[..., Any], args: Any, kwargs: Mapping[str, An
         if name in checks and (problem := _problem(name, value, checks[name], deep=True)) is not None:
             raise _error(function, args, kwargs, problem) from error
     for name, value in given.items():
-        if (reason := _unusable(value, error)) is not None:
+        if (reason := _explain_by_value(value, error)) is not None:
             raise InputError(Problem(f"{name} is {show_value(value)}: {reason}", field=name)) from error
 
 
-def _unusable(value: Any, error: Exception) -> str | None:
-    """Return why a value of the right type cannot be used at all, if that explains the error; otherwise None."""
+def _explain_by_value(value: Any, error: Exception) -> str | None:
+    """Return why an argument of the right type raised ``error``; None if its value does not explain the error.
+
+    Explained are lone surrogates (UnicodeError), null characters (ValueError), integers beyond 64 bits (OverflowError)
+    and deep nesting (RecursionError), also inside of lists, tuples and sets.
+    """
     if isinstance(value, (list, tuple, set, frozenset)):
         try:
-            return next((reason for each in value if (reason := _unusable(each, error)) is not None), None)
+            reasons = (_explain_by_value(element, error) for element in value)
+            return next((reason for reason in reasons if reason is not None), None)
         except RecursionError:
             return "nested too deep"
     if isinstance(value, str):
@@ -318,9 +329,9 @@ def _as_list(value: Any) -> Any:
 
 
 def _checks_of(function: Callable[..., Any], *, own_errors: bool = False) -> dict[str, _Type]:
-    """Return the check of each parameter.
+    """Return the check of each parameter, by name.
 
-    ``own_errors``: also of parameters that the function checks itself, such as times and pods.
+    ``own_errors``: include parameters that the function checks itself, such as times and pods.
     """
     checks = {}
     for name, parameter in signature(function).parameters.items():
@@ -539,9 +550,12 @@ def _check_elements(element: Any) -> _Type:
     return _Type(f"a list{suffix}", accepts, within, one)
 
 
-def _values(one: _Type | None) -> _Within | None:
-    """Return a function that finds a dict's first wrong value, as (path step, value, check); None without check."""
-    if one is None:
+def _values(value_check: _Type | None) -> _Within | None:
+    """Return a function that finds the first value of a dict that fails ``value_check``.
+
+    That function returns (path step, value, check), or None if no value fails. None without a check.
+    """
+    if value_check is None:
         return None
 
     def within(value: Any) -> tuple[str, Any, _Type] | None:
@@ -553,8 +567,8 @@ def _values(one: _Type | None) -> _Within | None:
                 break
             if type(item) not in seen:
                 seen.add(type(item))
-                if _problem("", item, one) is not None:
-                    return f"[{key!r}]", item, one
+                if _problem("", item, value_check) is not None:
+                    return f"[{key!r}]", item, value_check
         return None
 
     return within

@@ -87,7 +87,7 @@ def enc_hook(value: Any) -> Any:
 
 
 class ObjectHead(msgspec.Struct, frozen=True):
-    """Kind and metadata of an object, as far as they could be read; empty where they could not."""
+    """Kind and metadata of an object. Fields that could not be read are empty."""
 
     api_version: str = ""
     kind: str = ""
@@ -104,7 +104,10 @@ class ObjectHead(msgspec.Struct, frozen=True):
 
 
 def json_members(text: bytes | memoryview) -> dict[str, memoryview]:
-    """Return the members of a JSON object as texts, the last one of a repeated key. Empty if the text is no object."""
+    """Return the JSON text of each member of a JSON object, by name; of a repeated name, the last member.
+
+    Empty if ``text`` is not a JSON object.
+    """
     view = memoryview(text)
     places = _projection.json_members(view)
     members: dict[str, memoryview] = {}
@@ -134,7 +137,7 @@ _HEADS: Final = msgspec.json.Decoder(_Head)
 
 
 def object_head(text: bytes | memoryview) -> ObjectHead:
-    """Return kind and metadata of an object, as far as they can be read from its JSON text. Never raises."""
+    """Return kind and metadata of an object from its JSON text. Never raises; unreadable fields are empty."""
     try:
         head = _HEADS.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -146,7 +149,7 @@ def object_head(text: bytes | memoryview) -> ObjectHead:
 
 
 def _head_by_parts(text: bytes | memoryview) -> ObjectHead:
-    """Return the head of a text that cannot be decoded as a whole; parts that cannot be read are empty."""
+    """Return kind and metadata from a malformed JSON text, member by member; unreadable fields are empty."""
     members = json_members(text)
     metadata = json_members(members["metadata"]) if "metadata" in members else {}
     namespace, name, uid, version = (
@@ -158,7 +161,7 @@ def _head_by_parts(text: bytes | memoryview) -> ObjectHead:
 
 
 def _text(value: memoryview | None) -> str:
-    """Decode a JSON string; empty for None and for anything else."""
+    """Decode a JSON string; empty if ``value`` is None or not a JSON string."""
     try:
         return "" if value is None else _TEXT.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -187,9 +190,9 @@ def refuse_depth(text: bytes | memoryview) -> None:
 
 
 def _deepest_step(view: memoryview) -> tuple[str, memoryview]:
-    """Return the path step to the most deeply nested child, and the child's text.
+    """Return the path step from a JSON value to its direct child with the deepest nesting, and the child's JSON text.
 
-    The step is empty if no child is nested.
+    The step is ``.name`` or ``[index]``; it is empty if no child is an object or a list.
     """
     children = [
         (f"[{key}]" if "." in key or "/" in key else f".{key}", value) for key, value in json_members(view).items()
@@ -220,7 +223,7 @@ _QUANTITY_MAPS = frozenset({
 })  # fmt: skip
 
 _OF_RESOURCES = frozenset({"requests", "limits", "claims"})
-"""Members of ``resources`` where that is no map of quantities."""
+"""Members of a field ``resources`` that is not itself a map of quantities."""
 
 # Caches the few distinct texts of very many quantities. An unhashable value (a list, a map) is not a quantity, as a
 # second, slower decoding reports.

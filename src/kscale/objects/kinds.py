@@ -108,7 +108,7 @@ def group_of(api_version: str) -> str:
 
 
 def custom_kind_key(group: str, kind: str) -> str:
-    """Return the name under which a cluster holds objects of a custom kind that no struct is made for."""
+    """Return the name under which a cluster stores objects of a custom kind for which kscale has no struct."""
     return f"{kind}.{group}"
 
 
@@ -164,7 +164,7 @@ K = TypeVar("K", bound=KubeObject)
 
 
 def with_namespace(item: K, namespace: str = DEFAULT_NAMESPACE) -> K:
-    """Return the object with ``namespace``, if its kind is namespaced and it has no namespace yet."""
+    """Return the object, or a copy with ``namespace`` if its kind is namespaced and it has no namespace."""
     if item.metadata.namespace:
         return item
     kind = item.kind or (kind_of(type(item)) or ("", ""))[1]
@@ -368,7 +368,7 @@ class RESTMapper:
         return resource_found
 
     def scale_version(self, group_resource: str) -> str:
-        """Return the ``apiVersion`` in which a resource's Scale is written.
+        """Return the ``apiVersion`` of a resource's Scale, such as ``autoscaling/v1``.
 
         Raises :class:`RESTMappingError` if the resource is unknown or has no scale.
         """

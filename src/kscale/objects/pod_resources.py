@@ -79,23 +79,27 @@ def is_hugepages(name: str) -> bool:
 
 
 def is_prefixed_native(name: str) -> bool:
-    """Return whether the resource's name is of the kubernetes.io domain."""
+    """Return whether the resource's name contains ``kubernetes.io/``."""
     return _NATIVE_DOMAIN in name
 
 
 def is_attachable_volume(name: str) -> bool:
-    """Return whether the resource is an attach limit of volume plug-ins before CSI."""
+    """Return whether the resource is an attach limit of in-tree volume plug-ins (``attachable-volumes-...``)."""
     return name.startswith("attachable-volumes-")
 
 
 @lru_cache(maxsize=1 << 12)
 def is_scalar(name: str) -> bool:
-    """Return whether the scheduler counts the resource besides its own (CPU, memory, ephemeral storage, pods)."""
+    """Return whether the resource is one of the scheduler's scalar resources (upstream: ``IsScalarResourceName``).
+
+    These are extended resources, huge pages, names with ``kubernetes.io/``, and attach limits of volumes. The scheduler
+    counts CPU, memory, ephemeral storage and pods as well, but they are not scalar resources.
+    """
     return is_extended(name) or is_hugepages(name) or is_prefixed_native(name) or is_attachable_volume(name)
 
 
 def is_pod_level_resource(name: str) -> bool:
-    """Return whether the requests of a pod as a whole may name the resource."""
+    """Return whether pod-level requests may contain the resource: CPU, memory or huge pages."""
     return name in (CPU, MEMORY) or is_hugepages(name)
 
 
@@ -162,12 +166,12 @@ def container_requests(spec: PodSpec, requests_of: _RequestsOf = _get_spec_reque
 
 
 def _pod_level(requests: ResourceList | None) -> ResourceList:
-    """Return the entries of ``requests`` that count for a pod as a whole."""
+    """Return the entries of pod-level ``requests`` that the scheduler counts; others are ignored."""
     return {name: quantity for name, quantity in (requests or {}).items() if is_pod_level_resource(name)}
 
 
 def _fill_missing(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> _RequestsOf:
-    """Return a function that adds default requests (``missing``) to what ``requests_of`` returns."""
+    """Return a function that returns a container's requests, with the defaults ``missing`` for those not set."""
     if not missing:
         return requests_of
     return lambda container: {**missing, **(requests_of(container) or {})}
@@ -236,9 +240,9 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
 
 
 def pod_limits(pod: Pod) -> ResourceList:
-    """Return the limits of a pod, in the way of its requests (upstream: ``PodLimits``).
+    """Return the limits of a pod, computed like :func:`demand` computes its requests (upstream: ``PodLimits``).
 
-    A resource that no container limits is missing, and the overhead counts only for resources that have a limit.
+    Resources that no container limits are left out. The overhead is added only to resources that have a limit.
     """
     total = container_requests(pod.spec, lambda container: container.resources.limits)
     if pod.spec.resources is not None:

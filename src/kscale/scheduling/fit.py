@@ -172,7 +172,7 @@ class FitResult(Result):
 
     @cached_property
     def unmodelled(self) -> list[str]:
-        """Return short texts on what pods use and no rule considers; empty if everything was considered."""
+        """Return short texts about features that pods use and no rule considers; empty if there are none."""
         return self.session.unmodelled
 
     # -- one pod -----------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class FitResult(Result):
         return name, self.session.number(pod_class)
 
     def _node(self, node: str | Node) -> tuple[str, int]:
-        """Return the node's name and position in the snapshot. Raises InputError for a node that is not there."""
+        """Return the node's name and position in the snapshot. Raises InputError if the snapshot has no such node."""
         if not isinstance(node, (str, Node)):
             raise InputError(f"a node is {short(node)}, not a node's name or a Node")
         name = node if isinstance(node, str) else node.name
@@ -202,7 +202,7 @@ class FitResult(Result):
             raise InputError(f"no node {name!r} in the snapshot") from None
 
     def prefilter(self, pod: str | Pod | dict[str, Any]) -> PreFilterReport:
-        """Return what every PreFilter decides, each run alone: skipped plug-ins, failures and node sets."""
+        """Return the result of every PreFilter, each run separately: skipped plug-ins, failures and node sets."""
         return self.session.prefilter(self._pod(pod)[1])
 
     def verdict(self, pod: str | Pod | dict[str, Any], node: str | Node) -> Verdict:
@@ -215,7 +215,7 @@ class FitResult(Result):
         return msgspec.structs.replace(verdict, pod=name, node=node_name, debug=debug)
 
     def verdicts(self, pod: str | Pod | dict[str, Any], node: str | Node) -> list[Verdict]:
-        """Return a verdict for each failing Filter, each run alone, in profile order and with the compared numbers.
+        """Return a verdict for each failing Filter, each run separately, in profile order, with the compared values.
 
         PreFilter node sets are not applied. A plug-in whose PreFilter skipped or failed is left out.
         """

@@ -83,7 +83,7 @@ _POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
 
 def budget_problems(item: PodDisruptionBudget, source: str) -> list[Problem]:
-    """Return the mistakes of a PodDisruptionBudget from a file (``source``)."""
+    """Return the validation errors of a PodDisruptionBudget. ``source``: name of the file, for the errors."""
     spec, label = item.spec, f"PodDisruptionBudget {item.key}"
     problems = [
         Problem(text, source, label, f"spec.{name}")
@@ -104,7 +104,7 @@ def budget_problems(item: PodDisruptionBudget, source: str) -> list[Problem]:
 
 
 def _describe_wrong_share(value: int | str | None) -> str:
-    """Describe the mistake of a number or percentage of pods; empty if the value is valid or None."""
+    """Return why a value is not a valid number or percentage of pods; empty if it is valid or None."""
     if value is None or is_share(value):
         return f"{value} is more than 100%" if isinstance(value, str) and int(value[:-1]) > 100 else ""
     return f"{value} is negative" if isinstance(value, int) else f"{value!r} is no number and no percentage"
@@ -115,7 +115,7 @@ _WHAT = "KubeSchedulerConfiguration"
 
 
 class Scheduling(NamedTuple):
-    """Scheduler options of a simulated world, by the names of its parameters."""
+    """Scheduler options of a simulated cluster; the fields have the names of :class:`WorldOptions`."""
 
     scores: ScoreOptions | None = None
     profile: SchedulerProfile | None = None
@@ -123,9 +123,10 @@ class Scheduling(NamedTuple):
 
 
 def scheduling_of(world: WorldEntry, values: Values) -> Scheduling:
-    """Return a scenario's scheduler options.
+    """Return the scheduler options of a scenario.
 
-    Mistakes are added to ``values``; the result then has default options.
+    ``world``: the section ``world`` of the scenario. ``values``: collects errors in ``values.problems`` instead of
+    raising them. After an error, the result has the default options.
     """
     config = world.scheduler_configuration
     if config is None:
@@ -147,10 +148,10 @@ _DEFINITION = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
 
 class CustomObjects(msgspec.Struct, kw_only=True):
-    """``resources``: the custom kinds that HPAs scale; ``objects``: the objects of these kinds.
+    """Custom resources that HPAs of a scenario scale.
 
-    ``warnings``: HPAs whose targets cannot be simulated or scaled, and why. ``unscaled``: why the objects of a custom
-    kind create no pods, by kind.
+    ``resources``: their kinds. ``objects``: the objects of these kinds. ``warnings``: messages about HPAs whose target
+    cannot be simulated or scaled. ``unscaled``: why objects of a custom kind create no pods, by kind.
     """
 
     resources: list[CustomResource] = []
@@ -160,10 +161,10 @@ class CustomObjects(msgspec.Struct, kw_only=True):
 
 
 def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> CustomObjects:
-    """Return the custom resources that HPAs among ``objects`` scale; ``sources``: where all objects were read from.
+    """Return the custom resources that the HPAs among ``objects`` scale.
 
-    Sources are read again only if an HPA names a kind that is not built in. Raises InputError for definitions and
-    objects that cannot be read.
+    ``sources``: files or data that ``objects`` were read from. They are read again only if an HPA names a kind that is
+    not built in. Raises InputError if a CustomResourceDefinition or a custom object cannot be read.
     """
     wanted = {
         (group_of(reference.api_version), reference.kind)
@@ -211,7 +212,7 @@ def _get_scale_target(item: KubeObject) -> Any:
 
 
 def _read_plain_data(record: RawObject) -> dict[str, Any]:
-    """Return the data of a record, decoded."""
+    """Return the decoded JSON data of a record."""
     if isinstance(record.data, msgspec.Raw):
         data: dict[str, Any] = msgspec.json.decode(record.data, type=dict[str, Any])
         return data
@@ -220,7 +221,7 @@ def _read_plain_data(record: RawObject) -> dict[str, Any]:
 
 
 def _read_custom_object(data: dict[str, Any]) -> CustomObject:
-    """Decode a custom object; without a namespace it is in ``default``."""
+    """Decode a custom object. If it names no namespace, its namespace is ``default``."""
     named = from_dict(data, CustomObject)
     if named.metadata.namespace:
         return named
@@ -228,7 +229,7 @@ def _read_custom_object(data: dict[str, Any]) -> CustomObject:
 
 
 def _list_unscaled_kinds(found: CustomObjects) -> dict[str, str]:
-    """Return, by kind, why the objects of kinds without a scale create no pods."""
+    """Return the custom kinds without a scale, each with the reason why its objects create no pods."""
     scaled = {(item.group, item.kind) for item in found.resources}
     return {
         item.kind: f"there is no CustomResourceDefinition of {item.kind} with a scale"
@@ -238,7 +239,7 @@ def _list_unscaled_kinds(found: CustomObjects) -> dict[str, str]:
 
 
 def _scale_problem(target: CustomObject, resource: CustomResource) -> str:
-    """Return the error that the object's ``/scale`` would have; empty if there is none."""
+    """Return why the object cannot be scaled through its ``/scale`` subresource; empty if it can."""
     try:
         scale = scale_of(to_dict(target), resource.paths)
     except ScaleError as error:
@@ -281,7 +282,7 @@ def _check_scale_targets(objects: Sequence[KubeObject], found: CustomObjects) ->
 BUNDLED: Final = Path(__file__).parent / "shop.yaml"
 """A scenario that comes with kscale: a shop whose load changes, with HPA and Cluster Autoscaler."""
 BUNDLED_VPA: Final = Path(__file__).parent / "requests.yaml"
-"""Another: pods that ask for too much of one and too little of the other, with VPA and Cluster Autoscaler."""
+"""A scenario that comes with kscale: pods whose CPU and memory requests are wrong, with VPA and Cluster Autoscaler."""
 
 _WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job")
 _MILLISECOND: Final = 1_000_000
@@ -363,16 +364,16 @@ def build(
     source : str
         Name of the scenario in problems.
     folder : path
-        Where relative file names of the scenario start.
+        Folder that relative file names of the scenario refer to.
     cluster : iterable of str or KubeObject
-        More dumps, by names that are not relative to ``folder``, and objects (a :class:`~kscale.Cluster` yields its
-        objects).
+        Additional objects, or paths of files with objects (not relative to ``folder``). A :class:`~kscale.Cluster` can
+        be passed, too.
     groups : sequence of NodeGroup
-        More node groups, used as they are.
+        Additional node groups, used unchanged.
     options : mapping, optional
         Options of controllers (``cluster_autoscaler``, ``horizontal``, ...) that replace the scenario's.
     frequent_loops : bool
-        Whether a Cluster Autoscaler with such options has frequent loops.
+        Whether a Cluster Autoscaler whose options enable frequent loops may use them.
 
     Returns
     -------
@@ -382,7 +383,7 @@ def build(
     Raises
     ------
     InputError
-        With every mistake.
+        If the scenario has errors; contains all of them.
     """
     try:
         begin = from_text(scenario.begin)
@@ -573,9 +574,9 @@ class _Builder:
                 self.values.problems.append(Problem(text, *arrivals.places["Pod", taken]))
 
     def _admit(self, item: KubeObject) -> KubeObject:
-        """Return the object as the API server stores it.
+        """Return the object as the API server would store it: an HPA with its defaults, other objects unchanged.
 
-        Mistakes of an HPA are recorded, and the HPA is returned unchanged.
+        Errors of an HPA are recorded as problems, and the HPA is returned unchanged.
         """
         if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
             admission = admit(item)
@@ -587,9 +588,9 @@ class _Builder:
         return item
 
     def _pools(self, objects: Sequence[KubeObject], provisioner: str) -> SimulatedPools | None:
-        """Read the NodePools if nodes come from them: with Karpenter, or if there are no other groups; otherwise None.
+        """Read the scenario's NodePools; None if they are not used.
 
-        Raises InputError for mistakes.
+        They are used by Karpenter, or if the scenario has no other node groups. Raises InputError if they have errors.
         """
         entry = self.scenario.controllers.karpenter
         if entry is None or not (provisioner == KARPENTER or (not self.scenario.groups and not self._more_groups)):
@@ -600,7 +601,7 @@ class _Builder:
         return pools
 
     def _groups(self, objects: Sequence[KubeObject], pools: SimulatedPools | None) -> list[NodeGroup]:
-        """Read the node groups and complete them with templates and target sizes. Raises InputError for mistakes."""
+        """Read the node groups, and add templates and target sizes. Raises InputError if a group has errors."""
         nodes = [item for item in objects if isinstance(item, Node)]
         names = {node.name for node in nodes}
         entries, folder = self.scenario.groups, self.values.folder
@@ -649,7 +650,7 @@ class _Builder:
         return result
 
     def _group_times(self, entry: MachineEntry, field: str) -> GroupTimes:
-        """Read the times of a group's machines. ``field``: of the entry, for problems."""
+        """Read the times of a group's machines. ``field``: path of the entry, for errors."""
         values = self.values
         if not 0 <= entry.failures <= 1:
             values.wrong(f"{field}.failures", "a share is between 0 and 1")
@@ -684,18 +685,21 @@ class _Builder:
             outages.append(ZoneOutage(zone=entry.zone, begin=begin, end=end))
         return outages
 
-    def _period(self, given: OutOfStock | OutageEntry, field: str) -> tuple[Moment, Moment]:
-        """Return (begin, end) as moments. Records a problem if the end is not after the beginning."""
+    def _period(self, entry: OutOfStock | OutageEntry, field: str) -> tuple[Moment, Moment]:
+        """Return (begin, end) of a period in nanoseconds since 1970.
+
+        Records a problem if ``end`` is not after ``begin``. ``field``: path of the entry, for errors.
+        """
         begin, end = (
-            self.values.duration(given.begin, f"{field}.begin"),
-            self.values.duration(given.end, f"{field}.end"),
+            self.values.duration(entry.begin, f"{field}.begin"),
+            self.values.duration(entry.end, f"{field}.end"),
         )
         if end <= begin:
-            self.values.wrong(f"{field}.end", f"{given.end} is not after {given.begin}")
+            self.values.wrong(f"{field}.end", f"{entry.end} is not after {entry.begin}")
         return self.begin + begin, self.begin + end
 
     def _times(self, objects: Sequence[KubeObject]) -> Callable[[Pod], PodTimes]:
-        """Return the function that returns the times of a pod. Mistakes are recorded."""
+        """Return a function that returns the times of a pod, by its workload. Errors are recorded as problems."""
         workload_keys = _list_workload_keys(objects)
         times_by_workload: dict[str, PodTimes] = {}
         for i, entry in enumerate(self.scenario.pods):
@@ -737,7 +741,7 @@ class _Builder:
     # -- load ---------------------------------------------------------------------------------------------------------
 
     def _key(self, text: str, field: str) -> Key:
-        """Parse ``Kind/namespace/name`` of a workload; returns empty texts after a mistake, which is recorded."""
+        """Parse ``Kind/namespace/name`` of a workload. After an error, which is recorded, all three are empty."""
         parts = text.split("/")
         if len(parts) == 3 and parts[0] not in self._workloads and (reason := self._explain_no_pods(parts[0])):
             self.values.wrong(field, f"{text} makes no pods: {reason}")

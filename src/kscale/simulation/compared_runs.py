@@ -459,16 +459,17 @@ def _describe_loop_end(now: Moment, report: LoopReport, started: Moment) -> tupl
 
 
 class Pair(NamedTuple):
-    """The same decision in two runs: the ``number``-th of its key. ``one``: of the first run, ``other``: of the second.
+    """The same decision in two runs: the ``number``-th decision with this key in each run.
 
-    ``first``: the earlier moment of the two decisions.
+    ``old``, ``new``: the decision of the old and of today's program; None if that run has no such decision. ``first``:
+    the earlier time of the two decisions.
     """
 
     first: Moment
     key: Key
     number: int
-    one: Decision | None
-    other: Decision | None
+    old: Decision | None
+    new: Decision | None
 
     @property
     def name(self) -> tuple[Key, int]:
@@ -476,17 +477,17 @@ class Pair(NamedTuple):
         return self.key, self.number
 
     @property
-    def get_delay(self) -> int | None:
-        """Return the nanoseconds between the decisions; None if one of the runs has no such decision."""
-        if self.one is None or self.other is None:
+    def delay(self) -> int | None:
+        """Return the nanoseconds between the two decisions; None if one of the runs has no such decision."""
+        if self.old is None or self.new is None:
             return None
-        return abs(from_text(self.one.at) - from_text(self.other.at))
+        return abs(from_text(self.old.at) - from_text(self.new.at))
 
     @property
     def differs(self) -> bool:
         """Check whether one run has no such decision, or the decisions differ in time or amount."""
-        apart = self.get_delay
-        return apart is None or apart >= SAME_TIME or format_request(self.one) != format_request(self.other)
+        delay = self.delay
+        return delay is None or delay >= SAME_TIME or format_request(self.old) != format_request(self.new)
 
 
 def pair_decisions(old: FinishedRun, new: FinishedRun) -> list[Pair]:

@@ -262,10 +262,10 @@ _BEFORE_SCALE_UP: Final = frozenset({"unregistered-ends-loop", "health-formula",
 
 
 class Cause(NamedTuple):
-    """The rule by which a decision differs, and the evidence.
+    """Why a decision differs between two runs: the id of a rule in :data:`RULES`, and the evidence as a text.
 
-    ``also``: other rules that must be disabled, too, for the difference to disappear; ``after``: the decision that it
-    follows.
+    ``also``: ids of further rules that must be disabled too, so that the difference disappears. ``after``: the earlier
+    decision whose difference causes this one; None if there is none.
     """
 
     rule: str
@@ -280,7 +280,7 @@ Rerun = Callable[[Sequence[FlagChange], Moment | None], tuple[FinishedRun, Finis
 
 
 def explain(program: str, old: FinishedRun, new: FinishedRun, changes: Sequence[FlagChange], rerun: Rerun) -> Causes:
-    """Return what is proven about the decisions in which two runs differ, by key and number.
+    """Return the proven causes of the differences between two runs, by (key, number) of the decision.
 
     Parameters
     ----------
@@ -331,7 +331,7 @@ def explain(program: str, old: FinishedRun, new: FinishedRun, changes: Sequence[
 
 
 def _qualify_cause(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
-    """Return the cause of a difference that remains after the ``accepted`` changes; the evidence names them."""
+    """Add the ``accepted`` flag changes, despite which the difference remains, to the evidence of its cause."""
     if not accepted:
         return cause
     return cause._replace(evidence=f"{cause.evidence} (beside {' and '.join(change.text for change in accepted)})")
@@ -343,21 +343,20 @@ def _qualify_cause(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
 def _needed_changes(
     first: Pair, changes: Sequence[FlagChange], accepted: Sequence[FlagChange], rerun: Rerun
 ) -> list[FlagChange]:
-    """Return changed flags with which a difference disappears, most important first.
+    """Return a minimal set of flag changes with which the difference ``first`` disappears, most important first.
 
-    The difference remains if any one of them is left out. Empty if no flags help. ``accepted``: changes that remove
-    earlier differences.
+    Empty if the difference remains with all changes. ``accepted``: flag changes that remove earlier differences.
     """
     action = first.key[1]
     candidates = [item for item in changes if item not in accepted and (not item.actions or action in item.actions)]
-    until = max(from_text(item.at) for item in (first.one, first.other) if item is not None) + 2 * SAME_TIME
+    until = max(from_text(item.at) for item in (first.old, first.new) if item is not None) + 2 * SAME_TIME
     if not candidates or not _check_agreement(first, rerun([*accepted, *candidates], until))[0]:
         return []
     needed, remains = candidates, {}
     for change in candidates:
         others = [item for item in needed if item is not change]
         disappeared, distance = (
-            _check_agreement(first, rerun([*accepted, *others], until)) if others else (False, first.get_delay)
+            _check_agreement(first, rerun([*accepted, *others], until)) if others else (False, first.delay)
         )
         if disappeared:
             needed = others
@@ -367,16 +366,16 @@ def _needed_changes(
 
 
 def _check_agreement(first: Pair, runs: tuple[FinishedRun, FinishedRun]) -> tuple[bool, int | None]:
-    """Return (whether two runs agree in a decision and in all before it, nanoseconds between them in this decision).
+    """Check whether two runs agree in the decision ``first`` and in all earlier decisions.
 
-    The second value is None if one of the runs has no such decision.
+    Returns (whether they agree, nanoseconds between the two times of the decision; None if only one run has it).
     """
     pairs = pair_decisions(*runs)
     same = next((pair for pair in pairs if pair.name == first.name), None)
     earlier = any(pair.differs and pair.first < first.first for pair in pairs)
     if same is None:
         return not earlier, 0
-    return not same.differs and not earlier, same.get_delay
+    return not same.differs and not earlier, same.delay
 
 
 def _explain_by_flags(pair: Pair, needed: Sequence[FlagChange], new: FinishedRun) -> Cause:
@@ -385,7 +384,7 @@ def _explain_by_flags(pair: Pair, needed: Sequence[FlagChange], new: FinishedRun
     texts = [change.text for change in needed]
     if len(needed) > 1:
         evidence = f"both decide this alike: {'; '.join(texts)}"
-    elif rule == "loop-start" and pair.other is not None and (trigger := _find_trigger(pair.other, new)):
+    elif rule == "loop-start" and pair.new is not None and (trigger := _find_trigger(pair.new, new)):
         evidence = trigger
     else:
         evidence = f"{texts[0]} decides this as {'then' if needed[0].profile == CURRENT else 'today'}"
@@ -393,7 +392,7 @@ def _explain_by_flags(pair: Pair, needed: Sequence[FlagChange], new: FinishedRun
 
 
 def _find_trigger(decision: Decision, ran: FinishedRun) -> str:
-    """Return the trigger of the last loop up to a decision that no timer started; empty if there is no such loop."""
+    """Return what triggered the last loop, up to the decision, that was not started by a timer; empty if none was."""
     moment = from_text(decision.at)
     started = (loop.trigger for loop in reversed(ran.loops) if loop.at <= moment)
     return next((trigger for trigger in started if trigger and not trigger.endswith("timer")), "")
@@ -403,7 +402,7 @@ def _find_trigger(decision: Decision, ran: FinishedRun) -> str:
 
 
 def _explain_by_reports(pair: Pair, old: FinishedRun, new: FinishedRun, *, earlier: bool) -> Cause | None:
-    """Return the cause that the programs' reports prove; None if they prove none.
+    """Return the cause that statuses, logs and loop reports of the two programs prove; None if they prove none.
 
     ``earlier``: whether the runs also differ before this decision.
     """
@@ -414,47 +413,53 @@ def _explain_by_reports(pair: Pair, old: FinishedRun, new: FinishedRun, *, earli
         return _explain_rescale(pair, old, new, earlier=earlier)
     if action == "DeleteNodes":
         return _explain_deletion(pair, old, new)
-    if action == "IncreaseSize" and pair.other is not None and _is_sooner(pair.other, pair.one):
-        loop = old.loop_at(from_text(pair.other.at))
+    if action == "IncreaseSize" and pair.new is not None and _is_sooner(pair.new, pair.old):
+        loop = old.loop_at(from_text(pair.new.at))
         if loop is not None and loop.rule in _BEFORE_SCALE_UP:
             return Cause(loop.rule, loop.text)
     return None
 
 
 def _is_sooner(decision: Decision, other: Decision | None) -> bool:
-    """Check whether a decision is earlier than another one; always, if there is no other."""
+    """Check whether a decision is earlier than ``other``; True if ``other`` is None."""
     return other is None or from_text(decision.at) < from_text(other.at)
 
 
 def _explain_update(pair: Pair, new: FinishedRun) -> Cause | None:
-    """Return why only one updater evicts or resizes a pod; None if nothing reported proves it.
+    """Return why only one of the two VPA updaters evicts or resizes a pod; None if nothing proves a cause.
 
-    The cause is a report of today's updater, or that only today's resizes.
+    Causes: only today's updater resizes pods in place, or today's updater logged that the admission controller is down.
     """
-    if pair.key[1] == "Resize" and pair.one is None:
+    if pair.key[1] == "Resize" and pair.old is None:
         return Cause("in-place", "the updater of 2020 resizes no pod")
     silent = next((text for text in new.said if text.startswith(("Error getting Adm", "Admission"))), "")
-    return Cause("admission-status", silent) if pair.other is None and silent else None
+    return Cause("admission-status", silent) if pair.new is None and silent else None
 
 
 def _explain_rescale(pair: Pair, old: FinishedRun, new: FinishedRun, *, earlier: bool) -> Cause | None:
-    """Return why an HPA has another size or another time, by the conditions that both controllers wrote.
+    """Return why the two HPA controllers set different replicas, or set them at different times.
 
-    None if they do not prove it. Without an earlier difference both controllers see the same pods and metrics. If both
-    found their metrics valid in that round, only the calculation can differ.
+    The evidence is the HPA's statuses (conditions) in both runs. ``earlier``: whether the runs also differ before.
+
+    - ``ambiguous-selector``: only the old controller scales, and today's reports AmbiguousSelector.
+    - ``first-period``: both set the same replicas in their first round, and the old controller's first round is later.
+    - ``replica-calculator``: nothing differs earlier, so that pods and metrics are the same, and both controllers
+      reported ScalingActive. Only the calculation can then differ.
+
+    None if none of these is proven.
     """
     before, after = old.statuses_of(pair.key[2]), new.statuses_of(pair.key[2])
     end = pair.first + SAME_TIME - 1
     then, today = _find_last_status(before, end), _find_last_status(after, end)
-    if today is not None and today.reason == "AmbiguousSelector" and pair.one is not None:
+    if today is not None and today.reason == "AmbiguousSelector" and pair.old is not None:
         return Cause("ambiguous-selector", today.message)
-    if pair.one is not None and pair.other is not None and format_request(pair.one) == format_request(pair.other):
-        moment, later = from_text(pair.other.at), from_text(pair.one.at)
+    if pair.old is not None and pair.new is not None and format_request(pair.old) == format_request(pair.new):
+        moment, later = from_text(pair.new.at), from_text(pair.old.at)
         if later - moment >= SAME_TIME and after and before and after[0].at >= moment and before[0].at >= later:
             return Cause("first-period", "in both runs this is decided in the first round of the HPA")
     if earlier or then is None or today is None or not (then.active and today.active):
         return None
-    sizes = (_format_size_at(decision, end) for decision in (pair.one, pair.other))
+    sizes = (_format_size_at(decision, end) for decision in (pair.old, pair.new))
     return Cause("replica-calculator", "of the same pods and metrics: then {}, today {}".format(*sizes))
 
 
@@ -464,27 +469,28 @@ def _find_last_status(statuses: Sequence[ScalerStatus], at: Moment) -> ScalerSta
 
 
 def _format_size_at(decision: Decision | None, end: Moment) -> str:
-    """Return the size that a decision requested; ``no other size`` if there is none up to ``end``."""
+    """Return the replicas that a decision requested; ``no other size`` if there is no decision up to ``end``."""
     return "no other size" if decision is None or from_text(decision.at) > end else format_request(decision)
 
 
 def _explain_deletion(pair: Pair, old: FinishedRun, new: FinishedRun) -> Cause | None:
-    """Return why a node is deleted later or not at all by release 1.3, or seconds later today.
+    """Return why the two Cluster Autoscalers delete a node at different times; None if nothing proves a cause.
 
-    None if nothing proves it. What release 1.3 reported about its loop while today's program deleted the node counts
-    only if the node was unneeded at that time.
+    - Release 1.3 is later, or does not delete the node: the rule that ended its loop at the time of today's deletion.
+      This counts only if the node was unneeded in that loop.
+    - Today's program is later: both tainted the node at the same time, and today's waits some seconds after the taint.
     """
-    one, other = pair.one, pair.other
-    if other is not None and _is_sooner(other, one):
-        loop = old.loop_at(from_text(other.at))
-        if loop is not None and loop.rule and _get_deleted_node(other) in loop.unneeded:
+    then, today = pair.old, pair.new
+    if today is not None and _is_sooner(today, then):
+        loop = old.loop_at(from_text(today.at))
+        if loop is not None and loop.rule and _get_deleted_node(today) in loop.unneeded:
             return Cause(loop.rule, loop.text)
-    elif one is not None and other is not None:
-        tainted, tainted_today = _find_taint_time(one, old), _find_taint_time(other, new)
+    elif then is not None and today is not None:
+        tainted, tainted_today = _find_taint_time(then, old), _find_taint_time(today, new)
         if tainted is None or tainted_today is None or abs(tainted - tainted_today) >= SAME_TIME:
             return None
-        if from_text(one.at) - tainted < SAME_TIME and _is_delayed(from_text(other.at) - tainted_today):
-            seconds = (from_text(other.at) - tainted_today) / SECOND
+        if from_text(then.at) - tainted < SAME_TIME and _is_delayed(from_text(today.at) - tainted_today):
+            seconds = (from_text(today.at) - tainted_today) / SECOND
             return Cause(
                 "delete-delay", f"both taint the node at the same time; today deletes it {seconds:.0f} s later"
             )
@@ -492,7 +498,7 @@ def _explain_deletion(pair: Pair, old: FinishedRun, new: FinishedRun) -> Cause |
 
 
 def _is_delayed(nanoseconds: int) -> bool:
-    """Check whether a time (nanoseconds) is as long as today's delay between taint and deletion."""
+    """Check whether a duration (nanoseconds) is about today's delay between taint and deletion (4 to 6 s)."""
     minimum, maximum = _DELETE_DELAY
     return minimum <= nanoseconds <= maximum
 
@@ -503,7 +509,7 @@ def _get_deleted_node(decision: Decision) -> str:
 
 
 def _find_taint_time(decision: Decision, ran: FinishedRun) -> Moment | None:
-    """Return when a node got the taint of its deletion; None if it did not get the taint."""
+    """Return when the node that a decision deletes was tainted for deletion; None if it was not tainted."""
     moment, node = from_text(decision.at), _get_deleted_node(decision)
     for entry in reversed(ran.run.decisions.entries):
         args = entry.arguments
@@ -515,14 +521,14 @@ def _find_taint_time(decision: Decision, ran: FinishedRun) -> Moment | None:
 
 
 def format_messages_of_both(pair: Pair, old: FinishedRun, new: FinishedRun) -> str:
-    """Return the messages of both programs about the time when one of them decided something."""
+    """Return what both programs reported at the time of the earlier decision of the pair, as one line."""
     by, _, about = pair.key
     if by == "horizontal-pod-autoscaler":
         statuses = (_find_last_status(ran.statuses_of(about), pair.first + SAME_TIME - 1) for ran in (old, new))
         then, today = ("nothing" if item is None else f"{item.reason}: {item.message}" for item in statuses)
     elif by == "cluster-autoscaler":
         node = next(
-            (_get_deleted_node(item) for item in (pair.one, pair.other) if item and item.action == "DeleteNodes"), ""
+            (_get_deleted_node(item) for item in (pair.old, pair.new) if item and item.action == "DeleteNodes"), ""
         )
         then, today = (_format_loop_messages(ran, pair.first, node) for ran in (old, new))
     else:
@@ -531,7 +537,7 @@ def format_messages_of_both(pair: Pair, old: FinishedRun, new: FinishedRun) -> s
 
 
 def _format_loop_messages(ran: FinishedRun, at: Moment, node: str) -> str:
-    """Return how the last loop up to a moment ended, and what it says about the node (empty: no node)."""
+    """Return how the last loop up to ``at`` ended, and what it reported about the node. ``node`` may be empty."""
     loop = ran.loop_at(at)
     if loop is None:
         return "no loop yet"
@@ -767,10 +773,10 @@ def _compare_decisions(
                 by=pair.key[0],
                 action=pair.key[1],
                 about=pair.key[2],
-                legacy_at=_get_seconds_since(pair.one, old.begin),
-                current_at=_get_seconds_since(pair.other, new.begin),
-                legacy=format_request(pair.one),
-                current=format_request(pair.other),
+                legacy_at=_get_seconds_since(pair.old, old.begin),
+                current_at=_get_seconds_since(pair.new, new.begin),
+                legacy=format_request(pair.old),
+                current=format_request(pair.new),
                 rule=cause.rule,
                 evidence=cause.evidence,
                 also=list(cause.also),

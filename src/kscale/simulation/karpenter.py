@@ -58,11 +58,11 @@ _RETRY: Final = 10 * SECOND
 _POLLING: Final = 10 * SECOND
 """Between two looks for nodes to disrupt."""
 _VALIDATION: Final = 15 * SECOND
-"""Between finding a disruption and doing it."""
+"""Time between the decision to disrupt nodes and the disruption, for validation."""
 _RECHECK: Final = 300 * SECOND
-"""After this time nodes are looked at again although nothing has changed."""
+"""Interval after which nodes are checked again although nothing has changed."""
 _POD_EVENTS: Final = 10 * SECOND
-"""Events of pods within this time of the last one are not counted."""
+"""Pod events on a node within this time after the last recorded event are ignored."""
 _QUEUE_INTERVAL: Final = SECOND
 _MIN_DRAIN: Final = 5 * SECOND
 _COMMAND_TIMEOUT: Final = 600 * SECOND
@@ -100,14 +100,14 @@ def _observe(stores: Stores) -> Observed:
 
 @dataclass(slots=True)
 class RunningCommand:
-    """A disruption that was begun: its nodes are removed as soon as the replacement is initialized."""
+    """A disruption in progress. Its nodes are removed as soon as the replacement is initialized."""
 
     nodes: list[str]
     replacement: str
-    """Provider ID of the machine that replaces them; empty if none does."""
+    """Provider ID of the machine that replaces the nodes; empty if no machine does."""
     begun: Moment
     is_started: bool = False
-    """Whether the replacement was launched: only then the nodes are marked for deletion."""
+    """Whether the replacement was launched. The nodes are marked for deletion only after that."""
 
 
 class Machines(NamedTuple):
@@ -132,26 +132,28 @@ class Machines(NamedTuple):
 
 @dataclass
 class KarpenterState:
-    """State that Karpenter's controllers share. Times are by node; ``requested`` and ``nominated`` are by machine.
+    """State that Karpenter's controllers share. Times are nanoseconds since 1970.
 
     Attributes
     ----------
     initialized : dict
-        When each node was initialized.
+        When each node was initialized, by node name.
     events : dict
-        When the last event of a pod was, by node.
-    nominated, unavailable : dict
-        Until when a node is the target of a pending pod, and an offering's group is out of stock.
+        Time of the last pod event on each node, by node name.
+    nominated : dict
+        Until when each node must not be disrupted because a pending pod was placed on it, by node name.
+    unavailable : dict
+        Until when an offering is not tried again because it was out of stock, by group.
     commands : list of RunningCommand
-        Disruptions that wait for their replacement.
+        Disruptions whose replacement is not initialized yet.
     draining : dict
-        Since when each node has been drained.
+        When the drain of each node began, by node name.
     deleted : set of str
         Nodes whose machines are being deleted.
     requested : dict
-        When each machine without a node was first seen, by its provider ID.
+        When each machine without a node was first seen, by provider ID.
     machines : Machines or None
-        What the cloud reported last.
+        The machines that the cloud reported last; None before the first request.
     """
 
     pools: NodePools
@@ -175,7 +177,7 @@ class KarpenterState:
         return started | self.draining.keys() | self.deleted
 
     def note_node(self, change: Change, now: Moment) -> None:
-        """Note when a node of a NodePool is initialized, and forget a deleted node."""
+        """Record when a node of a NodePool is initialized, and remove all records of a deleted node."""
         new, old = change.new, change.old
         if isinstance(new, Node):
             pools = {pool.name: pool for pool in self.pools.pools}
@@ -221,10 +223,10 @@ class KarpenterState:
         return result
 
     def _machine_steps(self, progress: Progress) -> StepsOf[Refresh, Machines]:
-        """Return the current machines.
+        """Return the current machines of the cloud.
 
-        The cloud returns the identical groups while nothing has changed; then the machines of the last call are
-        returned.
+        If the cloud returns the same groups object as in the last call, nothing has changed, and the cached machines
+        are returned.
         """
         groups = (yield from progress.act(Refresh())).value
         if self.machines is None or self.machines.groups is not groups:
@@ -269,7 +271,10 @@ class KarpenterState:
         return ""
 
     def nominate(self, nodes: Collection[str], now: Moment) -> None:
-        """Keep nodes on which pending pods were placed from being disrupted for the nomination time."""
+        """Protect nodes on which pending pods were placed from disruption (Karpenter: nomination).
+
+        ``nodes``: names. The protection ends at ``now`` plus :attr:`KarpenterOptions.nomination`.
+        """
         self.nominated.update(dict.fromkeys(nodes, now + self.options.nomination))
 
 
@@ -302,7 +307,7 @@ class Provisioner:
         return _WATCHES
 
     def notice(self, change: Change, now: Moment) -> None:
-        """Begin a batch, or extend it, by a pod that the scheduler has refused, or a node that is being disrupted."""
+        """Add a pod that the scheduler could not place, or a node that is being disrupted, to the batch."""
         item = change.new or change.old
         if isinstance(item, Pod):
             if isinstance(change.new, Pod) and is_provisionable(change.new):
@@ -317,7 +322,7 @@ class Provisioner:
                 self._trigger(change.new.metadata.uid or change.new.name, now)
 
     def _trigger(self, key: str, now: Moment) -> None:
-        """Add a pod or node to the batch, which begins or extends the batch. No effect for one that is in it."""
+        """Add a pod or node to the batch: begin the batch or extend its time. Does nothing if it is in the batch."""
         if key in self._batch:
             return
         self._batch.add(key)
@@ -325,9 +330,9 @@ class Provisioner:
         self._last = now
 
     def next_due(self) -> Moment | None:
-        """Return when the current batch ends, or the next try of pods that stayed pending.
+        """Return when the current batch ends or pods that stayed pending are tried again, whichever is first.
 
-        None without a batch and without such pods.
+        None if there is neither a batch nor a pod that stayed pending.
         """
         due = [] if self._first is None else [min(self._last + self._idle, self._first + self._longest)]
         if self._tried and not self._tried.isdisjoint(self._pending | self._state.deleting):

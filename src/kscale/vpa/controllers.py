@@ -216,8 +216,8 @@ class ScaleCache:
             raise ScaleRefusedError(entry.answer)
         return entry.answer
 
-    def insert(self, key: ScaleKey, answer: Scale | ApiError, now: datetime | Moment) -> None:
-        """Insert the response ``answer``. Does nothing if the key is cached already."""
+    def insert(self, key: ScaleKey, response: Scale | ApiError, now: datetime | Moment) -> None:
+        """Insert the response to a request at ``now``. Does nothing if the key is cached already."""
         time = moment(now)
         if key in self._entries:
             return
@@ -226,10 +226,10 @@ class ScaleCache:
             oldest = sorted(self._entries, key=lambda each: self._entries[each].delete_after)
             for each in oldest[: self._most // 8 + 1]:
                 del self._entries[each]
-        self._entries[key] = _CachedScale(answer, self._compute_refresh_time(time), time + self._lifetime)
+        self._entries[key] = _CachedScale(response, self._compute_refresh_time(time), time + self._lifetime)
 
     def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
-        """Request entries again that are older than ``max_age``, and remove unread entries. Call it every 7 s."""
+        """Renew entries older than ``max_age``, and remove entries that were not read for long. Call it every 7 s."""
         progress = Progress(moment(now))
         for key in [key for key, entry in self._entries.items() if progress.now > entry.refresh_after]:
             answer = yield from _request_scale_steps(progress, key)
@@ -242,7 +242,7 @@ class ScaleCache:
             del self._entries[key]
 
     def _compute_refresh_time(self, now: Moment) -> Moment:
-        """Return when an entry is requested again: after ``max_age`` plus the jitter."""
+        """Return when an entry that was requested at ``now`` is requested again: after ``max_age`` plus jitter."""
         return now + self._max_age + int(self._jitter() * float(self._max_age))
 
 
@@ -255,7 +255,10 @@ class _RequestedScales:
         self.answers: dict[ScaleKey, Scale | ApiError] = {}
 
     def get(self, key: ScaleKey) -> Scale:
-        """Return a scale that was requested. Raises ScaleNeededError for others, ScaleRefusedError for an error."""
+        """Return a requested scale.
+
+        Raises ScaleNeededError if it was not requested, and ScaleRefusedError if the response is an error.
+        """
         response = self.answers.get(key)
         if response is None:
             raise ScaleNeededError(key)
@@ -265,20 +268,33 @@ class _RequestedScales:
 
 
 def evaluate_with_scales_steps(
-    progress: Progress, scales: ScaleLookup, question: Callable[[ScaleLookup], _T], *, remember: bool = True
+    progress: Progress, scales: ScaleLookup, compute: Callable[[ScaleLookup], _T], *, remember: bool = True
 ) -> StepsOf[GetScale, _T]:
-    """Evaluate ``question``, a function of scales, again and again until all scales that it needs were requested.
+    """Compute a function of scales. Requests the scales that it needs, and calls it again after each response.
 
-    With ``remember`` a :class:`ScaleCache` is read and filled. Without, each scale is requested, as upstream does for
-    selectors. Any other lookup is complete, so that nothing is requested.
+    Parameters
+    ----------
+    progress : Progress
+        Progress of the calling machine.
+    scales : ScaleLookup
+        A :class:`ScaleCache`; any other lookup is complete, so that nothing is requested.
+    compute : callable
+        Called with a lookup of scales; raises :class:`ScaleNeededError` for a scale that was not requested yet.
+    remember : bool
+        Whether the cache is read and filled. False: each scale is requested, as upstream does for selectors.
+
+    Returns
+    -------
+    steps
+        Generator of requests. It returns the result of ``compute``.
     """
     if not isinstance(scales, ScaleCache):
-        return question(scales)
+        return compute(scales)
     requested = _RequestedScales()
     while True:
         scales.now = progress.now
         try:
-            return question(scales if remember else requested)
+            return compute(scales if remember else requested)
         except ScaleNeededError as needed:
             key = needed.key
         response = yield from _request_scale_steps(progress, key)
@@ -344,12 +360,13 @@ class ControllerKey(NamedTuple):
 
 
 class Controllers:
-    """Controllers of a cluster, those of well-known kinds by kind (in any group), namespace and name.
+    """Controllers of a cluster: objects of well-known kinds, and scales of other kinds.
 
-    - ``objects``: the initial ones; :meth:`apply` and :meth:`remove` change them. Other kinds are ignored.
-    - ``mapper``: resources as which the API server serves a kind.
-    - ``scales``: responses of other kinds' ``/scale`` endpoints: :class:`~kscale.vpa.FixedScales` (complete), or
-      :class:`~kscale.vpa.ScaleCache` (missing ones are requested by the machines with ``GetScale``).
+    - ``objects``: initial controllers of well-known kinds; other objects are ignored. They are stored by kind (in any
+      group), namespace and name. :meth:`apply` and :meth:`remove` change them.
+    - ``mapper``: finds the resources as which the API server serves a kind.
+    - ``scales``: scales of other kinds: :class:`~kscale.vpa.FixedScales` if all are known, or
+      :class:`~kscale.vpa.ScaleCache`, whose missing scales step machines request with ``GetScale``.
 
     Not safe for concurrent use.
     """
@@ -642,7 +659,7 @@ _PATHS: Final = ScalePaths()
 
 
 class CustomOwner(NamedTuple):
-    """An object of a custom kind that owns something, or that a VPA has as its target."""
+    """An object of a custom kind that owns pods or controllers, or is the target of a VPA."""
 
     group: str
     kind: str
@@ -654,10 +671,10 @@ class CustomOwner(NamedTuple):
 
 
 class CustomOwners(NamedTuple):
-    """Responses of the API server about custom owners.
+    """Responses of the API server about custom owners, as objects of a dump.
 
-    ``objects``: a definition for each kind that is served, which says whether the kind has a scale, and an object for
-    each scale. ``problems``: requests that failed, as texts.
+    ``objects``: a CustomResourceDefinition for each kind that is served, with the paths of its scale, and an object for
+    each scale. ``problems``: messages about requests that failed.
     """
 
     objects: list[KubeObject]
@@ -679,7 +696,7 @@ def find_custom_owners(cluster: Cluster) -> list[CustomOwner]:
 
 
 def _list_owned_objects(cluster: Cluster) -> Iterator[KubeObject]:
-    """Yield the pods and the well-known controllers, which may have owners."""
+    """Yield all objects that may have owners: pods and controllers of well-known kinds."""
     pods: Iterable[Pod] = cluster.pods()
     yield from pods
     for kind in sorted(WELL_KNOWN_KINDS):
@@ -687,14 +704,14 @@ def _list_owned_objects(cluster: Cluster) -> Iterator[KubeObject]:
 
 
 def _is_custom(api_version: str, kind: str) -> bool:
-    """Check whether a kind is neither a well-known controller nor of a group of Kubernetes itself."""
+    """Check whether a kind is not a well-known controller and not in an API group of Kubernetes itself."""
     return kind not in WELL_KNOWN_KINDS and is_custom_group(group_of(api_version))
 
 
 def request_custom_owners_steps(owners: Iterable[CustomOwner], at_most: int, now: Moment) -> Steps[CustomOwners]:
     """Discover the served kinds, and request the scale of each owner whose kind has one.
 
-    ``at_most``: how many requests run at a time.
+    ``at_most``: maximum number of concurrent requests.
     """
     progress = Progress(now)
     outcome = yield from progress.act(Discover())

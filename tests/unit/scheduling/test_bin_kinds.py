@@ -60,7 +60,7 @@ def check(kinds: BinKinds, proof: Proof) -> None:
         assert worth <= proof.upper[t], "the prices prove nothing"
     total = Fraction(sum(int(n) * int(y) for n, y in zip(kinds.count, proof.prices, strict=True)))
     asks = [
-        int(kinds.cost[t]) * proof.one - sum(d * int(w) for d, w in zip(proof.duals, kinds.rows[:, t], strict=True))
+        int(kinds.cost[t]) * proof.scale - sum(d * int(w) for d, w in zip(proof.duals, kinds.rows[:, t], strict=True))
         for t in range(kinds.size)
     ]
     endless = [t for t in range(kinds.size) if kinds.available[t] == UNLIMITED]
@@ -73,8 +73,8 @@ def check(kinds: BinKinds, proof: Proof) -> None:
         if kinds.available[t] == UNLIMITED:
             assert surplus >= 0
         total += surplus * int(kinds.least[t] if surplus >= 0 else kinds.available[t])
-    assert Fraction(proof.value - 1) < max(total / proof.one, Fraction(0)) or proof.value == 0
-    assert proof.value == max(0, -(-total.numerator // (total.denominator * proof.one)))
+    assert Fraction(proof.value - 1) < max(total / proof.scale, Fraction(0)) or proof.value == 0
+    assert proof.value == max(0, -(-total.numerator // (total.denominator * proof.scale)))
 
 
 def whole_program(kinds: BinKinds) -> float:

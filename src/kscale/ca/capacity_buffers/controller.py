@@ -211,7 +211,7 @@ ResourceAmounts = dict[str, Fraction]
 
 
 class AllocatedQuotas(msgspec.Struct, kw_only=True):
-    """Buffers as limited by resource quotas, in order. ``errors``: quotas whose pods could not be determined."""
+    """Buffers in order, their replicas limited by resource quotas. ``errors``: about quotas with invalid scopes."""
 
     buffers: list[CapacityBuffer] = []
     errors: list[str] = []
@@ -223,10 +223,24 @@ def allocate_quotas(
     quotas: Sequence[ResourceQuota],
     now: datetime | Moment,
 ) -> AllocatedQuotas:
-    """Limit the replicas of the buffers of one namespace to what its quotas leave. Earlier buffers come first.
+    """Limit the replicas of the buffers of one namespace, so that the namespace's quotas allow all their pods.
 
-    ``templates`` are by ``namespace/name``. A quota counts the requests of the pods in its scope, by their plain names
-    and as ``requests.NAME``, never the number of pods. A buffer that is not ready is passed through unchanged.
+    Earlier buffers take from the quotas first. A quota limits the requests of the pods in its scope, as ``NAME`` and as
+    ``requests.NAME``, never the number of pods. A buffer without a known template or number of replicas is returned
+    unchanged.
+
+    Parameters
+    ----------
+    buffers : iterable of CapacityBuffer
+    templates : mapping of str to PodTemplate
+        By ``namespace/name``.
+    quotas : sequence of ResourceQuota
+    now : datetime or int
+        Time of changed conditions.
+
+    Returns
+    -------
+    AllocatedQuotas
     """
     now = moment(now)
     allocated = AllocatedQuotas()
@@ -277,8 +291,7 @@ def _limit_buffer(
 def _count_quota_room(quota: ResourceQuota, asked: ResourceAmounts, reserved: ResourceAmounts) -> int:
     """Return how many pods with the requests ``asked`` the quota still allows.
 
-    That is int32's maximum if the quota limits none of the requests. ``reserved``: what earlier buffers take of the
-    quota.
+    2**31 - 1 if the quota limits none of the requests. ``reserved``: requests of earlier buffers that the quota counts.
     """
     room = _MAX_INT32
     used = quota.status.used or {}
@@ -389,10 +402,26 @@ def is_managed_buffer(buffer: CapacityBuffer) -> bool:
 def reconcile_buffers_steps(
     buffers: Iterable[CapacityBuffer], quotas: Sequence[ResourceQuota], *, now: Moment, dry_run: bool = True
 ) -> StepsOf[BufferControllerAction, tuple[list[CapacityBuffer], list[str]]]:
-    """Reconcile the buffers of one namespace: templates, then statuses, limited by the quotas.
+    """Reconcile the buffers of one namespace: write their managed pod templates, then their statuses.
 
-    Returns the buffers whose status is up to date, and the errors, so that the caller can retry. With ``dry_run`` the
-    API server fills in the defaults of a template's pod (a dry-run request); otherwise kscale fills in its requests.
+    Buffers of other provisioning strategies are left out (:func:`is_managed_buffer`).
+
+    Parameters
+    ----------
+    buffers : iterable of CapacityBuffer
+    quotas : sequence of ResourceQuota
+        Quotas of the namespace; they limit the replicas of the buffers.
+    now : int
+        Start time, nanoseconds since 1970.
+    dry_run : bool
+        How the defaults of a template's pod are found. True: the API server creates the pod with a dry-run request.
+        False: kscale computes only the default requests itself. Templates and statuses are written in both cases.
+
+    Returns
+    -------
+    steps
+        Generator of actions. It returns (buffers whose status is now up to date, error messages); the caller should
+        retry the other buffers.
     """
     p = Progress(now)
     ordered = sorted(

@@ -76,7 +76,10 @@ class ScaleUpError(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class Backoff(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Until when a group is left alone (that instant included), for how long this time (nanoseconds), and why."""
+    """Back-off of a group after a failed scale-up: the group is not scaled up until ``until``, inclusive.
+
+    ``duration``: length of this back-off in nanoseconds; ``last_failed``: time of the last failure; ``error``: why.
+    """
 
     duration: Nanoseconds
     until: Moment
@@ -127,14 +130,14 @@ class _StatusStruct(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class UnreadyCount(_StatusStruct, kw_only=True, frozen=True):
-    """Nodes that are not ready, and those that only lack devices."""
+    """Number of nodes that are not ready; ``resource_unready``: number of these that only lack devices."""
 
     total: int = 0
     resource_unready: int = 0
 
 
 class RegisteredCount(_StatusStruct, kw_only=True, frozen=True):
-    """Nodes that have an object."""
+    """Numbers of registered nodes (with a node object), by readiness."""
 
     total: int = 0
     ready: int = 0
@@ -262,7 +265,11 @@ class UnregisteredNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 
 
 class GroupReadiness(msgspec.Struct, kw_only=True, rename="camel"):
-    """Names of nodes by what they are. ``registered`` has every node; the others share them out."""
+    """Names of nodes by readiness.
+
+    ``registered`` contains every node with an object; each of them is in another list as well. ``unregistered`` and
+    ``long_unregistered`` contain instances without a node object.
+    """
 
     registered: list[str] = []
     ready: list[str] = []
@@ -300,7 +307,7 @@ class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
     scale_down_requests: list[ScaleDownRequest] = []
     backoffs: dict[str, Backoff] = {}
     failures: dict[str, list[ScaleUpFailure]] = {}
-    """In this loop: :func:`~kscale.ca.cluster_state.clear_scale_up_failures` begins another."""
+    """Failures in this loop; :func:`~kscale.ca.cluster_state.clear_scale_up_failures` removes them."""
     unregistered: dict[str, UnregisteredNode] = {}
     create_errors: dict[str, list[str]] = {}
     """Instances that were seen failing, by group."""
@@ -312,7 +319,7 @@ class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
     ranges: dict[str, AcceptableRange] = {}
     incorrect_sizes: dict[str, IncorrectSize] = {}
     candidates: dict[str, list[str]] = {}
-    """Unneeded nodes by group, and when they were last looked for."""
+    """Unneeded nodes by group, as of ``last_scale_down_update``."""
     last_scale_down_update: Moment | None = None
     last_status: ClusterAutoscalerStatus | None = None
     """Status of the last loop."""
@@ -323,8 +330,8 @@ def find_nodes_without_instance(
 ) -> set[int]:
     """Return the positions of nodes whose instance does not exist anymore.
 
-    The provider's answers (``has_instance``, by node name) decide. A node without answer counts if it has the taint
-    ``ToBeDeletedByClusterAutoscaler``. ``odd``: the positions of nodes for which
+    ``has_instance``: whether the provider has the instance, by node name. A node for which this is unknown is included
+    if it has the taint ``ToBeDeletedByClusterAutoscaler``. ``odd``: positions of nodes for which
     :func:`kscale.ca.nodes.is_ready_and_active` is False.
     """
     missing = {i for i in odd if names[i] not in has_instance and has_taint(nodes[i], TO_BE_DELETED_TAINT)}
@@ -412,9 +419,9 @@ def _get_group_startup_time(group: NodeGroup, defaults: NodeGroupAutoscalingOpti
 
 
 def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since: int) -> tuple[str, ...]:
-    """Return the lists, besides ``registered``, of a node that is not simply ready.
+    """Return the lists of :class:`GroupReadiness` to which a node belongs that is not ready and active.
 
-    A node created after ``young_since`` counts as still starting.
+    ``registered`` is left out. ``deleted``: its instance is gone. A node created after ``young_since`` is starting.
     """
     if deleted:
         return ("deleted",)
@@ -426,7 +433,7 @@ def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since
 
 
 def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple[str, ...]:
-    """Return the lists, besides ``registered``, of a node that is not simply ready, by the rules of release 1.3.
+    """Return the same lists as :func:`_get_readiness_lists`, by the rules of release 1.3.
 
     A node is starting if its conditions have not changed since it was created. A node that takes too long
     (``LongNotStarted``) counts as unready everywhere.
@@ -449,8 +456,8 @@ def find_unregistered_nodes(
 ) -> dict[str, UnregisteredNode]:
     """Find the instances without a node object, by instance id.
 
-    Instances that are being deleted or failed are left out. ``before`` is the result of the previous loop: an instance
-    in it keeps its time.
+    Instances that are being deleted or have failed are left out. ``before``: result of the previous loop, whose times
+    are kept.
     """
     known = registered.instance_ids
     unregistered: dict[str, UnregisteredNode] = {}

@@ -207,7 +207,7 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
 
 
 def get_preferred_node(cluster_node_count: int | None) -> PreferredNode:
-    """Return the preferred node for a cluster of that many nodes (None: unknown number)."""
+    """Return the preferred node size for a cluster with this number of nodes (None: unknown number)."""
     if cluster_node_count is None:
         return _PREFERRED_WITHOUT_NODE_COUNT
     cores = next(cores for limit, cores in _PREFERRED_CORES if cluster_node_count <= limit)
@@ -222,7 +222,7 @@ def compute_node_unfitness(preferred: PreferredNode, node: Node) -> float:
 
 
 def suppress_unfitness(unfitness: float, node_count: int) -> float:
-    """Reduce the unfitness the more nodes are added at once."""
+    """Return the unfitness, reduced according to the number of nodes that are added at once."""
     return (unfitness - 1.0) * (1.0 - tanh((node_count - 1) / _UNFITNESS_SUPPRESSION)) + 1.0
 
 
@@ -335,7 +335,7 @@ def filter_by_price_steps(
 
 
 class _CloudPrices(msgspec.Struct, frozen=True, kw_only=True):
-    """Prices that the cloud provider returned for one period, whatever period is requested later.
+    """Prices that the cloud provider returned for one period. They are used for every requested period.
 
     ``nodes``: by identity; ``pods``: by key.
     """

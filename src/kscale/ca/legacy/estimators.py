@@ -1,6 +1,6 @@
 """The estimators of Cluster Autoscaler 1.3: ``basic`` (removed in 1.16) and binpacking with upcoming nodes.
 
-Both count the nodes that are already upcoming (``coming``).
+Upcoming nodes (``coming``) are nodes that were requested and have not registered yet. Both estimators use them first.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _ZERO_QUANTITY = Quantity("0")
 
 
 class BasicEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """Node count of the basic estimator, and what each measure alone would need: ``cpu``, ``memory``, ``pods``, host
-    ports.
+    """Result of the basic estimator: ``node_count`` is the largest of the counts by measure and by port, at least 0.
+
+    ``by_measure``: number of new nodes that ``cpu``, ``memory`` or ``pods`` alone needs; ``by_port``: the number that
+    each host port needs.
     """
 
     node_count: int
@@ -75,10 +77,31 @@ def _compute_node_count(missing: int, capacity: int, measure: str) -> int:
 
 
 def estimate_basic(pods: Iterable[Pod], template: TemplateLike, coming: Sequence[Node] = ()) -> BasicEstimate:
-    """Estimate the node count from sums of requests and the *capacity* of the template, minus upcoming nodes.
+    """Estimate the number of new nodes by dividing the pods' total requests by the capacity of one node.
 
-    Pods that run already, other predicates and allocatable do not count. A pod object passed twice is one pod but
-    requests twice, as in upstream's set of pods. Raises InputError where upstream divides by zero.
+    Parameters
+    ----------
+    pods : iterable of Pod
+        Pending pods. If the list contains the same object twice, its requests count twice, but it is one pod of the
+        pod count (as in upstream, where the pods are a set).
+    template : NodeTemplate, NodeGroup, Node or dict
+        The new node. Its capacity counts, not its allocatable.
+    coming : sequence of Node
+        Upcoming nodes, whose capacity is subtracted from the requests.
+
+    Returns
+    -------
+    BasicEstimate
+        Number of new nodes, in total and by CPU, memory, pods and host port.
+
+    Raises
+    ------
+    InputError
+        If the template's capacity of CPU, memory or pods is 0.
+
+    Notes
+    -----
+    Ignored are placed pods, init containers, and all other scheduling rules.
     """
     pod_list = list(pods)
     capacity = template_of(template).node.status.capacity or {}
@@ -107,9 +130,9 @@ def estimate_basic(pods: Iterable[Pod], template: TemplateLike, coming: Sequence
 
 
 class LegacyBinpackingEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of the estimate: ``node_count`` new nodes; ``placement``: pod -> ``coming-<i>`` or ``new-<i>``, in the
-    order
-    of placement.
+    """Result of :func:`estimate_legacy_binpacking`: the number of new nodes and the placement of the pods.
+
+    ``placement``: node of each pod, ``coming-<i>`` or ``new-<i>``, by key of the pod in the order of placement.
     """
 
     node_count: int
@@ -136,10 +159,31 @@ def estimate_legacy_binpacking(
     coming: Sequence[TemplateLike] = (),
     profile: SchedulerProfile | None = None,
 ) -> LegacyBinpackingEstimate:
-    """Pack every pod by decreasing score, first fit in index order, onto the upcoming nodes and the new ones.
+    """Pack the pods onto upcoming and new nodes: pods by decreasing size, each on the first node that it fits.
 
-    A pod that fits no node opens a new node *without* being checked against it. Existing nodes take no pods, but their
-    pods count for inter-pod rules. Equal scores keep their order (upstream uses an unstable sort).
+    A pod that fits no node gets a new node, *without* a check that it fits there. Existing nodes take no pods, but
+    their pods count for inter-pod rules.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    pods : sequence of str or Pod, optional
+        Pods to place. Default: the snapshot's pending pods.
+    template : NodeTemplate, NodeGroup, Node or dict
+        The new node.
+    coming : sequence of NodeTemplate, NodeGroup, Node or dict
+        Upcoming nodes, which are filled first.
+    profile : SchedulerProfile, optional
+        Scheduler plug-ins to run. Default: upstream's.
+
+    Returns
+    -------
+    LegacyBinpackingEstimate
+
+    Notes
+    -----
+    The size of a pod is the sum of the shares of the template's allocatable CPU and memory that it requests. Pods of
+    equal size keep their order; upstream's sort is unstable.
     """
     records = [pod_record(record) for record in pods_of(snapshot, pods, waiting=True)]
     nodes = snapshot.columns.objects

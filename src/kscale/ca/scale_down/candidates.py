@@ -51,7 +51,11 @@ __all__ = [
 
 
 class AtomicFilterResult(msgspec.Struct, kw_only=True):
-    """``kept``: the remaining candidates, atomic groups last; ``unremovable``: the reason by name of the others."""
+    """Result of :func:`filter_atomic_groups`.
+
+    ``kept``: names of the remaining candidates, nodes of atomic groups last. ``unremovable``: why each other candidate
+    cannot be removed, by node name.
+    """
 
     kept: list[str]
     unremovable: dict[str, str]
@@ -59,22 +63,26 @@ class AtomicFilterResult(msgspec.Struct, kw_only=True):
 
 @typed
 def filter_registered_nodes(nodes: Iterable[Node], instances: Collection[str]) -> list[Node]:
-    """Return the nodes of a group that have registered: not upcoming, and each is one of the group's instances."""
+    """Return the registered nodes of a group: nodes that are among its instances and are not upcoming nodes.
+
+    ``instances``: ids of the group's instances, as :func:`~kscale.objects.nodegroup.instance_id_of` returns them for
+    nodes (provider ID, or the node's name if it has none).
+    """
     wanted = set(instances)
     return [node for node in nodes if instance_id_of(node) in wanted and not is_upcoming_node(node)]
 
 
 def count_registered_nodes(nodes: Iterable[Node], group: NodeGroup) -> int:
-    """Count the nodes that are instances of a group; 0 if its instances are unknown."""
+    """Count the registered nodes of a group (:func:`filter_registered_nodes`); 0 if its instances are unknown."""
     return 0 if group.instances_error is not None else len(filter_registered_nodes(nodes, group.instance_ids))
 
 
 def filter_atomic_groups(
     candidates: Sequence[str], *, groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]
 ) -> AtomicFilterResult:
-    """Remove the candidates of zero-or-max groups of which not all nodes are candidates.
+    """Remove the candidates of atomic groups (zero-or-max scaling) unless all nodes of the group are candidates.
 
-    Candidates without a group, and those whose group or options are unknown, are removed as well.
+    Candidates without a group, or whose group or options are unknown, are removed as well.
     """
     result = AtomicFilterResult(kept=[], unremovable={})
     atomic: dict[str, list[str]] = {}
@@ -102,7 +110,10 @@ def filter_atomic_groups(
 
 
 def _find_refusal_reason(group: NodeGroup, considered: int, nodes: Iterable[Node]) -> str | None:
-    """Return why an atomic group with ``considered`` candidates is unremovable; None if these are all its nodes."""
+    """Return why an atomic group cannot be removed; None if all its nodes are candidates.
+
+    ``considered``: number of the group's candidates.
+    """
     if group.target_size_error is not None:
         return unremovable_reasons.UNEXPECTED_ERROR
     if considered in (group.size, count_registered_nodes(nodes, group)):
@@ -181,9 +192,9 @@ def sort_candidates(
 
 
 def sort_by_tier(names: Sequence[str], tiers: ArrayLike, previous: Collection[str]) -> list[str]:
-    """Sort the candidates by ``tiers`` (int[names], ``..._TIER``), the emptiest first.
+    """Sort the candidates by tier, the emptiest first.
 
-    In each tier, those in ``previous`` come first.
+    ``tiers``: int[names], such as :data:`EMPTY_TIER`. Within each tier, names in ``previous`` come first.
     """
     before = np.fromiter(map({*previous}.__contains__, names), dtype=np.int64, count=len(names))
     return sort_by_scores(names, [before - 2 * np.asarray(tiers, dtype=np.int64)])
@@ -202,7 +213,7 @@ def sort_by_scores(names: Sequence[str], scores: Sequence[ArrayLike]) -> list[st
 def filter_out_delayed(
     names: Sequence[str], groups: Groups, changes: GroupChanges, *, options: AutoscalingOptions, now: Moment
 ) -> list[str]:
-    """Return the nodes except those whose group is unknown or changed too recently.
+    """Remove the nodes whose group is unknown, or is in the delay after its last scale-up, scale-down or failure.
 
     Used with ``--scale-down-delay-type-local``.
     """
@@ -222,10 +233,11 @@ def filter_out_delayed(
 
 
 def filter_out_rolling_out(names: Sequence[str], groups: Groups) -> tuple[list[str], list[str]]:
-    """Return the nodes whose machines are not being replaced, and those whose machines are.
+    """Return (nodes of groups without a rollout, nodes of groups under rollout).
 
-    The group decides (:attr:`~kscale.objects.nodegroup.NodeGroup.rolling_out`). If that is unknown for a group, its
-    nodes are in neither list.
+    A group is under rollout while its machines are being replaced
+    (:attr:`~kscale.objects.nodegroup.NodeGroup.rolling_out`). Nodes of a group for which this is unknown are in neither
+    list.
     """
     rolling = {group.id for group in groups if group.rolling_out}
     unknown = {group.id for group in groups if group.rolling_out_error is not None}
@@ -294,10 +306,10 @@ _NodesByGroup = dict[str, list[str]]
 
 
 class _BudgetCropper:
-    """Selection of nodes within two budgets.
+    """Selects nodes to delete within two budgets.
 
-    ``nodes``: how many nodes may still be deleted; ``drains``: how many of these may be drained; ``out``: the selected
-    nodes.
+    ``nodes``: number of nodes that may still be deleted. ``drains``: number of these that may be drained. ``out``: the
+    nodes selected so far. ``may_overflow``: whether an atomic group may still exceed the budgets.
     """
 
     def __init__(self, groups: Mapping[str, BudgetGroup], nodes: int, drains: int) -> None:
@@ -307,8 +319,12 @@ class _BudgetCropper:
         self.may_overflow = True
         self.out = CroppedNodes(empty=[], drain=[])
 
-    def take_atomic(self, group_id: str, empty: list[str], drain: list[str]) -> None:
-        """Take all nodes of an atomic group, or none if only some of them were chosen."""
+    def select_whole_group(self, group_id: str, empty: list[str], drain: list[str]) -> None:
+        """Select an atomic group and charge the budgets, which may become negative: the caller has checked them.
+
+        ``empty``, ``drain``: all nodes of the group that were chosen for deletion, without and with pods to move. Does
+        nothing if they are not the whole group, or if the group's target size is unknown.
+        """
         group = self.groups[group_id]
         if group.target_error is not None:
             return
@@ -328,8 +344,8 @@ class _BudgetCropper:
         self.drains -= len(drain)
         self.may_overflow = False
 
-    def take_empty_atomic(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
-        """Take the atomic groups with empty nodes, each with its nodes to drain, as far as the budgets allow."""
+    def select_empty_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
+        """Select atomic groups that have empty nodes, including their nodes to drain, as far as the budgets allow."""
         for group_id, nodes in empty.items():
             drained = drain.get(group_id, [])
             if self.nodes < len(nodes) + len(drained) or self.drains < len(drained):
@@ -337,20 +353,20 @@ class _BudgetCropper:
                 exhausted = self.nodes == 0 or (bool(drained) and self.drains == 0)
                 if exhausted or not self.may_overflow:
                     return
-            self.take_atomic(group_id, nodes, drained)
+            self.select_whole_group(group_id, nodes, drained)
 
-    def take_drain_atomic(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
-        """Take the atomic groups without empty nodes, as far as the budgets allow."""
+    def select_drain_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
+        """Select atomic groups that have no empty nodes, as far as the budgets allow."""
         self.drains = min(self.nodes, self.drains)
         for group_id, nodes in drain.items():
             if group_id in empty:
                 continue
             if self.drains < len(nodes) and (self.drains == 0 or not self.may_overflow):
                 return
-            self.take_atomic(group_id, [], nodes)
+            self.select_whole_group(group_id, [], nodes)
 
-    def take_individual(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
-        """Take nodes of other groups, empty nodes first, as far as the budgets allow."""
+    def select_individual_nodes(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
+        """Select single nodes of groups that are not atomic, empty nodes first, as far as the budgets allow."""
         taken = _take_nodes(empty, self.nodes, self.out.empty)
         self.nodes -= taken
         _take_nodes(drain, min(self.nodes, self.drains), self.out.drain)
@@ -462,7 +478,7 @@ def crop_nodes(
         nodes=max_scale_down_parallelism - in_progress.empty - in_progress.drained,
         drains=max_drain_parallelism - in_progress.drained,
     )
-    budget.take_empty_atomic(empty_atomic, drain_atomic)
-    budget.take_drain_atomic(empty_atomic, drain_atomic)
-    budget.take_individual(empty_individual, drain_individual)
+    budget.select_empty_groups(empty_atomic, drain_atomic)
+    budget.select_drain_groups(empty_atomic, drain_atomic)
+    budget.select_individual_nodes(empty_individual, drain_individual)
     return budget.out

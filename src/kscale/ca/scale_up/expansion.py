@@ -103,31 +103,35 @@ class PodGroup(msgspec.Struct, kw_only=True):
     schedulable_groups: list[str] = []
     errors: dict[str, list[str]] = {}
     verdicts: dict[str, Verdict] = {}
-    """By node group: what exactly stood against it, on an empty new node."""
+    """Why a pod does not fit an empty new node, by node group. Groups that take the pods are not included."""
 
 
 class GroupSchedulability:
-    """Verdicts of one node group on every equivalence group.
+    """Which equivalence groups of pods fit an empty new node of one node group, and why the others do not.
 
-    ``fits``: bool[groups]. ``ask`` returns the verdicts on the exemplars that do not fit (numbered as in
-    ``exemplar_of``: int32[groups]); it is called at most once, on request.
+    ``fits``: bool[groups]. ``exemplar_of``: int32[groups], number of the pod that stands for each equivalence group.
+    ``compute_verdicts`` returns the reasons by number of the exemplar; it is called at most once, when a reason is
+    first requested.
     """
 
-    __slots__ = ("_ask", "_known", "exemplar_of", "fits")
+    __slots__ = ("_cached", "_compute_verdicts", "exemplar_of", "fits")
 
     def __init__(
-        self, fits: NDArray[np.bool_], exemplar_of: NDArray[np.int32], ask: Callable[[list[int]], dict[int, Verdict]]
+        self,
+        fits: NDArray[np.bool_],
+        exemplar_of: NDArray[np.int32],
+        compute_verdicts: Callable[[list[int]], dict[int, Verdict]],
     ) -> None:
         self.fits = fits
         self.exemplar_of = exemplar_of
-        self._ask = ask
-        self._known: dict[int, Verdict] | None = None
+        self._compute_verdicts = compute_verdicts
+        self._cached: dict[int, Verdict] | None = None
 
     def _verdicts(self) -> dict[int, Verdict]:
-        """Return the verdicts on the classes that do not fit, by class number, computed on first use."""
-        if self._known is None:
-            self._known = self._ask(np.unique(self.exemplar_of[~self.fits]).tolist())
-        return self._known
+        """Return why exemplars do not fit, by number of the exemplar. Computed on first use."""
+        if self._cached is None:
+            self._cached = self._compute_verdicts(np.unique(self.exemplar_of[~self.fits]).tolist())
+        return self._cached
 
     def verdict(self, number: int) -> Verdict:
         """Return why equivalence group ``number`` does not fit."""
@@ -135,11 +139,14 @@ class GroupSchedulability:
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Return the state for pickling, with computed verdicts instead of the function that computes them."""
-        return None, {"fits": self.fits, "exemplar_of": self.exemplar_of, "_known": self._verdicts()}
+        return None, {"fits": self.fits, "exemplar_of": self.exemplar_of, "_cached": self._verdicts()}
 
 
 class _GroupVerdict:
-    """Verdict of a node group, and later verdicts that replace it for some of the equivalence groups."""
+    """Result of a node group for every equivalence group, and later rejections that replace it for some of them.
+
+    ``takes``, ``rejected``: bool[groups]. ``why``: mask of the rejected equivalence groups (bool[groups]), by reason.
+    """
 
     __slots__ = ("rejected", "schedulability", "takes", "why")
 
@@ -163,10 +170,11 @@ class _GroupVerdict:
 
 
 class PodGroups(Sequence[PodGroup]):
-    """All equivalence groups of a scale-up, as a lazy sequence.
+    """All equivalence groups of a scale-up, as a lazy sequence, with the results of the node groups for them.
 
-    ``keys_of`` returns the pods of a group. ``exemplar_of``: int32[groups], the pod that verdicts are about: groups of
-    one exemplar have the same verdicts. ``schedulable``: bool[groups].
+    ``keys_of`` returns the keys of an equivalence group's pods. ``exemplar_of``: int32[groups], number of the pod that
+    stands for each group; groups with the same exemplar have the same results. ``schedulable``: bool[groups], whether
+    some node group takes the pods.
     """
 
     def __init__(self, exemplar_of: NDArray[np.int32], keys_of: Callable[[int], list[str]]) -> None:
@@ -176,32 +184,32 @@ class PodGroups(Sequence[PodGroup]):
         self.schedulable = np.zeros(size, dtype=np.bool_)
         self._said: dict[str, _GroupVerdict] = {}
 
-    def blank(self) -> PodGroups:
-        """Return the same groups without any verdicts."""
+    def copy_without_results(self) -> PodGroups:
+        """Return a copy with the same equivalence groups, without the results of any node group."""
         return PodGroups(self.exemplar_of, self.keys_of)
 
     def judge(self, group: str, schedulability: GroupSchedulability) -> None:
-        """Record the verdicts of a node group."""
+        """Record which equivalence groups the node group ``group`` takes, replacing an earlier result."""
         self._said.pop(group, None)
         self._said[group] = _GroupVerdict(schedulability)
         self.schedulable |= schedulability.fits
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a group that was created under another name."""
+        """Rename a node group whose name changed when it was created."""
         self._said = {new if name == old else name: verdicts for name, verdicts in self._said.items()}
 
     def erase(self, group: str) -> None:
-        """Remove the verdicts of a node group."""
+        """Remove the result of a node group."""
         self._said.pop(group, None)
 
     def give_up(self, reason: str) -> None:
-        """Reject all pods that would fit somewhere, for this reason."""
+        """Mark all pods as unschedulable. Node groups that would take a pod reject it for this reason."""
         for verdicts in self._said.values():
             verdicts.reject(self.schedulable & verdicts.takes, reason)
         self.schedulable = np.zeros(self.size, dtype=np.bool_)
 
     def fail(self, failed: Collection[str], reason: str) -> None:
-        """Set the failure reason for failed node groups.
+        """Let the node groups ``failed`` reject all pods that they would take, for this reason.
 
         Pods that no other node group takes become unschedulable.
         """
@@ -245,7 +253,10 @@ class PodGroups(Sequence[PodGroup]):
         return {name: item.reasons(number) for name, item in self._said.items() if item.rejected[number]}
 
     def remaining(self, skipped: dict[str, list[str]]) -> list[NoScaleUpInfo]:
-        """Return the pods that fit no node group, with the reasons. ``skipped``: reasons of skipped groups by id."""
+        """Return the unschedulable pods, with the reasons of the node groups that reject them.
+
+        ``skipped``: reasons why node groups were not considered, by node group id.
+        """
         infos = []
         for number in np.flatnonzero(~self.schedulable).tolist():
             errors = self.errors(number)
@@ -255,7 +266,7 @@ class PodGroups(Sequence[PodGroup]):
         return infos
 
     def awaiting(self, best: str) -> list[str]:
-        """Return the pods that fit some node group, but not the chosen one."""
+        """Return the keys of the pods that fit some node group, but not the chosen node group ``best``."""
         verdicts = self._said.get(best)
         if verdicts is None:
             return []
@@ -589,12 +600,12 @@ class ExpansionFinder:
         ]
 
 
-def _find_fitting_classes(session: Session, which: int, classes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return whether a pod of each class fits alone on an empty node of a template: bool[n]."""
+def _find_fitting_classes(session: Session, template: int, classes: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return whether a pod of each class fits alone on an empty node of template number ``template``: bool[n]."""
     engine = session.engine
     engine.fork()
     try:
-        node = engine.add(session.templates[which], 0)
+        node = engine.add(session.templates[template], 0)
         return np.fromiter((engine.check(number, node) == 0 for number in classes.tolist()), np.bool_, len(classes))
     finally:
         engine.revert()

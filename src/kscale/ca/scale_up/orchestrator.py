@@ -214,7 +214,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
         if not self.options.scaleup_simulation_for_skipped_node_groups_enabled:
             return self.pod_groups.remaining(skipped)
         # Simulate the skipped groups; if such a group rejects the pod, the rejection replaces the skip reason.
-        judged = self.pod_groups.blank()
+        judged = self.pod_groups.copy_without_results()
         for group in self.all_groups:
             if group.id in skipped and group.id in self.templates:
                 self.judge(group.id, judged)

@@ -25,7 +25,7 @@ from kscale.ca.loop_context import LoopContext, check_actionable, check_csi_node
 from kscale.ca.loop_state import Deletions, MaxNodeSkipEvalTime
 from kscale.ca.metrics import FunctionTimer, build_last_activity_observation, build_observation
 from kscale.ca.node_group_set import ScaleUpInfo
-from kscale.ca.nodes import iterate_nodes_with_gpus
+from kscale.ca.nodes import iterate_usable_nodes
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists import can_scale_down
 from kscale.ca.repair import (
@@ -291,7 +291,7 @@ class AutoscalerLoop:
         Drivers that differed the last time are reset to zero.
         """
         context, before = self.context, self.context.state.differing_drivers
-        nodes = iterate_nodes_with_gpus(context.observed.columns.objects, context.gpu_label)
+        nodes = iterate_usable_nodes(context.observed.columns.objects, context.gpu_label)
         slices = context.observed.informers.resource_slices
         mismatches = count_device_mismatches(
             nodes, context.groups, slices, self.inputs.templates, context.state.templates

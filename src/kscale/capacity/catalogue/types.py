@@ -63,12 +63,13 @@ class Overhead(StrEnum):
     NONE = "none"
 
 
-def allocatable(of: Overhead, cpu: int, memory: int, pods: int, arch: str) -> tuple[int, int]:
+def allocatable(overhead: Overhead, cpu: int, memory: int, pods: int, arch: str) -> tuple[int, int]:
     """Return the allocatable (milli-cores, bytes rounded down to MiB) of a machine, never negative.
 
-    ``cpu`` in milli-cores and ``memory`` in bytes are the machine's, ``pods`` is the maximum number of pods.
+    ``overhead``: the managed Kubernetes whose reservations are subtracted. ``cpu`` (milli-cores), ``memory`` (bytes):
+    capacity of the machine. ``pods``: maximum number of pods. ``arch``: such as ``arm64``.
     """
-    match of:
+    match overhead:
         case Overhead.NONE:
             return cpu, memory
         case Overhead.EKS:

@@ -246,7 +246,7 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
 
 
 def _log_counts(advice: RecommendationReport, terminal: Any) -> None:
-    """Log the counts and notes of the report; warn of missing samples and of HPAs on the same resources."""
+    """Log the counts and notes of the report; warn about missing samples and HPAs that scale by these resources."""
     for name, count in advice.counts.items():
         (terminal.note if name == "samples" else terminal.warn)(f"{count:,} {name}")
     if advice.containers and not advice.counts.get("samples") and not any(one.samples for one in advice.containers):

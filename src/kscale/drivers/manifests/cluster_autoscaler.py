@@ -102,10 +102,20 @@ _MACHINES: Final = (
 
 
 def cluster_autoscaler_roles(options: Mapping[str, Any] = _DEFAULTS) -> tuple[list[ApiObject], list[ApiObject]]:
-    """Return the RBAC rules for the whole cluster, and those in the namespace of lease, status and priorities.
+    """Return the RBAC rules of the Cluster Autoscaler: (rules for the whole cluster, rules for its own namespace).
 
-    ``options``: parsed options of ``kscale run cluster-autoscaler`` by name (``capacity_buffer_controller_enabled``);
-    omitted options have their defaults.
+    Its own namespace contains its lease, status ConfigMap and priority ConfigMap.
+
+    Parameters
+    ----------
+    options : mapping
+        Values of options of ``kscale run cluster-autoscaler``, by name with underscores
+        (``capacity_buffer_controller_enabled``). Omitted options have their defaults.
+
+    Returns
+    -------
+    tuple of two lists of dict
+        Rules of the ClusterRole, and rules of the Role.
     """
     settings = {**_DEFAULTS, **options}
     cloud = settings["cloud_provider"]
@@ -136,30 +146,30 @@ def cluster_autoscaler_manifests(
     replicas: int = 2,
     account_annotations: Mapping[str, str] | None = None,
 ) -> list[ApiObject]:
-    """Build the objects of the Cluster Autoscaler, in the order in which they must be applied.
+    """Build the Kubernetes objects that deploy kscale's Cluster Autoscaler, in the order in which to apply them.
 
     Parameters
     ----------
     image : str
         Container image.
     namespace : str
-        Namespace of the program.
+        Namespace to deploy to.
     config : str
-        Name of a Secret whose key ``config`` is the file of ``--cloud-config``; empty for none.
+        Name of a Secret. Its key ``config`` is mounted as the file of ``--cloud-config``. Empty: no Secret.
     flags : sequence of str
-        Further flags of ``kscale run cluster-autoscaler``.
+        Command-line flags for ``kscale run cluster-autoscaler``, added unchanged to the container's arguments.
     options : mapping
-        The same options parsed, including the cloud provider (:func:`cluster_autoscaler_roles`). Omitted options have
-        their defaults.
+        Values of the options that ``flags`` sets, by name with underscores, and ``cloud_provider``. They determine the
+        RBAC rules (:func:`cluster_autoscaler_roles`). Omitted options have their defaults.
     replicas : int
         Number of replicas.
     account_annotations : mapping of str to str, optional
-        Annotations of the service account, by which a cloud gives it a role.
+        Annotations of the service account, such as the one with which AWS assigns an IAM role.
 
     Returns
     -------
     list of dict
-        The objects.
+        The objects as plain data.
     """
     settings = {**_DEFAULTS, **options}
     wide, own = cluster_autoscaler_roles(settings)

@@ -189,7 +189,7 @@ def validate_status(hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler) 
 
 
 def _validate_metadata(metadata: ObjectMeta) -> list[FieldError]:
-    """Return the errors of an HPA's metadata."""
+    """Return the errors in the metadata of an HPA: name, namespace, generation, labels and annotations."""
     errors = []
     if metadata.generate_name:
         prefix = metadata.generate_name.removesuffix("-")  # the generated name is a prefix
@@ -212,6 +212,7 @@ def _validate_metadata(metadata: ObjectMeta) -> list[FieldError]:
 
 
 def _validate_metadata_update(metadata: ObjectMeta, old: ObjectMeta) -> list[FieldError]:
+    """Return an error if name, namespace or UID differ from ``old``, and the errors of labels and annotations."""
     errors = [
         invalid(f"metadata.{name}", getattr(metadata, name), "field is immutable")
         for name in ("name", "namespace", "uid")
@@ -221,6 +222,7 @@ def _validate_metadata_update(metadata: ObjectMeta, old: ObjectMeta) -> list[Fie
 
 
 def _validate_labels(labels: Mapping[str, str] | None) -> list[FieldError]:
+    """Return an error for each label key that is not a qualified name, and for each invalid label value."""
     if not labels:
         return []
     errors = []
@@ -231,6 +233,7 @@ def _validate_labels(labels: Mapping[str, str] | None) -> list[FieldError]:
 
 
 def _validate_annotations(annotations: Mapping[str, str] | None) -> list[FieldError]:
+    """Return an error for each annotation key that, in lower case, is not a qualified name. Values are not checked."""
     if not annotations:
         return []
     return [
@@ -244,16 +247,16 @@ def _validate_annotations(annotations: Mapping[str, str] | None) -> list[FieldEr
 
 
 def _path_segment_errors(text: str) -> list[str]:
-    """Return why a text cannot be part of a URL path; empty if it can."""
+    """Return why a text cannot be a segment of a URL path; an empty list if it can."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{char}'" for char in "/%" if char in text]
 
 
 def _validate_name(field: str, text: str, missing: str = "") -> list[FieldError]:
-    """Check a text that becomes part of a URL. Returns the errors.
+    """Return the errors of a name, which must be a valid segment of a URL path.
 
-    ``missing``: detail of the error for an empty text.
+    ``field``: path of the field for errors; ``missing``: message if the name is empty.
     """
     if not text:
         return [build_required_error(field, missing)]
@@ -263,6 +266,7 @@ def _validate_name(field: str, text: str, missing: str = "") -> list[FieldError]
 def _validate_scale_target(
     reference: CrossVersionObjectReference, old: CrossVersionObjectReference | None
 ) -> list[FieldError]:
+    """Return the errors of ``spec.scaleTargetRef``. An unchanged ``apiVersion`` is not checked."""
     errors = _validate_name("spec.scaleTargetRef.kind", reference.kind) + _validate_name(
         "spec.scaleTargetRef.name", reference.name
     )
@@ -279,7 +283,7 @@ def _validate_scale_target(
 
 
 def _api_version_error(version: str) -> str:
-    """Return why a version cannot be parsed; empty if it can."""
+    """Return why an ``apiVersion`` cannot be parsed; an empty text if it can."""
     try:
         parse_group_version(version)
     except RESTMappingError as error:
@@ -288,7 +292,7 @@ def _api_version_error(version: str) -> str:
 
 
 def _has_bad_described_object(hpa: HorizontalPodAutoscaler) -> bool:
-    """Check whether a stored object describes a metric's object with an ``apiVersion`` that a new one may not have."""
+    """Check whether a stored HPA has an Object metric whose ``describedObject.apiVersion`` is invalid."""
     return any(
         metric.object is not None and bool(_api_version_error(metric.object.described_object.api_version))
         for metric in hpa.spec.metrics or ()
@@ -335,6 +339,7 @@ _Source = (
 
 
 def _validate_source(source: _Source, path: str, lenient: bool) -> list[FieldError]:
+    """Return the errors of a metric source, whatever its type; none for None. ``lenient``: see _validate_metric."""
     if isinstance(source, ObjectMetricSource):
         return _validate_object_source(source, path, lenient)
     if isinstance(source, ExternalMetricSource):

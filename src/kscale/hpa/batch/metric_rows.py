@@ -65,9 +65,10 @@ class MetricTargets:
 
 @dataclass(frozen=True, slots=True)
 class CalculatorInputs:
-    """Inputs of the calculator. ``begin``/``end`` int64: the metric rows of each target.
+    """Inputs of the replica calculator. Target ``i`` has the metric rows ``begin[i]`` to ``end[i]`` (int64, exclusive).
 
-    ``problems``: malformed parts, over which upstream would crash, by the HPA's row among all HPAs.
+    ``problems``: errors of metrics that upstream would crash on, by the HPA's row among all HPAs. ``joined``: usage by
+    source (:meth:`CalculatorInputsBuilder._join_usage`), for the next batch.
     """
 
     rows: MetricRows
@@ -82,7 +83,10 @@ class CalculatorInputs:
 
 @dataclass
 class CalculatorInputsBuilder:
-    """Builder of the calculator's inputs for all metrics of all targets. ``before``: usage by pod of the last batch."""
+    """Builds the calculator's inputs for all metrics of all targets.
+
+    ``before``: ``CalculatorInputs.joined`` of the last batch.
+    """
 
     targets: MetricTargets
     specs: SpecColumns
@@ -116,11 +120,11 @@ class CalculatorInputsBuilder:
         self.request_count = 0
         self.values: list[int] = []
         self.problems: dict[int, Exception] = {}
-        self._answers: dict[tuple[Any, ...], Any] = {}
+        self._responses: dict[tuple[Any, ...], Any] = {}
         self._names: dict[int, list[str]] = {}
 
     def build(self) -> CalculatorInputs:
-        """Build the inputs. The usage of all pods is read at once where that is possible."""
+        """Build the inputs. Usage is read for all pods at once if possible, otherwise with one request per HPA."""
         by_usage: dict[tuple[str, str, str], list[int]] = {}
         used = np.unique(self.template).tolist()
         for number in used:
@@ -179,9 +183,11 @@ class CalculatorInputsBuilder:
     # -- pod metrics, all at once ------------------------------------------------------------------------------------
 
     def _join_usage(self, source: tuple[object, ...]) -> JoinedUsage | None:
-        """Join the usage of all pods at once; None if each HPA must request it by itself (no lists, or a broken value).
+        """Find the usage of every selected pod in one list of all pods' usage, instead of by one request per HPA.
 
-        ``source``: ``("resource",)``, or ``("custom", metric, selector)``.
+        ``source``: ``("resource",)`` or ``("custom", metric name, metric selector)``. None if that is not possible:
+        metrics are not given as lists (:class:`MetricLists`), the API has no list, or a custom value has an invalid
+        time. Each HPA then requests its metric, and reports its own error.
         """
         lists = self.metrics
         if not isinstance(lists, MetricLists) or not getattr(lists, str(source[0])):
@@ -195,13 +201,13 @@ class CalculatorInputsBuilder:
             except InputError:
                 return None  # each HPA reports its own error
         before = self.before.get(source)
-        again = None if before is None else before.update(usage, self.selected)
-        return again or join_usage(usage, self.pods, self.selected, self.selections, before)
+        updated = None if before is None else before.update(usage, self.selected)
+        return updated or join_usage(usage, self.pods, self.selected, self.selections, before)
 
     def _add_usage_rows(self, joined: JoinedUsage, key: tuple[str, str, str], numbers: NDArray[np.int64]) -> None:
-        """Set samples and requests of all rows whose template is in ``numbers``.
+        """Set the samples and requests of all rows whose template number is in ``numbers``.
 
-        ``key``: their ``SpecMetric.usage_key``. Rows without a response fail.
+        ``key``: ``SpecMetric.usage_key`` of these templates. A row fails if the API has no usage of any of its pods.
         """
         _, resource, container = key if key[0] == "resource" else (*key[:2], "")
         chosen = np.isin(self.template, numbers)
@@ -323,15 +329,15 @@ class CalculatorInputsBuilder:
         self.values.extend(values)
         self.values_end[row] = len(self.values)
 
-    def _get_cached_response(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
-        """Return the result of ``ask``, or raise its error. Both are cached by ``key``."""
-        result = self._answers.get(key)
+    def _get_cached_response(self, key: tuple[Any, ...], request: Callable[[], Any]) -> Any:
+        """Return the result of ``request``, or raise its error. Both are cached by ``key``."""
+        result = self._responses.get(key)
         if result is None:
             try:
-                result = ask()
+                result = request()
             except (MetricsError, InputError, ValueError) as error:
                 result = error
-            self._answers[key] = result
+            self._responses[key] = result
         if isinstance(result, Exception):
             raise result
         return result
@@ -341,7 +347,7 @@ class CalculatorInputsBuilder:
         return run_dry(query, now=0, respond=self._respond).value
 
     def _respond(self, action: Action) -> Any:
-        """Return the outcome of a metrics request from the values that the batch received."""
+        """Answer a metrics request with the values that the batch received."""
         assert isinstance(action, GetMetric)
         return self.metrics(action)
 
@@ -403,9 +409,9 @@ def list_metric_requests(
 def find_rows_of_requests(
     targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]], requests: Collection[GetMetric]
 ) -> Iterator[int]:
-    """Yield the rows, among all HPAs, of targets that need the response to one of ``requests``.
+    """Yield the rows, among all HPAs, of the targets that need the response to one of ``requests``.
 
-    The requests are those of :func:`list_metric_requests`.
+    ``requests``: some of the requests that :func:`list_metric_requests` returns.
     """
     requested, namespaces = set(requests), {each.namespace for each in requests if each.api == "resource"}
     pairs = zip(targets.row.tolist(), targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True)

@@ -105,9 +105,11 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Decision for one HPA. ``desired_replicas`` is absent if nothing is decided because of ``error``.
+    """Decision for one HPA.
 
-    ``limited`` is the reason of ScalingLimited if it limited the replicas, ``stabilized`` that of AbleToScale.
+    ``desired_replicas``: None if the reconcile ended with ``error``. ``rescales``: whether the replicas change.
+    ``proposal``: replicas that the metrics propose. ``stabilized``: replicas after stabilization. ``limited``: reason
+    of the condition ScalingLimited if it limited the replicas, otherwise empty.
     """
 
     namespace: str
@@ -139,10 +141,10 @@ def describe_target(hpa: HorizontalPodAutoscaler) -> str:
 
 
 class ReconcileSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision shows of a reconcile, whether a step machine made it or the columns of a batch.
+    """Parts of a reconcile that a decision reports. Built from a step machine's result or from a batch's columns.
 
-    ``metrics``: the calculator's result for each metric, or its error; their ``timestamp`` is not shown. Other fields:
-    see :class:`~kscale.hpa.controller.reconcile.ReconcileResult`.
+    ``metrics``: result of the replica calculator for each metric, or its error. Other fields: see
+    :class:`~kscale.hpa.controller.reconcile.ReconcileResult`.
     """
 
     current_replicas: int | None
@@ -184,10 +186,10 @@ def build_decision(
     warnings: Sequence[str] = (),
     pod_owners: dict[str, int] | None = None,
 ) -> HPADecision:
-    """Build the decision of one HPA from its reconcile ``row``.
+    """Build the decision of one HPA from the summary ``row`` of its reconcile.
 
-    ``best``: index of the metric that decided, or -1. ``scale``: the target's scale; any other object if the scale
-    could not be read.
+    ``best``: index of the metric with the highest proposal, or -1. ``scale``: the target's scale; any other object if
+    the scale could not be read.
     """
     tolerances = get_tolerances(hpa, options)
     details = [
@@ -229,7 +231,7 @@ _USUAL_STATUS: Final = {"AbleToScale": "True", "ScalingActive": "True", "Scaling
 
 
 def explain_decision(decision: HPADecision) -> str:
-    """Return the replicas and why, in one line: what decided, each metric's proposal, limits, and conditions."""
+    """Explain a decision in one line: replicas, the decisive metric, all proposals, limits, conditions and warnings."""
     current = "?" if decision.current_replicas is None else f"{decision.current_replicas:,}"
     if decision.desired_replicas is None:
         parts = [f"stays at {current}, not decided: {decision.error or decision.decided_by}"]
@@ -248,9 +250,9 @@ def explain_decision(decision: HPADecision) -> str:
 
 
 def _explain_proposal(metric: MetricDetail, decision: HPADecision) -> str:
-    """Return how the proposal of a metric was computed.
+    """Return how the proposal of a metric was computed, or the metric's error.
 
-    Empty if no proposal was computed, or if the decision's error says why.
+    Empty if the metric has neither, or if the decision's error contains the metric's error.
     """
     if metric.error is not None:
         return "" if metric.error in (decision.error or "") else metric.error
@@ -272,7 +274,7 @@ def _explain_proposal(metric: MetricDetail, decision: HPADecision) -> str:
 
 
 def _explain_decided_by(row: ReconcileSummary, best: MetricDetail | None) -> str:
-    """Return what decided the replicas: the metric with its value and target, a reason, or the error."""
+    """Return what determined the replicas: the metric ``best`` with its value and target, a reason, or the error."""
     if row.desired_replicas is None:
         return row.error or ""
     if row.proposal is None:
@@ -288,9 +290,9 @@ def _explain_decided_by(row: ReconcileSummary, best: MetricDetail | None) -> str
 def _explain_held_back_by(
     hpa: HorizontalPodAutoscaler, row: ReconcileSummary, limited: str, decisive: MetricDetail | None
 ) -> str:
-    """Return what kept the replicas from following the metrics; empty if nothing did.
+    """Return why the replicas differ from what the metrics propose; empty if they do not.
 
-    ``limited``: reason of ScalingLimited, or empty. ``decisive``: the metric that decided.
+    ``limited``: reason of the condition ScalingLimited, or empty. ``decisive``: metric with the highest proposal.
     """
     if row.normalized is None or row.proposal is None:
         return ""
@@ -371,9 +373,9 @@ def _build_metric_detail(
 def _explain_metric(
     replicas: CalculatedReplicas, tolerances: Tolerances, scale: Scale, *, per_pod: bool, total: bool, tolerated: bool
 ) -> str:
-    """Return a note on a value that overflows or a proposal that value and target do not explain; else empty.
+    """Return a note if the value overflows, or if value and target do not explain the proposal; otherwise empty.
 
-    ``per_pod``, ``total``: the metric is a value of an object or an external one, compared per pod or as a total.
+    ``per_pod``, ``total``: whether the metric is an Object or External metric that is compared per pod, or as a total.
     """
     current, status = scale.spec.replicas, scale.status.replicas
     if per_pod and status == 0:

@@ -257,9 +257,9 @@ def to_status_quantity(milli: int, resource: str = "") -> Quantity:
 def compute_replicas_for_metric(
     spec: MetricSpec, namespace: str, scale: Scale, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
-    """Compute the proposal of one metric, or the error if there is none.
+    """Compute how many replicas one metric proposes, or the error of the metric.
 
-    Raises ``InputError`` for a metric without a field over whose absence upstream would crash.
+    Raises ``InputError`` if the spec lacks a field without which upstream would crash.
     """
     source = get_metric_source(spec, calculator.options)
     if source is None:
@@ -290,7 +290,11 @@ def build_proposal(source: MetricSource, replicas: CalculatedReplicas) -> Metric
 
 
 def get_metric_name(source: MetricSource) -> str:
-    """Return the name of a metric in reasons and messages."""
+    """Return the text with which conditions and events of an HPA name the metric, as upstream writes it.
+
+    Examples: ``cpu resource utilization (percentage of request)``, ``cpu resource`` (target ``averageValue``), ``pods
+    metric requests``, ``Service metric latency``, ``external metric queue(nil)`` (with the selector).
+    """
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         if source.target.average_value is not None:  # for this target, upstream omits the container
             return f"{source.name} resource"
@@ -315,10 +319,11 @@ MetricSource = (
 
 
 def get_metric_source(spec: MetricSpec, options: HPAOptions | None = None) -> MetricSource | None:
-    """Return the part of a metric that its type names, or None for an unknown type.
+    """Return the field of a metric spec that its type names, such as ``spec.pods`` for ``Pods``.
 
-    ``ContainerResource`` is unknown to a controller without container metrics. Raises
-    :class:`~kscale.errors.InputError` if a field is missing over whose absence upstream would crash.
+    None if the type is unknown; ``ContainerResource`` is unknown to a controller that does not support container
+    metrics. Raises :class:`~kscale.errors.InputError` if that field, or ``pods.target.averageValue``, is missing, so
+    that upstream would crash.
     """
     source: MetricSource | None
     if spec.type == "Resource":
@@ -400,7 +405,7 @@ def _build_resource_proposal(
 
 
 def _build_current_value(replicas: CalculatedReplicas, average: bool) -> MetricValueStatus:
-    """Build a status value from the usage: the value of the average per pod (``average``) or the total."""
+    """Build the current value for a status from the usage: per pod if ``average`` is set, otherwise the total."""
     usage = to_status_quantity(replicas.usage)
     return MetricValueStatus(average_value=usage) if average else MetricValueStatus(value=usage)
 
@@ -423,7 +428,7 @@ def _build_metric_error(
 
 
 def _get_error_prefix(source: PodsMetricSource | ObjectMetricSource | ExternalMetricSource) -> str:
-    """Return what precedes the calculator's error in the aggregated error of all metrics; empty for most types."""
+    """Return the text before the calculator's error in the aggregated error of all metrics; empty for most types."""
     if isinstance(source, PodsMetricSource):
         return ""
     mode, _ = get_value_target(source)

@@ -80,7 +80,7 @@ class SelectorStore:
         self._index.add(namespace, selector, name)
 
     def is_registered(self, namespace: str, name: str) -> bool:
-        """Check whether the selector of an HPA is stored."""
+        """Check whether the HPA ``namespace``/``name`` is registered."""
         return name in self.entries(namespace)
 
     def copy(self) -> SelectorStore:
@@ -176,7 +176,7 @@ class TargetScale(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class NoScale:
-    """Error of a missing scale: what upstream's sync returns, and the error class of the metrics."""
+    """Error if the scale cannot be read: the error text of upstream's sync, and the error class for metrics."""
 
     error: str
     error_class: str
@@ -213,7 +213,7 @@ def find_scale(
 def request_scale(
     progress: Progress, namespace: str, name: str, resources: Sequence[str]
 ) -> StepsOf[GetScale, TargetScale | ApiError | None]:
-    """Request the scale from one resource after another, until one has a scale.
+    """Request the scale from each resource in order, until one has a scale.
 
     Returns the first error if none has one, None if there is no resource. A timeout is returned at once.
     """

@@ -42,7 +42,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """Go's zero time: means that no time is set, except in a field that is a pointer."""
 _TEXT: Final = 1
-"""``IntOrString``: which of the two it is."""
+"""Value of ``IntOrString.type`` for a text; 0 means an integer."""
 
 
 class Decoded(NamedTuple):
@@ -80,8 +80,8 @@ def decode(name: str, data: bytes) -> Decoded:
     MissingExtraError
         If the protobuf runtime is not installed.
     """
-    of = message(name)
-    if of is None:
+    message_type = message(name)
+    if message_type is None:
         raise ValueError(f"there is no message {name}")
     decode_error = library("google.protobuf.message", _FORM).DecodeError
     try:
@@ -90,13 +90,13 @@ def decode(name: str, data: bytes) -> Decoded:
         raise InputError(f"{len(data):,} bytes that are no {name}") from None
     trace = _Trace()
     try:
-        return Decoded(_decode_message(of, parsed, trace), trace.unknown)
+        return Decoded(_decode_message(message_type, parsed, trace), trace.unknown)
     except ValueError as error:
         raise InputError(Problem(str(error), field=".".join(trace.path))) from None
 
 
 class _Trace:
-    """The current path of the decoding, and the unknown fields so far."""
+    """Progress of decoding a message: ``path`` of the current field, for errors, and the ``unknown`` fields so far."""
 
     __slots__ = ("path", "unknown", "unknown_fields")
 
@@ -109,12 +109,15 @@ class _Trace:
 _Value = Callable[[Any, _Trace], Any]
 
 
-def _decode_message(of: Message, parsed: Any, trace: _Trace) -> dict[str, Any]:
-    """Return the members of a parsed message, and count unknown fields in ``trace``."""
+def _decode_message(message_type: Message, parsed: Any, trace: _Trace) -> dict[str, Any]:
+    """Convert a parsed message to its JSON form, as plain data. Counts unknown fields in ``trace``.
+
+    Raises ValueError if a value cannot be converted; ``trace.path`` is then the path of its field.
+    """
     for field in trace.unknown_fields(parsed):
         trace.unknown[f"{'.'.join(trace.path)} field {field.field_number}".lstrip()] += 1
     data: dict[str, Any] = {}
-    for field, value in _readers(of):
+    for field, value in _readers(message_type):
         if field.member == OWN_MEMBERS:
             data |= value(getattr(parsed, INLINE), trace)
             continue
@@ -127,7 +130,7 @@ def _decode_message(of: Message, parsed: Any, trace: _Trace) -> dict[str, Any]:
 
 
 def _field(field: Field, value: _Value, parsed: Any, trace: _Trace) -> Any:
-    """Return the member's value, or None if the JSON form does not have it."""
+    """Return the value of a field of the message ``parsed`` in JSON form; None if the JSON form omits the field."""
     raw = getattr(parsed, field.member)
     if field.form == LIST:
         return [value(each, trace) for each in raw] or None
@@ -143,34 +146,34 @@ def _field(field: Field, value: _Value, parsed: Any, trace: _Trace) -> Any:
 
 
 @cache
-def _readers(of: Message) -> tuple[tuple[Field, _Value], ...]:
-    """Return each field of a message with the function that converts its values."""
-    return tuple((field, _decode_value(field.type)) for field in of.fields)
+def _readers(message_type: Message) -> tuple[tuple[Field, _Value], ...]:
+    """Return each field of a message type, with the function that converts its values to their JSON form."""
+    return tuple((field, _decode_value(field.type)) for field in message_type.fields)
 
 
 def _decode_value(type_: str) -> _Value:
     """Return the function that converts a parsed value of a type to its JSON form."""
-    of = message(type_)
-    if of is not None:
-        return lambda parsed, trace: _decode_message(of, parsed, trace)
+    message_type = message(type_)
+    if message_type is not None:
+        return lambda parsed, trace: _decode_message(message_type, parsed, trace)
     special = _SPECIAL.get(type_)
     return (lambda parsed, _: parsed) if special is None else (lambda parsed, _: special(parsed))
 
 
 def _decode_text(value: Any) -> str:
-    """Return a text. Raises ValueError if it is not UTF-8."""
+    """Return a parsed text. Raises ValueError if its bytes were not valid UTF-8."""
     if not isinstance(value, str):  # the runtime returns bytes that are not UTF-8
         raise ValueError("not UTF-8")
     return value
 
 
 def _decode_quantity(parsed: Any) -> str:
-    """Return the canonical text of a quantity. Raises ValueError if it is none."""
+    """Return the canonical text of a parsed quantity. Raises ValueError if it is not a quantity."""
     return str(Quantity(_decode_text(parsed.string)))
 
 
 def _decode_time(parsed: Any) -> str:
-    """Return the time as the API prints it, in whole seconds. Raises ValueError if it is out of range."""
+    """Return a parsed time in RFC 3339, in whole seconds. Raises ValueError if it is out of range."""
     if not parsed.HasField("seconds"):
         return _ZERO_TIME
     try:
@@ -199,7 +202,7 @@ _GO_ZERO_SECONDS: Final = -62_135_596_800  # 0001-01-01T00:00:00Z: a time that G
 
 
 class Encoded(NamedTuple):
-    """The bytes, and the number of unknown members by path (``spec.containers.foo``)."""
+    """The protobuf form of an object, and the number of unknown members by path (``spec.containers.foo``)."""
 
     data: bytes
     unknown: Counter[str]
@@ -230,12 +233,12 @@ def encode(name: str, data: Mapping[str, Any]) -> Encoded:
     MissingExtraError
         If the protobuf runtime is not installed.
     """
-    of = message(name)
-    if of is None:
+    message_type = message(name)
+    if message_type is None:
         raise ValueError(f"there is no message {name}")
     trace = _EncodingTrace()
     try:
-        values = _encode_message(of, data, trace)
+        values = _encode_message(message_type, data, trace)
     except _BadValueError as error:
         field = ".".join(trace.path).replace(".[", "[")
         raise InputError(Problem(str(error), field=field)) from None
@@ -247,7 +250,7 @@ class _BadValueError(ValueError):
 
 
 class _EncodingTrace:
-    """The current path of the encoding, and the unknown members so far."""
+    """Progress of encoding an object: ``path`` of the current member, for errors, and ``unknown`` members so far."""
 
     __slots__ = ("path", "unknown")
 
@@ -257,22 +260,30 @@ class _EncodingTrace:
 
 
 _Values = dict[str, Any]
-"""What the runtime makes a message of: values by field, messages as such dictionaries themselves."""
+"""Keyword arguments from which the protobuf runtime builds a message: values by field. Nested messages are dicts."""
 _Encoder = Callable[[Any, _EncodingTrace], Any]
 
 
-def _encode_message(of: Message, data: Any, trace: _EncodingTrace) -> _Values:
-    """Return the message's values for the runtime. None stands for a message without members."""
+def _encode_message(message_type: Message, data: Any, trace: _EncodingTrace) -> _Values:
+    """Return the arguments with which the protobuf runtime builds a message from its JSON form ``data``.
+
+    ``data`` None: a message without members. Counts members that the message type does not have in ``trace``. Raises
+    _BadValueError if a value cannot be encoded; ``trace.path`` is then its path.
+    """
     data = {} if data is None else _object(data)
-    for member in data.keys() - of.members:
+    for member in data.keys() - message_type.members:
         trace.unknown[".".join((*trace.path, str(member))).replace(".[", "[")] += 1
-    return _encode_fields(of, data, trace)
+    return _encode_fields(message_type, data, trace)
 
 
-def _encode_fields(of: Message, data: Mapping[str, Any], trace: _EncodingTrace) -> _Values:
-    """Return the values of all fields for the runtime; ``data`` may have other members, too."""
+def _encode_fields(message_type: Message, data: Mapping[str, Any], trace: _EncodingTrace) -> _Values:
+    """Return the arguments for all fields of ``message_type`` (:func:`_encode_message`).
+
+    Other members of ``data`` are ignored: for an embedded message, ``data`` is the object that embeds it. Raises
+    _BadValueError, with the path in ``trace.path``, if a value cannot be encoded.
+    """
     values: _Values = {}
-    for field, encode_value, absent in _encoders(of):
+    for field, encode_value, absent in _encoders(message_type):
         member, embedded = field.member, message(field.type) if field.member == OWN_MEMBERS else None
         if embedded is not None:
             values[INLINE] = _encode_fields(embedded, data, trace)
@@ -294,20 +305,20 @@ def _encode_fields(of: Message, data: Mapping[str, Any], trace: _EncodingTrace) 
 
 
 @cache
-def _encoders(of: Message) -> tuple[tuple[Field, _Encoder, Any], ...]:
-    """Return :func:`_encoder` of each field of a message."""
-    return tuple(map(_encoder, of.fields))
+def _encoders(message_type: Message) -> tuple[tuple[Field, _Encoder, Any], ...]:
+    """Return the result of :func:`_encoder` for each field of a message type."""
+    return tuple(map(_encoder, message_type.fields))
 
 
 def _encoder(field: Field) -> tuple[Field, _Encoder, Any]:
-    """Return the field, the function for its values, and the value that is written if the member is absent."""
+    """Return (field, function that encodes its values, value to write if the member is absent; None: write nothing)."""
     encode_value = _encode_value(field.type)
     is_always_written = field.form == VALUE and field.member != OWN_MEMBERS
     return field, encode_value, encode_value(None, _EncodingTrace()) if is_always_written else None
 
 
 def _encode_list(items: Any, encode_value: _Encoder, trace: _EncodingTrace) -> list[Any]:
-    """Encode a list. Raises _BadValueError, after adding the position to ``trace``."""
+    """Encode a list. Raises _BadValueError if an item cannot be encoded, with its position in ``trace.path``."""
     if not isinstance(items, (list, tuple)):
         raise _BadValueError(f"a list is expected, not {_describe_kind(items)}")
     depth = len(trace.path)
@@ -332,10 +343,10 @@ def _encode_map(mapping: Any, encode_value: _Encoder, trace: _EncodingTrace) -> 
 
 
 def _encode_value(type_: str) -> _Encoder:
-    """Return the function that converts a member's value for the runtime."""
-    of = message(type_)
-    if of is not None:
-        return lambda value, trace: _encode_message(of, value, trace)
+    """Return the function that encodes values of this type for the protobuf runtime."""
+    message_type = message(type_)
+    if message_type is not None:
+        return lambda value, trace: _encode_message(message_type, value, trace)
     if type_ in _BITS:
         bits = _BITS[type_]
         return lambda value, _: _integer(value, bits)
@@ -343,7 +354,7 @@ def _encode_value(type_: str) -> _Encoder:
     return lambda value, _: scalar(value)
 
 
-# -- values: None is the absent member of a value, which Go writes as its zero ---------------------------------
+# -- values: None stands for an absent member, which Go writes as the zero value ------------------------------
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -354,7 +365,10 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _encode_text(value: Any) -> str:
-    """Return the text, empty for None. Raises _BadValueError for another type, and if it is not UTF-8."""
+    """Return a text; empty for None.
+
+    Raises _BadValueError if ``value`` is not a str, or cannot be encoded as UTF-8 because it has a lone surrogate.
+    """
     if value is None:
         return ""
     if type(value) is not str:
@@ -368,14 +382,14 @@ def _encode_text(value: Any) -> str:
 
 
 def _bool(value: Any) -> bool:
-    """Return the boolean, False for None. Raises _BadValueError for another type."""
+    """Return a boolean; False for None. Raises _BadValueError if ``value`` is not a bool."""
     if value is not None and not isinstance(value, bool):
         raise _BadValueError(f"true or false is expected, not {_describe_kind(value)}")
     return bool(value)
 
 
 def _integer(value: Any, bits: int) -> int:
-    """Return the integer, 0 for None. Raises _BadValueError unless it is an integer of ``bits`` bits."""
+    """Return an integer; 0 for None. Raises _BadValueError if ``value`` is not an int of ``bits`` bits (signed)."""
     if value is None:
         return 0
     limit = 1 << (bits - 1)
@@ -385,7 +399,7 @@ def _integer(value: Any, bits: int) -> int:
 
 
 def _encode_quantity(value: Any) -> _Values:
-    """Encode the canonical text of a quantity. Raises _BadValueError if the value is none."""
+    """Encode a quantity by its canonical text. Raises _BadValueError if ``value`` is not a quantity."""
     try:
         amount: Quantity = Quantity(value) if isinstance(value, NumberText) else dec_hook(Quantity, value)
     except ValueError as error:
@@ -396,7 +410,7 @@ def _encode_quantity(value: Any) -> _Values:
 def _encode_time(value: Any) -> _Values:
     """Encode a time in whole seconds, with nanoseconds zero; empty for None and Go's zero time.
 
-    Raises _BadValueError if the value is no time.
+    Raises _BadValueError if ``value`` is not an RFC 3339 time.
     """
     if value is None:
         return {}
@@ -410,7 +424,7 @@ def _encode_time(value: Any) -> _Values:
 
 
 def _encode_int_or_text(value: Any) -> _Values:
-    """Encode a 32-bit integer or a string (IntOrString). Raises _BadValueError for any other value."""
+    """Encode a 32-bit integer or a string (IntOrString). None is 0. Raises _BadValueError for any other value."""
     is_text = type(value) is str
     number = _integer(None if is_text else value, 32)
     return {"type": int(is_text), "intVal": number, "strVal": _encode_text(value if is_text else None)}
@@ -426,7 +440,7 @@ _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _describe_kind(value: Any) -> str:
-    """Describe the kind of a value. The value itself may be a secret."""
+    """Return the JSON type of a value for error messages, without the value itself, which may be a secret."""
     if value is None or isinstance(value, bool):
         return "true or false" if isinstance(value, bool) else "null"
     if isinstance(value, (int, float, NumberText)):

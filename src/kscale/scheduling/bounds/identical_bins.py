@@ -272,7 +272,7 @@ def column_generation_of(
     prices[classes] = proof.prices
     details: dict[str, Any] = {
         "prices": prices.tolist(),
-        "pattern_value": max(int(proof.upper[0]), proof.one),
+        "pattern_value": max(int(proof.upper[0]), proof.scale),
         "optimal": work.bound >= work.reachable,
         "linear_program": work.objective,
         "rounds": work.rounds,

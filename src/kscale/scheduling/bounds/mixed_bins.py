@@ -390,7 +390,7 @@ class Generation:
         relaxed = self._relax_all(prices, solved.ask, relaxed)
         values = Values.of(prices, kinds)
         upper = surrogate(kinds, values, relaxed.weight)
-        bin_cost = solved.ask * values.one + max(1.0, self._least * values.one)
+        bin_cost = solved.ask * values.scale + max(1.0, self._least * values.scale)
         if self._tiers is None:
             self._tiers = tiers(kinds, relaxed.weight, _UNITS_OF_ONE if self._integral else _UNITS)
         tier_of = np.zeros(kinds.size, dtype=np.int64)

@@ -51,14 +51,14 @@ _KEEP = 50  # number of fillings that a search returns
 
 
 class Values(msgspec.Struct, frozen=True):
-    """Prices as integers: ``value`` int64[K], multiples of ``1 / one`` of the unit of costs."""
+    """Integer price of an item of each class: ``value`` int64[K], in units of ``1 / scale`` of the unit of costs."""
 
     value: NDArray[np.int64]
-    one: int
+    scale: int
 
     @classmethod
     def of(cls, prices: NDArray[np.float64], kinds: BinKinds) -> Values:
-        """Round prices down to integers, as fine as the kernels' range allows."""
+        """Round ``prices`` (float64[K]) down to integers, with the largest scale that the kernels' range allows."""
         one_bin = float(prices @ kinds.most.max(axis=0, initial=0)) + float(kinds.cost.max(initial=1))
         worth = float(prices @ kinds.count)
         fine = _PRICE_BITS - int(np.ceil(np.log2(float(kinds.cost.max(initial=1)) + 2.0)))
@@ -75,7 +75,7 @@ class Values(msgspec.Struct, frozen=True):
 
 
 def _limits(one_bin: float, all_items: float) -> tuple[tuple[int, float], ...]:
-    """Return (number of bits that the kernels allow, value) for one bin and for all items."""
+    """Return (number of bits that the kernels allow, given value) for the value of one bin and that of all items."""
     return (_VALUE_BITS, one_bin), (_SUM_BITS, all_items)
 
 
@@ -137,7 +137,7 @@ def surrogate(kinds: BinKinds, values: Values, weight: NDArray[np.float64]) -> N
     ``weight`` float64[T, R]: prices of resources, from the relaxation.
     """
     return _bin_pricing.surrogate_bounds(
-        values.value, kinds.demand, kinds.most, kinds.count, kinds.capacity, weight * float(values.one)
+        values.value, kinds.demand, kinds.most, kinds.count, kinds.capacity, weight * float(values.scale)
     )
 
 
@@ -291,7 +291,7 @@ class Tables:
         rests = []
         for m, factor in enumerate(_FACTORS):
             weights = np.zeros(resources, dtype=np.int64)
-            scaled = weight[tier.priced] * factor * values.one * 2.0**_WEIGHT_BITS
+            scaled = weight[tier.priced] * factor * values.scale * 2.0**_WEIGHT_BITS
             weights[tier.priced] = np.minimum(scaled, 2.0**52).astype(np.int64)
             self._weight[m] = weights / 2.0**_WEIGHT_BITS
             left = np.maximum(values.value[tier.order] - _times(kinds.demand[tier.order], weights, up=False), 0)
@@ -351,9 +351,9 @@ class Tables:
 
 
 def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], int]:
-    """Return values rounded up to int32 after a shift to the right, and the number of bits of the shift.
+    """Shift the values right until they fit the int32 tables, rounded up; return them and the number of bits.
 
-    Raises InputError if a bin can have too many items for int32.
+    Raises InputError if a bin can hold 2**30 items or more.
     """
     shift = max(0, int(value.max(initial=0)).bit_length() - _ENTRY_BITS)
     while True:
@@ -369,7 +369,10 @@ def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], in
 
 
 def _times(amounts: NDArray[np.int64], weights: NDArray[np.int64], *, up: bool) -> NDArray[np.int64]:
-    """Return ``amounts`` int64[n, R] times weights in units of 2**-24, rounded down or up exactly: int64[n]."""
+    """Return ``amounts @ weights``, exactly rounded to integers: int64[n].
+
+    ``amounts`` int64[n, R]; ``weights`` int64[R] in units of 2**-24; ``up``: round up, otherwise down.
+    """
     used = np.flatnonzero(weights)
     rounding = (1 << _WEIGHT_BITS) - 1 if up else 0
     largest = sum(float(amounts[:, r].max(initial=0)) * float(weights[r]) for r in used)
@@ -384,35 +387,43 @@ def _times(amounts: NDArray[np.int64], weights: NDArray[np.int64], *, up: bool) 
 class Proof(msgspec.Struct, frozen=True):
     """Proof that no packing costs less than ``value`` (in the unit of the kinds' costs).
 
-    ``prices`` int64[K] in multiples of ``1 / one``; ``upper`` int64[T]: maximum value of the items in one bin;
-    ``duals``: prices of the rows, integers in the same unit. ``value`` follows from these (:func:`prove_least_cost`).
+    ``prices`` int64[K]: price of an item of each class, in units of ``1 / scale`` of the unit of costs; ``upper``
+    int64[T]: maximum value of the items in one bin of a kind; ``duals``: price of each constraint in ``kinds.rows``.
+    ``upper`` and ``duals`` have the unit of ``prices``. :func:`prove_least_cost` computes ``value`` from them.
     """
 
     value: int
     prices: NDArray[np.int64]
-    one: int
+    scale: int
     upper: NDArray[np.int64]
     duals: tuple[int, ...]
 
 
 def prove_least_cost(kinds: BinKinds, values: Values, upper: NDArray[np.int64], duals: NDArray[np.float64]) -> Proof:
-    """Return the proof that prices give.
+    """Compute the least cost that the prices prove, and return it with its proof.
 
-    ``duals`` float64[Q]: any numbers; they are rounded to integers, and dropped if the rows would make the proof fail.
+    ``upper`` int64[T]: proven maximum value of one bin of each kind. ``duals`` float64[Q]: prices of the constraints in
+    ``kinds.rows``, in the unit of costs. Any duals are valid, but bad ones prove little. They are rounded to integers,
+    and replaced by 0 if a kind with unlimited bins would cost less than the constraints pay for it.
     """
-    row_prices, fixed = _row_prices(kinds, duals, values.one)
+    row_prices, fixed = _round_duals(kinds, duals, values.scale)
     value = _value(kinds, values, upper, row_prices, fixed)
     if value is None:  # the rows would pay for unlimited bins: ignore them
         row_prices, fixed = (0,) * len(duals), 0
         value = _value(kinds, values, upper, row_prices, fixed)
-    return Proof(value or 0, values.value, values.one, upper, row_prices)
+    return Proof(value or 0, values.value, values.scale, upper, row_prices)
 
 
-def _row_prices(kinds: BinKinds, duals: NDArray[np.float64], one: int) -> tuple[tuple[int, ...], int]:
-    """Return the integer prices of the rows, and their total contribution to the bound."""
+def _round_duals(kinds: BinKinds, duals: NDArray[np.float64], scale: int) -> tuple[tuple[int, ...], int]:
+    """Round the duals of the constraints ``kinds.rows`` to integer prices.
+
+    ``duals`` float64[Q]: in the unit of costs; ``scale``: integer price of one unit of costs. Returns (one price per
+    constraint, sum of price times limit), where the limit is ``low`` for a positive price and ``high`` for another.
+    A constraint whose limit is infinite gets price 0. The sum is what the constraints add to the lower bound.
+    """
     row_prices, fixed = [], 0
     for dual, low, high in zip(duals.tolist(), kinds.low.tolist(), kinds.high.tolist(), strict=True):
-        price = round(dual * one)
+        price = round(dual * scale)
         limit = low if price > 0 else high
         if not np.isfinite(limit):
             price, limit = 0, 0
@@ -422,12 +433,13 @@ def _row_prices(kinds: BinKinds, duals: NDArray[np.float64], one: int) -> tuple[
 
 
 def _value(kinds: BinKinds, values: Values, upper: NDArray[np.int64], rows: tuple[int, ...], fixed: int) -> int | None:
-    """Return the least cost that prices prove, in the unit of costs; None if the rows would pay for unlimited bins.
+    """Return the least cost that the prices prove, in the unit of costs.
 
-    ``rows``: integer prices of the rows; ``fixed``: their total contribution (:func:`_row_prices`).
+    None if a kind with unlimited bins costs less than the constraints pay for it. ``rows``, ``fixed``: prices of the
+    constraints and what they add to the bound (:func:`_round_duals`).
     """
     numerator = sum(n * y for n, y in zip(kinds.count.tolist(), values.value.tolist(), strict=True))
-    asks = [cost * values.one for cost in kinds.cost.tolist()]
+    asks = [cost * values.scale for cost in kinds.cost.tolist()]
     for price, weights in zip(rows, kinds.rows.tolist(), strict=True):
         asks = [ask - price * weight for ask, weight in zip(asks, weights, strict=True)]
     limits = upper.tolist()
@@ -443,4 +455,4 @@ def _value(kinds: BinKinds, values: Values, upper: NDArray[np.int64], rows: tupl
         surplus = asks[t] - share * limits[t]
         bins = int(kinds.least[t]) if surplus >= 0 else int(kinds.available[t])
         total += surplus * bins
-    return max(0, ceil_div(total.numerator, total.denominator * values.one))
+    return max(0, ceil_div(total.numerator, total.denominator * values.scale))

@@ -66,7 +66,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Counted(msgspec.Struct, frozen=True):
-    """Rows that count the pods of an identity.
+    """Numbers of the counter rows that count the pods of a class.
 
     ``spread``: rows with an eligibility; ``rows``: the other rows; ``upto``: number of rows considered so far.
     """
@@ -77,8 +77,10 @@ class _Counted(msgspec.Struct, frozen=True):
 
 
 class Rows:
-    """All counter rows of an engine, numbered in the order they are added. ``keys``: topology keys; ``eligibilities``:
-    what decides which nodes count, in order of first use; ``groups``: number of affinity groups.
+    """All counter rows of an engine, numbered in the order they are added.
+
+    ``keys``: number of each topology key. ``eligibilities``: number of each rule that selects the nodes to count, in
+    order of first use. ``groups``: number of affinity groups.
     """
 
     def __init__(self) -> None:
@@ -177,7 +179,7 @@ MAX_PODS = 5
 """Maximum number of pods that explain a failure by name; counts include all."""
 
 Numbers = tuple[dict[str, Any], ...]
-"""The amounts that were compared, to explain a verdict to people."""
+"""Values that explain the result of a plug-in to people: one dict per conflict, with keys of the plug-in's choice."""
 
 
 class PreFilter(msgspec.Struct, frozen=True):
@@ -372,11 +374,26 @@ class Plugin:
         """
         return ()
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
-        """Return the numbers behind a failure in the engine; empty if there are none to report.
+    def explain_failure(
+        self, code: int, failed_index: int, pod: PodClass, node: int, context: ExplainContext
+    ) -> Numbers:
+        """Return the values that explain why a pod failed this plug-in's filter on a node, one dict per conflict.
 
-        ``detail``: the engine's code of the failure; ``which``: the constraint, term or driver that failed, -1 = does
-        not apply.
+        Parameters
+        ----------
+        code : int
+            The engine's code of the failure, a key of ``statuses``.
+        failed_index : int
+            Number of the constraint, term or driver that failed; -1 if the plug-in has none.
+        pod : PodClass
+        node : int
+            Position of the node.
+        context : ExplainContext
+
+        Returns
+        -------
+        tuple of dict
+            Keys depend on the plug-in. Empty if there is nothing to report.
         """
         return ()
 

@@ -337,26 +337,28 @@ class InterPodAffinity(Plugin):
         """Return the namespaces: terms may select them by label."""
         return (ctx.informers.namespaces,)
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
-        """Return the numbers of the term that fails.
+    def explain_failure(
+        self, code: int, failed_index: int, pod: PodClass, node: int, context: ExplainContext
+    ) -> Numbers:
+        """Return one dict with the values of the term that failed.
 
-        ``rule``, ``term`` (its index in the list of the pod that has it), ``topologyKey``, ``domain``, the number of
-        ``matching`` pods there, and ``pods`` (the first few).
+        ``rule``: affinity or anti-affinity. ``term``: index in the list of the pod that has the term. ``topologyKey``;
+        ``domain``: the node's domain; ``matching``: number of matching pods there; ``pods``: keys of the first of them.
         """
         part = context.part(TermNumbers)
         affinity, anti_affinity = part.terms.get(pod.index, ((), ()))
         index: int | None
         matches: Callable[[PodClass], bool]
-        if detail == _engine.AFFINITY:
+        if code == _engine.AFFINITY:
             keys = list(dict.fromkeys(term.key for term in affinity))
-            rule, key = "affinity", keys[which]
+            rule, key = "affinity", keys[failed_index]
             index = [term.key for term in affinity].index(key)
             matches = _build_matcher(affinity)  # a pod counts if it matches all terms of the list
-        elif detail == _engine.OWN_ANTI_AFFINITY:
-            rule, index, key = "anti-affinity", which, anti_affinity[which].key
-            matches = _build_matcher([anti_affinity[which]])
+        elif code == _engine.OWN_ANTI_AFFINITY:
+            rule, index, key = "anti-affinity", failed_index, anti_affinity[failed_index].key
+            matches = _build_matcher([anti_affinity[failed_index]])
         else:
-            blocker, index = _find_blocker(part.blockers[pod.index], which, node, context)
+            blocker, index = _find_blocker(part.blockers[pod.index], failed_index, node, context)
             rule, key = "anti-affinity of placed pods", blocker.key
             matches = partial(_has_anti_affinity_term, blocker)
         pods = context.pods_in_domain(key, node, matches)

@@ -71,8 +71,13 @@ class NodePorts(Plugin):
         """Return the host ports of the pod; None if it has none."""
         return pod.ports or None
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
-        """Return each ``port`` in conflict, and the ``pods`` of the node that use it."""
+    def explain_failure(
+        self, code: int, failed_index: int, pod: PodClass, node: int, context: ExplainContext
+    ) -> Numbers:
+        """Return one dict per host port of the pod that is in use on the node.
+
+        ``port``: protocol and address, such as ``TCP 0.0.0.0:80``; ``pods``: keys of the first pods that use the port.
+        """
         holders: dict[tuple[str, int], list[tuple[str, str]]] = {}
         for key, other in context.classes_on(node):
             for ip, protocol, port in other.ports:

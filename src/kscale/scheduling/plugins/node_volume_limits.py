@@ -361,9 +361,11 @@ class NodeVolumeLimits(Plugin):
         volumes = Volumes.of(ctx)
         return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.get_dependencies, storage)))
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
-        """Return the ``driver`` number ``which``, and its ``limit`` of volumes on the node."""
-        driver = next(name for name, number in context.part(VolumeNumbers).drivers.items() if number == which)
+    def explain_failure(
+        self, code: int, failed_index: int, pod: PodClass, node: int, context: ExplainContext
+    ) -> Numbers:
+        """Return the name of the failed CSI ``driver``, and its ``limit`` of volumes on the node (None: unknown)."""
+        driver = next(name for name, number in context.part(VolumeNumbers).drivers.items() if number == failed_index)
         return ({"driver": driver, "limit": _limits(context.facts(node).csi_node).get(driver)},)
 
 

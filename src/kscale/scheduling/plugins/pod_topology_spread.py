@@ -303,17 +303,20 @@ class PodTopologySpread(Plugin):
         """Return the services and controllers, from which selectors of default constraints follow."""
         return ctx.informers.services, ctx.informers.controllers
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
-        """Return the numbers of the constraint that fails.
+    def explain_failure(
+        self, code: int, failed_index: int, pod: PodClass, node: int, context: ExplainContext
+    ) -> Numbers:
+        """Return one dict with the values of the constraint that failed.
 
-        ``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there, ``self``,
-        ``minimum`` and ``maxSkew``.
+        ``constraint``: its position among the hard constraints. ``topologyKey``; ``domain``: the node's domain, None
+        without the label. Unless the label is missing: ``matching``: number of matching pods in the domain; ``self``: 1
+        if the pod itself matches; ``minimum``: lowest number of matching pods in any domain; ``maxSkew``.
         """
         part = context.part(SpreadNumbers)
-        constraint = part.constraints[pod.index][which]
+        constraint = part.constraints[pod.index][failed_index]
         key = constraint.row.key
-        numbers = {"constraint": which, "topologyKey": key, "domain": context.facts(node).labels.get(key)}
-        if detail == _engine.MISSING_KEY:
+        numbers = {"constraint": failed_index, "topologyKey": key, "domain": context.facts(node).labels.get(key)}
+        if code == _engine.MISSING_KEY:
             return (numbers,)
         counts, registered, domains, minimum = context.engine.row(part.number(constraint.row, pod))
         domain = context.engine.domain(context.key(key), node)

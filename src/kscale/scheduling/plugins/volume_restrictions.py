@@ -152,16 +152,18 @@ class VolumeRestrictions(Plugin):
         volumes = Volumes.of(ctx)
         return chain.from_iterable(map(volumes.get_dependencies, storage))
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
-        """Return each ``disk`` or ``claim`` in conflict, and the ``pods`` that use it."""
+    def explain_failure(
+        self, code: int, failed_index: int, pod: PodClass, node: int, context: ExplainContext
+    ) -> Numbers:
+        """Return one dict per ``disk`` or ``claim`` in conflict, with the keys of the first ``pods`` that use it."""
         return (
             self._explain_disk_conflicts(pod, node, context)
-            if detail == _engine.DISK_CONFLICT
+            if code == _engine.DISK_CONFLICT
             else self._explain_claim_conflicts(pod, context)
         )
 
     def _explain_disk_conflicts(self, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
-        """Return each ``disk`` in conflict, and the first few ``pods`` of the node that use it."""
+        """Return one dict per ``disk`` in conflict, with the keys of the first ``pods`` of the node that use it."""
         conflicts = []
         for identity, read_only in _disks(pod):
 
@@ -174,7 +176,7 @@ class VolumeRestrictions(Plugin):
         return tuple(conflicts)
 
     def _explain_claim_conflicts(self, pod: PodClass, context: ExplainContext) -> Numbers:
-        """Return each exclusive ``claim`` in use, and the first few ``pods`` that use it."""
+        """Return one dict per exclusive ``claim`` in use, with the keys of the first ``pods`` that use it."""
         conflicts = []
         for name in _exclusive_claims(pod, context.ctx):
 

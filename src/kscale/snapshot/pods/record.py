@@ -1,6 +1,4 @@
-"""A pod together with the text or data that it was read from, and the changes of state while its shape stays the
-same.
-"""
+"""A pod together with the JSON text or plain data that it was read from."""
 
 from __future__ import annotations
 
@@ -41,9 +39,11 @@ _MANAGED: Final = b'"managedFields"'
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """Fields of a pod without a stored text that its shape does not have.
+    """Fields in which a pod without stored JSON text differs from its exemplar (:meth:`PodRecord.lazy`).
 
-    Times are nanoseconds; ``ready`` is an index into :data:`READY`.
+    ``node``: name of its node. ``version``: its resource version. ``created``, ``started``, ``deleted``: nanoseconds
+    since 1970, :data:`ZERO_TIME` if unset. ``ready``: status of the Ready condition, as an index into :data:`READY`.
+    ``since``: last transition of the Ready condition, in nanoseconds.
     """
 
     node: str
@@ -65,12 +65,12 @@ def replica_controller(pod: Pod) -> str | None:
 
 
 class PodRecord:
-    """A pod for a decision, as struct and as API data, in which also fields count that kscale does not model.
+    """A pod as a decoded :class:`Pod` and, if it was read from a source, as JSON text or plain data (``raw``).
 
-    Frequently read fields are available without decoding; ``pod`` is decoded on first access. ``key``:
-    ``namespace/name``. ``uid``: the pod's UID or, without one, its key; used by hints and subtraction. ``priority``:
-    ``spec.priority``, 0 if absent. ``controller``: see :func:`replica_controller`. ``pod_class``: the class of a
-    pending pod in the interner that it was read with, if it is known.
+    ``raw`` also has the fields that :class:`Pod` does not model. Frequently read fields are available without decoding;
+    ``pod`` is decoded on first access. ``key``: ``namespace/name``. ``uid``: the pod's UID or, without one, its key.
+    ``priority``: ``spec.priority``, 0 if absent. ``controller``: see :func:`replica_controller`. ``pod_class``: class
+    of a pending pod in the interner that read it; None if unknown.
     """
 
     __slots__ = (
@@ -148,9 +148,9 @@ class PodRecord:
 
     @property
     def pod(self) -> Pod:
-        """Return the pod.
+        """Return the pod, decoded on first access.
 
-        Raises InputError if fields that no decision reads cannot be decoded, or if the text was changed in its file.
+        Raises InputError if a field cannot be decoded, or if the file that contains the JSON text was changed.
         """
         if self._pod is None:
             self._pod = self._decode()
@@ -195,16 +195,19 @@ class PodRecord:
             self.mapped.check()
 
     def data(self) -> dict[str, Any]:
-        """Return the API data as plain data, with all fields that were read. A struct gives only the fields it has."""
+        """Return the pod as plain data: all fields of its source or, without a source, those of :class:`Pod`.
+
+        Raises InputError if the file that contains the JSON text was changed.
+        """
         self._check_file()
         if isinstance(self.raw, msgspec.Raw):
             return decode_plain(self.raw)
         return self.raw if self.raw is not None else cast("dict[str, Any]", to_dict(self.pod))
 
     def with_pod(self, pod: Pod) -> PodRecord:
-        """Return a record of the pod after a rule has changed it into ``pod``.
+        """Return a record of ``pod``, a changed copy of this record's pod. ``raw`` gets the same changes.
 
-        The API data get the same changes. Returns itself if the rule returned the same struct.
+        Returns this record if ``pod`` is the identical object.
         """
         if pod is self._pod:
             return self
@@ -214,7 +217,10 @@ class PodRecord:
 
     @property
     def struct(self) -> Pod | None:
-        """Return the struct of a record that was created from a struct only; None if it has API data or an exemplar."""
+        """Return the pod if this record was created from a :class:`Pod` alone.
+
+        None if it was read from JSON text or plain data, or has an exemplar (:meth:`lazy`).
+        """
         return self._pod if self.raw is None and self.exemplar is None else None
 
     def digest(self, digester: Digester) -> bytes:
@@ -236,7 +242,10 @@ class PodRecord:
 def _restored(
     pod: Pod | None, raw: Any, lazy: tuple[str, str, int, str | None] | None, exemplar: Pod | None
 ) -> PodRecord:
-    """Build an unpickled record. ``lazy``: the arguments of :meth:`PodRecord.lazy` for a pod that was not decoded."""
+    """Rebuild a record when it is unpickled.
+
+    ``lazy``: arguments of :meth:`PodRecord.lazy` if the pod was not decoded; otherwise None, and ``pod`` is set.
+    """
     text = msgspec.Raw(raw) if isinstance(raw, bytes) else raw
     if lazy is None:
         assert pod is not None
@@ -252,9 +261,9 @@ def _format_moment(moment: int) -> str | None:
 
 
 def pod_record(source: PodSource | PodRecord) -> PodRecord:
-    """Create a record from a struct, API data or JSON text.
+    """Create a record from a :class:`Pod`, plain data or JSON text; a record is returned as it is.
 
-    Raises InputError if the data are not a pod or of another kind.
+    Raises InputError if the source cannot be decoded or is not a pod.
     """
     if isinstance(source, PodRecord):
         return source
@@ -271,7 +280,7 @@ def pod_record(source: PodSource | PodRecord) -> PodRecord:
 
 
 def without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.Raw | dict[str, Any] | None:
-    """Return a pod's API data without managed fields, as they are stored. Raw text is copied."""
+    """Return a pod's JSON text or plain data without ``metadata.managedFields``. Text is always copied."""
     if isinstance(raw, dict):
         metadata = raw.get("metadata")
         if not isinstance(metadata, dict) or "managedFields" not in metadata:
@@ -309,9 +318,9 @@ def read_moments(pod: Pod) -> dict[str, int]:
 
 
 def version_number(text: str) -> int:
-    """Return a resource version as a number, if it is written as API servers do.
+    """Return a resource version as a number.
 
-    -1 for an empty text, -2 for any other text.
+    -1 for an empty text; -2 unless the text is a decimal number of at most 18 digits without leading zeros.
     """
     if not text:
         return -1

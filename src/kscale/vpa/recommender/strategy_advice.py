@@ -116,7 +116,7 @@ class OOMKillHistory:
 
 
 def _insert_kill(kills: list[_OOMKillRecord], new: _OOMKillRecord) -> list[_OOMKillRecord]:
-    """Return the kills with a new one, sorted by time.
+    """Insert an OOM kill into a list, and return the list sorted by time.
 
     Kills that a later one with at least as much memory supersedes are left out.
     """
@@ -484,7 +484,7 @@ def apply_advice(
 def _format_advised_resources(
     cpu: int | None, memory: int | None, controlled: Iterable[str], options: RecommenderOptions
 ) -> ResourceList:
-    """Convert the advised ones (not None) of the controlled resources to quantities. CPU: millicores, memory: bytes."""
+    """Convert the advice for controlled resources to quantities. ``cpu``: millicores; ``memory``: bytes; None: none."""
     advised = tuple(
         name for name, amount in ((CPU, cpu), (MEMORY, memory)) if amount is not None and name in controlled
     )

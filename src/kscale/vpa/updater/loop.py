@@ -263,7 +263,7 @@ class VpaUpdate:
         return chosen
 
     def _explain(self, assessed: Iterable[PodPriority], chosen: Collection[str]) -> None:
-        """Record why pods that may be updated are not updated. ``chosen``: keys of those that are."""
+        """Record for each assessed pod that is not updated why it is not. ``chosen``: keys of the pods to update."""
         now, options = self._progress.now, self._loop.options
         for item in assessed:
             if not item.accepted:
@@ -474,7 +474,10 @@ def run_updater(
 
 
 def find_idle_pods(inputs: UpdaterRound, options: UpdaterOptions, now: Moment) -> list[UnchangedPod]:
-    """Return the pods of VPAs that loops ignore because of the update mode or the namespace."""
+    """Return the pods that the updater ignores because of their VPA's update mode or namespace, with the reason.
+
+    Empty if a VPA's target has a scale that would have to be requested.
+    """
     idle = [vpa for vpa in inputs.vpas if options.ignores(vpa.namespace) or not is_active_vpa(vpa)]
     if not idle:
         return []
@@ -508,7 +511,10 @@ def dry_run_loop(
     now: Moment,
     refuse: Callable[[Action], ApiError | None] | None = None,
 ) -> UpdaterResult:
-    """Run a loop as if every action succeeded except those that ``refuse`` rejects, and return its result."""
+    """Run a loop without performing its actions, and return its result.
+
+    Every action succeeds unless ``refuse`` returns an error for it.
+    """
 
     def respond(action: Action) -> Lease | ApiError:
         """Respond with a fresh lease, and with NotFound to all other requests."""

@@ -326,7 +326,7 @@ _OOM_KILLED = "OOMKilled"
 
 
 class PodPriority(msgspec.Struct, kw_only=True):
-    """Priority of a pod's update, and whether the pod is selected."""
+    """Priority of a pod's update. ``accepted``: whether the pod needs an update now (:func:`assess_pod`)."""
 
     pod: Pod
     recommendation: RecommendedPodResources | None = None
@@ -467,9 +467,9 @@ def assess_pod(
     options: UpdaterOptions | None = None,
     infeasible_attempts: Mapping[str, RecommendedPodResources] | None = None,
 ) -> PodPriority:
-    """Return the priority of a pod, ``accepted`` if it is a candidate for an update (``AddPod``).
+    """Return the priority of a pod, and whether the pod needs an update now (``PodPriority.accepted``).
 
-    A pod without a recommendation is never accepted (upstream crashes on it if the thresholds let it in).
+    Upstream: ``AddPod``. A pod without a recommendation is never accepted; upstream crashes if it exceeds a threshold.
     """
     options = options or UpdaterOptions()
     try:
@@ -504,7 +504,7 @@ def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) 
 def explain_not_due(
     priority: PodPriority, vpa: VerticalPodAutoscaler, *, now: int, options: UpdaterOptions | None = None
 ) -> tuple[str, str]:
-    """Return (reason, message) for a pod that :func:`assess_pod` does not accept."""
+    """Return (reason, message) why :func:`assess_pod` has not accepted a pod."""
     options = options or UpdaterOptions()
     if priority.error:
         return "Capping", priority.error
@@ -524,12 +524,15 @@ def explain_not_due(
 
 
 def order_by_priority(priorities: Iterable[PodPriority]) -> list[PodPriority]:
-    """Return accepted pods by descending priority, equal ones in the order of Go's sort."""
+    """Return the pods that need an update (``accepted``), by descending priority; ties as Go's sort orders them."""
     return sort_as_go((item for item in priorities if item.accepted), lambda a, b: b.less(a))
 
 
 def order_updates(priorities: Iterable[PodPriority], admission: EvictionAdmission | None = None) -> list[PodPriority]:
-    """Return accepted pods that the eviction admission admits, by descending priority."""
+    """Return the pods that need an update (``accepted``) and that ``admission`` admits, by descending priority.
+
+    ``admission`` None: all are admitted.
+    """
     ordered = order_by_priority(priorities)
     if admission is None:
         return ordered

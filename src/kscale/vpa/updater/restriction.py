@@ -43,11 +43,11 @@ _KIND_NAMES: Final = {
 
 
 class ReplicaCountError(KscaleError):
-    """The replicas of a group's controller are not known, with upstream's text."""
+    """The number of replicas of a controller is unknown. The message is upstream's."""
 
 
 class PodGroupKey(NamedTuple):
-    """Controller that created the pods. Empty for pods without a controller, as upstream."""
+    """Controller of a group of pods. All fields but the namespace are empty for pods without one, as in upstream."""
 
     namespace: str
     kind: str
@@ -56,7 +56,10 @@ class PodGroupKey(NamedTuple):
 
 @dataclass(slots=True)
 class PodGroupStats:
-    """Pods of one controller, and how many of them were disrupted in this loop."""
+    """Numbers of the pods of one controller: configured, pending, running, and disrupted in this loop.
+
+    ``tolerance``: how many of the configured pods may be disrupted at a time.
+    """
 
     configured: int
     tolerance: int
@@ -69,9 +72,9 @@ class PodGroupStats:
 
     @property
     def disruptable(self) -> bool:
-        """Return whether one more pod may be disrupted.
+        """Return whether another pod may be disrupted now.
 
-        With a tolerance of 0 one pod may be disrupted as long as all replicas run.
+        With a tolerance of 0, one pod may be disrupted if all replicas are running.
         """
         disrupted = self.evicted + self.in_place_initiated
         if self.running - disrupted > self.configured - self.tolerance:
@@ -81,7 +84,7 @@ class PodGroupStats:
 
 @dataclass(slots=True)
 class PodGroup:
-    """A group and its pods."""
+    """Pods of one controller, with their statistics."""
 
     key: PodGroupKey
     stats: PodGroupStats
@@ -119,10 +122,11 @@ def get_replica_count(key: PodGroupKey, controllers: Controllers) -> int:
 
 
 class PodsRestriction:
-    """Decides what may be done to the pods of one VPA.
+    """Decides which pods of one VPA may be evicted or resized in place.
 
-    Queries change nothing; :meth:`register_eviction` and :meth:`register_resize` do. ``last_attempts``
-    ("namespace/name" -> time) is shared by all restrictions of an updater and is never cleared.
+    Call :meth:`register_eviction` and :meth:`register_resize` after each disruption; other methods change nothing.
+    ``last_attempts``: time of the first attempt to resize each pod, by ``namespace/name``. It is shared by all
+    restrictions of an updater and is never cleared.
     """
 
     def __init__(
@@ -142,7 +146,7 @@ class PodsRestriction:
         self.groups: dict[PodGroupKey, PodGroup] = {}
         self.diagnostics: list[str] = []
         self.too_few: dict[PodGroupKey, int] = {}
-        """Groups with fewer live pods than required, and how many they have."""
+        """Number of live pods of each group that has fewer than required."""
         self._group_of: dict[str, PodGroup] = {}
         self._refused: dict[PodGroupKey, tuple[str, str]] = {}
         members: dict[PodGroupKey, list[Pod]] = {}
@@ -158,8 +162,9 @@ class PodsRestriction:
 
     @property
     def ignores_budget(self) -> bool:
-        """Return whether in-place updates of this VPA ignore the disruption budget, by the option and the update
-        mode.
+        """Return whether in-place updates of this VPA may exceed the disruption tolerance of a group.
+
+        Requires the option ``in_place_skip_disruption_budget`` and the update mode InPlaceOrRecreate or InPlace.
         """
         return self.options.in_place_skip_disruption_budget and self.mode in ("InPlaceOrRecreate", "InPlace")
 

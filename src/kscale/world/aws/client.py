@@ -77,7 +77,7 @@ _CREDENTIAL_ERRORS: Final = (
 
 
 class AwsError(ProviderError):
-    """A failed call to AWS: ``operation`` and the ``code`` of AWS or the name of botocore's exception."""
+    """A failed call to AWS. ``operation``: its name; ``code``: AWS's error code or botocore's exception name."""
 
     def __init__(self, operation: str, code: str, text: str) -> None:
         text = shorten(" ".join(text.split()), _MESSAGE_LENGTH)
@@ -294,7 +294,7 @@ class AwsClient:
         return result
 
     def set_desired_capacity(self, group: str, size: int) -> None:
-        """Set the target size of a group, without waiting for a cooldown."""
+        """Set the target size of a group, even during the group's cooldown. Raises AwsError if the call fails."""
         self._call(
             "autoscaling", "SetDesiredCapacity", AutoScalingGroupName=group, DesiredCapacity=size, HonorCooldown=False
         )

@@ -30,8 +30,8 @@ class ClusterSink:
 
     An object that cannot be read is skipped (:attr:`unreadable`), as by :class:`ObjectSink`.
 
-    Pages of a list are applied at once. Until the list ends, the cluster is ``settled`` only if it had no objects of
-    the kind before.
+    Call :meth:`begin` before the pages of a list and :meth:`settle` after them. Each page is applied immediately.
+    Deleted objects are removed from the cluster when the list ends.
     """
 
     __slots__ = ("_cluster", "_kind", "_listing", "_settled", "_skipped")
@@ -45,7 +45,7 @@ class ClusterSink:
 
     @property
     def settled(self) -> bool:
-        """Return whether the last list is complete."""
+        """Return whether the last list is complete; True if no list has begun."""
         return self._settled
 
     @property
@@ -61,7 +61,11 @@ class ClusterSink:
         self._settled = False
 
     def read_page(self, data: bytes) -> tuple[str, str]:
-        """Store a page; return (resource version, continue token). Raises InputError outside of a list."""
+        """Store one page of a list, a JSON text, in the cluster.
+
+        Returns (resource version of the list, continue token; empty after the last page). Raises InputError if no list
+        is in progress (:meth:`begin`), or if an object has no name.
+        """
         listing = self._listing
         if listing is None:
             raise InputError(f"a page of {self._kind}, and no list has begun")
@@ -70,7 +74,7 @@ class ClusterSink:
         return result.version, result.continue_
 
     def read_events(self, data: bytes) -> Absorbed:
-        """Apply the complete lines of a watch to the cluster."""
+        """Apply the complete lines of a watch response to the cluster. The result says how many bytes were used."""
         source = self._cluster if self._listing is None else self._listing
         result = source.watched(data)
         self._skip(result.problems)
@@ -100,7 +104,11 @@ class ClusterSink:
             self._skipped.report(name, problem)
 
     def _leave(self, error: Exception | None) -> None:
-        """Finish the listing. With an error, nothing is removed from the cluster."""
+        """End the list in progress, if any.
+
+        ``error`` None: the list is complete, so objects that it does not contain are removed. Otherwise none are
+        removed.
+        """
         listing, self._listing = self._listing, None
         if listing is not None:
             listing.__exit__(None if error is None else type(error), error, None)

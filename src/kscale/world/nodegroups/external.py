@@ -189,14 +189,14 @@ def template_message(template: NodeTemplate) -> bytes:
     return encode("Node", to_dict(template.node)).data
 
 
-def node_price_request(question: GetPrices, node: Node) -> dict[str, Any]:
+def node_price_request(query: GetPrices, node: Node) -> dict[str, Any]:
     """Return the fields of a price request for one node."""
-    return {"node": external_node(node), **_time(question)}
+    return {"node": external_node(node), **_time(query)}
 
 
-def pod_price_request(question: GetPrices, pod: Mapping[str, Any]) -> dict[str, Any]:
+def pod_price_request(query: GetPrices, pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a price request for one pod (API data). Raises InputError if it is not a pod."""
-    return {"pod_bytes": encode("Pod", pod).data, **_time(question)}
+    return {"pod_bytes": encode("Pod", pod).data, **_time(query)}
 
 
 def price_question(sent: Any) -> GetPrices:
@@ -207,10 +207,10 @@ def price_question(sent: Any) -> GetPrices:
     return GetPrices(pods=(decode("Pod", sent.pod_bytes).data,), start=start, end=end)
 
 
-def _time(question: GetPrices) -> dict[str, dict[str, int]]:
+def _time(query: GetPrices) -> dict[str, dict[str, int]]:
     """Return the fields of the time range of a price request."""
     fields = {}
-    for name, moment in (("startTimestamp", question.start), ("endTimestamp", question.end)):
+    for name, moment in (("startTimestamp", query.start), ("endTimestamp", query.end)):
         seconds, nanos = divmod(moment, SECOND)
         fields[name] = {"seconds": seconds, "nanos": nanos}
     return fields
@@ -342,7 +342,10 @@ class ExternalGroups(Provider):
 
     @property
     def gpu_label(self) -> str:  # type: ignore[override]  # an attribute of the base, asked for here
-        """Return the node label that names the GPU type; requested once, empty if that fails."""
+        """Return the node label that names the GPU type.
+
+        Requested on first access, and again if that failed. Empty, with a logged error, if the request fails.
+        """
         if self._gpu_label is None:
             try:
                 label = str(self._call("GPULabel").label)
@@ -355,7 +358,10 @@ class ExternalGroups(Provider):
 
     @property
     def gpu_types(self) -> Collection[str]:  # type: ignore[override]  # an attribute of the base, asked for here
-        """Return the provider's GPU types; requested once, empty if that fails."""
+        """Return the provider's GPU types.
+
+        Requested on first access, and again if that failed. Empty, with a logged error, if the request fails.
+        """
         if self._gpu_types is None:
             try:
                 types = [str(getattr(entry, ENTRY_KEY)) for entry in self._call("GetAvailableGPUTypes").gpuTypes]
@@ -429,13 +435,14 @@ class ExternalGroups(Provider):
                     groups[node.name] = group
         return groups, errors
 
-    def _call_in_parallel(self, method: str, questions: Iterable[dict[str, Any]]) -> Generator[Any, None, None]:
-        """Yield the responses to ``questions`` in their order; a ProviderError takes the place of a failed one.
+    def _call_in_parallel(self, method: str, requests: Iterable[dict[str, Any]]) -> Generator[Any, None, None]:
+        """Call ``method`` for each request (its fields), and yield the responses in the order of the requests.
 
-        A limited number of requests runs concurrently, since gRPC servers drop requests from long queues.
+        If a call fails, its ProviderError is yielded instead of the response. The number of concurrent calls is
+        limited, because gRPC servers drop requests from long queues.
         """
         pending: deque[Any] = deque()
-        remaining = iter(questions)
+        remaining = iter(requests)
         try:
             while True:
                 pending.extend(
@@ -453,7 +460,7 @@ class ExternalGroups(Provider):
                 call.cancel()
 
     def prices(self, question: GetPrices) -> Prices:
-        """Return the prices of the nodes and pods of ``question``; the provider gets one request for each of them."""
+        """Request the price of each node and each pod of ``question``, and return the prices in their order."""
         nodes = self._call_in_parallel("PricingNodePrice", map(partial(node_price_request, question), question.nodes))
         errors: list[float | ApiError | None] = []
         requests = []
@@ -634,7 +641,7 @@ class ExternalGroups(Provider):
             return self._method(method).future(request, timeout=self._timeout)
 
     def _finish_call(self, answer: Any) -> Any:
-        """Wait for a response and return its message. Raises ProviderError if the call failed."""
+        """Wait for the end of a call (its gRPC future) and return the response. Raises ProviderError if it failed."""
         try:
             message, size = answer.result()
         except self._errors as error:
@@ -645,7 +652,7 @@ class ExternalGroups(Provider):
         return message
 
     def _call(self, method: str, **given: Any) -> Any:
-        """Call a method with the fields ``given`` and return the response's message. Raises ProviderError."""
+        """Call a method with the fields ``given`` and return the response. Raises ProviderError if the call failed."""
         return self._finish_call(self._start_call(method, **given))
 
 
@@ -689,7 +696,7 @@ def _describe_length(text: str, what: str) -> str:
 
 
 def _price(answer: Any) -> float | ApiError:
-    """Return the price of a response, or the error of a failed call."""
+    """Return the price in a response, or the error if the call failed."""
     if isinstance(answer, ProviderError):
         return ApiError(answer.message, reason=answer.type)
     return float(answer.price)

@@ -253,9 +253,9 @@ class KwokGroups(Provider):
         self._templates = {group.id: template_of(group) for group in self._groups.values()}
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Return the groups.
+        """List the nodes from the API server, and return the groups with their current nodes.
 
-        The target size is the number of a group's nodes. Raises ProviderError if they cannot be listed.
+        Sets each group's target size to the number of its nodes. Raises ProviderError if the nodes cannot be listed.
         """
         changed = dict(self._changed)
         nodes = self._nodes()
@@ -266,7 +266,10 @@ class KwokGroups(Provider):
         return self._count_nodes(nodes)
 
     def refresh_locally(self) -> Sequence[NodeGroup] | None:
-        """Return the groups by the watched nodes; None if these are unknown or older than the changes made here."""
+        """Return the groups with the watched nodes, without a request.
+
+        None if there are no watched nodes, or if the watch does not show yet what this object has created or deleted.
+        """
         nodes = self._watched()
         changed = dict(self._changed)  # other threads add to it
         if changed:
@@ -278,7 +281,7 @@ class KwokGroups(Provider):
         return self._count_nodes(nodes) if nodes else None
 
     def _count_nodes(self, nodes: Sequence[Node]) -> Sequence[NodeGroup]:
-        """Set the target sizes by the nodes of the cluster, and return the groups."""
+        """Set each group's target size to the number of its nodes among ``nodes``, and return the groups."""
         members: dict[str, list[Node]] = {name: [] for name in self._groups}
         for node in nodes:
             members.get(group_name(node, self._config), []).append(node)
@@ -307,7 +310,7 @@ class KwokGroups(Provider):
         """Create ``delta`` node objects, one by one.
 
         Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, ``atomic`` is set, or a
-        node cannot be created. Nodes before it stay.
+        node cannot be created. In the last case, nodes that were created before the failure remain.
         """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
@@ -326,7 +329,8 @@ class KwokGroups(Provider):
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Delete node objects, one by one.
 
-        Raises ProviderError below the minimum size, for a node that kwok does not simulate, or if ``force`` is set.
+        Raises ProviderError if the group would fall below its minimum size, if kwok does not simulate a node, or if
+        ``force`` is set.
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)

@@ -26,11 +26,11 @@ _MOST_BYTES: Final = 16 << 20
 
 
 class GroupSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Sizes of one group in the file of sizes.
+    """Entry of one group in the sizes file.
 
     ``target``: target number of machines. ``exists``: whether the group should exist. ``delete``: names of nodes (or
-    IDs of machines that never registered) whose machines are to be deleted. Names of nodes that no longer exist are
-    removed.
+    IDs of machines that never registered) whose machines are to be deleted. None: the group's description applies.
+    Names of nodes that no longer exist are removed from ``delete``.
     """
 
     target: int | None = None
@@ -41,9 +41,8 @@ class GroupSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 class StaticGroups(Provider):
     """Groups that the user describes, with the nodes of the cluster.
 
-    ``sizes`` is the file to which changes are written; without it groups cannot be changed (``Not implemented``).
-    ``refresh`` raises :class:`~kscale.InputError` if groups exclude each other, and ProviderError if the file of sizes
-    cannot be read.
+    ``sizes``: path of the sizes file, to which changes are written. Empty: groups cannot be changed, and methods that
+    change them raise ProviderError (``Not implemented``). ``nodes`` returns the nodes of the cluster.
     """
 
     name = "static"
@@ -58,7 +57,11 @@ class StaticGroups(Provider):
         self.gpu_label = gpu_label
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Return the groups with their current nodes and the sizes of the file. Removes deleted nodes from the file."""
+        """Return the groups with their current nodes and the sizes of the sizes file.
+
+        Removes nodes that no longer exist from the file. Raises :class:`~kscale.InputError` if a node belongs to more
+        than one group or a group is invalid, and ProviderError if the file cannot be read or written.
+        """
         nodes = self._nodes()
         with self._lock:
             sizes = self._read()
@@ -72,9 +75,12 @@ class StaticGroups(Provider):
         return list(Groups.of([_apply_size(group, groups_of_cluster.get(group.id)) for group in self._groups], nodes))
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Increase the target size of ``group`` by ``delta``. Raises ProviderError beyond the maximum size."""
+        """Increase the target size of ``group`` by ``delta``.
+
+        ``atomic`` makes no difference. Raises ProviderError if the maximum size would be exceeded.
+        """
         del atomic  # a change of the file is always atomic
-        self._change(group, lambda of, size: _resize(of, size, of.size + delta))
+        self._change(group, lambda current, size: _resize(current, size, current.size + delta))
 
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Reduce the target size of ``group`` by ``delta`` (negative).
@@ -82,24 +88,24 @@ class StaticGroups(Provider):
         Raises ProviderError if existing nodes would have to be deleted.
         """
 
-        def lower(of: NodeGroup, size: GroupSize) -> GroupSize:
-            if of.size + delta < len(of.nodes):
-                sizes = f"targetSize: {of.size} delta: {delta} existingNodes: {len(of.nodes)}"
+        def lower(current: NodeGroup, size: GroupSize) -> GroupSize:
+            if current.size + delta < len(current.nodes):
+                sizes = f"targetSize: {current.size} delta: {delta} existingNodes: {len(current.nodes)}"
                 text = f"attempt to delete existing nodes {sizes}"
                 raise ProviderError(text, CLOUD_ERROR)
-            return replace(size, target=of.size + delta)
+            return replace(size, target=current.size + delta)
 
         self._change(group, lower)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Request the deletion of nodes and reduce the target size accordingly.
 
-        Raises ProviderError below the group's minimum size unless ``force`` is set.
+        Raises ProviderError if the group would fall below its minimum size, unless ``force`` is set.
         """
 
-        def remove(of: NodeGroup, size: GroupSize) -> GroupSize:
-            target = of.size - len(nodes)
-            if target < of.min_size and not force:
+        def remove(current: NodeGroup, size: GroupSize) -> GroupSize:
+            target = current.size - len(nodes)
+            if target < current.min_size and not force:
                 raise ProviderError(f"min size reached, nodes will not be deleted from {group}", CLOUD_ERROR)
             names = dict.fromkeys([*size.delete, *(node.name for node in nodes)])
             return replace(size, target=max(0, target), delete=tuple(names))
@@ -116,16 +122,16 @@ class StaticGroups(Provider):
         return [item for item in self.refresh() if item.id == group]
 
     def delete_group(self, group: str) -> None:
-        """Mark a group as not existing in the file of sizes, with target size 0.
+        """Request the deletion of a group: set ``exists`` to False and the target size to 0 in the sizes file.
 
         Raises ProviderError as :meth:`_change`.
         """
         self._change(group, lambda _, size: replace(size, exists=False, target=0))
 
     def _change(self, group: str, change: Callable[[NodeGroup, GroupSize], GroupSize]) -> None:
-        """Change the sizes of a group in the file. ``change`` gets the group and its sizes, and returns the new sizes.
+        """Change the entry of a group in the sizes file. ``change`` gets (group, its entry) and returns the new entry.
 
-        Raises ProviderError without a file of sizes, without such a group, or if the file cannot be read or written.
+        Raises ProviderError if there is no sizes file or no such group, or if the file cannot be read or written.
         """
         if self._sizes is None:
             raise ProviderError(NOT_IMPLEMENTED)
@@ -137,7 +143,11 @@ class StaticGroups(Provider):
             self._write({**sizes, group: change(current, sizes.get(group, GroupSize()))})
 
     def _read(self) -> dict[str, GroupSize]:
-        """Read the sizes by group; empty without a file. Raises ProviderError if the file cannot be read."""
+        """Read the sizes file: its entries by group.
+
+        Empty if no file is configured, or if the file does not exist yet. Raises ProviderError if an existing file
+        cannot be read, is too large, or is malformed.
+        """
         if self._sizes is None:
             return {}
         try:
@@ -155,7 +165,7 @@ class StaticGroups(Provider):
             raise ProviderError(f"{self._sizes}: {error}", CLOUD_ERROR) from None
 
     def _write(self, sizes: Mapping[str, GroupSize]) -> None:
-        """Replace the file atomically. Raises ProviderError if that fails."""
+        """Replace the sizes file atomically. Raises ProviderError if that fails."""
         assert self._sizes is not None
         text = msgspec.json.format(msgspec.json.encode(sizes), indent=2)
         try:
@@ -165,7 +175,7 @@ class StaticGroups(Provider):
 
 
 def _apply_size(group: NodeGroup, size: GroupSize | None) -> NodeGroup:
-    """Return the group with the size and existence of the file, if the file has any."""
+    """Return the group with the target size and existence of its entry ``size``; unchanged if there is no entry."""
     if size is None:
         return group
     changes: dict[str, Any] = {}
@@ -178,7 +188,7 @@ def _apply_size(group: NodeGroup, size: GroupSize | None) -> NodeGroup:
 
 
 def _resize(group: NodeGroup, size: GroupSize, target: int) -> GroupSize:
-    """Return the sizes with another target. Raises ProviderError beyond the maximum size."""
+    """Return the entry with another target. Raises ProviderError if ``target`` exceeds the maximum size."""
     if target > group.max_size:
         raise ProviderError(f"size increase too large, desired: {target} max: {group.max_size}", CLOUD_ERROR)
     return replace(size, target=target)

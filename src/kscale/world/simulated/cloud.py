@@ -96,7 +96,7 @@ class Pool(msgspec.Struct, kw_only=True):
 
     @property
     def billed_count(self) -> int:
-        """Return the number of machines that cost money: all without a creation error."""
+        """Return the number of machines that cost money: machines without a creation error."""
         return len(self.machines) - self.failed
 
     def count(self, now: Moment) -> None:
@@ -171,7 +171,7 @@ class SimulatedCloud(Provider):
         return any(node.name in pool.machines for pool in self.pools.values())
 
     def have_instances(self, names: Sequence[str]) -> Mapping[str, bool]:
-        """Return :meth:`has_instance` of many nodes by name.
+        """Return the result of :meth:`has_instance` for each node, by name.
 
         The result is the identical mapping for the identical ``names`` while nothing has changed.
         """
@@ -232,7 +232,7 @@ class SimulatedCloud(Provider):
         self._invalidate(pool)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Create a group that was only a candidate. Raises ProviderError if there is no such candidate."""
+        """Create a candidate group. Raises ProviderError if there is no candidate with this name."""
         pool = self.pools.get(group)
         if pool is None or pool.exists:
             raise ProviderError(f"node group {group} cannot be made", CLOUD_ERROR)
@@ -254,7 +254,7 @@ class SimulatedCloud(Provider):
     # -- life cycle of machines ---------------------------------------------------------------------------------------
 
     def lose(self, node: str) -> None:
-        """Remove the machine of a node as lost; its group creates a replacement, unless its times say otherwise.
+        """Remove the machine ``node`` as lost, and create a replacement if the group replaces lost machines.
 
         Raises StopIteration if no group has a machine of this name.
         """
@@ -270,7 +270,7 @@ class SimulatedCloud(Provider):
     def _start_machine(self, pool: Pool, *, boots: bool = True, after: int = 0) -> None:
         """Request a machine.
 
-        It boots after ``after`` nanoseconds more than usual, or (``boots`` False) exists at once.
+        ``after``: nanoseconds that it boots later than usual. ``boots`` False: the machine exists immediately.
         """
         now = self._time.now
         pool.count(now)
@@ -331,7 +331,7 @@ class SimulatedCloud(Provider):
         )
 
     def _finish_startup(self, pool: Pool, machine: Machine) -> None:
-        """Remove the startup taints of a node, as agents on real nodes do."""
+        """Remove the startup taints of the machine's node, as agents on real nodes do."""
         node = self._api.find("Node", machine.name)
         if node is None:
             return
@@ -369,7 +369,7 @@ class SimulatedCloud(Provider):
         self._invalidate(pool)
 
     def _schedule(self, by: int, machine: Machine, pool: Pool, call: Callable[[Pool, Machine], None]) -> None:
-        """Schedule a call in ``by`` nanoseconds. It is skipped if the pool does not have the machine any more."""
+        """Schedule a call in ``by`` nanoseconds. The call is skipped if the machine no longer exists by then."""
 
         def act() -> None:
             if pool.machines.get(machine.name) is machine:
@@ -378,7 +378,7 @@ class SimulatedCloud(Provider):
         self._time.at(self._time.now + by, act, rank=HAPPENINGS)
 
     def _invalidate(self, pool: Pool) -> None:
-        """Count a change and drop the cached descriptions."""
+        """Count a change of the pool, and drop everything that was cached about its machines."""
         pool.description = None
         self._refreshed = self._have = None
         self.changes += 1

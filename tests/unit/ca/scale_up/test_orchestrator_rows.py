@@ -178,7 +178,7 @@ def test_failed_groups_are_marked() -> None:
 
 def test_a_blank_copy_knows_nothing_of_what_is_found_out() -> None:
     groups = _pod_groups(ng1=[0])
-    copy = groups.blank()
+    copy = groups.copy_without_results()
     groups.fail({"ng1"}, "failed")
     assert [(item.schedulable, item.schedulable_groups, item.errors) for item in copy] == [(False, [], {})] * 3
     assert [item.pods for item in copy] == [item.pods for item in groups]
