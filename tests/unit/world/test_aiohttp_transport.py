@@ -45,7 +45,7 @@ class Server:
             CERTIFICATE.configure_cert(context)
             AUTHORITY.configure_trust(context)
             context.verify_mode = ssl.CERT_OPTIONAL
-        self.server = await asyncio.start_server(self.handle, "127.0.0.1", 0, ssl=context)
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context)
         self.port = self.server.sockets[0].getsockname()[1]
         self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
         return self
@@ -53,6 +53,12 @@ class Server:
     async def __aexit__(self, *args: object) -> None:
         self.server.close()
         await self.server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self.handle(reader, writer)
+        finally:
+            writer.close()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -592,7 +598,8 @@ def test_what_comes_after_a_response_is_not_the_next_one(first: list[bytes]) -> 
                     connections[-1] += 1
                     for piece in first if len(connections) == 1 else good:
                         writer.write(piece)
-                        await asyncio.sleep(0.01)
+                        await writer.drain()
+                        await asyncio.sleep(0)
             except asyncio.IncompleteReadError:
                 writer.close()
 
