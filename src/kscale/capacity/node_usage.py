@@ -230,7 +230,7 @@ def node_usage(
 def fullness(row: NodeUsage) -> float:
     """Return the share of a node's allocatable CPU or memory that is requested, whichever is greater.
 
-    0 if the node has neither.
+    ``row``: requests and allocatable amounts of the node. The result is 0 if it has neither resource.
     """
     return max((use.requests / use.allocatable for use in (row.cpu, row.memory) if use.allocatable > 0), default=0.0)
 
