@@ -100,10 +100,18 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
     dry_run: bool = False
 
     def get_log_level(self) -> int:
-        """Return the lowest level of :mod:`logging` that is written, from ``--stderrthreshold``.
+        """Return the lowest level of :mod:`logging` that is written, according to ``--stderrthreshold``.
 
-        0 (INFO): this flag suppresses nothing, and only ``-v`` limits the logs. Raises InputError if
-        ``--stderrthreshold`` is not a severity, or if ``--logtostderr`` is off.
+        ======================  ==============================================
+        ``--stderrthreshold``   Level
+        ======================  ==============================================
+        ``INFO`` or ``0``       0: everything is written that ``-v`` lets pass
+        ``WARNING`` or ``1``    30 (``logging.WARNING``)
+        ``ERROR`` or ``2``      40 (``logging.ERROR``)
+        ``FATAL`` or ``3``      50 (``logging.CRITICAL``)
+        ======================  ==============================================
+
+        Raises InputError if ``--stderrthreshold`` has another value, or if ``--logtostderr`` is off.
         """
         if not self.logtostderr:
             raise InputError(Problem("logs go to stderr: there is no log file", field="--logtostderr"))

@@ -180,5 +180,9 @@ def schema_kinds(incomplete: str) -> list[str]:
 
 
 def complete_explain(incomplete: str) -> list[str]:
-    """Return completions of the first argument of ``kscale explain``. ``incomplete``: the text typed so far."""
+    """Return completions of the first argument of ``kscale explain``. ``incomplete``: the text typed so far.
+
+    The only completion is ``hpa`` (for ``kscale explain hpa``), because names of pods are not known here. The list is
+    empty if the text is not a beginning of ``hpa``.
+    """
     return [word for word in ("hpa",) if word.startswith(incomplete)]

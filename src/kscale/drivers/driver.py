@@ -234,7 +234,15 @@ class VirtualDrive:
             self._due = at, self._time.at(at, self._start_round, rank=self._rank)
 
     def _start_round(self) -> None:
-        """Run or skip the round that is due."""
+        """Run the round that is due, or skip it.
+
+        The round is skipped if all of these hold:
+
+        - The value of ``inputs`` is the same as before the last round that ran.
+        - The last round that ran changed nothing, and the driver has said that rounds repeat it until a later time than
+          now (:meth:`Repeating.repeats_until`).
+        - The driver can record this round as a repetition (:meth:`Repeating.repeat`).
+        """
         self._due = None
         now = self._time.now
         self.rounds += 1

@@ -372,9 +372,13 @@ class AdmissionController:
         return self._reload and self.registration.register_webhook
 
     def observe(self, stores: Stores, now: Moment) -> bytes | None:
-        """Return the CA bundle; None if it is unreadable or the webhook is not registered.
+        """Begin a round, and return the current content of the CA file for :meth:`steps`.
 
-        The first round discovers the served kinds; reviews are answered from the second on.
+        The first call stores ``now`` as the start of the program. The second call sets :attr:`synced`: the first round
+        has discovered the served kinds, so that reviews can be answered. ``stores`` is not used.
+
+        Returns None if the CA file cannot be read, or if the options say not to register the webhook
+        (``register_webhook``).
         """
         del stores
         if self._begun is None:

@@ -310,9 +310,23 @@ class VirtualTime:
         self._advance(running, steps, None, on_end)
 
     def _end_generator(self, index: int, on_end: _OnIndexedEnd, owner: Running, waits: Any, at: Moment) -> None:
-        """End a machine that ran as a generator.
+        """Report the end of a machine of :meth:`start_actions` that ran as a generator.
 
-        ``waits``: whether other machines with an outcome at this moment continue before it ends.
+        Calls ``on_end(index, None, at)``: now, or in an event of its own if ``waits`` is true and other events are due
+        at the same moment, which then run first.
+
+        Parameters
+        ----------
+        index : int
+            Number of the machine.
+        on_end : callable
+            Called with (number, return value, time).
+        owner : Running
+            The machine that started this one. The event has its rank.
+        waits : bool
+            Return value of the generator: whether other machines with an outcome at this moment continue first.
+        at : Moment
+            When the generator returned.
         """
         if waits and not self._is_next(at, owner.rank):
             self._push_for(owner, at, partial(on_end, index, None, at))
@@ -488,7 +502,11 @@ class _MachineGroup:
         )
 
     def _take(self, starting: list[_Indexed]) -> list[_Indexed]:
-        """Return the machines that start together now. Machines that are started later get new events."""
+        """Return ``starting``, the list of (number, machine) that one event starts, and close the list.
+
+        Virtual time calls this method when the event occurs. A machine that is started later goes into a new list, with
+        an event of its own.
+        """
         if self._starting is starting:
             self._starting = None
         return starting

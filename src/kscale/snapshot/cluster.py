@@ -626,7 +626,26 @@ class Cluster:
     def _snapshot(
         self, nodes: NodeColumns, informers: Informers, table: PodTable, *, csi: bool, dra: bool, now: int | None
     ) -> Snapshot:
-        """Build a snapshot of the stored pods with the nodes and informers."""
+        """Build a snapshot of the stored pods, for :meth:`snapshot`, which caches it.
+
+        Parameters
+        ----------
+        nodes : NodeColumns
+            The cluster's nodes.
+        informers : Informers
+            The other objects that predicates read, such as volumes and claims.
+        table : PodTable
+            The stored pods, frozen.
+        csi, dra : bool
+            Whether predicates consider CSI nodes, and dynamic resource allocation.
+        now : int or None
+            Time by which devices with binding conditions must be ready, in nanoseconds since 1970. None: no time limit.
+
+        Returns
+        -------
+        Snapshot
+            A new snapshot.
+        """
         pods = self._contents.pods
         sums = pods.sums
         numbers = pods.nodes.find(nodes.names)

@@ -202,7 +202,11 @@ class ObservationTally:
         self._later.append(tell)
 
     def count(self, name: str, labels: Labels, by: float = 1) -> None:
-        """Add to a counter, or to the future value of a gauge."""
+        """Add ``by`` to the sum of a metric with these labels.
+
+        :meth:`observations` returns the sum: a counter is increased by it, a gauge is set to it. Raises ValueError if
+        the labels differ from those of the metric.
+        """
         key, texts = _build_key(name, tuple(labels), tuple(labels.values()))
         _, before = self._counts.get(key, ({}, 0.0))
         self._counts[key] = texts, before + by

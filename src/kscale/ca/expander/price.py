@@ -207,7 +207,11 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
 
 
 def get_preferred_node(cluster_node_count: int | None) -> PreferredNode:
-    """Return the preferred node size for a cluster with this number of nodes (None: unknown number)."""
+    """Return the preferred node size for a cluster with this number of nodes.
+
+    The number of cores is 1 up to 2 nodes, 2 up to 6, 4 up to 20, 8 up to 60, 16 up to 200, and 32 above, with 3,750
+    MiB of memory for each core. If the number of nodes is None (unknown), the size is 4 cores and 16 GiB.
+    """
     if cluster_node_count is None:
         return _PREFERRED_WITHOUT_NODE_COUNT
     cores = next(cores for limit, cores in _PREFERRED_CORES if cluster_node_count <= limit)

@@ -315,7 +315,14 @@ def _explain_held_back_by(
 
 
 def _describe_policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
-    """Describe the scaling rules that limited the change; ``limited`` is the reason of ScalingLimited."""
+    """Return a text about the rules of ``spec.behavior`` that limited the speed of a change.
+
+    ``limited`` is the reason of the condition ScalingLimited: ``ScaleUpLimit`` selects the rules for scale-up, any
+    other reason those for scale-down. The caller handles ``minReplicas`` and ``maxReplicas``.
+
+    Examples: ``scaleUp policy: 4 pods per 60 s or 100% per 60 s`` (``and`` if the policy with the least change is
+    selected), ``scaleDown disabled``, and, without ``spec.behavior``, ``at most twice the size, or 4, at once``.
+    """
     behavior, up = hpa.spec.behavior, limited == "ScaleUpLimit"
     if behavior is None:
         return "at most twice the size, or 4, at once"

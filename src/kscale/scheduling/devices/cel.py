@@ -125,7 +125,18 @@ def _with_optional_elements(text: str) -> str:
 
 
 def _element(text: str, *, is_map: bool) -> str:
-    """Rewrite one element of a list or map to an optional value; a map's element to a pair with its key."""
+    """Rewrite one element of a list or map literal to an expression of an optional value.
+
+    ``text`` is the source of the element, without surrounding spaces. A ``?`` before it says that its value is optional
+    already. Any other value is wrapped. With ``is_map`` the result is a pair with the key:
+
+    - ``a`` -> ``optional__of(a)``
+    - ``?a`` -> ``a``
+    - ``k:a`` -> ``[k, optional__of(a)]``
+    - ``?k:a`` -> ``[k, a]``
+
+    Does not check the element, and raises nothing.
+    """
     is_optional, text = text.startswith("?"), text.removeprefix("?")
     key, value = _entry(text) if is_map else ("", text)
     value = value if is_optional else f"optional__of({value})"

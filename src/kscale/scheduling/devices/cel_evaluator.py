@@ -438,7 +438,17 @@ class _Loops:
         self._choose = overloads.functions["_?_:_"]
 
     def judge(self, name: str, items: Any, body: Callable[[Any], Any]) -> Any:
-        """Return the result of ``all`` or ``exists``: one element may decide, whatever the others give."""
+        """Return the result of ``all`` or ``exists`` over ``items``, as cel-go does.
+
+        ``name`` is the macro. ``body(item)`` returns the verdict on an element: a boolean, or an error value.
+
+        - An element that is false decides ``all``; one that is true decides ``exists``. The errors of other elements do
+          not matter.
+        - If no element decides, the result is the first error. A verdict that is no boolean is an error.
+        - Otherwise ``all`` is true and ``exists`` is false, also without elements.
+
+        Errors are returned as values, never raised.
+        """
         join = self._both if name == "all" else self._either
         result = self._types.BoolType(name == "all")
         for item in items:

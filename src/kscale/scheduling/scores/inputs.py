@@ -309,7 +309,12 @@ class Counters:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Return the node columns that decide which nodes count."""
+        """Return the parts of a node on which it depends whether a counter counts the node's pods.
+
+        Each is the key of a label, or one of the names of :mod:`kscale.scheduling.profile` (such as ``NAME`` or
+        ``TAINTS``). Only counters of topology spread constraints leave out some nodes: those that lack a label
+        key of the constraints, and those that ``nodeAffinityPolicy`` or ``nodeTaintsPolicy`` excludes.
+        """
         return self._rows.columns()
 
     def spread(self, pod: PodClass) -> tuple[list[tuple[int, int, bool]], bool]:

@@ -595,7 +595,11 @@ class PodTable:
         self.dropped += len(rows)
 
     def _release_rows(self, rows: NDArray[np.int64]) -> None:
-        """Release the records and texts of rows whose pods are replaced or deleted."""
+        """Release what the table stores, outside its columns, about pods that are being replaced or deleted.
+
+        Drops the records and the resource versions of the rows, and subtracts the bytes of their JSON texts from the
+        buffers. The rows and their columns stay. The texts of other pods may move to another buffer.
+        """
         if len(rows) == 1:
             self._release_row(int(rows[0]))
             return
@@ -608,7 +612,11 @@ class PodTable:
         self._release_texts(source, [of_text or of_uid for of_text, of_uid in zip(size, of_uid, strict=True)], rows)
 
     def _release_row(self, row: int) -> None:
-        """Do the same as :meth:`_release_rows` for one row: reading single entries is faster."""
+        """Release what the table stores, outside its columns, about one pod that is being replaced or deleted.
+
+        Drops the record and the resource version of the row, and subtracts the bytes of its JSON text from the buffer.
+        :meth:`_release_rows` does this for several rows; for one row, reading single entries is faster.
+        """
         if self.records or self.versions:
             self.records.pop(row)
             self.versions.pop(row, None)

@@ -116,9 +116,10 @@ class OOMKillHistory:
 
 
 def _insert_kill(kills: list[_OOMKillRecord], new: _OOMKillRecord) -> list[_OOMKillRecord]:
-    """Insert an OOM kill into a list, and return the list sorted by time.
+    """Return a new list of OOM kills with ``new`` added, sorted by time. ``kills`` is not changed.
 
-    Kills that a later one with at least as much memory supersedes are left out.
+    A kill is left out if a later one had at least as much memory. This also applies to ``new``. If an old kill has the
+    same time as ``new``, and no more memory, the old one is left out.
     """
     remaining = [kill for kill in kills if kill.time > new.time or kill.memory > new.memory]
     if any(kill.time > new.time and kill.memory >= new.memory for kill in remaining):

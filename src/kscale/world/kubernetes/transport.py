@@ -256,7 +256,12 @@ class Buffer:
         return counted <= 0 or self._buffers.used + counted <= self._buffers.shared
 
     def counted_with(self, size: int) -> int:
-        """Return the change of shared bytes in use if this buffer holds ``size`` bytes more (negative: fewer)."""
+        """Return by how many bytes the shared use would change if this buffer held ``size`` bytes more.
+
+        The shared use (``Buffers.used``) is what all responses of a client hold together, without the first
+        ``FREE_BYTES`` of each. ``size`` is negative if the buffer is to hold fewer bytes; the result is then negative
+        or zero. Nothing is changed.
+        """
         return max(self.size + size - FREE_BYTES, 0) - max(self.size - FREE_BYTES, 0)
 
     async def take(self, size: int = PIECE_BYTES) -> None:

@@ -191,7 +191,12 @@ def _count(node: Node, key: str, default: int) -> int:
 
 
 def _template(node: Node, config: KwokConfig) -> Node:
-    """Build the node template of a group from a template node."""
+    """Return a copy of a template node as the node template of its group. ``node`` is not changed.
+
+    The copy is named ``kwok-fake-NAME``, has the annotation ``kwok.x-k8s.io/node: fake`` and the kubelet version
+    ``fake``, and lacks what the API server sets (``uid``, ``resourceVersion``, ``creationTimestamp``,
+    ``managedFields``). If ``config.taint`` is set, it also has the taint ``kwok-provider=true:NoSchedule``.
+    """
     data: dict[str, Any] = to_dict(node)
     metadata = data["metadata"]
     for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):

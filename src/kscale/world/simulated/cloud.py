@@ -319,7 +319,11 @@ class SimulatedCloud(Provider):
             self._schedule(takes, machine, pool, lambda _, lost: self.lose(lost.name))
 
     def _mark_ready(self, pool: Pool, machine: Machine) -> None:
-        """Make the node of a machine ready."""
+        """Set the Ready condition of a machine's node to True, and remove the taint ``node.kubernetes.io/not-ready``.
+
+        Startup taints stay until :meth:`_finish_startup`. Does nothing if the node no longer exists. ``pool`` is not
+        used.
+        """
         del pool
         node = self._api.find("Node", machine.name)
         if node is None:
