@@ -459,7 +459,7 @@ def _describe_loop_end(now: Moment, report: LoopReport, started: Moment) -> tupl
 
 
 class Pair(NamedTuple):
-    """The same decision in two runs: the ``number``-th decision with this key in each run.
+    """Two decisions that correspond: the ``number``-th one with this key in each of two runs.
 
     ``old``, ``new``: the decision of the old and of today's program; None if that run has no such decision. ``first``:
     the earlier time of the two decisions.

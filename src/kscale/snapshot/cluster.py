@@ -719,7 +719,7 @@ def load(
             if isinstance(item, Loaded):
                 cluster._put(item.obj, item.raw)  # noqa: SLF001  # nobody else has this cluster: no lock is needed
             elif isinstance(item, DecodedItems):
-                cluster._contents.objects.put_all(item.objects)  # noqa: SLF001
+                cluster._contents.objects.put_all(item.objects)  # noqa: SLF001  # as above
             else:
                 report.count_batch(item, cluster.apply_batch(item))
         cluster.tidy()

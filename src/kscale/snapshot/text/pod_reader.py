@@ -9,10 +9,8 @@ the list of fields against those that reading of structs uses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from threading import Thread
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -279,38 +277,17 @@ class ScannedList:
         return self._reader.items(self._scanned.part(first, min(first + _PART, len(self))))
 
 
-class _Call(Thread, Generic[T]):
-    """A call on another thread, which begins at once."""
-
-    def __init__(self, function: Callable[[], T]) -> None:
-        super().__init__(name="kscale-read")
-        self._function = function
-        self._error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        """Make the call."""
-        try:
-            self._result = self._function()
-        except BaseException as error:  # noqa: BLE001  # raised again by result()
-            self._error = error
-
-    def result(self) -> T:
-        """Wait for the result, and return it or raise the error of the call."""
-        self.join()
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-
 def _one_ahead(read: Callable[[int], T], numbers: Iterable[int]) -> Iterator[T]:
     """Yield ``read(number)`` for each number, computed by another thread while the caller works on the one before."""
-    calls = (_Call(partial(read, number)) for number in numbers)
-    coming = next(calls, None)
-    while coming is not None:
-        result = coming.result()
+    from concurrent.futures import ThreadPoolExecutor  # imported here because only long texts need it
+
+    with ThreadPoolExecutor(1, thread_name_prefix="kscale-read") as executor:
+        calls = (executor.submit(read, number) for number in numbers)
         coming = next(calls, None)
-        yield result
+        while coming is not None:
+            result = coming.result()
+            coming = next(calls, None)
+            yield result
 
 
 class ScannedLines(msgspec.Struct, frozen=True, eq=False):
