@@ -108,8 +108,11 @@ class DynamicResources(Plugin):
         )
         return NodeFilter(key, columns, check)
 
-    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
-        """Return the status, and the devices ``wanted`` and ``free`` for each ``request`` of an open ``claim``.
+    def explain(
+        self, pod: PodClass, class_number: int, node: int, context: ExplainContext
+    ) -> tuple[Status | None, Numbers]:
+        """Return the status (None: the pod fits), and the devices ``wanted`` and ``free`` for each ``request`` of an open
+        ``claim``.
 
         Tainted devices of the node and those in use are not free.
         """
