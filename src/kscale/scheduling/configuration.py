@@ -227,7 +227,8 @@ def _disabled_filters(enabled: Iterable[str]) -> frozenset[str]:
 def _expand_filters(everywhere: Sequence[str], value: Any, path: str) -> list[str]:
     """Return the filters that run at an extension point, in order.
 
-    ``everywhere``: plug-ins that ``multiPoint`` enables; ``value``: the extension point's object at ``path``. Raises InputError if a filter is enabled twice, or if the order is not the default one.
+    ``everywhere``: plug-ins that ``multiPoint`` enables; ``value``: the extension point's object at ``path``. Raises
+    InputError if a filter is enabled twice, or if the order is not the default one.
     """
     enabled, disabled = plugin_set(value, path)
     from_all = [] if "*" in disabled else [name for name in everywhere if name not in disabled]

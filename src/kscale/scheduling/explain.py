@@ -222,7 +222,10 @@ def _failure(
     unexpected: str = "",
     numbers: Numbers = (),
 ) -> Verdict:
-    """Build the verdict of a plug-in that rejects the pod. ``code``: status code; ``numbers``: values that explain it."""
+    """Build the verdict of a plug-in that rejects the pod.
+
+    ``code``: status code; ``numbers``: values that explain the failure.
+    """
     return Verdict(
         ok=False,
         type=FAILING_PREDICATE,

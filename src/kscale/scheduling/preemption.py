@@ -250,7 +250,10 @@ class Victim(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def importance(self) -> tuple[int, int]:
-        """Return a sort key (negated priority, start time); the most important pod has the lowest (``MoreImportantPod``)."""
+        """Return a sort key (negated priority, start time); the most important pod has the lowest.
+
+        Upstream: ``MoreImportantPod``.
+        """
         return -self.record.priority, get_start_time(self.record)
 
 

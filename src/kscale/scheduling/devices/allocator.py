@@ -150,7 +150,8 @@ class Allocator:
     ) -> _Part:
         """Return one alternative of a request of ``claims[index]``; with its devices if it requests all that match.
 
-        ``name``: request, or request/alternative; ``offers``: devices that the node can use. Raises AllocationError if the request is invalid or a selector fails.
+        ``name``: request, or request/alternative; ``offers``: devices that the node can use. Raises AllocationError if
+        the request is invalid or a selector fails.
         """
         claim = claims[index]
         label = name.rpartition("/")[2]  # errors name an alternative without its request
