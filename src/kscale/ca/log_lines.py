@@ -216,6 +216,7 @@ def _log_candidates(plan: ScaleDownPlan, options: AutoscalingOptions) -> Iterato
 
 
 def _log_legacy_candidates(plan: ScaleDownPlan, options: AutoscalingOptions) -> Iterator[LogLine]:
+    """Yield the lines of release 1.3 about each node that was checked as a candidate for removal."""
     del options
     for name, verdict in plan.eligibility.items():
         if verdict.reason == unremovable_reasons.CURRENTLY_BEING_DELETED:

@@ -326,6 +326,7 @@ def _compare_profiles(one: TemplateProfile, other: TemplateProfile, comparator: 
 
 
 def _filter_labels(labels: Mapping[str, str], ignored: set[str]) -> dict[str, str]:
+    """Return the labels without those whose name is in ``ignored``."""
     return {name: value for name, value in labels.items() if name not in ignored}
 
 

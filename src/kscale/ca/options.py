@@ -476,6 +476,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @property
     def legacy(self) -> bool:
+        """Return whether the profile is that of release 1.3."""
         return self.profile == LEGACY_PROFILE
 
     @property

@@ -97,6 +97,7 @@ def clear_tpu_requests(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def _requests_tpu(container: Container) -> bool:
+    """Check whether a container requests TPUs."""
     return any(name.startswith(TPU_RESOURCE_PREFIX) for name in container.resources.requests or {})
 
 

@@ -68,6 +68,7 @@ class LazyGroup(TyperGroup):
         return registry.children(self.words)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - click's signature
+        """Return the command or group of commands with this name, or None. Imports only the module of that command."""
         words = f"{self.words} {cmd_name}".strip()
         entry = registry.find(words)
         if entry is not None:
@@ -77,6 +78,10 @@ class LazyGroup(TyperGroup):
         return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return (name, command, remaining arguments).
+
+        Ends with an error for an unknown name, and suggests similar ones.
+        """
         if len(args) > 1 and registry.find(f"{self.words} {args[0]}".strip()) is not None:
             # A command of two words may share its first word with another command: explain POD, explain hpa NS/NAME.
             longer = registry.find(f"{self.words} {args[0]} {args[1]}".strip())
@@ -90,6 +95,7 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
+        """Write the list of commands to the help, by section."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in registry.children(self.words):
             words = f"{self.words} {name}".strip()
@@ -102,6 +108,7 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl(rows)
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parse the arguments; the context's ``meta`` keeps them unparsed for reports."""
         words = tuple(args)
         with _own_statuses():  # --help and --version write here
             context = super().make_context(info_name, args, parent, **extra)

@@ -303,7 +303,7 @@ class GroupSource(OptionGroup):
         labels: dict[str, str] | None = None,
         most: int = UNLIMITED,
     ) -> NodeGroup:
-        """Build the group of new nodes of a type in a zone."""
+        """Build the group of new nodes of a type in a zone, which may have at most ``most`` nodes."""
         return NodeGroup(
             id=f"{kind.name}-{zone}{suffix}" if zone else f"{kind.name}{suffix}",
             template=kind.template(zone=zone, region=self.region or "", labels=labels),
@@ -408,7 +408,10 @@ class GroupSource(OptionGroup):
     def karpenter_choice(
         self, snapshot: Snapshot, pods: Sequence[str], groups: Sequence[NodeGroup], terminal: Terminal
     ) -> tuple[KarpenterChoice, StartPlan] | None:
-        """Return the nodes that Karpenter would launch for pods; None if the groups are no NodePools."""
+        """Return (nodes that Karpenter would launch for the pods, plan of their start).
+
+        None if the groups are no NodePools.
+        """
         if self.node_pools is None or self.pool_groups is None:
             return None
         from kscale.capacity.karpenter.choice import plan_nodes

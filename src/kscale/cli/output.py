@@ -329,6 +329,7 @@ def _markdown(view: View) -> str:
 
 
 def _yaml(record: Record) -> str:
+    """Return a record as YAML text."""
     import yaml
 
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -216,7 +216,7 @@ def _duration(text: str, option: str) -> int:
 
 
 def _header(text: str) -> tuple[str, str]:
-    """Split ``NAME:VALUE``. Raises typer.BadParameter if one of them is not valid in HTTP."""
+    """Split ``NAME:VALUE`` into (name, value). Raises typer.BadParameter if one of them is not valid in HTTP."""
     name, colon, value = text.partition(":")
     if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not value.strip().isprintable():
         raise typer.BadParameter(f"{name!r}...: NAME:VALUE is expected", param_hint="--prometheus-header")
@@ -224,7 +224,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _label(text: str) -> tuple[str, str]:
-    """Split ``NAME=VALUE``. Raises typer.BadParameter if the name is not a label's."""
+    """Split ``NAME=VALUE`` into (name, value). Raises typer.BadParameter if the name is not a label's."""
     name, equals, value = text.partition("=")
     if not equals or not _LABEL.fullmatch(name):
         raise typer.BadParameter(f"{text!r}: NAME=VALUE is expected", param_hint="--prometheus-label")

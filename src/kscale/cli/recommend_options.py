@@ -211,7 +211,10 @@ def recommender_options(strategy: Strategy, values: Mapping[str, float | None]) 
 
 
 def setting_of(text: str) -> tuple[str, str]:
-    """Split ``NAME=VALUE``, with dashes of the name as underscores. Raises typer.BadParameter without ``=``."""
+    """Split ``NAME=VALUE`` into (name, value), with dashes of the name as underscores.
+
+    Raises typer.BadParameter without ``=``.
+    """
     name, sign, value = text.partition("=")
     if not sign:
         raise typer.BadParameter(f"{text!r}: expected NAME=VALUE", param_hint="--setting")
@@ -315,7 +318,7 @@ def _group_by_workload(record: RecommendationReport) -> Iterator[list[ContainerA
 
 
 def _objects(answer: Advice, shape: Shape, terminal: Terminal) -> Iterator[dict[str, Any]]:
-    """Yield the VPA objects or patches of all workloads; warn of workloads that have no patch."""
+    """Yield the VPA objects or patches (``shape``) of all workloads; warn of workloads that have no patch."""
     for group in _group_by_workload(cast("RecommendationReport", answer.record)):
         first = group[0]
         own = None if first.implied else answer.own.get((first.namespace, first.vpa))
@@ -497,6 +500,7 @@ def _names(containers: Iterable[ContainerAdvice]) -> Iterator[str]:
 
 
 def _headline(advice: RecommendationReport) -> str:
+    """Return a sentence with the total change of requests, or why there is no recommendation."""
     if not advice.containers:
         return f"No workload to recommend for{': ' + '; '.join(advice.notes) if advice.notes else ''}."
     cpu, memory = advice.change_millicores, advice.change_bytes

@@ -84,6 +84,7 @@ def starting_hints(starting: Mapping[str, StartingNodes]) -> list[str]:
 
 
 def _headline(plan: ScaleUpPlan) -> str:
+    """Return a sentence that sums up the plan: the new nodes of each group, or why there are none."""
     if plan.error is not None:
         return f"The scale-up fails: {plan.error.message}"
     requested = plan.lists.asked - plan.fake_pods.asked

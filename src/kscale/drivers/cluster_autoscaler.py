@@ -381,7 +381,7 @@ class ClusterAutoscaler:
         self._trigger.clock_set(by)
 
     def next_due(self) -> Moment | None:
-        """Return when the next loop is due."""
+        """Return when the next loop is due; a time in the past means now. Never None."""
         return self._trigger.next_due()
 
     def observe(self, stores: Stores, now: Moment) -> _LoopView:

@@ -79,7 +79,7 @@ class BufferController:
         """Discard the change; rounds depend on the time only."""
 
     def next_due(self) -> Moment | None:
-        """Return when the next round is due, five seconds after the last observation."""
+        """Return when the next round is due: five seconds after the last observation, or 0 (at once) before it."""
         return self._due
 
     def observe(self, stores: Stores, now: Moment) -> list[NamespaceView]:
@@ -169,11 +169,11 @@ class QuotaController:
         """Discard the change; rounds depend on the time only."""
 
     def next_due(self) -> Moment | None:
-        """Return when the next round is due, five seconds after the last observation."""
+        """Return when the next round is due: five seconds after the last observation, or 0 (at once) before it."""
         return self._due
 
     def observe(self, stores: Stores, now: Moment) -> tuple[Sequence[CapacityQuota], Sequence[Node]]:
-        """Return the quotas and, if there are any, the nodes."""
+        """Return (quotas, nodes); the nodes are empty if there are no quotas. Sets the time of the next round."""
         self._due = now + _INTERVAL
         quotas = [each for each in stores.objects("CapacityQuota") if isinstance(each, CapacityQuota)]
         return quotas, stores.snapshot().columns.objects if quotas else ()

@@ -344,7 +344,7 @@ class LeaderElector:
         return None
 
     def _written(self, lease: Lease, version: str | None, at: Moment) -> None:
-        """Record a lease that was written with this resource version (None: unknown)."""
+        """Record a lease that was written at the time ``at`` with this resource version (None: unknown)."""
         # Without its version the lease must be read again: no write of it is ever without one.
         metadata = msgspec.structs.replace(lease.metadata, resource_version=version or "")
         self._lease = msgspec.structs.replace(lease, metadata=metadata) if version else None
@@ -353,6 +353,7 @@ class LeaderElector:
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def _log_error(self, text: str, error: ApiError) -> None:
+        """Log ``text`` as an error, with the lease's name and the API's error message as fields."""
         _log.error(text, extra={**self._lock, "err": error.message})
 
     def _emit_event(self, progress: Progress, what: str) -> StepsOf[Emit, None]:

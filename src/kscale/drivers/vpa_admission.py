@@ -369,6 +369,7 @@ class AdmissionController:
 
     @property
     def _watches_ca(self) -> bool:
+        """Return whether the CA of the webhook registration must be checked for changes."""
         return self._reload and self.registration.register_webhook
 
     def observe(self, stores: Stores, now: Moment) -> bytes | None:

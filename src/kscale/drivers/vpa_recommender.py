@@ -165,7 +165,7 @@ class VpaRecommender:
                 ticker.clock_set(by)
 
     def next_due(self) -> Moment | None:
-        """Return when the next round, or the next refresh of cached scales, is due."""
+        """Return when the next round, or the next refresh of cached scales, is due. Never None."""
         if self._rounds is None or self._refreshes is None:
             return self._begin_at
         return min(self._rounds.due, self._refreshes.due) if len(self._scales) else self._rounds.due

@@ -392,9 +392,9 @@ class Groups:
         return group_ids
 
     def members(self, names: Sequence[str]) -> dict[str | None, list[str]]:
-        """Return the nodes ``names`` by group id, as :meth:`ids_of_nodes` has it, in order.
+        """Return node names by group id, in the order of ``names``; the key None has the nodes without a group.
 
-        Do not modify the result.
+        Do not modify the result, which is cached.
         """
         group_of = self.ids_of_nodes(names)
         last_ids, by_group = self._members
@@ -531,7 +531,7 @@ class _Labelled:
 
 
 def _members(item: NodeGroup, nodes: _Labelled) -> list[str]:
-    """Return the names of the nodes that a group lists or, if it lists none, selects by labels."""
+    """Return the names of the nodes that a group lists or, if it lists none, selects by its labels."""
     if item.nodes:
         return item.nodes
     return nodes.with_labels(item.node_selector) if item.node_selector else []

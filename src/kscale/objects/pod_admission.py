@@ -362,7 +362,7 @@ def _tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:
 
 
 def _affinity(affinity: Affinity | None, labels: Mapping[str, str]) -> Affinity | None:
-    """Return the affinity with label keys merged into the selectors of all terms about pods; see :func:`_term`."""
+    """Return the affinity with label keys merged into the selectors of all terms about pods. None stays None."""
     if affinity is None:
         return None
     return _replace(
@@ -373,7 +373,7 @@ def _affinity(affinity: Affinity | None, labels: Mapping[str, str]) -> Affinity 
 
 
 def _pod_affinity(affinity: PodAffinity | None, labels: Mapping[str, str]) -> PodAffinity | None:
-    """Return the affinity with label keys merged into the selectors of all its terms; see :func:`_term`."""
+    """Return the affinity with label keys merged into the selectors of all its terms. None stays None."""
     if affinity is None:
         return None
     preferred: list[WeightedPodAffinityTerm] = [

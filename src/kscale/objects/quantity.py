@@ -654,7 +654,7 @@ class Quantity:
         return other
 
     def _exponent_bounds(self) -> tuple[int, int]:
-        """Return bounds of the leading digit's exponent, derived cheaply from the number of bits."""
+        """Return (lowest, highest) possible exponent of the leading digit, derived cheaply from the number of bits."""
         bits = self._mantissa.bit_length()
         return bits // 4 + self._exponent, bits // 3 + 1 + self._exponent
 

@@ -316,7 +316,7 @@ def _get_path(data: Mapping[str, Any], path: str) -> Any:
 
 
 def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) -> Scale:
-    """Build a scale with the identity of an object. ``ready``: replicas of the status.
+    """Build a scale with the identity of the object ``data``. ``ready``: replicas of the status.
 
     Raises ScaleError if a value has a wrong type or does not fit 32 bits.
     """

@@ -64,7 +64,7 @@ def position_of(value: Any, what: str, maximum: int = MAX_COUNT) -> int:
 
 
 def mask_of(values: Any, what: str, length: int) -> NDArray[np.uint8]:
-    """Return a mask with one entry per node, uint8[length], from booleans or integers.
+    """Return a mask with one entry per node, uint8[length], from ``values``: booleans or integers.
 
     Raises InputError, in which ``what`` names the argument, for any other dtype or shape.
     """

@@ -106,7 +106,10 @@ def plugin_set(value: Any, path: str) -> tuple[dict[str, int], set[str]]:
 
 
 def plugins_everywhere(value: Any) -> list[str]:
-    """Return the plug-ins that ``multiPoint`` enables: default plug-ins that are not disabled, then additional ones."""
+    """Return the plug-ins that the ``multiPoint`` object ``value`` enables.
+
+    These are the default plug-ins that are not disabled, then additional ones.
+    """
     enabled, disabled = plugin_set(value, "profiles[0].plugins.multiPoint")
     defaults = [] if "*" in disabled else [name for name in (*FILTERS, *sorted(_OTHERS)) if name not in disabled]
     return defaults + [name for name in enabled if name not in defaults]
@@ -224,7 +227,8 @@ def _disabled_filters(enabled: Iterable[str]) -> frozenset[str]:
 def _expand_filters(everywhere: Sequence[str], value: Any, path: str) -> list[str]:
     """Return the filters that run at an extension point, in order.
 
-    Raises InputError if a filter is enabled twice, or if the order is not the default one.
+    ``everywhere``: plug-ins that ``multiPoint`` enables; ``value``: the extension point's object at ``path``. Raises
+    InputError if a filter is enabled twice, or if the order is not the default one.
     """
     enabled, disabled = plugin_set(value, path)
     from_all = [] if "*" in disabled else [name for name in everywhere if name not in disabled]

@@ -65,46 +65,46 @@ class Explainer:
 
     # -- verdicts ----------------------------------------------------------------------------------------------------
 
-    def verdict(self, number: int, node: int) -> Verdict:
+    def verdict(self, class_number: int, node: int) -> Verdict:
         """Return the verdict on a pod class and a node: the first failing plug-in, where upstream stops.
 
         ``pod`` and ``node`` of the verdict are left empty.
         """
-        code = self.engine.check(number, node)
+        code = self.engine.check(class_number, node)
         if code == _engine.FITS:
             return Verdict(ok=True)
         if code == _engine.PREFILTER_FAILED:
-            return self.prefilter_failed(number)
+            return self.prefilter_failed(class_number)
         if code == _engine.FILTERED:
-            choosers = ", ".join(sorted(self._classes.outcomes[number].choosers))
+            choosers = ", ".join(sorted(self._classes.outcomes[class_number].choosers))
             return _failure(choosers, UNRESOLVABLE, unexpected=FILTERED_OUT)
         ordinal, detail = code & 0xFF, code >> 8
         if ordinal == _engine.USER_PREDICATE:
             predicate = self.ctx.profile.predicates[detail]
             return _failure(predicate.name, UNSCHEDULABLE, (predicate.reason,))
-        verdict = self._run_filter(_BY_ORDINAL[ordinal], number, node)
+        verdict = self._run_filter(_BY_ORDINAL[ordinal], class_number, node)
         if verdict is not None:
             return _broken(verdict) if verdict.code == ERROR else verdict
         # Only counted devices, which the engine treats as resources, are short: the first later plug-in that fails
         # explains it.
-        running = (plugin for plugin in self._running(number) if plugin.ordinal > ordinal)
-        later = (self._run_filter(plugin, number, node) for plugin in running)
+        running = (plugin for plugin in self._running(class_number) if plugin.ordinal > ordinal)
+        later = (self._run_filter(plugin, class_number, node) for plugin in running)
         return next((failure for failure in later if failure is not None), _DEVICES_SHORT)
 
-    def prefilter_failed(self, number: int) -> Verdict:
-        """Return the verdict on a class whose PreFilter fails."""
-        outcome = self._classes.outcomes[number]
+    def prefilter_failed(self, class_number: int) -> Verdict:
+        """Return the verdict on a class whose PreFilter fails, which holds for every node."""
+        outcome = self._classes.outcomes[class_number]
         assert outcome.failure is not None
         return _failure(outcome.plugin, outcome.failure.code, outcome.failure.reasons, unexpected=PREFILTER_FAILED)
 
-    def verdicts(self, number: int, node: int) -> list[Verdict]:
+    def verdicts(self, class_number: int, node: int) -> list[Verdict]:
         """Return a verdict for each failing Filter, each evaluated separately, in profile order."""
-        verdicts = (self._run_filter(plugin, number, node) for plugin in self._running(number))
+        verdicts = (self._run_filter(plugin, class_number, node) for plugin in self._running(class_number))
         return [verdict for verdict in verdicts if verdict is not None]
 
-    def _running(self, number: int) -> Sequence[Plugin]:
+    def _running(self, class_number: int) -> Sequence[Plugin]:
         """Return the plug-ins whose Filter runs: those not disabled, whose PreFilter neither skipped nor failed."""
-        pod, ctx = self._classes.pods[number], self.ctx
+        pod, ctx = self._classes.pods[class_number], self.ctx
         return [
             plugin
             for plugin in PROFILE
@@ -113,9 +113,9 @@ class Explainer:
             and not plugin.skips(pod, ctx)
         ]
 
-    def _run_filter(self, plugin: Plugin, number: int, node: int) -> Verdict | None:
+    def _run_filter(self, plugin: Plugin, class_number: int, node: int) -> Verdict | None:
         """Return the verdict of one Filter run alone; None if it passes."""
-        status, numbers = plugin.explain(self._classes.pods[number], number, node, self)
+        status, numbers = plugin.explain(self._classes.pods[class_number], class_number, node, self)
         return None if status is None else _failure(plugin.name, status.code, status.reasons, numbers=numbers)
 
     # -- queries of plug-ins -----------------------------------------------------------------------------------------
@@ -145,9 +145,9 @@ class Explainer:
         columns = self.ctx.snapshot.columns.allocatable
         return {resource: int(column[node]) for resource, column in columns.items()}
 
-    def demand(self, number: int, node: int) -> Mapping[str, int]:
+    def demand(self, class_number: int, node: int) -> Mapping[str, int]:
         """Return the amounts by resource (cpu in milli-units) that NodeResourcesFit counts for a class on a node."""
-        return self._resources.demand(number, self.allocatable(node))
+        return self._resources.demand(class_number, self.allocatable(node))
 
     def pods_on(self, node: int, matches: Callable[[PodClass], bool]) -> list[str]:
         """Return the keys of pods on an existing node that ``matches`` accepts, in order of appearance."""
@@ -168,7 +168,10 @@ class Explainer:
         return self._keys(self._rows(matches, self._domain_mask(key, node)))
 
     def first_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
-        """Return the row and class of the first pod that ``pods_in_domain`` would return; None if there is none."""
+        """Return (row, class) of the first placed pod that matches in the topology domain of ``node`` by label ``key``.
+
+        None if there is none.
+        """
         rows = self._rows(matches, self._domain_mask(key, node))
         if not len(rows):
             return None
@@ -219,7 +222,10 @@ def _failure(
     unexpected: str = "",
     numbers: Numbers = (),
 ) -> Verdict:
-    """Build the verdict of a plug-in that rejects the pod."""
+    """Build the verdict of a plug-in that rejects the pod.
+
+    ``code``: status code; ``numbers``: values that explain the failure.
+    """
     return Verdict(
         ok=False,
         type=FAILING_PREDICATE,

@@ -205,7 +205,7 @@ class Fork:
         return self.engine.checksum()
 
     def _set_logged(self, table: dict[Any, int], key: Any, value: int) -> None:
-        """Set an entry of ``table``, and log the old one if there is a level to revert."""
+        """Set ``table[key]`` to ``value``; log the old entry if there is a mark to which the fork may be reverted."""
         if self._marks:
             self._log.append((table, key, table.get(key)))
         table[key] = value

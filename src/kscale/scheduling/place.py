@@ -311,8 +311,9 @@ def place(
 def place_in_session(
     session: Session, pods: Sequence[PodRecord], *, state: PlaceState, max_looks: int | None = None
 ) -> PlaceResult:
-    """Place pods as :func:`place` does, on a session that has their classes; its engine keeps the placed pods.
+    """Place pods as :func:`place` does, from ``state`` on, in a session that has their classes.
 
+    The session's engine keeps the placed pods.
     Rules that the session does not consider (:attr:`Session.unmodelled`) are not part of the result.
     """
     ordered = _sort_by_priority(pods)

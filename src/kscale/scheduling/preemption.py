@@ -250,7 +250,10 @@ class Victim(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def importance(self) -> tuple[int, int]:
-        """Return a sort key; the most important pod has the lowest (``MoreImportantPod``)."""
+        """Return a sort key (negated priority, start time); the most important pod has the lowest.
+
+        Upstream: ``MoreImportantPod``.
+        """
         return -self.record.priority, get_start_time(self.record)
 
 
@@ -279,7 +282,11 @@ class Candidate(msgspec.Struct, frozen=True):
         return len(self.violating)
 
     def rank(self) -> tuple[int, int, int, int, int]:
-        """Return a sort key; the candidate with the lowest key is chosen (``pickOneNodeForPreemption``)."""
+        """Return a sort key; the candidate with the lowest key is chosen (``pickOneNodeForPreemption``).
+
+        Its items: violated budgets, highest priority of a victim, sum of priorities, number of victims, and the
+        negated start time of the oldest victim with the highest priority.
+        """
         pods = [each.record for each in self.victims]
         highest = pods[0].priority
         return (

@@ -220,17 +220,17 @@ class Session:
         )
         return numbers
 
-    def fails_prefilter(self, number: int) -> bool:
+    def fails_prefilter(self, class_number: int) -> bool:
         """Return whether a PreFilter fails, so that the class fits no node."""
-        return self._classes.outcomes[number].failure is not None
+        return self._classes.outcomes[class_number].failure is not None
 
-    def node_set(self, number: int) -> frozenset[str] | None:
+    def node_set(self, class_number: int) -> frozenset[str] | None:
         """Return the names of the nodes that PreFilters allow; None if all nodes are allowed."""
-        return self._classes.outcomes[number].nodes
+        return self._classes.outcomes[class_number].nodes
 
-    def prefilter(self, number: int) -> PreFilterReport:
+    def prefilter(self, class_number: int) -> PreFilterReport:
         """Return what every PreFilter decides, each run alone: skipped plug-ins, failures and node sets."""
-        return prefilter_report(self.pods[number], self._ctx)
+        return prefilter_report(self.pods[class_number], self._ctx)
 
     def free_on(self, node: int) -> tuple[dict[str, int], int]:
         """Return a node's current free amounts by resource (cpu in milli-units), and its free pod slots."""
@@ -259,23 +259,23 @@ class Session:
 
     # -- explanations ------------------------------------------------------------------------------------------------
 
-    def verdict(self, number: int, node: int) -> Verdict:
+    def verdict(self, class_number: int, node: int) -> Verdict:
         """Return the verdict on a class and an existing node: the first failing plug-in, where upstream stops.
 
         ``pod`` and ``node`` of the verdict are left empty.
         """
-        return self._explainer().verdict(number, node)
+        return self._explainer().verdict(class_number, node)
 
-    def verdicts(self, number: int, node: int) -> list[Verdict]:
+    def verdicts(self, class_number: int, node: int) -> list[Verdict]:
         """Return a verdict for each failing Filter, each run alone, in profile order.
 
         PreFilter node sets are not applied. A plug-in whose PreFilter skipped or failed is left out.
         """
-        return self._explainer().verdicts(number, node)
+        return self._explainer().verdicts(class_number, node)
 
-    def failed_everywhere(self, number: int) -> Verdict:
-        """Return the verdict on a class whose PreFilter fails."""
-        return self._explainer().prefilter_failed(number)
+    def failed_everywhere(self, class_number: int) -> Verdict:
+        """Return the verdict on a class whose PreFilter fails, which holds for every node."""
+        return self._explainer().prefilter_failed(class_number)
 
     def verdicts_on_copy(self, which: int, copy: int, numbers: Iterable[int]) -> dict[int, Verdict]:
         """Return class number -> verdict on copy number ``copy`` of template ``which``.

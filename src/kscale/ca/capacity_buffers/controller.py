@@ -356,6 +356,7 @@ def _is_in_scope(pod: Pod, scope: ScopeSelectorRequirement) -> bool:
 
 
 def _requests_cpu_or_memory(pod: Pod) -> bool:
+    """Check whether the pod requests CPU or memory."""
     return not demand(pod).keys().isdisjoint(("cpu", "memory"))
 
 

@@ -80,6 +80,7 @@ def build_buffer_events(status: ScaleUpStatus, buffers: Mapping[str, CapacityBuf
 
 
 def _build_buffer_event(buffer: CapacityBuffer, reason: str, message: str) -> Event:
+    """Build an event about a buffer."""
     about = ObjectReference(
         api_version=buffer.api_version,
         kind="CapacityBuffer",

@@ -395,6 +395,7 @@ def classify_nodes(
 
 
 def _exclude_names(names: Sequence[str], others: Collection[str]) -> list[str]:
+    """Return the names that are not among ``others``, in order."""
     return [name for name in names if name not in others] if others else [*names]
 
 
@@ -454,7 +455,7 @@ def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple
 def find_unregistered_nodes(
     before: Mapping[str, UnregisteredNode], registered: RegisteredNodes, groups: Groups, now: Moment
 ) -> dict[str, UnregisteredNode]:
-    """Find the instances without a node object, by instance id.
+    """Find the instances without a node object. Returns a dict by instance id.
 
     Instances that are being deleted or have failed are left out. ``before``: result of the previous loop, whose times
     are kept.

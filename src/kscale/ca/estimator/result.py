@@ -144,6 +144,7 @@ def get_sng_capacity(options: EstimateOptions) -> int:
 
 
 def _has_unknown_size(group: NodeGroupSize) -> bool:
+    """Check whether the group's target size cannot be read."""
     return group.target_size_error
 
 

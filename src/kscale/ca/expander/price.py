@@ -134,10 +134,12 @@ def build_group_prices(
 
 
 def _count_hours(start: Moment, end: Moment) -> float:
+    """Return the hours from ``start`` to ``end``."""
     return (end - start) / HOUR
 
 
 def _get_cores_and_gib(amounts: Mapping[str, Quantity]) -> tuple[float, float]:
+    """Return (cores, GiB of memory) of amounts by resource; 0 for an absent resource."""
     return amounts.get(CPU, _ZERO_QUANTITY).milli_value() / 1000, amounts.get(MEMORY, _ZERO_QUANTITY).value() / _GIB
 
 

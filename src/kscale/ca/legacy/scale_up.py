@@ -315,6 +315,7 @@ def choose_best_label_set(pods: Iterable[Pod]) -> dict[str, str]:
 
 
 def _is_infrastructure_label(key: str) -> bool:
+    """Check whether nodes of one group differ in this label because the infrastructure sets it."""
     return any(part in key for part in _INFRASTRUCTURE_LABEL_PARTS)
 
 

@@ -193,6 +193,7 @@ def _get_creation_time(request: ProvisioningRequest) -> Moment:
 
 
 def _has_passed(since: Moment, length: int, now: Moment) -> bool:
+    """Check whether more than ``length`` nanoseconds have passed between ``since`` and ``now``."""
     return later(since, length) < now
 
 
@@ -516,4 +517,5 @@ class ProvisioningRequestProcessor:
 
 
 def _is_consumer(pod: Pod) -> bool:
+    """Check whether the pod consumes a ProvisioningRequest."""
     return get_consumed_request(pod) is not None

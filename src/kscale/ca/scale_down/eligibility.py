@@ -46,6 +46,7 @@ class Eligibility(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def eligible(self) -> bool:
+        """Return whether nothing excludes the node from removal."""
         return self.reason is None
 
 

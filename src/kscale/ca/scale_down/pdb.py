@@ -47,6 +47,7 @@ class RemainingPdb(msgspec.Struct, kw_only=True):
         return object_key(self.namespace, self.name)
 
     def matches(self, pod: Pod) -> bool:
+        """Check whether the budget covers the pod."""
         return pod.metadata.namespace == self.namespace and self.selector.matches(pod.metadata.labels)
 
 

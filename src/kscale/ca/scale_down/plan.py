@@ -349,7 +349,7 @@ def explain_no_place(node: str, pod: str, snapshot: Snapshot, options: Autoscali
 
 
 def _is_alone_in_domain(snapshot: Snapshot, at: int, key: str) -> bool:
-    """Check whether no other node is in the node's topology domain."""
+    """Check whether no other node has the same value of the label ``key`` as the node at index ``at``."""
     value = (snapshot.columns.objects[at].metadata.labels or {}).get(key)
     return sum((node.metadata.labels or {}).get(key) == value for node in snapshot.columns.objects) == 1
 

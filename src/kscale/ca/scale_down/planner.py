@@ -492,6 +492,7 @@ def _build_next_state(before: LoopState, memory: ScaleDownState, remembered: Cal
 
 
 def _is_deletion_candidate(node: Node) -> bool:
+    """Check whether the node has the soft taint of deletion candidates."""
     return has_taint(node, DELETION_CANDIDATE_TAINT)
 
 

@@ -246,6 +246,7 @@ def _strip_tpu_classes(snapshot: Snapshot, pods: MovingPods, classes: Sequence[P
 
 
 def _requests_tpu(of: PodClass) -> bool:
+    """Check whether pods of the class request TPUs."""
     return any(name.startswith(TPU_RESOURCE_PREFIX) for name in of.occupancy)
 
 

@@ -228,6 +228,7 @@ def _build_collector(type_: msgspec.inspect.Type) -> _Collector | None:
 
 
 def _add_moment(value: Any, moments: set[Moment]) -> None:
+    """Add a moment to the set."""
     moments.add(value)
 
 

@@ -245,7 +245,7 @@ def _state(text: str) -> ControllerState | None:
 
 
 def _fails(decision: HPADecision, what: str) -> bool:
-    """Check whether a decision meets a condition of ``--fail-on``: rescale, limited or error."""
+    """Check whether a decision meets the condition ``what`` of ``--fail-on``: rescale, limited or error."""
     return {"rescale": decision.rescales, "limited": bool(decision.limited), "error": decision.error is not None}.get(
         what, False
     )

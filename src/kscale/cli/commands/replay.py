@@ -240,6 +240,7 @@ def _limit(text: str) -> float | None:
 
 
 def _view(report: ReplayReport) -> View:
+    """Build the table and headline of replayed variants."""
     best = min(report.summaries, key=lambda each: (each.under_provisioned_seconds, each.pod_hours))
     rows: list[Row] = [
         [
@@ -318,6 +319,7 @@ def replay_decisions(
 
 
 def _decisions_view(report: DecisionReplay) -> View:
+    """Build the table and headline of replayed decisions beside the recorded ones."""
     name = f"{report.name}: " if report.name else ""
     rows = [
         [

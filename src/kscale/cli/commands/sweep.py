@@ -275,6 +275,7 @@ def sweep_view(report: SweepReport) -> View:
 
 
 def _row(row: SweepRow, fleet: bool, waited: bool) -> Row:
+    """Return the table row of a scenario. ``fleet``: with the cluster; ``waited``: with the pods' waiting time."""
     first: Row = [row.cluster] if fleet else []
     if row.row is None or row.baseline is None:
         return [*first, row.scenario, *[None] * (7 if waited else 6), Cell(row.error, "bad")]

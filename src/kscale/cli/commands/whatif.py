@@ -178,6 +178,7 @@ def seconds(value: float) -> Cell:
 
 
 def _row(row: ScenarioRow, baseline: ScenarioRow) -> Row:
+    """Return the table row of a scenario, with its differences from the baseline."""
     nodes = row.nodes - baseline.nodes
     change = None
     if row.cost is not None and baseline.cost:

@@ -108,7 +108,7 @@ def coerce_pod(value: object) -> Pod:
 
 
 def _decode_named(data: Mapping[str, Any], type_: type[K]) -> K:
-    """Decode an object with :func:`~kscale.objects.decode.from_dict`. Errors name the object if it has a name."""
+    """Decode plain data as an object of ``type_``. Raises InputError, which names the object if it has a name."""
     try:
         check_kind(data, type_)
         return from_dict(data, type_)
@@ -196,7 +196,7 @@ def admit_decoded(
     subresource: str = "",
     options: HPAOptions | None = None,
 ) -> Admission:
-    """Admit objects from :func:`decode_hpa` as :func:`admit` does."""
+    """Admit objects from :func:`decode_hpa` as :func:`admit` does. ``before``: the object before an update."""
     options = options or DEFAULT_OPTIONS
     hpa = apply_defaults(hpa)
     if before is None and subresource != "status":

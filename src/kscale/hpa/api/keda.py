@@ -139,7 +139,10 @@ def generate_hpa(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[s
 
 
 def _build_trigger_metrics(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> list[dict[str, Any] | None]:
-    """Build the metric of every trigger; None if its target is unknown."""
+    """Build the metric of every trigger of a ScaledObject; None for a trigger whose target is unknown.
+
+    ``known``: names of metrics that have values, from which the names of triggers are chosen.
+    """
     name = (scaled.get("metadata") or {}).get("name", "")
     real = (scaled.get("status") or {}).get("externalMetricNames") or ()
     out = []
@@ -163,7 +166,10 @@ def _choose_metric_name(index: int, guess: str, real: Sequence[str], known: Sequ
 
 
 def _guess_metric_name(index: int, kind: str, settings: Mapping[str, Any]) -> str:
-    """Return the name that the operator gives to a trigger's metric, as far as triggers of this kind are known."""
+    """Return the name that KEDA's operator gives to the metric of trigger ``index``, whose type is ``kind``.
+
+    If triggers of this type are not known, the name contains only the type.
+    """
     name, keys = _METRIC_NAME_KEYS.get(kind, (kind, ()))
     after = next((str(settings[key]) for key in keys if settings.get(key)), "")
     text = f"{name}-{after.rstrip('/').rpartition('/')[2]}" if after else name
@@ -174,7 +180,10 @@ _NAME_TRANSLATION: Final = str.maketrans(dict.fromkeys("/.:%()", "-"))
 
 
 def _build_trigger_metric(index: int, trigger: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """Build the metric of a trigger; None if its target is missing or not a positive number."""
+    """Build the metric of trigger ``index``; None if its target is missing or not a positive number.
+
+    ``name``: name of the ScaledObject.
+    """
     kind, settings = trigger.get("type", ""), trigger.get("metadata") or {}
     if kind in ("cpu", "memory"):
         return _build_resource_metric(kind, trigger, settings)
@@ -324,7 +333,7 @@ class KEDAWebhook:
             self.add(item)
 
     def add(self, item: KubeObject) -> None:
-        """Add an object of the cluster."""
+        """Add an object of the cluster, which later validations look up."""
         match item:
             case ScaledObject():
                 self._scaled.setdefault(_get_target(item), {})[item.name] = None

@@ -228,6 +228,7 @@ def _build_resource_target(source: _ResourceMetricV1) -> MetricTarget:
 
 
 def _build_metric_spec(metric: _MetricV1) -> MetricSpec:
+    """Convert the spec of a v1 metric to v2."""
     out = MetricSpec(type=metric.type)
     if metric.object is not None:
         object_source = metric.object
@@ -259,6 +260,7 @@ def _build_metric_spec(metric: _MetricV1) -> MetricSpec:
 
 
 def _build_metric_status(metric: _MetricV1) -> MetricStatus:
+    """Convert the status of a v1 metric to v2."""
     out = MetricStatus(type=metric.type)
     if metric.object is not None:
         object_source = metric.object
@@ -323,6 +325,7 @@ def _omit_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _format_quantity(quantity: Quantity | None) -> str | None:
+    """Format a quantity; None stays None."""
     return None if quantity is None else str(quantity)
 
 
@@ -340,6 +343,7 @@ def _encode_reference(reference: CrossVersionObjectReference) -> dict[str, Any]:
 
 
 def _encode_selector(selector: LabelSelector | None) -> dict[str, Any] | None:
+    """Return the selector as plain data; None stays None."""
     if selector is None:
         return None
     labels = dict(sorted((selector.match_labels or {}).items()))
@@ -457,6 +461,7 @@ def _encode_behavior(behavior: HorizontalPodAutoscalerBehavior) -> dict[str, Any
 
 
 def _encode_rules(rules: HPAScalingRules | None) -> dict[str, Any] | None:
+    """Return the scaling rules as plain data; None stays None."""
     if rules is None:
         return None
     policies = rules.policies

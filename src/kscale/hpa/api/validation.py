@@ -266,7 +266,7 @@ def _validate_name(field: str, text: str, missing: str = "") -> list[FieldError]
 def _validate_scale_target(
     reference: CrossVersionObjectReference, old: CrossVersionObjectReference | None
 ) -> list[FieldError]:
-    """Return the errors of ``spec.scaleTargetRef``. An unchanged ``apiVersion`` is not checked."""
+    """Return the errors of ``spec.scaleTargetRef``. An ``apiVersion`` equal to that of ``old`` is not checked."""
     errors = _validate_name("spec.scaleTargetRef.kind", reference.kind) + _validate_name(
         "spec.scaleTargetRef.name", reference.name
     )
@@ -355,10 +355,12 @@ def _validate_source(source: _Source, path: str, lenient: bool) -> list[FieldErr
 
 
 def _validate_identifier(metric: MetricIdentifier, path: str) -> list[FieldError]:
+    """Return the errors of a metric's name; ``path`` is the field's path."""
     return _validate_name(f"{path}.name", metric.name, "must specify a metric name")
 
 
 def _validate_target(target: MetricTarget, path: str) -> list[FieldError]:
+    """Return the errors of a metric's target type and values."""
     errors = []
     if not target.type:
         errors.append(build_required_error(f"{path}.type", "must specify a metric target type"))
@@ -374,6 +376,7 @@ def _validate_target(target: MetricTarget, path: str) -> list[FieldError]:
 
 
 def _validate_object_source(source: ObjectMetricSource, path: str, lenient: bool) -> list[FieldError]:
+    """Return the errors of an Object metric. ``lenient``: do not check the object's ``apiVersion``."""
     reference, target = source.described_object, source.target
     errors = _validate_name(f"{path}.describedObject.kind", reference.kind)
     errors += _validate_name(f"{path}.describedObject.name", reference.name)
@@ -388,6 +391,7 @@ def _validate_object_source(source: ObjectMetricSource, path: str, lenient: bool
 
 
 def _validate_external_source(source: ExternalMetricSource, path: str) -> list[FieldError]:
+    """Return the errors of an External metric."""
     target = source.target
     errors = _validate_identifier(source.metric, f"{path}.metric") + _validate_target(target, f"{path}.target")
     if target.value is None and target.average_value is None:
@@ -400,6 +404,7 @@ def _validate_external_source(source: ExternalMetricSource, path: str) -> list[F
 
 
 def _validate_pods_source(source: PodsMetricSource, path: str) -> list[FieldError]:
+    """Return the errors of a Pods metric."""
     errors = _validate_identifier(source.metric, f"{path}.metric") + _validate_target(source.target, f"{path}.target")
     if source.target.average_value is None:
         errors.append(
@@ -409,6 +414,7 @@ def _validate_pods_source(source: PodsMetricSource, path: str) -> list[FieldErro
 
 
 def _validate_container_resource_source(source: ContainerResourceMetricSource, path: str) -> list[FieldError]:
+    """Return the errors of a ContainerResource metric."""
     if source.name:
         errors = _validate_container_resource_name(source.name, f"{path}.name")
     else:
@@ -422,6 +428,7 @@ def _validate_container_resource_source(source: ContainerResourceMetricSource, p
 
 
 def _validate_resource_target(target: MetricTarget, path: str) -> list[FieldError]:
+    """Return the errors of a resource's target: exactly one of utilization and average value must be set."""
     errors = _validate_target(target, path)
     if target.average_utilization is None and target.average_value is None:
         text = "must set either a target raw value or a target utilization"
@@ -433,6 +440,7 @@ def _validate_resource_target(target: MetricTarget, path: str) -> list[FieldErro
 
 
 def _validate_container_resource_name(name: str, field: str) -> list[FieldError]:
+    """Return the errors of the name of a resource that containers request."""
     errors = [invalid(field, name, text) for text in qualified_name_errors(name)]
     if "/" not in name:
         if not errors and name not in _STANDARD_RESOURCES and not is_hugepages(name):
@@ -448,6 +456,7 @@ def _validate_container_resource_name(name: str, field: str) -> list[FieldError]
 
 
 def _validate_scaling_rules(rules: HPAScalingRules | None, path: str) -> list[FieldError]:
+    """Return the errors of one direction's scaling rules; none without rules."""
     if rules is None:
         return []
     errors = []

@@ -72,7 +72,7 @@ class UnchangedRows:
         return self.in_place and not len(self.fresh)
 
     def also(self, fresh: NDArray[np.bool_]) -> UnchangedRows:
-        """Return a copy in which the rows of a mask (bool[n]) are new, too."""
+        """Return a copy in which the rows of the mask ``fresh`` (bool[n]) are new, too."""
         source = np.where(fresh, -1, self.source)
         return UnchangedRows(source, np.flatnonzero(source < 0), self.in_place)
 

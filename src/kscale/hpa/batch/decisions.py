@@ -308,7 +308,7 @@ class Decisions(Result):
         )
 
     def summarize(self, rows: Sequence[int]) -> list[ReconcileSummary]:
-        """Return the summary of each row's reconcile.
+        """Return the summary of the reconcile of each HPA in ``rows``.
 
         A summary is built from the columns if they contain all of it, else from ``self[row]``. Raises the row's error
         in :attr:`problems`, if it has one.

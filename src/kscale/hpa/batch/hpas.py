@@ -148,6 +148,7 @@ def _update_spec_columns(
 
 
 def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions) -> SpecColumns:
+    """Build the columns of the HPAs' specs; equal metrics and equal behaviors are stored once."""
     metrics, metric_numbers, lists = _number_equal_values([hpa.spec.metrics for hpa in hpas], {})
     behavior, behavior_numbers, first = _number_equal_values([hpa.spec.behavior for hpa in hpas], {})
     examples = [hpas[row] for row in first]

@@ -176,7 +176,7 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
 def is_unchanged_since_write(
     hpa: HorizontalPodAutoscaler, before: HorizontalPodAutoscaler, written: HorizontalPodAutoscalerStatus
 ) -> bool:
-    """Check whether an HPA is unchanged except for the status that was written."""
+    """Check whether ``hpa`` equals ``before`` except for the status ``written``, which it now has."""
     if hpa.spec is not before.spec or (hpa.status is not written and hpa.status != written):
         return False
     metadata = msgspec.structs.replace(before.metadata, resource_version=hpa.metadata.resource_version)

@@ -376,6 +376,7 @@ class _BatchReconcile:
         return repeated
 
     def _get_target(self, row: int, scale: Scale) -> TargetScale:
+        """Return the scale of the HPA at ``row`` together with its resource."""
         return TargetScale(scale, self.prepared.hpas.references.resources[row][0])
 
     def _start_update(self, row: int) -> _MetricsUpdate | None:
@@ -465,7 +466,7 @@ class _BatchReconcile:
         ]
 
     def _find_known_outcome(self, run: ReconcileRun, action: Any) -> Outcome | None:
-        """Return the outcome that the batch knows already, or None if the action must be performed."""
+        """Return the outcome that the batch knows already for an action of ``run``; None if it must be performed."""
         if type(action) in (Observe, Emit):
             return Outcome(at=run.at)
         value = self._find_known_value(run.row, action)

@@ -104,13 +104,13 @@ class HistoryColumns:
 
     @classmethod
     def recommendations(cls, rows: Sequence[Sequence[Recommendation]]) -> HistoryColumns:
-        """Build columns of recommendations."""
+        """Build columns from the recommendations of each HPA."""
         entries = [each for row in rows for each in row]
         return cls._from_entries(rows, [each.replicas for each in entries], [each.time for each in entries], None)
 
     @classmethod
     def events(cls, rows: Sequence[Sequence[ScaleEvent]]) -> HistoryColumns:
-        """Build columns of scale events."""
+        """Build columns from the scale events of each HPA."""
         entries = [each for row in rows for each in row]
         flags = [each.outdated for each in entries]
         return cls._from_entries(rows, [each.change for each in entries], [each.time for each in entries], flags)
@@ -258,7 +258,7 @@ class StateColumns:
         return self.concatenate(others).take(which)
 
     def states(self, before: Sequence[HPAState]) -> list[HPAState]:
-        """Return :meth:`state` of every row; faster for many rows."""
+        """Return the new state of every row, whose old state is in ``before``; faster than :meth:`state` row by row."""
         rows = range(len(self.fresh))
         columns = self.past.list_recommendations(rows), self.added.list_events(rows), self.removed.list_events(rows)
         return [
@@ -359,9 +359,9 @@ def store_scale_event(
     options: HPAOptions,
     now: int,
 ) -> tuple[tuple[ScaleEvent, ...], tuple[ScaleEvent, ...]]:
-    """Return the scale-up and scale-down events after a successful change of replicas.
+    """Return (scale-up events, scale-down events) after a change of replicas from ``before`` to ``after``.
 
-    Without ``behavior`` no event is added.
+    The event is added to those of ``state``; without ``behavior`` none is added.
     """
     if behavior is None:
         return state.scale_up_events, state.scale_down_events

@@ -303,7 +303,7 @@ class ReconcileMachine:
         return self.build_result(error)
 
     def build_observations(self) -> tuple[Observation, Observation]:
-        """Return the observations at the end of the reconcile."""
+        """Return the observations at the end of the reconcile: the reconciliation's count and duration."""
         return build_reconcile_observations(self.action, self.error_class, self.context.now, self.context.progress.now)
 
     def _check_version(self, seen_version: str | None) -> str:

@@ -76,6 +76,7 @@ class SelectorStore:
         return True
 
     def _insert(self, namespace: str, name: str, selector: Selector) -> None:
+        """Add the selector of an HPA to the namespace's entries and to the index."""
         self._namespaces.setdefault(namespace, {})[name] = selector
         self._index.add(namespace, selector, name)
 

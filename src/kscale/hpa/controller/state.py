@@ -95,11 +95,11 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     hpas: Mapping[str, HPAState] = msgspec.field(default_factory=dict)
 
     def get(self, key: str) -> HPAState:
-        """Return the state of one HPA; a new state if it is unknown."""
+        """Return the state of the HPA ``key`` (``namespace/name``); a new state if it is unknown."""
         return self.hpas.get(key) or HPAState()
 
     def replace(self, key: str, state: HPAState | None) -> ControllerState:
-        """Return the states with that of one HPA replaced, or removed (None)."""
+        """Return the states with that of the HPA ``key`` replaced, or removed if ``state`` is None."""
         hpas = {**self.hpas}
         if state is None:
             hpas.pop(key, None)

@@ -309,7 +309,10 @@ class _DumpReader:
         self._last = (source, place, at)
 
     def _collect(self, item: RawObject | PodRun, kind: str, count: int) -> None:
-        """Collect pods, usage or HPAs (``count`` of them) to be decoded together; add them if there are many."""
+        """Collect pods, usage or HPAs (``count`` of them in ``item``) to be decoded together.
+
+        Adds the collected objects to the dump once there are many.
+        """
         dump = self.dump
         dump.read.setdefault(kind, 0)  # kinds are listed in the order in which they came
         self._waiting.append(_Waiting(item, len(dump.problems), len(dump.duplicates)))
@@ -536,7 +539,7 @@ class _DumpReader:
         return True
 
     def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
-        """Add an HPA. A stored one may break rules that apply to new objects only.
+        """Add an HPA from plain data. A stored one may break rules that apply to new objects only.
 
         Raises InputError if it cannot be decoded.
         """
@@ -579,7 +582,11 @@ class _DumpReader:
     def _add_metric(
         self, group: str, kind: str, data: Mapping[str, Any], scope: MetricsScope | None, source: str
     ) -> None:
-        """Add one item of a metrics list. Raises InputError if it cannot be read, or its kind does not fit the list."""
+        """Add one item of a metrics list whose items have this API group and kind.
+
+        ``scope``: HPA or selector to which external values belong. Raises InputError if the item cannot be read, or if
+        its kind does not fit the list.
+        """
         if kind == "NodeMetrics":
             return  # kubectl prints them from the same API
         if kind != _METRIC_ITEM_KINDS[group]:

@@ -225,7 +225,10 @@ class MetricsScope(NamedTuple):
 
 
 def split_scope(text: str) -> tuple[str, str] | None:
-    """Split ``SCOPE=FILE``; None if the text has no scope. A selector may hold ``=``, so that the last one counts."""
+    """Split ``SCOPE=FILE`` into (scope, file); None if the text has no scope.
+
+    A selector may contain ``=``, so the last one separates.
+    """
     split = str.rpartition if ":" in text.partition("=")[0] else str.partition
     scope, equals, path = split(text, "=")
     return (scope, path) if equals and _SCOPE_PATTERN.fullmatch(scope) else None

@@ -142,7 +142,10 @@ _PODS_TOGETHER: Final = 1 << 15
 
 
 def _read_controller(data: Mapping[str, Any]) -> _Owner | None:
-    """Return API version, kind and name of a workload's controller; None if there is none or it is invalid."""
+    """Return API version, kind and name of the controller that owns a workload.
+
+    None if there is none or it is invalid.
+    """
     references = (data.get("metadata") or {}).get("ownerReferences") or []
     try:
         owner = controller_of(from_dict({"ownerReferences": references}, ObjectMeta)) if references else None

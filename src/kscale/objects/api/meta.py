@@ -160,6 +160,7 @@ def is_older_version(version: str, other: str) -> bool:
 
 
 def _is_number(version: str) -> bool:
+    """Check whether a resource version is a positive decimal number without leading zeros."""
     return version.isascii() and version.isdigit() and not version.startswith("0")
 
 

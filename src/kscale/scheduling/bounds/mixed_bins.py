@@ -459,9 +459,10 @@ class Generation:
         return True
 
     def _build_tables(self, tier_number: int, values: Values, relaxed: Relaxed, solved: Solved) -> Tables:
-        """Build the pricing tables of a tier of bin kinds.
+        """Build the pricing tables of the tier at index ``tier_number``, which hold exact integer prices ``values``.
 
-        Resources are priced by the median of the tier's most promising kinds.
+        Resources are priced by the median of the tier's most promising kinds. The tables are cached for the next call
+        with the same kinds.
         """
         assert self._tiers is not None  # set by _exact
         tier = self._tiers[tier_number]
@@ -481,7 +482,11 @@ class Generation:
     def _update_proof(
         self, values: Values, upper: NDArray[np.int64], duals: NDArray[np.float64], prices: NDArray[np.float64]
     ) -> None:
-        """Prove a lower bound from prices, and store it if it is the best so far."""
+        """Prove a lower bound of the cost from prices, and store proof and ``prices`` if it is the best so far.
+
+        ``values``: the prices as integers; ``upper``: proven maximum value of one bin of each kind; ``duals``: prices
+        of the constraints.
+        """
         proof = prove_least_cost(self.kinds, values, upper, duals)
         if self.proof is None or proof.value > self.proof.value:
             self.proof, self._best = proof, prices.copy()

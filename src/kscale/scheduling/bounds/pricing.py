@@ -99,7 +99,11 @@ def relax(
     swaps: int = 6,
     threads: int = 1,
 ) -> Relaxed:
-    """Return a relaxation of every kind, as a hint without proof."""
+    """Return the relaxation of every bin kind at item prices ``prices`` (float64[K]), as a hint without proof.
+
+    ``count`` int64[K]: items of each class; ``wanted`` float64[T]: a filling is computed only for kinds whose upper
+    bound is more than this; ``swaps``: number of improvement passes over a filling.
+    """
     return Relaxed(
         *_bin_pricing.price(
             prices, kinds.demand, kinds.most, count, kinds.capacity, wanted, swaps=swaps, threads=threads
@@ -119,7 +123,8 @@ def relax_around(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return for each class its most promising kind, and a filling of that kind with an item of the class.
 
-    Kinds int32[N], fillings int32[N, K]. Classes that fit no kind are left out.
+    The result is (kinds int32[N], fillings int32[N, K]). Classes without items or price, or that fit no kind, are left
+    out. ``ask`` float64[T]: cost of a bin of each kind.
     """
     with np.errstate(over="ignore"):  # bins of almost no cost come first
         worth = np.where(kinds.most > 0, (relaxed.upper / np.maximum(ask, 1e-300))[:, None], -1.0)
@@ -134,7 +139,7 @@ def relax_around(
 def surrogate(kinds: BinKinds, values: Values, weight: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return a proven upper bound of the value that one bin of each kind can hold: int64[T].
 
-    ``weight`` float64[T, R]: prices of resources, from the relaxation.
+    ``values``: integer prices of the items. ``weight`` float64[T, R]: prices of resources, from the relaxation.
     """
     return _bin_pricing.surrogate_bounds(
         values.value, kinds.demand, kinds.most, kinds.count, kinds.capacity, weight * float(values.scale)

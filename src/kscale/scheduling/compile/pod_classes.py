@@ -444,8 +444,9 @@ class PodClasses:
     ) -> PodClasses:
         """Return the classes of a session, which the caller has to ``compile``.
 
-        Cached classes are returned if the inputs are the same objects. With ``shared``, there may be further classes,
-        and numbers do not follow the order of ``pods``.
+        ``pods`` are classes whose pods the session checks, ``others`` those that it only places. Cached classes are
+        returned if the inputs are the same objects. With ``shared``, there may be further classes, and numbers do not
+        follow the order of ``pods``.
         """
         checked_pods = {pod.index: pod for pod in pods}
         compiler = PodCompiler(ctx)
@@ -640,7 +641,11 @@ class SharedPodClasses:
         others: Iterable[PodClass],
         templates: Sequence[NodeTemplate],
     ) -> PodClasses | None:
-        """Return the compiled classes if they have all classes of a session, compiled from identical inputs."""
+        """Return the shared classes if they have all classes of a session, compiled from identical inputs; else None.
+
+        ``pods`` and ``compiled`` are the classes to check and their compilations, in the same order; ``others`` are
+        only placed.
+        """
         if self._classes is None:
             return None
         cache, _, _, _, around, csi_nodes = self._signature

@@ -288,9 +288,9 @@ class Resources:
             if not self._is_device(name)
         }
 
-    def demand(self, number: int, allocatable: Mapping[str, int]) -> Mapping[str, int]:
+    def demand(self, class_number: int, allocatable: Mapping[str, int]) -> Mapping[str, int]:
         """Return the amounts that NodeResourcesFit counts for a class on a node with these allocatable amounts."""
-        demand = self._demands[number]
+        demand = self._demands[class_number]
         if not self._ctx.dra:
             return demand
         return {

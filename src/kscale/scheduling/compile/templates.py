@@ -118,10 +118,10 @@ class Copies:
         *,
         exchangeable: bool,
     ) -> list[_engine.Template]:
-        """Build the engine's templates.
+        """Build the engine's templates, one per template of the session.
 
-        ``number``: number of a class by its index; ``exchangeable``: the engine cannot distinguish copies of equal
-        templates by anything else.
+        ``number``: number of a pod class in the engine by the class's index; ``parts``: parts of plug-ins whose
+        counters the templates' pods change; ``exchangeable``: copies of equal templates differ only in their names.
         """
         of_node = classes.of[classes.existing :]
         prepared = []

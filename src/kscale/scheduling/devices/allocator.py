@@ -148,9 +148,10 @@ class Allocator:
     def _part(
         self, claims: Sequence[ResourceClaim], index: int, name: str, exact: _Exact, offers: Sequence[Offer]
     ) -> _Part:
-        """Return one alternative of a request, with the devices of ``offers`` that it wants if it wants all.
+        """Return one alternative of a request of ``claims[index]``; with its devices if it requests all that match.
 
-        ``name``: request, or request/alternative. Raises AllocationError if the request is invalid or a selector fails.
+        ``name``: request, or request/alternative; ``offers``: devices that the node can use. Raises AllocationError if
+        the request is invalid or a selector fails.
         """
         claim = claims[index]
         label = name.rpartition("/")[2]  # errors name an alternative without its request

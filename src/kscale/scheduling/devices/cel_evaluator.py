@@ -390,7 +390,7 @@ class Selection:
         return result if is_error else self._optional()
 
     def has(self, value: Any, key: Any) -> Any:
-        """Return whether a value has a field, or an error value."""
+        """Return whether ``value`` has the field or map key ``key`` as a CEL boolean, or an error value."""
         result = self.select_optional(value, key)
         return self._types.BoolType(result.there) if isinstance(result, self._optional) else result
 
@@ -458,7 +458,10 @@ class _Loops:
         return result
 
     def collect(self, name: str, items: Any, body: Callable[[Any], Any]) -> Any:
-        """Return the result of ``map``, ``filter`` or ``exists_one``, which evaluate every element."""
+        """Return the result of the macro ``name``: ``map``, ``filter`` or ``exists_one``.
+
+        ``body`` is called with every element of ``items``, even after an error; an error becomes the result.
+        """
         failed: Any = None
         chosen = []
         for item in items:

@@ -171,7 +171,7 @@ _NOT_CONVERTED: Final = {
 
 
 def convert_numbers(a: Any, b: Any, *, is_double: bool) -> tuple[float, float]:
-    """Convert two numbers to doubles or to integers."""
+    """Return ``(a, b)``, both as doubles if ``is_double``, else as integers."""
     convert = float if is_double else int
     return convert(a), convert(b)
 

@@ -412,7 +412,10 @@ class DeviceLedger:
         devices: list[AllocatedDevice],
         node_name: str,
     ) -> None:
-        """Store an allocation of a claim, and mark its devices as used."""
+        """Store the allocation of ``devices`` on a node to the claim with this key, and mark the devices as used.
+
+        ``consumers`` are stored only if the claim has no state yet.
+        """
         holds = tuple(each.hold for each in devices)
         before = self._claims.get(key)
         self._set_claim(
@@ -442,7 +445,7 @@ class DeviceLedger:
             self._set_claim(self._special_claim_key(pod), None)
 
     def _set_claim(self, key: ClaimKey, state: ClaimState | None) -> None:
-        """Set or remove the state of a claim, and update its devices in the inventory."""
+        """Set the state of the claim with this key (None: remove it), and update its devices in the inventory."""
         before = self._claims.get(key)
         self._puts += 1
         if self._marks:

@@ -285,7 +285,7 @@ class ExplainContext(Protocol):
         """Return a node's allocatable amounts by resource (cpu in milli-units)."""
         ...
 
-    def demand(self, number: int, node: int) -> Mapping[str, int]:
+    def demand(self, class_number: int, node: int) -> Mapping[str, int]:
         """Return the amounts by resource (cpu in milli-units) that NodeResourcesFit counts for a class on a node."""
         ...
 
@@ -305,7 +305,10 @@ class ExplainContext(Protocol):
         ...
 
     def first_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
-        """Return the row and class of the first pod that ``pods_in_domain`` would return; None if there is none."""
+        """Return (row, class) of the first placed pod that matches in the topology domain of ``node`` by label ``key``.
+
+        None if there is none.
+        """
         ...
 
     def pods_anywhere(self, matches: Callable[[PodClass], bool]) -> list[str]:
@@ -347,7 +350,10 @@ class Plugin:
         return None
 
     def part(self, rows: Rows) -> Part | None:
-        """Return a new part of an engine, which counts for this plug-in; None if the plug-in reads no counters."""
+        """Return a new part of an engine, which counts for this plug-in; None if the plug-in reads no counters.
+
+        ``rows``: the engine's counters and topology domains.
+        """
         return None
 
     def get_counters(self, pod: PodClass, ctx: Context) -> Any:
@@ -397,13 +403,15 @@ class Plugin:
         """
         return ()
 
-    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
+    def explain(
+        self, pod: PodClass, class_number: int, node: int, context: ExplainContext
+    ) -> tuple[Status | None, Numbers]:
         """Run the Filter alone on one node; return its status (None = passes) and the numbers behind it."""
         node_filter = self.get_node_filter(pod, context.ctx)
         status = None if node_filter is None else node_filter.check(context.facts(node))
         if status is not None:
             return status, ()
-        counted = context.engine.check_alone(self.ordinal, number, node)
+        counted = context.engine.check_alone(self.ordinal, class_number, node)
         if counted is None:
             return None, ()
         detail, which = counted

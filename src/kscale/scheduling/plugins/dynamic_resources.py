@@ -108,10 +108,13 @@ class DynamicResources(Plugin):
         )
         return NodeFilter(key, columns, check)
 
-    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
-        """Return the status, and the devices ``wanted`` and ``free`` for each ``request`` of an open ``claim``.
+    def explain(
+        self, pod: PodClass, class_number: int, node: int, context: ExplainContext
+    ) -> tuple[Status | None, Numbers]:
+        """Return the status (None: the pod fits), and the requests of its open claims with their devices.
 
-        Tainted devices of the node and those in use are not free.
+        One dict per request: ``claim``, ``request``, and the numbers of devices ``wanted`` and ``free``. Tainted
+        devices of the node and those in use are not free.
         """
         node_filter = self.get_node_filter(pod, context.ctx)
         facts = context.facts(node)

@@ -44,10 +44,12 @@ class NodeResourcesFit(Plugin):
     name = "NodeResourcesFit"
     checks_plain_pods = True
 
-    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
+    def explain(
+        self, pod: PodClass, class_number: int, node: int, context: ExplainContext
+    ) -> tuple[Status | None, Numbers]:
         """Return the status (None: the pod fits) and, for each ``resource`` that is short, ``asked`` and ``free``.
 
         CPU is in milli-units.
         """
         free, slots = context.room(node)
-        return _insufficient(context.demand(number, node), free, context.allocatable(node), slots)
+        return _insufficient(context.demand(class_number, node), free, context.allocatable(node), slots)

@@ -370,7 +370,7 @@ class NodeVolumeLimits(Plugin):
 
 
 def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG001  (the same on every node)
-    """Return ``status``, which is the same on every node."""
+    """Return ``status`` whatever the node is: a failure that is the same on every node."""
     return status
 
 

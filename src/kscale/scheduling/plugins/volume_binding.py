@@ -162,9 +162,11 @@ class VolumeBinding(Plugin):
 
         return NodeFilter(tuple(key), frozenset(columns), check)
 
-    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
-        """Return the status and the first bound claim that the node cannot use; see :func:`_get_unusable_claim`."""
-        status, _ = super().explain(pod, number, node, context)
+    def explain(
+        self, pod: PodClass, class_number: int, node: int, context: ExplainContext
+    ) -> tuple[Status | None, Numbers]:
+        """Return (status, first bound claim that the node cannot use); (None, ()) if the pod fits."""
+        status, _ = super().explain(pod, class_number, node, context)
         return status, _get_unusable_claim(pod, context.facts(node), context.ctx) if status is not None else ()
 
 

@@ -478,9 +478,9 @@ class CompiledScores:
     def _classify_pods(
         self, records: Sequence[PodRecord], unique: Sequence[PodClass], which: NDArray[np.int32]
     ) -> tuple[dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]], NDArray[np.int32]]:
-        """Return the scored classes in order of appearance, and the class of each pod.
+        """Return (scored classes in order of appearance, number of each pod's class among them: int32[pods]).
 
-        Only one replica of a controller and shape is read.
+        ``which``: position of each pod's class in ``unique``. Only one replica of a controller and shape is read.
         """
         scored_pods: dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]] = {}
         number: dict[ScoredPod, int] = {}

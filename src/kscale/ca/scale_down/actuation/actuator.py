@@ -295,6 +295,7 @@ class Actuator:
 
 
 def _build_node_group_view(item: GroupNodes, nodes: dict[str, Node], groups: Groups, drain: bool) -> NodeGroupView:
+    """Return the nodes of a group that are to be deleted. ``drain``: whether their pods are evicted first."""
     return NodeGroupView(
         group=groups[item.group], nodes=[nodes[name] for name in item.nodes], batch_size=item.batch_size, drain=drain
     )

@@ -161,6 +161,7 @@ def wait_for_delay_deletion(p: Progress, node: Node, timeout: int) -> StepsOf[Ge
 
 
 def _has_delay_annotation(node: Node) -> bool:
+    """Check whether an annotation asks to delay the node's deletion."""
     return any(key.startswith(DELAY_DELETION_ANNOTATION_PREFIX) for key in node.metadata.annotations or ())
 
 

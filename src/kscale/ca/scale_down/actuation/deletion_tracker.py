@@ -44,6 +44,7 @@ class PodEvictionResult(msgspec.Struct, kw_only=True, frozen=True, rename="camel
 
     @property
     def successful(self) -> bool:
+        """Return whether the pod was evicted without an error and in time."""
         return self.error is None and not self.timed_out
 
 

@@ -319,6 +319,7 @@ def _taint_node(node: Node, options: AutoscalingOptions, now: Moment) -> StepsOf
 
 
 def _emit_taint_failure(p: Progress, node: Node, error: ApiError) -> StepsOf[Emit, None]:
+    """Emit the warning event that the node could not be tainted for deletion."""
     text = f"failed to mark the node as toBeDeleted/unschedulable: {error.message}"
     yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", text))
 
