@@ -300,7 +300,7 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> I
 def usage_of(
     series: Series, is_memory: NDArray[np.bool_], columns: Mapping[str, str] | None = None
 ) -> Iterator[UsageBatch]:
-    """Yield the usage in Prometheus series: CPU first and then memory, container by container, as in upstream's import.
+    """Yield the usage in Prometheus series: a batch of CPU, then one of memory, sorted by container as upstream does.
 
     ``is_memory`` bool[series] marks memory (bytes); the others are CPU (cores). ``columns`` as in :func:`read_usage`.
     Pods are sorted by name.
