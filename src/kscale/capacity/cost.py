@@ -239,8 +239,7 @@ class CostReport(Record, frozen=True):
     ``node_count``: number of nodes. ``unpriced`` of them have no known price and no share of the cost; pods on them are
     not part of ``namespaces`` and ``workloads``, which are sorted by cost. The price of a node is divided among its
     resources, a GiB of memory as 1/7.5 of a core and a GPU as 30 cores, and each part among the pods by their requests
-    relative to what the node offers.
-    ``ideal``: if requested.
+    relative to what the node offers. ``ideal``: if requested.
     """
 
     KIND: ClassVar[str] = "CostReport"

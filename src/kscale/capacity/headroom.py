@@ -66,9 +66,8 @@ class HeadroomReport(Record, frozen=True):
 
     ``more``: how many more of ``pod`` fit, ``placement`` and ``nextEvent`` as in ``pods`` (null or empty unless exactly
     one pod was requested); ``pods``: each requested pod, by itself. ``nodes``, ``zones``: every loss. ``lost``: the
-    losses
-    requested by name; ``pairs``: those of every pair of nodes, if requested. ``unmodelled``: features of the pods that
-    kscale does not evaluate yet.
+    losses requested by name; ``pairs``: those of every pair of nodes, if requested. ``unmodelled``: features of the
+    pods that kscale does not evaluate yet.
     """
 
     KIND: ClassVar[str] = "HeadroomReport"

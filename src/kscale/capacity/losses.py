@@ -97,8 +97,7 @@ class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """The effect of losing ``name`` (a node or a zone, or several at once): ``pods`` need another node, ``homeless``
-    fit
-    none.
+    fit none.
 
     ``first`` names some of the homeless pods. ``repair``: if requested, and some pods are homeless.
     """

@@ -53,11 +53,9 @@ class GroupEstimate(Part, frozen=True):
     """The estimate of one node group, if it alone takes the pods.
 
     ``nodes`` is upstream's estimate without its limit per scale-up; ``bound`` a proven lower bound of the number of
-    nodes
-    for the same pods, by ``boundMethod``. ``utilization`` is requests divided by allocatable of the new nodes, by
+    nodes for the same pods, by ``boundMethod``. ``utilization`` is requests divided by allocatable of the new nodes, by
     resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes, ``price`` the
-    hourly
-    price of the nodes, if known. ``placed`` (if requested): pod -> node. ``arch``: the nodes'
+    hourly price of the nodes, if known. ``placed`` (if requested): pod -> node. ``arch``: the nodes'
     ``kubernetes.io/arch``, empty if the group does not say; ``generation``: that of the machine by the name of its
     type, null if it is unknown.
     """
@@ -205,10 +203,8 @@ class GroupAnswer(Part, frozen=True):
     """Verdict of the Cluster Autoscaler on a pod and a new node of a group.
 
     ``csiAware`` is the result of a CSI-node-aware simulation (``enable-csi-node-aware-scheduling``), if it differs:
-    False
-    means that the autoscaler would add a node in vain, and ``plugin`` and ``reasons`` then say why. ``detail``: the
-    exact
-    cause, if the reasons do not say it.
+    False means that the autoscaler would add a node in vain, and ``plugin`` and ``reasons`` then say why. ``detail``:
+    the exact cause, if the reasons do not say it.
     """
 
     group: str
@@ -274,8 +270,8 @@ class WorkloadFit(Part, frozen=True):
 
     ``event`` is kube-scheduler's text for the first unplaced replica; if all are placed, ``nextEvent`` is that for one
     more (empty: it would fit, too, or its kind has no more). ``placement`` (if requested): node -> replicas.
-    ``exists``: an
-    object of this kind and name is in the input already; its replicas were placed in addition to its existing pods.
+    ``exists``: an object of this kind and name is in the input already; its replicas were placed in addition to its
+    existing pods.
     """
 
     name: str

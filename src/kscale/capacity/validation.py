@@ -179,12 +179,10 @@ class Validation(Record, frozen=True):
 
     ``problems``: objects that cannot be used, with file, object and field. ``refused``: HPAs, VPAs and ScaledObjects
     that can be read, but that the API server or a webhook refuses to store. ``warnings``: objects that are used
-    although no
-    API server would store them (``warningCount`` includes those that the list omits). Of ``objects``, in which sources
-    that
-    cannot be read at all count as one each (``unreadable``), ``damaged`` cannot be read; ``damagedObjects`` names them
-    and
-    the refused ones. Objects of ``kinds`` that are not modelled are additional. ``valid`` = no problem.
+    although no API server would store them (``warningCount`` includes those that the list omits). Of ``objects``, in
+    which sources that cannot be read at all count as one each (``unreadable``), ``damaged`` cannot be read;
+    ``damagedObjects`` names them and the refused ones. Objects of ``kinds`` that are not modelled are additional.
+    ``valid`` = no problem.
     """
 
     KIND = "Validation"

@@ -56,12 +56,10 @@ class AdmittedContainer(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 class PlannedVPA(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The plan for one VPA: how many ``pods`` would get other requests, and which of them would be evicted or resized
-    in
-    place.
+    in place.
 
     For a dump also: ``mode`` and ``target`` (``Kind/name``); the pods that stay ``unchanged``, each with the reason;
-    and
-    what the ``admission`` webhook sets on the containers of a new pod.
+    and what the ``admission`` webhook sets on the containers of a new pod.
     """
 
     namespace: str
@@ -79,8 +77,7 @@ class PutAnew(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Result of rescheduling the changed pods with their new requests, one after the other, beside all other pods.
 
     ``placed`` of them fit on the existing nodes, those in ``waiting`` (``namespace/name``, sorted) do not. DaemonSet
-    pods
-    and static pods stay on their nodes with their new size.
+    pods and static pods stay on their nodes with their new size.
     """
 
     placed: int = 0
@@ -91,9 +88,8 @@ class VPARoundPlan(Record, frozen=True):
     """Effect of one loop of ``program`` (``vpa-updater``, ``vpa-recommender``) on nodes, at ``now``.
 
     Updater: the pods that this loop evicts or resizes get the recommended requests. Recommender: all pods of all VPAs
-    do,
-    regardless of their update mode. ``anew`` schedules these pods on the existing nodes, ``effect`` packs all running
-    pods before and after onto empty nodes. ``notes``: what upstream logs, and what a dump does not contain.
+    do, regardless of their update mode. ``anew`` schedules these pods on the existing nodes, ``effect`` packs all
+    running pods before and after onto empty nodes. ``notes``: what upstream logs, and what a dump does not contain.
     """
 
     KIND = "VPARoundPlan"

@@ -1,6 +1,5 @@
 """Instance types: capacity of a cloud's machines, what a managed Kubernetes leaves allocatable, and their prices; with
-the
-result records of ``kscale catalogue``.
+the result records of ``kscale catalogue``.
 
 * ``eks``: the hypervisor takes 7.5 % of the memory (Karpenter's ``VM_MEMORY_OVERHEAD_PERCENT``) and 64 MiB on arm64;
   the kubelet reserves 255 MiB and 11 MiB for each pod of a node, and cpu by steps (bootstrap.sh of the EKS AMI).
@@ -375,8 +374,7 @@ class CatalogueSummary(Part, frozen=True):
     """One catalogue: number of ``types``, how many of them have on-demand and spot prices, and the regions.
 
     ``leftOut``: entries of the source that are not types, by reason; for an imported catalogue, the rows of its file
-    that
-    cannot be read.
+    that cannot be read.
     """
 
     name: str

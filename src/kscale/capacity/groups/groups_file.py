@@ -142,9 +142,8 @@ class GroupEntry(ApiStruct, forbid_unknown_fields=True):
     """A node group: its limits, and the template of its new nodes.
 
     The template comes from exactly one of ``template``, ``fromNode`` and ``instanceType``; without any of them, from
-    the
-    first good node among those that ``nodes`` or ``nodeSelector`` select. ``labels``, ``taints`` and ``capacity`` are
-    applied to it.
+    the first good node among those that ``nodes`` or ``nodeSelector`` select. ``labels``, ``taints`` and ``capacity``
+    are applied to it.
     """
 
     id: str

@@ -80,8 +80,7 @@ class KarpenterPlan(Record, frozen=True):
     ``provisioner``: ``karpenter``; ``rule``: its rule in words. ``choice``: totals, and new nodes by type. ``claims``:
     each new node with its pods. ``existing``: pods that go to existing nodes, with the node. ``untried``: pending pods
     that the scheduler has not refused yet, for which Karpenter does nothing. ``reasons``: why no NodePool takes each of
-    the choice's ``unschedulable`` pods. ``assumptions``: requirements of NodePools
-    that cannot be judged.
+    the choice's ``unschedulable`` pods. ``assumptions``: requirements of NodePools that cannot be judged.
     """
 
     KIND = "KarpenterPlan"

@@ -1,8 +1,7 @@
 """The cheapest nodes for few pods: enumerates fillings and solves one integer program (extra ``[solver]``).
 
 Other searches first distribute pods over zones and generate fillings one by one. With few pods, one small program
-covers
-everything: bins with their contents, the zone of each pod, spread over zones, limits and the number of types.
+covers everything: bins with their contents, the zone of each pod, spread over zones, limits and the number of types.
 """
 
 from __future__ import annotations
@@ -156,8 +155,7 @@ class _Spread:
     """A constraint over zones: the classes that have it and that count for it, and the counts on existing nodes.
 
     ``exists``: zones with nodes that count; ``admits``: zones with offers that hold a pod of the first class;
-    ``bought``:
-    (kind, cell) of bins that create a node that counts, by zone.
+    ``bought``: (kind, cell) of bins that create a node that counts, by zone.
     """
 
     constraint: Constraint

@@ -169,14 +169,12 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_types``: maximum number of different types of new nodes; ``curve``: also compute the cost for other numbers of
     types. ``spot_share``: maximum share of spot in the new nodes' cpu (None = no limit). ``limits``: maximum of a
-    resource
-    (milli-units of cpu, else units; ``nodes`` for their number) on all nodes together, existing ones included.
-    ``shared_limits``: limits on the new nodes of some offers, such as the limits of a NodePool.
-    ``existing``: place pods on existing nodes where that saves something.
+    resource (milli-units of cpu, else units; ``nodes`` for their number) on all nodes together, existing ones included.
+    ``shared_limits``: limits on the new nodes of some offers, such as the limits of a NodePool. ``existing``: place
+    pods on existing nodes where that saves something.
 
     ``bound_effort``, ``plan_effort``: work for each, in units of about a microsecond; ``tolerance``: a bound so close
-    to
-    the linear program is good enough. ``threads`` change the time only, not the result.
+    to the linear program is good enough. ``threads`` change the time only, not the result.
     """
 
     max_types: int | None = None

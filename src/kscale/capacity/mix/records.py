@@ -36,8 +36,7 @@ class MixLine(Part, frozen=True):
     """New nodes of one type and capacity type.
 
     ``price`` of one node and ``cost`` of all, per hour; ``share`` of the cost of all new nodes; ``utilization``:
-    requests
-    divided by allocatable, by resource; ``zones``, ``groups``: nodes in each; ``arch``: the nodes'
+    requests divided by allocatable, by resource; ``zones``, ``groups``: nodes in each; ``arch``: the nodes'
     ``kubernetes.io/arch``, empty if the offer does not say; ``generation``: that of the machine by the name of its
     type, null if it is unknown.
     """
@@ -72,8 +71,7 @@ class Bound(Part, frozen=True):
 
 class Repairs(Part, frozen=True):
     """Changes by the check with the exact predicates: ``moved`` pods are on another node than planned, ``added`` nodes
-    were
-    not planned and cost ``cost`` per hour.
+    were not planned and cost ``cost`` per hour.
     """
 
     moved: int

@@ -500,8 +500,7 @@ class Fleet:
     """Options for reading clusters from dumps, and the inputs for each of them.
 
     ``groups_file`` and ``catalogue`` are the command line's ``-g`` and ``--catalogue``; without a groups file, groups
-    are
-    recognised by the labels of nodes. ``simulate`` is that of a :class:`~kscale.capacity.whatif.running.Base`.
+    are recognised by the labels of nodes. ``simulate`` is that of a :class:`~kscale.capacity.whatif.running.Base`.
     """
 
     groups_file: str | None

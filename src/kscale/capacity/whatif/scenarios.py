@@ -67,14 +67,10 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
     ``pending`` counts pods that stay unscheduled, ``homeless`` those of them that ran on a node that was lost. For the
     question headroom, ``homeless`` counts the pods that the worst loss of one more node, or of one more zone, would
-    leave
-    unschedulable. ``groups``: by how many nodes each node group grows (negative: shrinks); for the question simulate
-    the
-    change until the end, for the question rebuild the difference from the existing nodes, for the question headroom
-    empty.
-    ``notes``: what the edits leave unchanged although a reader may expect otherwise. ``differs``: the first decision
-    that
-    differs from the baseline's (empty: none). ``crossed``: conditions (``--fail-on``) that hold.
+    leave unschedulable. ``groups``: by how many nodes each node group grows (negative: shrinks); for the question
+    simulate the change until the end, for the question rebuild the difference from the existing nodes, for the question
+    headroom empty. ``notes``: what the edits leave unchanged although a reader may expect otherwise. ``differs``: the
+    first decision that differs from the baseline's (empty: none). ``crossed``: conditions (``--fail-on``) that hold.
     """
 
     name: str
@@ -304,8 +300,7 @@ class SetGroup(_Strict):
 
 class GroupsEdit(_Strict):
     """Change of node groups: ``add`` holds entries as in a groups file, ``remove`` and ``set`` name groups (patterns
-    with
-    ``*`` are allowed).
+    with ``*`` are allowed).
     """
 
     add: list[dict[str, Any]] = msgspec.field(default_factory=list)
@@ -356,8 +351,7 @@ class RequestsEdit(_Strict):
 
 class PricesEdit(_Strict):
     """Change of prices: of groups (names or patterns) times a factor (``x0.4``, ``scale``), or those of a ``catalogue``
-    by
-    the instance types of the groups' nodes.
+    by the instance types of the groups' nodes.
     """
 
     scale: dict[str, str] = msgspec.field(default_factory=dict)
