@@ -102,9 +102,10 @@ def effect_of(
 def compare_packing(
     cluster: Any, changed: Callable[[Pod], Pod], *, price: Callable[[Node], float | None] | None = None
 ) -> Effect:
-    """Pack pods like :func:`effect_of`, before and after any change of pods. An empty effect without nodes.
+    """Pack pods like :func:`effect_of`, before and after any change of pods.
 
-    ``changed`` is called with each running pod and returns the pod after the change.
+    ``changed`` is called with each running pod and returns the pod after the change. Returns an empty effect if the
+    cluster has no nodes.
     """
     nodes = list(cluster.nodes())
     pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase in ("Running", "")]

@@ -418,5 +418,5 @@ class RayExecutor(Executor):
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the function; runs in a worker."""
+    """Call the function in a worker, and return its result."""
     return function(*args, **kwargs)

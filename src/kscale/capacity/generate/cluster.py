@@ -102,7 +102,7 @@ def preamble(namespaces: list[str], nodes: list[Node], volumes_per_node: int) ->
 
 
 def controllers_of(workload: Workload) -> Iterator[dict[str, Any]]:
-    """Yield the workload's controller as a dict, a Deployment's ReplicaSet, and the PodDisruptionBudget if any."""
+    """Yield, as dicts, the workload's controller, a Deployment's ReplicaSet, and the PodDisruptionBudget if any."""
     selector = {"matchLabels": pod_labels(workload)}
     template = pod_template(workload)
     ready = len(workload.running)

@@ -93,7 +93,7 @@ def plan_nodes(
     converted: PoolGroups,
     groups: Iterable[NodeGroup],
 ) -> tuple[KarpenterChoice, StartPlan]:
-    """Return what :func:`choose_nodes` does, and the same nodes and pods as a plan that a mix is compared with.
+    """Return what :func:`choose_nodes` returns, and the same nodes and pods as a plan with which a mix is compared.
 
     Parameters as for :func:`choose_nodes`.
     """

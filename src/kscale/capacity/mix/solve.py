@@ -261,9 +261,10 @@ def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp
 def _select_columns(
     columns: tuple[NDArray[np.intp], NDArray[np.int64]], kinds: NDArray[np.intp], size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return those of ``columns`` (kind, content), sorted by use, whose kind is in ``kinds``; only so many as help.
+    """Return the first of ``columns`` (kind, content), sorted by use, whose kind is in ``kinds``.
 
-    ``size``: number of all kinds. The kinds of the result are positions in ``kinds``.
+    At most :data:`_HANDED_ON` columns are returned. ``size`` is the number of all kinds. The kinds of the result are
+    positions in ``kinds``.
     """
     place = np.full(size, -1, dtype=np.intp)
     place[kinds] = np.arange(len(kinds))
