@@ -54,7 +54,7 @@ def price_of(
     node : Node
         The node.
     groups : iterable of NodeGroup
-        Node groups; a group's price takes precedence, as it is the user's own.
+        Node groups. The price of the first priced group that has the node takes precedence over the catalogue.
     catalogue : mapping of str to InstanceType, optional
         Prices by instance type. For a region without price, the type's first region is used.
     """
@@ -74,7 +74,10 @@ def price_of(
 def prices_of(
     nodes: Iterable[Node], groups: Sequence[NodeGroup] = (), catalogue: Mapping[str, InstanceType] | None = None
 ) -> list[float | None]:
-    """Return the price of each node per hour (:func:`price_of`). Raises InputError if none of the prices is known."""
+    """Return the price of each node per hour (:func:`price_of`), None where it is unknown.
+
+    Raises InputError if there are nodes and none of the prices is known.
+    """
     prices = [price_of(node, groups, catalogue) for node in nodes]
     if prices and all(price is None for price in prices):
         raise InputError("no node has a known price: name groups with prices (-g), or a catalogue that knows the types")
@@ -82,9 +85,9 @@ def prices_of(
 
 
 def _is_in_group(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
-    """Check whether a node belongs to a group, like :func:`~kscale.capacity.groups.members_of`.
+    """Return whether a node belongs to a group, like :func:`~kscale.capacity.groups.members_of`.
 
-    A group with neither names nor a selector has the node that it is modelled on.
+    ``labels``: of the node. A group with neither names nor a selector has the node that it is modelled on.
     """
     if group.nodes or not group.node_selector:
         return node.metadata.name in group.nodes or node.metadata.name == group.from_node
@@ -94,10 +97,10 @@ def _is_in_group(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> boo
 def set_prices(
     groups: Iterable[NodeGroup], catalogue: Mapping[str, InstanceType] | None, nodes: Sequence[Node] = ()
 ) -> list[NodeGroup]:
-    """Return the groups; those without a price get the catalogue's price of their template's instance type.
+    """Return the groups; those without a price get the catalogue's price of their instance type.
 
-    Without a template, the type is that of the node that the group is modelled on, or of the first of its ``nodes``.
-    The price stays None if it is unknown.
+    The type is that of the group's template, else of the node that the group is modelled on, else of the group's first
+    member among ``nodes``. The price stays None if it is unknown.
     """
     result = []
     for group in groups:
@@ -109,9 +112,9 @@ def set_prices(
 
 
 def _model(group: NodeGroup, nodes: Sequence[Node]) -> Node | None:
-    """Return the node of the group's template, otherwise the node that the group is modelled on or its first member.
+    """Return the node of the group's template, else the node that the group is modelled on, else its first member.
 
-    None if there is no such node.
+    None if ``nodes`` has neither.
     """
     if group.template is not None:
         return group.template.node
@@ -215,12 +218,15 @@ class CostAllocation(Record, frozen=True):
     """Number of pods without samples in the history, which pay nothing by usage; null without a history."""
 
     def summary(self) -> str:
-        """Return the cost of the time window, the number of lines and what divides them."""
+        """Return a line with the cost of the time window, the number of lines and what they are named by."""
         hours = "1 hour" if self.hours == 1 else f"{self.hours:,.4g} hours"
         return f"{self.cost:,.{self.decimals}f} for {hours}, {len(self.lines):,} lines by {self.by}"
 
     def explain(self, name: str) -> str:
-        """Return what the cost of one line consists of. Raises InputError if no line has this ``name``."""
+        """Return a sentence on what the cost of line ``name`` consists of.
+
+        Raises InputError if there is no such line.
+        """
         for line in self.lines:
             if line.name == name:
                 return _explain_allocated(line, self)
@@ -233,8 +239,7 @@ class CostReport(Record, frozen=True):
     ``node_count``: number of nodes. ``unpriced`` of them have no known price and no share of the cost; pods on them are
     not part of ``namespaces`` and ``workloads``, which are sorted by cost. The price of a node is divided among its
     resources, a GiB of memory as 1/7.5 of a core and a GPU as 30 cores, and each part among the pods by their requests
-    relative to what the node offers.
-    ``ideal``: if requested.
+    relative to what the node offers. ``ideal``: if requested.
     """
 
     KIND: ClassVar[str] = "CostReport"
@@ -255,7 +260,7 @@ class CostReport(Record, frozen=True):
     """The cost by team."""
 
     def summary(self) -> str:
-        """Return the cost per hour, how much of it is idle, and how many nodes have no price."""
+        """Return a line with the cost per hour, how much of it is idle, and how many nodes have no price."""
         unpriced = f", {self.unpriced:,} of them without a price" if self.unpriced else ""
         return f"{self.cost:,.2f} per hour, {self.idle:,.2f} idle, {self.node_count:,} nodes{unpriced}"
 
@@ -280,7 +285,7 @@ class CostReport(Record, frozen=True):
 
 
 def _explain_share(share: CostShare, report: CostReport) -> str:
-    """Return what the cost of a namespace or workload consists of, in one line."""
+    """Return a line that says what the cost of a namespace or workload consists of."""
     parts = [f"{amount:,.4g} {resource}" for resource, amount in share.by_resource.items() if amount]
     pools = [f"{amount:,.4g} on {name or 'nodes of no group'}" for name, amount in share.by_pool.items() if amount]
     pods = "1 pod" if share.pods == 1 else f"{share.pods:,} pods"
@@ -296,7 +301,7 @@ def _explain_share(share: CostShare, report: CostReport) -> str:
 
 
 def _explain_pool(pool: PoolCost) -> str:
-    """Return what the cost of a node group consists of, in one line."""
+    """Return a line that says what the cost of a node group consists of."""
     nodes = "1 node" if pool.nodes == 1 else f"{pool.nodes:,} nodes"
     requested = pool.cost - pool.idle
     share = f" ({requested / pool.cost:.1%})" if pool.cost else ""
@@ -314,7 +319,7 @@ _IDLE_RULES: Final = {
 
 
 def _explain_allocated(line: AllocatedCost, allocation: CostAllocation) -> str:
-    """Return what the cost of a team consists of, in one line."""
+    """Return a line that says what the cost of a team consists of."""
     digits = allocation.decimals
     amounts = (("requested", line.requested), ("idle", line.idle), ("storage", line.storage))
     usage = [] if line.by_usage is None else [f"by usage it would pay {line.by_usage:,.{digits}f}"]
@@ -333,7 +338,7 @@ def _explain_allocated(line: AllocatedCost, allocation: CostAllocation) -> str:
 def cost(
     cluster: Cluster, groups: Iterable[NodeGroup] = (), catalogue: Mapping[str, InstanceType] | None = None
 ) -> CostReport:
-    """Compute the cost of the placed pods per hour.
+    """Compute the cost of the nodes per hour, and divide it among the placed pods by their requests.
 
     Parameters
     ----------
@@ -414,11 +419,16 @@ def ideal_mix(
     offers : sequence of NodeGroup
         Groups with templates and prices that may be bought.
     groups : iterable of NodeGroup, optional
-        Groups with the prices of existing nodes, which decide the pods to count. Default: ``offers``.
+        Groups with the prices of existing nodes: the pods on nodes with a known price count. Default: ``offers``.
     catalogue : mapping of str to InstanceType, optional
         Prices of existing nodes by instance type.
     options, stop
         As for :func:`kscale.mix`.
+
+    Returns
+    -------
+    IdealMix
+        Cost per hour and number of the nodes, a lower bound of the cost, and the number of pods that fit none of them.
     """
     groups = list(offers if groups is None else groups)
     priced = {node.metadata.name for node in cluster.nodes() if price_of(node, groups, catalogue) is not None}
@@ -433,19 +443,25 @@ def ideal_mix(
 
 
 def _resources(snapshot: Snapshot) -> list[str]:
-    """Return the resources that share a node's price: cpu, memory, and the GPU resources that the nodes have."""
+    """Return the resources that share a node's price: cpu, memory, and those of :data:`GPUS` that nodes have."""
     return [CPU, MEMORY, *(name for name in GPUS if name in snapshot.columns.allocatable)]
 
 
 def _amounts(snapshot: Snapshot) -> NDArray[np.float64]:
-    """Return float64[classes, resources]: the requests of a placed pod of each class."""
+    """Return float64[pod classes, resources]: the requests of a placed pod of each class, in the scheduler's units.
+
+    These are milli-cores, bytes and GPUs.
+    """
     names = _resources(snapshot)
     amounts = [[pod.occupancy.get(name, 0) for name in names] for pod in snapshot.interner.classes]
     return np.array(amounts, dtype=np.float64).reshape(-1, len(names))
 
 
 def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return float64[nodes, resources]: $/h per unit of each resource, such that all of a node costs its price."""
+    """Return float64[nodes, resources]: $/h per unit of each resource, so that a fully requested node costs its price.
+
+    ``price``: $/h of each node.
+    """
     names = _resources(snapshot)
     weight = {CPU: 1 / 1000, MEMORY: 1 / (GIB_PER_CORE * 2**30)}
     room = np.stack([snapshot.columns.allocatable[name].astype(np.float64) for name in names], axis=1)
@@ -493,7 +509,10 @@ class _CostParts(NamedTuple):
     pool: NDArray[np.int64]
 
     def divide(self, index: NDArray[np.int64], count: int) -> list[tuple[dict[str, float], dict[str, float]]]:
-        """Return the cost by resource and by node group of each of ``count`` lines; ``index``: the line of each pod."""
+        """Return (cost by resource, cost by node group) in $/h for each of ``count`` lines.
+
+        ``index``: the line of each pod.
+        """
         resources = np.zeros((count, len(self.resources)))
         np.add.at(resources, index, self.by_resource)
         pools = np.zeros((count, len(self.pools)))
@@ -514,10 +533,10 @@ def _divide_cost(
     total: float,
     parts: _CostParts,
 ) -> list[CostShare]:
-    """Return the cost of all pods with the same name, one row per name, the most expensive first.
+    """Add up the cost of the pods with the same name: one row per name, the most expensive first.
 
-    ``names``, ``costs`` ($/h) and ``amounts`` (requested milli-cores and bytes) are those of each pod; ``total``: $/h
-    of all nodes.
+    ``names`` (of a namespace or workload), ``costs`` ($/h) and ``amounts`` (requested milli-cores and bytes) are those
+    of each pod. ``total``: $/h of all nodes.
     """
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
     index = np.array([number[name] for name in names], dtype=np.int64)
@@ -543,7 +562,7 @@ def _divide_cost(
 
 
 def _list_members(snapshot: Snapshot, groups: Sequence[NodeGroup]) -> dict[str, list[int]]:
-    """Return the rows of the nodes by group; a node counts for the first group that has it.
+    """Return the indices of the nodes by group id; a node counts for the first group that has it.
 
     The nodes of no group come last, under the empty name.
     """
@@ -564,7 +583,8 @@ def _pools(
 ) -> list[PoolCost]:
     """Return the cost of each group that has nodes, the most expensive first.
 
-    ``members``: rows of the nodes by group. ``price``, ``requested``: $/h of each node, and the part that pods request.
+    ``members``: indices of the nodes by group. ``price``: $/h of each node. ``requested``: the part of it that pods
+    request.
     """
     lines = []
     for name, rows in members.items():

@@ -62,7 +62,7 @@ class IdleRule(StrEnum):
 
 @typed
 def apportion(total: int, weights: Sequence[int]) -> list[int]:
-    """Divide an amount in proportion to weights, by largest remainders.
+    """Divide a whole amount into whole parts in proportion to weights, by largest remainders.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def apportion(total: int, weights: Sequence[int]) -> list[int]:
     Raises
     ------
     ValueError
-        If there is an amount, but no weight.
+        If ``total`` is not 0 and the sum of the weights is.
     """
     sum_of_weights = sum(weights)
     if not sum_of_weights:
@@ -207,8 +207,8 @@ def allocate_cost(
     groups, catalogue
         Prices of nodes, as for :func:`kscale.capacity.cost.cost`.
     by : str
-        ``namespace``, ``workload`` (the topmost controller), ``controller`` (the direct one), ``label:KEY`` or
-        ``annotation:KEY``. A pod without the label or annotation has that of its namespace.
+        What names the team of a pod: ``namespace``, ``workload`` (the topmost controller), ``controller`` (the direct
+        one), ``label:KEY`` or ``annotation:KEY``. A pod without the label or annotation has that of its namespace.
     idle : IdleRule or str
         Who pays for capacity that nobody requested.
     hours : float
@@ -222,7 +222,7 @@ def allocate_cost(
     Returns
     -------
     CostAllocation
-        Its lines add up to the cost of the priced nodes and volumes.
+        Its lines add up to the cost of the priced nodes and volumes, without idle capacity if ``idle`` is ``none``.
 
     Raises
     ------
@@ -253,12 +253,12 @@ def allocate_cost(
 
 
 def _to_billionths(price: float | None, hours: float) -> int | None:
-    """Return a price per hour as billionths for ``hours``; None if it is unknown."""
+    """Return the cost of ``hours`` hours in billionths of the currency; None if the ``price`` per hour is unknown."""
     return None if price is None else round(Fraction(repr(float(price))) * Fraction(repr(float(hours))) * _MONEY)
 
 
 def _placed(snapshot: Snapshot) -> list[list[tuple[str, int]]]:
-    """Return, for each node, (name, class number) of the pods on it."""
+    """Return, for each node, the (name, class number) of each pod on it."""
     result: list[list[tuple[str, int]]] = [[] for _ in snapshot.columns.objects]
     placed = zip(snapshot.pods, snapshot.placed_node.tolist(), snapshot.placed_class.tolist(), strict=True)
     for name, node, number in placed:
@@ -276,9 +276,11 @@ def _divide_nodes(
     *,
     usage: Mapping[str, PodUsage] | None = None,
 ) -> None:
-    """Add the cost of nodes to the lines: what pods request (or use), and the rest by the rule.
+    """Add the cost of the nodes to ``lines``: what pods request or, with ``usage``, use; then the idle rest.
 
-    Pods that request more than a node offers share all of its cost.
+    ``prices``: cost of each node in billionths (None: unknown). ``pods_on``: (name, class number) of the pods on each
+    node. ``names``: the line of each pod. ``rule``: who pays for the idle rest. Pods that request more than a node
+    offers share all of its cost.
     """
     allocatable = {
         name: column.tolist() for name, column in snapshot.columns.allocatable.items() if name in _VALUE_PER_UNIT
@@ -318,10 +320,10 @@ def _divide_nodes(
 
 
 def _amount(snapshot: Snapshot, pod: str, number: int, name: str, usage: Mapping[str, PodUsage] | None) -> int:
-    """Return the amount of a resource that a pod requests or, with ``usage``, uses.
+    """Return how much of resource ``name`` a pod requests or, with ``usage``, uses.
 
-    Milli-cores of cpu, bytes of memory, otherwise units. A pod without usage uses 0. GPUs count as requested in any
-    case. ``number``: class of the pod.
+    The unit is milli-cores of cpu, bytes of memory, else units. A pod without usage uses 0. GPUs count as requested in
+    any case. ``number``: class of the pod.
     """
     if usage is not None and name in (CPU, MEMORY):
         measured = usage.get(pod)
@@ -330,15 +332,18 @@ def _amount(snapshot: Snapshot, pod: str, number: int, name: str, usage: Mapping
 
 
 def _names_of_pods(cluster: Cluster, by: str) -> dict[str, str]:
-    """Return the name of each pod's line, by ``namespace/name`` of the pod. Raises InputError for an unknown ``by``."""
+    """Return the name of each pod's line in the allocation, by ``namespace/name`` of the pod.
+
+    Raises InputError for an unknown ``by``.
+    """
     name_of = _namer(cluster, by)
     return {f"{pod.namespace}/{pod.name}": name_of(pod) for pod in cluster.pods()}
 
 
 def _namer(cluster: Cluster, by: str) -> Callable[[Pod | PersistentVolumeClaim], str]:
-    """Return the function that names the line of a pod, or of a claim that no pod uses.
+    """Return the function that names the allocation's line of a pod, or of a claim that no pod uses.
 
-    Raises InputError for an unknown ``by``.
+    ``by``: as for :func:`allocate_cost`. Raises InputError for an unknown ``by``.
     """
     kind, colon, key = by.partition(":")
     if kind in ("label", "annotation") and colon and key:
@@ -381,8 +386,9 @@ def _divide_volumes(
     prices: Mapping[str, float] | None,
     lines: _Lines,
 ) -> tuple[int, int]:
-    """Add the cost of volumes to the lines of the pods that use them; return the numbers of volumes and unpriced ones.
+    """Add the cost of volumes to the lines of the pods that use them; return numbers of (priced, unpriced) volumes.
 
+    ``names``: the line of each pod. ``prices``: per GiB and month by storage class; None: (0, 0), nothing is added.
     Pods that share a volume pay equal parts. A claim that no pod uses has the line of its own namespace and labels.
     """
     if prices is None:
@@ -409,7 +415,10 @@ def _divide_volumes(
 
 
 def _users_of_claims(cluster: Cluster) -> dict[str, list[str]]:
-    """Return the pods that use each claim, pods and claims as ``namespace/name``. Pods that have ended use none."""
+    """Return the names of the pods that use each claim, by claim, both as ``namespace/name``.
+
+    Pods that have ended use none.
+    """
     users: dict[str, list[str]] = {}
     for pod in cluster.pods():
         if pod.status.phase in ("Succeeded", "Failed"):
@@ -428,13 +437,14 @@ def _users_of_claims(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def _claims(cluster: Cluster) -> list[PersistentVolumeClaim]:
+    """Return the PersistentVolumeClaims of the cluster."""
     return [item for item in cluster.all("PersistentVolumeClaim") if isinstance(item, PersistentVolumeClaim)]
 
 
 def _volumes(cluster: Cluster, claims: Mapping[str, PersistentVolumeClaim]) -> list[tuple[str, str, int]]:
-    """Return (claim or empty, storage class, bytes) of each volume.
+    """Return (claim, storage class, bytes) of each volume; the claim is empty if the volume is not bound.
 
-    A claim that is bound to a volume which is not in the input stands for its volume.
+    ``claims``: by ``namespace/name``. A bound claim whose volume is not in the input stands for its volume.
     """
     result: list[tuple[str, str, int]] = []
     seen: set[str] = set()
@@ -464,7 +474,11 @@ def _build_report(
     unpriced: int,
     unmeasured: int | None,
 ) -> CostAllocation:
-    """Build the report. Amounts are rounded so that lines add up to their column, and columns to the total."""
+    """Build the report. Amounts are rounded so that lines add up to their column, and columns to the total.
+
+    ``volumes``, ``unpriced``: numbers of volumes with and without a price. ``unmeasured``: number of pods without
+    usage, None without a history.
+    """
     decimals = 2 if hours >= 24 else 4
     unit = 10 ** (9 - decimals)
     rows = list(lines.lines.values())

@@ -259,7 +259,7 @@ class _State:
         }
 
     def totals(self) -> ClusterTotals:
-        """Return the sums of the dump. The cost is None if no node has a known price."""
+        """Return the sums over the nodes and pods of the dump. The cost is None if no node has a known price."""
         snapshot = self.snapshot
         known = [price for price in self.prices.values() if price is not None]
         placed = [pod for pod in self.pods.values() if pod.node is not None]
@@ -276,7 +276,7 @@ class _State:
         )
 
     def workloads(self) -> dict[str, _WorkloadState]:
-        """Return the workloads by ``namespace/Kind/name``."""
+        """Return the number of pods and the requests of each workload, by ``namespace/Kind/name``."""
         keys = list(self.pods)
         states: dict[str, _WorkloadState] = {}
         for key, name in zip(keys, name_workloads(self.cluster, keys), strict=True):
@@ -288,7 +288,10 @@ class _State:
         return states
 
     def verdicts(self) -> dict[str, tuple[str, frozenset[str]]]:
-        """Return (text, what is compared) of the verdict on each pending pod, by ``namespace/name``."""
+        """Return (text, values to compare) of the scheduler's verdict on each pending pod, by ``namespace/name``.
+
+        The values are the set of reasons, or ``{"fits"}``, so that numbers of nodes are not compared.
+        """
         snapshot = self.snapshot
         if not snapshot.pending:
             return {}
@@ -311,7 +314,7 @@ class _State:
 
 
 def _change_of(before: object, after: object) -> str:
-    """Return ``ADDED``, ``REMOVED`` or ``CHANGED``; None stands for an object that is missing in this dump."""
+    """Return ``ADDED`` if ``before`` is None, ``REMOVED`` if ``after`` is None, otherwise ``CHANGED``."""
     return ADDED if before is None else REMOVED if after is None else CHANGED
 
 
@@ -356,7 +359,7 @@ def _count_pods(snapshot: Snapshot, name: str) -> int:
 
 
 def _describe_node(node: Node, price: float | None) -> dict[str, str]:
-    """Return the compared fields of a node as texts."""
+    """Return the compared fields of a node (readiness, price, allocatable, labels, taints) as texts, by field path."""
     fields = {"ready": str(is_ready(node)).lower(), "unschedulable": str(node.spec.unschedulable).lower()}
     if price is not None:
         fields["price"] = f"{price:.9g}"
@@ -435,7 +438,10 @@ def _compare_verdicts(first: _State, second: _State) -> list[VerdictDiff]:
 
 
 def _describe_other(state: _State, key: str) -> tuple[str, frozenset[str]]:
-    """Return the verdict (text, what is compared) on a pod that is not pending: on a node, or absent."""
+    """Return the verdict on a pod that is not pending: its node, or that it is absent.
+
+    The two values are those of :meth:`_State.verdicts`. ``key``: ``namespace/name`` of the pod.
+    """
     pod = state.pods.get(key)
     text = ABSENT if pod is None else f"on {pod.node}"
     return text, frozenset({text})

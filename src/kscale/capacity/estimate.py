@@ -74,10 +74,11 @@ def estimates(
     threads: int = 1,
     placements: bool = False,
 ) -> Iterator[Estimated]:
-    """Yield upstream's estimate for each group, as if it were the only one, without a limit of nodes.
+    """Yield upstream's estimate of new nodes for each group, as if it were the only one, without a limit of nodes.
 
-    Every scan of nodes starts at ``cursor``. ``bound_effort``: effort for the lower bound of each group, see
-    :meth:`~kscale.ca.estimator.EstimateResult.bound`. ``placements``: whether the new node of each pod is requested.
+    ``names``: pods to place. ``cursor``: index of the node at which every scan of nodes starts. ``bound_effort``:
+    effort for the lower bound of each group, see :meth:`~kscale.ca.estimator.EstimateResult.bound`. ``placements``:
+    whether the result has the new node of each pod. Raises InputError for a group without a template.
     """
     options = [EstimateOptions(max_nodes=0)] * len(groups)
     results = estimate_many(
@@ -103,14 +104,14 @@ def estimates(
 
 
 def _convert_verdicts(verdicts: Mapping[str, Verdict]) -> dict[str, No]:
-    """Convert verdicts by pod; a verdict that several pods of one class share is converted once."""
+    """Convert the verdicts on unscheduled pods, by pod. Pods that share a verdict share the result, too."""
     distinct = {id(verdict): verdict for verdict in verdicts.values()}
     converted = {number: _convert_verdict(verdict) for number, verdict in distinct.items()}
     return {name: converted[id(verdict)] for name, verdict in verdicts.items()}
 
 
 def _convert_verdict(verdict: Verdict) -> No:
-    """Convert the verdict on an unscheduled pod.
+    """Convert the verdict on an unscheduled pod to plug-in, reasons and detail.
 
     A verdict without a failure means that the pod fits an empty node, but not beside the pods placed first.
     """
@@ -128,7 +129,10 @@ def get_template(group: NodeGroup) -> NodeTemplate:
 
 
 def find_pod(snapshot: Snapshot, name: str) -> Pod:
-    """Return a pod by ``namespace/name``. Raises InputError with similar names if there is no such pod."""
+    """Return a pod by ``namespace/name``.
+
+    Raises InputError if it is neither pending nor placed; the message says where it is, or has similar names.
+    """
     try:
         pod: Pod = snapshot.pod(name)
     except KeyError:
@@ -251,12 +255,15 @@ def estimate_groups(
 
 
 def requests_tpus(snapshot: Snapshot, names: Sequence[str]) -> bool:
-    """Check whether any of the pods requests cloud TPUs, which the autoscaler ignores (ClearTPURequests)."""
+    """Return whether any of the pods requests cloud TPUs; the autoscaler ignores these requests (ClearTPURequests)."""
     return bool(_without_tpus(snapshot, names))
 
 
 def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
-    """Return copies of the pods that request cloud TPUs, without these requests (ClearTPURequests), by name."""
+    """Return copies of the pods that request cloud TPUs, without these requests (ClearTPURequests), by name.
+
+    Pods that request none are left out.
+    """
     records = snapshot.records(names)
     classes = snapshot.classify(records)
     uses_tpus = {
@@ -272,7 +279,7 @@ def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
 
 
 def _line(snapshot: Snapshot, group: NodeGroup, result: Estimated, placements: bool) -> GroupEstimate:
-    """Build the report's line of one group. ``placements``: whether the line says on which new node each pod is."""
+    """Build the report's line of one group. ``placements``: whether the line has the new node of each pod."""
     classes = [
         (demand(find_pod(snapshot, names[0])), len(names))
         for names in (result.select_placed(names) for names in result.pod_groups)
@@ -301,9 +308,10 @@ def _line(snapshot: Snapshot, group: NodeGroup, result: Estimated, placements: b
 def _utilization(
     classes: Collection[tuple[Mapping[str, Any], int]], template: NodeTemplate, nodes: int
 ) -> dict[str, float]:
-    """Return requests divided by allocatable of the new nodes, by resource, including DaemonSet pods.
+    """Return the requests on the new nodes divided by what the nodes offer, by resource; empty without nodes.
 
-    The number of pods counts as one more resource.
+    ``classes``: (requests of a pod, number of such pods). DaemonSet pods of the template count on each of the ``nodes``
+    new nodes. The number of pods counts as one more resource.
     """
     if not nodes:
         return {}
@@ -319,7 +327,10 @@ def _utilization(
 
 
 def rejections_of(unscheduled: Mapping[str, No]) -> list[Rejection]:
-    """Group unscheduled pods by plug-in and reasons, the largest groups first, then in order of occurrence."""
+    """Group unscheduled pods by plug-in and reasons: the largest groups first, then in order of occurrence.
+
+    ``unscheduled``: why each pod was not scheduled, by pod name.
+    """
     pods_of: dict[int, tuple[No, list[str]]] = {}  # many pods share one object
     for name, no in unscheduled.items():
         pods_of.setdefault(id(no), (no, []))[1].append(name)

@@ -111,7 +111,7 @@ class Evictions:
         return protected
 
     def covering(self, pod: int) -> list[int]:
-        """Return the positions in ``budgets`` of the PodDisruptionBudgets that cover a pod."""
+        """Return the positions in ``budgets`` of the PodDisruptionBudgets that cover the pod at position ``pod``."""
         coverage = self._coverage
         begin = coverage.of_pod[pod]
         covering: list[int] = coverage.ids[coverage.start[begin] : coverage.start[begin + 1]].tolist()
@@ -123,7 +123,10 @@ class Evictions:
         return self.codes <= CODE_MOVES
 
     def holds(self, pod: int) -> PodHold | None:
-        """Return why a pod keeps its node now, or None if it may be evicted or ends with the node."""
+        """Return why the pod at position ``pod`` keeps its node now.
+
+        None if it may be evicted or ends with the node.
+        """
         code = int(self.codes[pod])
         key = self.pods.names[pod]
         if self._not_disrupted[pod]:
@@ -149,7 +152,7 @@ class Evictions:
         return None
 
     def holding(self) -> NDArray[np.bool_]:
-        """Return which pods keep their node now (:meth:`holds`): bool[pods]."""
+        """Return which pods keep their node now (those for which :meth:`holds` has a reason): bool[pods]."""
         exhausted = np.zeros(len(self._coverage.start), dtype=bool)
         for s, (begin, end) in enumerate(zip(self._coverage.start[:-1], self._coverage.start[1:], strict=True)):
             exhausted[s] = bool((self.allowed[self._coverage.ids[begin:end]] < 1).any())
@@ -158,7 +161,7 @@ class Evictions:
         return is_held
 
     def split_into_waves(self, pods: Sequence[int]) -> list[list[int]]:
-        """Split pods into as few waves as their budgets allow, in order.
+        """Split pods, by position, into as few waves of evictions as their budgets allow; the order stays.
 
         In each wave, a budget allows its disruptions once; between waves the evicted pods become ready elsewhere. Pods
         of an exhausted budget must not be among ``pods``.
@@ -188,7 +191,7 @@ def get_protection(pod: Pod) -> str | None:
 
 
 def is_protected(pod: Pod, now: Moment) -> bool:
-    """Check whether the annotation ``karpenter.sh/do-not-disrupt`` protects a pod at a moment.
+    """Return whether the annotation ``karpenter.sh/do-not-disrupt`` protects a pod at a moment.
 
     Its value is ``true``, or how long the pod is protected after its start.
     """
@@ -200,7 +203,7 @@ def is_protected(pod: Pod, now: Moment) -> bool:
 
 
 def _parse_protection(value: str) -> int | None:
-    """Return a positive Go duration in nanoseconds; None for another text, which Karpenter ignores."""
+    """Parse a positive Go duration and return nanoseconds; None for any other text, which Karpenter ignores."""
     try:
         limit = parse_duration(value)
     except ValueError:
@@ -258,9 +261,14 @@ def relocate(
     scores : ScoreOptions
         The scheduler's choice among nodes that a pod fits; of equal ones the first in list order.
     record_of : callable, optional
-        Return the record of a pod as it waits for a node, by its position. Default: a new one.
+        Called with the position of an evicted pod; returns its record as it waits for a node. Default: a new one.
     explain : bool
         Whether ``pending`` has messages, which take time, and not empty texts.
+
+    Returns
+    -------
+    Relocation
+        The snapshot after the last wave, and the new node of each pod or why it has none.
     """
     if record_of is None:
 

@@ -51,10 +51,15 @@ def explain(
     expendable_cutoff : int
         Running pods of a lower priority are expendable: the Cluster Autoscaler counts their room as free.
 
+    Returns
+    -------
+    Explanation
+        The node on which the pod is, the nodes that it fits, or the verdict of each node and group.
+
     Raises
     ------
     InputError
-        For a name that is not in the snapshot.
+        For a name that is not in the snapshot, and for a group without a template if groups are tried.
     """
     if isinstance(pod, str):
         pod = estimate.find_pod(snapshot, pod)
@@ -112,15 +117,15 @@ def _fitting(snapshot: Snapshot, pod: Pod, nodes: Sequence[str]) -> list[str]:
 
 
 def _count_reasons(verdicts: Sequence[NodeVerdict]) -> Counter[str]:
-    """Count the nodes by the reasons of the plug-in at which upstream stops."""
+    """Count the nodes by reason. Only the reasons of the plug-in at which upstream stops count."""
     return Counter(reason for verdict in verdicts for reason in verdict.first.reasons)
 
 
 def _list_blocking_pods(snapshot: Snapshot, name: str, fits_on: Sequence[str], expendable_cutoff: int) -> list[str]:
-    """Return some pods that take the pod's room, or an empty list if the pod gets placed.
+    """Return some pods that take the room of the pending pod ``name``; an empty list if it gets placed.
 
     All pending pods that count are placed by priority. If this one does not get a node, the result names pods that were
-    placed on nodes where it fits.
+    placed on the nodes ``fits_on``, where it fits. The list is also empty if no other pending pod counts.
     """
     priorities = snapshot.pending_records.priorities.tolist()
     counted = [
@@ -138,7 +143,7 @@ def _list_blocking_pods(snapshot: Snapshot, name: str, fits_on: Sequence[str], e
 
 
 def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
-    """Build the result for a pod. ``parts``: fields of the record; omitted ones are empty."""
+    """Build the result for the pod ``name``. ``parts``: fields of :class:`Explanation`; omitted ones are empty."""
     blank: dict[str, Any] = {
         "node": None, "fits_on": [], "verdicts": [], "event": "", "nearest": None, "groups": [], "unmodelled": [],
         "gates": [], "taken_by": [], "fits_after_eviction": [],
@@ -149,9 +154,10 @@ def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
 
 
 def pod_of_workload(cluster: Cluster, workload: KubeObject) -> tuple[str, Cluster]:
-    """Return the name of a pod that represents a workload, and the cluster with that pod.
+    """Return (name of a pod that represents a workload, cluster with that pod).
 
-    The pod is the workload's first pending one, else its first running one, else one that the workload would create.
+    The pod is the workload's first pending one, else its first running one, else one that the workload would create. In
+    the last case the cluster is a copy with the new pod.
 
     Raises
     ------
@@ -172,7 +178,7 @@ def pod_of_workload(cluster: Cluster, workload: KubeObject) -> tuple[str, Cluste
 
 
 def _belongs(pod: Pod, workload: KubeObject, controllers: Controllers) -> bool:
-    """Check whether a workload is the direct or the topmost controller of a pod."""
+    """Return whether a workload is the direct or the topmost controller of a pod."""
     direct = controller_of(pod.metadata)
     if direct is not None and (direct.kind, direct.name) == (workload.kind, workload.name):
         return True
@@ -184,7 +190,7 @@ def _belongs(pod: Pod, workload: KubeObject, controllers: Controllers) -> bool:
 
 
 def _with_one_replica(workload: KubeObject) -> KubeObject:
-    """Return the workload with at least one replica, if its kind has replicas."""
+    """Return the workload with one replica if it has 0, otherwise unchanged."""
     spec: Any = getattr(workload, "spec", None)
     if getattr(spec, "replicas", None) == 0:
         return replace(workload, spec=replace(spec, replicas=1))
@@ -192,9 +198,9 @@ def _with_one_replica(workload: KubeObject) -> KubeObject:
 
 
 def distance(verdict: NodeVerdict) -> tuple[int, float]:
-    """Return how far a node is from taking the pod; the smallest value is the nearest.
+    """Return how far a node is from taking the pod, as a key for sorting: the smallest is the nearest.
 
-    It is (number of rejections without a shortage, largest shortage as a part of its request).
+    The key is (number of rejections without a shortage of a resource, largest shortage divided by its request).
     """
     rejections = [verdict.first, *verdict.also]
     ratios = [_ratio(shortage) for no in rejections for shortage in no.shortages]
@@ -202,7 +208,10 @@ def distance(verdict: NodeVerdict) -> tuple[int, float]:
 
 
 def nearest(verdicts: Sequence[NodeVerdict]) -> Nearest | None:
-    """Return the node with the least :func:`distance`, the first if several; None without verdicts."""
+    """Return the node with the smallest :func:`distance` and what is missing there; None without verdicts.
+
+    Of several such nodes, the first.
+    """
     if not verdicts:
         return None
     best = min(verdicts, key=distance)
@@ -215,13 +224,13 @@ def nearest(verdicts: Sequence[NodeVerdict]) -> Nearest | None:
 
 
 def _ratio(shortage: Shortage) -> float:
-    """Return the part of a request that is short; 0 if nothing is requested."""
+    """Return the part of a request that is short, from 0 to 1; 0 if nothing is requested."""
     requested = Quantity(shortage.asked).approximate_float()
     return Quantity(shortage.short).approximate_float() / requested if requested > 0 else 0.0
 
 
 def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) -> tuple[list[GroupAnswer], list[str]]:
-    """Return (the result for each group, texts about the pod's features that were not evaluated)."""
+    """Return (the verdict of each group on the pod, texts about the pod's features that were not evaluated)."""
     results = list(estimate.estimates(snapshot, [pod], groups))
     aware = results
     if any(result.unmodelled for result in results) and not snapshot.csi:
@@ -231,7 +240,10 @@ def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) ->
 
 
 def _group_answer(name: str, group: NodeGroup, result: estimate.Estimated, aware: estimate.Estimated) -> GroupAnswer:
-    """Build the result for one group. ``aware``: the estimate of a CSI-node-aware simulation."""
+    """Build the verdict of one group on the pod ``name``.
+
+    ``result``: the estimate; ``aware``: the estimate of a simulation that respects the volume limits of CSI nodes.
+    """
     allocatable = estimate.get_template(group).node.status.allocatable or {}
     no, no_if_aware = result.reasons.get(name), aware.reasons.get(name)
     rejection = no or no_if_aware

@@ -62,7 +62,7 @@ _NO_NODES = "no nodes available to schedule pods"  # kube-scheduler's text
 
 
 def workloads_in(objects: Iterable[KubeObject], source: str = "") -> list[KubeObject]:
-    """Return the objects that create pods, in order. Raises InputError if there are none."""
+    """Return the objects that create pods, in order. Raises InputError, which names ``source``, if there are none."""
     workloads = [item for item in objects if (item.kind or type(item).__name__) in WORKLOADS]
     if not workloads:
         raise InputError(Problem(f"holds none of {', '.join(WORKLOADS)}", source))
@@ -99,6 +99,11 @@ def fit_workloads(
         Place each replica on the node that kube-scheduler's Score plug-ins prefer. By default a replica goes to the
         first node that takes it, round robin, as in the Cluster Autoscaler's simulator.
 
+    Returns
+    -------
+    FitReport
+        One entry per workload.
+
     Raises
     ------
     InputError
@@ -129,7 +134,7 @@ def fit_workloads(
 
 
 def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[Sequence[PodRecord], Snapshot]:
-    """Return the pods that the workload would create, and the snapshot with the claims that are created for them."""
+    """Return (records of the pods that the workload would create, snapshot with the claims created for them)."""
     if isinstance(workload, Pod):
         spec = with_defaults(workload.spec, workload.metadata.labels, classes, workload.namespace or "default")
         pods: Iterable[Pod] = [with_namespace(replace(workload, spec=spec))]
@@ -144,7 +149,10 @@ def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tupl
 
 
 def with_pod_claims(snapshot: Snapshot, pods: Iterable[Pod], classes: PodClasses) -> tuple[list[PodRecord], Snapshot]:
-    """Return the pods with the claims that controllers create for each, and the snapshot with these claims."""
+    """Return (records of the pods with the claims that controllers create for each, snapshot with these claims).
+
+    Claims that exist already are kept.
+    """
     default = default_storage_class(snapshot.informers.storage_classes.values())
     devices: dict[tuple[str, str], ResourceClaim] = {}
     volumes: dict[tuple[str, str], PersistentVolumeClaim] = {}
@@ -167,7 +175,10 @@ def with_pod_claims(snapshot: Snapshot, pods: Iterable[Pod], classes: PodClasses
 
 
 def with_volume_claims(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
-    """Return the snapshot with the claims that a StatefulSet creates, except those that exist."""
+    """Return the snapshot with the claims that a StatefulSet creates from its templates. Existing claims are kept.
+
+    For other workloads the snapshot is unchanged.
+    """
     default = default_storage_class(snapshot.informers.storage_classes.values())
     claims = {(claim.namespace, claim.name): claim for claim in claims_of(workload, default)}
     if not claims:
@@ -177,7 +188,10 @@ def with_volume_claims(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
 
 
 def _build_refused_fit(snapshot: Snapshot, workload: KubeObject, plugin: str, message: str) -> WorkloadFit:
-    """Build the result of a workload whose pods the API server would refuse."""
+    """Build the result of a workload whose pods the API server would refuse: none of its replicas is placed.
+
+    ``plugin``, ``message``: the admission plug-in that refuses them, and why.
+    """
     if isinstance(workload, DaemonSet):
         replicas = sum(should_run(workload, node) for node in snapshot.columns.objects)
     else:
@@ -188,7 +202,10 @@ def _build_refused_fit(snapshot: Snapshot, workload: KubeObject, plugin: str, me
 
 
 def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> WorkloadFit:
-    """Build the result of a workload: ``fit`` of its ``replicas`` can be placed. ``more``: further fields of it."""
+    """Build the result of a workload: ``fit`` of its ``replicas`` can be placed.
+
+    ``more``: further fields of WorkloadFit.
+    """
     kind = workload.kind or type(workload).__name__
     return WorkloadFit(
         name=workload.name, kind=kind, namespace=workload.namespace or "default", replicas=replicas, fit=fit, **more
@@ -203,7 +220,7 @@ def _name_of(workload: KubeObject) -> tuple[str, str]:
 def _build_extra_replica(
     snapshot: Snapshot, workload: KubeObject, classes: PodClasses
 ) -> tuple[Sequence[PodRecord], Snapshot]:
-    """Return the record of one more replica of a workload, and the snapshot with its claims.
+    """Return (records of one more replica of a workload, snapshot with its claims).
 
     The list is empty for kinds without scalable replicas, and if the replicas are not equal.
     """
@@ -257,7 +274,10 @@ def _replicas(
 
 
 def _with_controller(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
-    """Return the snapshot with the controller of the pods, whose selector the default spread constraints read."""
+    """Return the snapshot with the pods' controller, whose selector the default spread constraints read.
+
+    Workloads of kinds without such a controller change nothing.
+    """
     controller = replica_set_of(workload) if isinstance(workload, Deployment) else workload
     if not isinstance(controller, (ReplicaSet, ReplicationController, StatefulSet)):
         return snapshot
@@ -303,9 +323,9 @@ def _daemonset(
 
 
 def summarize_rejections(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejection], str]:
-    """Group unplaced pods by plug-in and reasons, the largest groups first.
+    """Group unplaced pods (``stays``) by plug-in and reasons, the largest groups first.
 
-    Returns (rejections, kube-scheduler's event about the first pod); the event is empty if ``stays`` is.
+    Returns (rejections, kube-scheduler's event about the first pod); both are empty without pods.
     """
     if not stays:
         return [], ""

@@ -46,7 +46,12 @@ def with_templates(
         Decide which taints are removed, which DaemonSets are forced, and which pods of an existing node count
         (:func:`~kscale.ca.pod_lists.drop_uncounted_pods`).
     now : datetime or Moment, optional
-        Current time: a node that became ready less than a minute before is not a good example. None: it is.
+        Current time: a node that became ready less than a minute before is not copied. None: its age does not matter.
+
+    Returns
+    -------
+    list of NodeGroup
+        Copies in the same order. A group without a ``target_size`` gets the number of its nodes.
 
     Raises
     ------
@@ -114,12 +119,12 @@ def loop_groups(
     now: datetime | Moment | None = None,
     known: Collection[str] = (),
 ) -> tuple[list[NodeGroup], dict[str, NodeTemplate]]:
-    """Return (groups with their sizes, templates fixed by the description, by group id).
+    """Return (groups with their sizes, templates of groups that the loop must not take from nodes, by group id).
 
-    A ``template`` stands for the cloud provider's: the loop prefers good nodes of the group to it. The template is
-    fixed if the description has a ``from_node``, adds labels, taints or capacity to those of existing nodes, or if the
-    group does not exist yet. ``known``: ids of groups whose template an earlier loop cached. ``options`` and ``now``
-    are those of :func:`~kscale.capacity.group_templates.with_templates`.
+    A ``template`` stands for the cloud provider's: the loop prefers good nodes of the group to it. The second value has
+    the groups whose description has a ``from_node`` or adds labels, taints or capacity to those of existing nodes, and
+    the groups that do not exist yet. ``known``: ids of groups whose template an earlier loop cached. ``options`` and
+    ``now`` are those of :func:`~kscale.capacity.group_templates.with_templates`.
 
     Raises InputError that names every group without a node to model new ones on, and if ``now`` is not a time.
     """
@@ -150,10 +155,11 @@ def loop_groups(
 def starting_nodes(
     groups: Iterable[NodeGroup], nodes: Iterable[Node], *, now: datetime | Moment, options: AutoscalingOptions
 ) -> dict[str, StartingNodes]:
-    """Return the nodes that may still be starting, by group: young nodes, and how many have not registered.
+    """Return the nodes that may still be starting, by group id: young nodes, and how many have not registered.
 
     A loop that has the state of an earlier one knows the requested nodes and counts them as upcoming. A node is young
-    until ``max_node_startup_time`` has passed.
+    until ``max_node_startup_time`` has passed. Groups without such nodes, and groups whose options the provider cannot
+    return, are left out.
     """
     time, taints = moment(now), TaintConfig.from_options(options)
     known_groups = Groups.of(groups, nodes := list(nodes))
@@ -183,9 +189,10 @@ def starting_nodes(
 
 
 def with_members(groups: Iterable[NodeGroup], nodes: Iterable[Node]) -> list[NodeGroup]:
-    """Return the groups; those modelled on a node get the nodes that labels group with it as members.
+    """Return the groups; one that is modelled on a node (``from_node``) gets that node's node pool as its ``nodes``.
 
-    Applies to groups without ``nodes`` and selector: without members, all of their target size would count as missing.
+    Node pools are recognised by labels. Groups with ``nodes`` or a selector are unchanged. Without members, all of a
+    group's target size would count as missing.
     """
     members_by_node = {
         name: match.group.nodes for match in recognise_groups(nodes).groups for name in match.group.nodes

@@ -66,15 +66,14 @@ class HeadroomReport(Record, frozen=True):
 
     ``more``: how many more of ``pod`` fit, ``placement`` and ``nextEvent`` as in ``pods`` (null or empty unless exactly
     one pod was requested); ``pods``: each requested pod, by itself. ``nodes``, ``zones``: every loss. ``lost``: the
-    losses
-    requested by name; ``pairs``: those of every pair of nodes, if requested. ``unmodelled``: features of the pods that
-    kscale does not evaluate yet.
+    losses requested by name; ``pairs``: those of every pair of nodes, if requested. ``unmodelled``: features of the
+    pods that kscale does not evaluate yet.
     """
 
     KIND: ClassVar[str] = "HeadroomReport"
 
     def summary(self) -> str:
-        """Return how many more pods fit, and how many losses of one node or zone leave pods without a node."""
+        """Return a line: how many more pods fit, and how many losses of one node or zone leave pods without a node."""
         parts = [f"{line.more:,} more of {line.name or line.pod} fit" for line in self.pods]
         for text, every in (("nodes", self.nodes), ("zones", self.zones), ("named losses", self.lost)):
             if every:
@@ -117,6 +116,11 @@ def headroom(
         The node label that names the zone.
     classes : PodClasses
         The cluster's priority classes, runtime classes, limit ranges and claim templates, which complete pods.
+
+    Returns
+    -------
+    HeadroomReport
+        The number of further copies of each pod, and one loss per node and per zone.
 
     Raises
     ------
@@ -173,10 +177,15 @@ def report_losses(
     zone_label : str
         The label with the zone of a node.
 
+    Returns
+    -------
+    HeadroomReport
+        With ``lost`` and, if requested, ``pairs``. Its other parts are empty.
+
     Raises
     ------
     InputError
-        For nodes, zones and groups that do not exist.
+        For nodes, zones and groups that do not exist, and if no node has a ``zone_label`` other than the default one.
     """
     snapshot = cluster.snapshot(dra=True)
     check_zone_label(snapshot, zone_label)
@@ -201,7 +210,7 @@ def report_losses(
 
 
 def _count_more_pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[MorePods, list[str]]:
-    """Return how many more of a workload's pod fit, and which features of the pod are not evaluated."""
+    """Return (how many more copies of a workload's pod fit, features of the pod that are not evaluated)."""
     spec = spec_of(workload)
     namespace = workload.namespace or DEFAULT_NAMESPACE
     left_out = classes.unknown(spec)
@@ -234,7 +243,7 @@ def _count_more_with_claims(
 ) -> tuple[int, dict[str, int] | None, str]:
     """Return, for a pod with its own claims: (how many more fit, number by node, why the next one does not fit).
 
-    The number by node is None, and the text empty, if too many fit to list them.
+    If too many fit to list them, the count is a maximum, the number by node None, and the text empty.
     """
     example: KubeObject = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
     if isinstance(workload, StatefulSet):

@@ -51,7 +51,7 @@ def waiting(pod: Pod) -> Pod:
 
 
 def is_lost_with_node(pod: Pod) -> bool:
-    """Check whether a pod is not recreated elsewhere when its node is lost.
+    """Return whether a pod is not recreated elsewhere when its node is lost.
 
     True for pods of DaemonSets, mirror pods, and pods that have finished.
     """
@@ -59,9 +59,9 @@ def is_lost_with_node(pod: Pod) -> bool:
 
 
 def smaller(group: NodeGroup, count: int, removed: Collection[str]) -> NodeGroup:
-    """Return the group without ``count`` lost nodes, whose names are among ``removed``.
+    """Return the group without ``count`` lost nodes; the nodes ``removed`` are no longer its members or its model.
 
-    Its target size decreases, too: the cloud does not replace the nodes by itself.
+    Its target size, if it has one, decreases by ``count``: the cloud does not replace the nodes by itself.
     """
     if not count:
         return group
@@ -97,8 +97,7 @@ class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """The effect of losing ``name`` (a node or a zone, or several at once): ``pods`` need another node, ``homeless``
-    fit
-    none.
+    fit none.
 
     ``first`` names some of the homeless pods. ``repair``: if requested, and some pods are homeless.
     """
@@ -155,10 +154,10 @@ class _Pods:
         )
 
     def losses(self, parts: Sequence[Sequence[int]]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Simulate each loss of ``parts`` (indices of its nodes) by itself, in the kernel.
+        """Simulate each loss of ``parts`` (indices of its nodes) by itself, with native code.
 
-        Returns, for each loss: number of pods that move, number of homeless pods, and positions of the first homeless
-        ones (-1: none).
+        Returns three arrays with one row per loss: number of pods that must move, number of homeless pods, and
+        positions of the first homeless ones (-1: none).
         """
         result: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _removals.losses(
             self.session.engine,
@@ -172,7 +171,10 @@ class _Pods:
         return result
 
     def build_loss(self, name: str, pods: int, homeless: int, first: Iterable[int]) -> Loss:
-        """Build the record of a loss. ``first``: positions of homeless pods, -1 for none."""
+        """Build the record of a loss. ``pods``, ``homeless``: numbers of pods.
+
+        ``first``: positions of homeless pods, -1: none.
+        """
         named = [self.names[i] for i in first if i >= 0] if homeless else []
         return Loss(name=name, pods=pods, homeless=homeless, first=named)
 
@@ -284,7 +286,7 @@ def named_losses(
 
 @typed
 def pair_losses(snapshot: Snapshot) -> PairLosses:
-    """Simulate the loss of every pair of nodes.
+    """Simulate the loss of every pair of nodes that can each be lost alone without homeless pods.
 
     Pods are scheduled as in :func:`losses`, starting after their own node.
 
@@ -324,8 +326,9 @@ def pair_losses(snapshot: Snapshot) -> PairLosses:
 def _simulate_losses(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool_], dict[str, Loss], NDArray[np.bool_]]:
     """Simulate the loss of each single node.
 
-    Returns three values: bool[nodes, nodes], the nodes that receive pods of each lost node; the losses that leave pods
-    unschedulable, by node name; bool[nodes], the nodes with pods whose affinity or spread rules concern other nodes.
+    Returns three values: bool[nodes, nodes], whether the second node receives pods of the lost first one; the losses
+    that leave pods homeless, by node name; bool[nodes], whether a node has pods whose affinity or spread rules concern
+    other nodes.
     """
     engine, count = pods.session.engine, len(nodes)
     landing = np.zeros((count, count), dtype=bool)
@@ -370,7 +373,7 @@ def add_repair(
     stop: Callable[[], bool] | None = None,
     zone_label: str = ZONE,
 ) -> Loss:
-    """Add the cheapest repair to a loss: new nodes on which its homeless pods fit.
+    """Return the loss with its cheapest repair: new nodes on which its homeless pods fit.
 
     Parameters
     ----------
@@ -388,6 +391,11 @@ def add_repair(
         Polled during the search, which ends when it returns True.
     zone_label : str
         The label with the zone of a node.
+
+    Returns
+    -------
+    Loss
+        A copy with ``repair``: cost and number of the nodes, and the number of pods that fit no group.
     """
     if not loss.homeless:
         return loss

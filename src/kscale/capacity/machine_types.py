@@ -154,7 +154,7 @@ def arch_of(node: Node) -> str:
 
 
 def architectures_of(cluster: Cluster) -> Architectures:
-    """Return the architectures of the cluster's nodes, and those that the constraints of its pods allow.
+    """Return the architectures of the cluster's nodes, those that some pod needs, and those that every pod accepts.
 
     Pods of DaemonSets, mirror pods and pods that have ended do not count: they follow the nodes, or need none.
     """
@@ -174,10 +174,7 @@ def architectures_of(cluster: Cluster) -> Architectures:
 
 
 def _get_named_architectures(pod: Pod) -> frozenset[str] | None:
-    """Return the architectures on which a pod may run by its node selector and affinity.
-
-    None if they name no architecture.
-    """
+    """Return the architectures that a pod's node selector and affinity allow; None if they do not restrict them."""
     wanted = {key: value for key, value in (pod.spec.node_selector or {}).items() if key in _KEYS}
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     selector = None if affinity is None else _reduce_to_architecture(affinity.required)
@@ -193,7 +190,10 @@ def _get_named_architectures(pod: Pod) -> frozenset[str] | None:
 
 
 def _reduce_to_architecture(selector: NodeSelector | None) -> NodeSelector | None:
-    """Return the selector's terms reduced to the architecture; None if some term does not restrict it."""
+    """Return the selector with only the conditions on the architecture.
+
+    None if the selector is None or empty, or if some term does not restrict the architecture.
+    """
     terms = []
     for term in selector.node_selector_terms if selector is not None else ():
         expressions = [expression for expression in term.match_expressions if expression.key in _KEYS]

@@ -228,15 +228,15 @@ def node_usage(
 
 @typed
 def fullness(row: NodeUsage) -> float:
-    """Return the share of a node's allocatable CPU or memory that is requested, whichever is greater.
+    """Return the requested share of a node's allocatable CPU or memory, whichever share is greater.
 
-    ``row``: requests and allocatable amounts of the node. The result is 0 if it has neither resource.
+    ``row``: the node. The result is 0 if the node has neither resource, and more than 1 if it is overcommitted.
     """
     return max((use.requests / use.allocatable for use in (row.cpu, row.memory) if use.allocatable > 0), default=0.0)
 
 
 def _list_holding_pods(evictions: Evictions) -> dict[int, list[PodHold]]:
-    """Return the pods that block the removal of each node, with the reasons, by index of the node."""
+    """Return the pods that must not be evicted now, with the reasons, by index of their node."""
     held_by: dict[int, list[PodHold]] = {}
     for i in np.flatnonzero(evictions.holding()).tolist():
         hold = evictions.holds(i)
@@ -246,9 +246,9 @@ def _list_holding_pods(evictions: Evictions) -> dict[int, list[PodHold]]:
 
 
 def _hold_by_group(group: NodeGroup | None) -> tuple[str, str] | None:
-    """Return (reason, explanation) if a node cannot be removed because of its group; otherwise None.
+    """Return (reason, explanation) if a node of ``group`` (None: of no group) cannot be removed because of it.
 
-    ``group`` None: the node belongs to no group.
+    None if the group allows the removal.
     """
     if group is None:
         return unremovable_reasons.NOT_AUTOSCALED, "belongs to no node group"
@@ -263,7 +263,7 @@ def _simulate_removals(
 ) -> dict[str, UnremovableCandidate]:
     """Simulate the removal of each node separately.
 
-    Returns the nodes that cannot be removed because a pod fits no other node, by name.
+    Returns, by name, the nodes that cannot be removed because a pod fits no other node.
     """
     simulator = RemovalSimulator(
         drop_uncounted_pods(snapshot, options),
@@ -294,7 +294,10 @@ class _Uses:
         self._usage = _read_usage(cluster, snapshot)
 
     def _add_limits(self, pod: Pod, n: int) -> None:
-        """Add a pod's limits to those of node ``n``, and count the pod for cpu and memory without a limit."""
+        """Add a pod's limits to those of the node at index ``n``.
+
+        The pod also counts as unlimited for each of cpu and memory for which one of its containers has no limit.
+        """
         for name, amount in to_integers(pod_limits(pod)).items():
             self._column(self._limits, name)[n : n + 1] += amount  # as an array: sums wrap, as upstream's do
         pod_level = (pod.spec.resources.limits if pod.spec.resources is not None else None) or {}
@@ -303,17 +306,20 @@ class _Uses:
                 self._column(self._unlimited, name)[n] += 1
 
     def _column(self, table: dict[str, NDArray[np.int64]], name: str) -> NDArray[np.int64]:
-        """Return the column of a resource in a table (int64[nodes]); a new one is filled with 0."""
+        """Return the column of resource ``name`` in a table (int64[nodes]).
+
+        A missing one is added to the table with zeros.
+        """
         if name not in table:
             table[name] = np.zeros(len(self._snapshot.nodes), dtype=np.int64)
         return table[name]
 
     def extended_on(self, n: int) -> list[str]:
-        """Return the extended resources that a node has or that its pods request."""
+        """Return the names of the extended resources of which the node at index ``n`` offers more than 0."""
         return [name for name in self._extended if self._amount(self._snapshot.columns.allocatable, name, n)]
 
     def use(self, n: int, name: str) -> ResourceUse:
-        """Return the use of one resource of a node."""
+        """Return allocatable, requests, limits and usage of resource ``name`` on the node at index ``n``."""
         return ResourceUse(
             allocatable=self._amount(self._snapshot.columns.allocatable, name, n),
             requests=self._amount(self._snapshot.used, name, n),
@@ -329,7 +335,7 @@ class _Uses:
 
 
 def _read_usage(cluster: Cluster, snapshot: Snapshot) -> dict[int, dict[str, int]]:
-    """Return the usage of the nodes that have metrics, by node index and resource.
+    """Return the usage of the nodes that have metrics, by node index and resource (milli-cores, bytes).
 
     Read from NodeMetrics or, if a node has none, summed over the PodMetrics of its pods.
     """
@@ -349,7 +355,7 @@ def _read_usage(cluster: Cluster, snapshot: Snapshot) -> dict[int, dict[str, int
 
 
 def _add_up(rows: Sequence[NodeUsage]) -> NodeTotals:
-    """Return the sums over the rows of all nodes."""
+    """Return the sums over the rows."""
     others = dict.fromkeys(name for row in rows for name in row.others)
     return NodeTotals(
         nodes=len(rows),

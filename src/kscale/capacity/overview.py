@@ -197,7 +197,7 @@ def _summarize_nodes(snapshot: Snapshot, report: ScaleDownReport) -> list[Overvi
 
 
 def _summarize_pending(snapshot: Snapshot, plan: ScaleUpPlan) -> list[PendingSummary]:
-    """Return one summary for each prospect and reason of the pending pods; pods that stay pending come first."""
+    """Group the pending pods by prospect and reason: one row per group, with pods that stay pending first."""
     prospects: dict[str, tuple[str, str]] = {}
     for pending in plan.remain_unschedulable:
         prospects |= dict.fromkeys(pending.pods, ("stays pending", pending.why))
@@ -220,7 +220,7 @@ def _summarize_pending(snapshot: Snapshot, plan: ScaleUpPlan) -> list[PendingSum
 
 
 def _scheduler_message(pod: Pod) -> str:
-    """Return the scheduler's message about why the pod is not scheduled; empty if there is none."""
+    """Return kube-scheduler's message about why the pod is not scheduled; empty if there is none."""
     condition = find(pod.status.conditions or (), "PodScheduled")
     return condition.message or "" if condition is not None and condition.status == "False" else ""
 

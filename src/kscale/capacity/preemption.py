@@ -173,7 +173,7 @@ def _write_start(started: int) -> str | None:
 
 
 def _write_message(examination: Examination, result: str) -> str:
-    """Return kube-scheduler's message about a pod for which it evicts nobody; empty otherwise."""
+    """Return kube-scheduler's message about a pod if it evicts nobody for it; empty if it does, or if the pod fits."""
     if result == "never":
         return "preemption: not eligible due to preemptionPolicy=Never."
     if result != "does-not-help":

@@ -48,13 +48,16 @@ class PriceRule(ApiStruct, forbid_unknown_fields=True):
     zone: str = ""
 
     def matches(self, kind: InstanceType) -> bool:
-        """Check whether the rule selects a type."""
+        """Return whether the rule selects a type by its name or family."""
         if self.instance_type is not None:
             return fnmatchcase(kind.name, self.instance_type)
         return self.family is not None and fnmatchcase(parse_type_name(kind.name).family, self.family)
 
     def apply(self, price: float | None) -> float | None:
-        """Return the price per hour under this rule; ``price`` is the on-demand price, None if it is unknown."""
+        """Return the price per hour under this rule; None if it is unknown.
+
+        ``price``: the on-demand price, None if it is unknown. A rule with a price of its own does not need it.
+        """
         if self.price is not None:
             return self.price
         if price is None or self.discount is None:
@@ -69,7 +72,7 @@ def read_price_list(path: str | os.PathLike[str]) -> list[PriceRule]:
     Raises
     ------
     InputError
-        With every mistake in the file.
+        If the file cannot be read; with every mistake in it.
     """
     return price_list_from(read_plain_file(path, "price"), source=str(path))
 
@@ -88,7 +91,7 @@ def price_list_from(data: Any, *, source: str = "") -> list[PriceRule]:
     Raises
     ------
     InputError
-        With every mistake.
+        If ``data`` is not a list or is empty; with every mistake in it.
     """
     if not isinstance(data, list) or not data:
         raise InputError(Problem("a list of at least one price expected", source))
@@ -165,9 +168,10 @@ def apply_prices(catalogue: Catalogue, rules: Sequence[PriceRule], discount: flo
 
 
 def _prices_of(kind: InstanceType, rules: Sequence[PriceRule], regions: Sequence[str]) -> dict[str, float]:
-    """Return a type's prices by region, each by the first rule for the region.
+    """Return a type's prices by region, each by the first rule for the region. Regions without a price are left out.
 
-    A rule with a price of its own also applies to regions where the catalogue has no price for the type.
+    ``rules`` match the type. ``regions``: regions to consider besides those of the type and the rules. A rule with a
+    price of its own also applies to regions where the catalogue has no price for the type.
     """
     named = [region for rule in rules if (region := rule.region.replace("-", "_"))]
     result: dict[str, float] = {}
@@ -183,18 +187,23 @@ def _prices_of(kind: InstanceType, rules: Sequence[PriceRule], regions: Sequence
 def reservations_of(
     rules: Iterable[PriceRule], kinds: Sequence[InstanceType], zones: Sequence[str], region: str = ""
 ) -> list[tuple[PriceRule, InstanceType, str]]:
-    """Return the reserved machines that may be used: each rule with its type and zone.
+    """Return the reserved machines that may be used.
 
     Parameters
     ----------
     rules : iterable of PriceRule
-        A price list. Rules without ``reserved`` are ignored.
+        A price list. Rules without ``reserved``, and rules for types and zones that are not offered, are ignored.
     kinds : sequence of InstanceType
         The types that are offered.
     zones : sequence of str
         The zones of new nodes; ``[""]`` if they have none.
     region : str
         Rules for another region are ignored; empty = any.
+
+    Returns
+    -------
+    list of (PriceRule, InstanceType, str)
+        Each rule with its type and zone.
 
     Raises
     ------
@@ -239,5 +248,5 @@ def prices_schema_text() -> str:
 
 
 def _requires(name: str) -> dict[str, Any]:
-    """Return a schema that requires a field with a value other than null."""
+    """Return a JSON Schema that requires the field ``name`` with a value other than null."""
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}

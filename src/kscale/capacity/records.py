@@ -36,7 +36,7 @@ class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 def round_money(amount: float) -> float:
-    """Round an amount of money to nine decimals, without accumulated rounding errors and negative zero."""
+    """Round an amount of money to nine decimals, which removes accumulated rounding errors and negative zero."""
     return round(amount, 9) + 0.0
 
 
@@ -53,11 +53,9 @@ class GroupEstimate(Part, frozen=True):
     """The estimate of one node group, if it alone takes the pods.
 
     ``nodes`` is upstream's estimate without its limit per scale-up; ``bound`` a proven lower bound of the number of
-    nodes
-    for the same pods, by ``boundMethod``. ``utilization`` is requests divided by allocatable of the new nodes, by
+    nodes for the same pods, by ``boundMethod``. ``utilization`` is requests divided by allocatable of the new nodes, by
     resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes, ``price`` the
-    hourly
-    price of the nodes, if known. ``placed`` (if requested): pod -> node. ``arch``: the nodes'
+    hourly price of the nodes, if known. ``placed`` (if requested): pod -> node. ``arch``: the nodes'
     ``kubernetes.io/arch``, empty if the group does not say; ``generation``: that of the machine by the name of its
     type, null if it is unknown.
     """
@@ -79,7 +77,7 @@ class GroupEstimate(Part, frozen=True):
 
     @property
     def over_maximum(self) -> int:
-        """Return how many nodes exceed the group's maximum size; 0 without a maximum."""
+        """Return by how many nodes current and new nodes exceed the group's maximum size; 0 without a maximum."""
         if self.maximum is None:
             return 0
         return max(0, self.nodes + (self.current or 0) - self.maximum)
@@ -157,7 +155,7 @@ class EstimateReport(Record, frozen=True):
     """Nodes that Karpenter would launch, if the node groups are NodePools."""
 
     def summary(self) -> str:
-        """Return how many pods fit, need new nodes and fit nowhere, and the nodes of each group that takes pods."""
+        """Return a line: how many pods fit, need new nodes and fit nowhere, and the new nodes by group."""
         groups = ", ".join(f"{line.group}: {line.nodes:,} nodes" for line in self.groups if line.pods)
         return (
             f"{self.pending_count:,} pods pending, {self.on_existing:,} fit, {self.need_new:,} need new nodes, "
@@ -205,10 +203,8 @@ class GroupAnswer(Part, frozen=True):
     """Verdict of the Cluster Autoscaler on a pod and a new node of a group.
 
     ``csiAware`` is the result of a CSI-node-aware simulation (``enable-csi-node-aware-scheduling``), if it differs:
-    False
-    means that the autoscaler would add a node in vain, and ``plugin`` and ``reasons`` then say why. ``detail``: the
-    exact
-    cause, if the reasons do not say it.
+    False means that the autoscaler would add a node in vain, and ``plugin`` and ``reasons`` then say why. ``detail``:
+    the exact cause, if the reasons do not say it.
     """
 
     group: str
@@ -261,7 +257,7 @@ class Explanation(Record, frozen=True):
     nominated: str | None = None
 
     def summary(self) -> str:
-        """Return the pod and where it runs or fits, or kube-scheduler's text on why it fits nowhere."""
+        """Return a line: the pod and where it runs or fits, or kube-scheduler's text on why it fits nowhere."""
         if self.node:
             return f"{self.pod} is on {self.node}"
         if self.fits_on:
@@ -274,8 +270,8 @@ class WorkloadFit(Part, frozen=True):
 
     ``event`` is kube-scheduler's text for the first unplaced replica; if all are placed, ``nextEvent`` is that for one
     more (empty: it would fit, too, or its kind has no more). ``placement`` (if requested): node -> replicas.
-    ``exists``: an
-    object of this kind and name is in the input already; its replicas were placed in addition to its existing pods.
+    ``exists``: an object of this kind and name is in the input already; its replicas were placed in addition to its
+    existing pods.
     """
 
     name: str
@@ -306,9 +302,9 @@ class FitReport(Record, frozen=True):
     unmodelled: list[str]
 
     def summary(self) -> str:
-        """Return how many replicas fit, of all workloads and of each that does not fit completely."""
-        short = [f"{item.kind} {item.name}: {item.fit:,} of {item.replicas:,}" for item in self.workloads]
-        return f"{self.fit:,} of {self.replicas:,} replicas fit" + (f" ({', '.join(short)})" if short else "")
+        """Return a line: how many replicas of all workloads together fit, and how many of each workload."""
+        parts = [f"{item.kind} {item.name}: {item.fit:,} of {item.replicas:,}" for item in self.workloads]
+        return f"{self.fit:,} of {self.replicas:,} replicas fit" + (f" ({', '.join(parts)})" if parts else "")
 
     def explain(self, name: str) -> str:
         """Return whether a workload fits and why not, in one line.

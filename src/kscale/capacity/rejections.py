@@ -17,7 +17,7 @@ __all__ = ["describe_use", "find_first_rejection", "list_rejections", "prefilter
 
 
 def prefilter_failure(fit: FitResult, name: str, nodes: Sequence[Node]) -> str:
-    """Return the message of a PreFilter plug-in that rejects the pod before any node is checked.
+    """Return the message of a PreFilter plug-in that rejects the pod ``name`` before any node is checked.
 
     Empty if none does, or if there are no nodes.
     """
@@ -28,9 +28,9 @@ def prefilter_failure(fit: FitResult, name: str, nodes: Sequence[Node]) -> str:
 
 
 def list_rejections(fit: FitResult, pod: Pod, name: str, node: Node) -> list[PluginVerdict]:
-    """Return the verdict of every plug-in that rejects the pod on this node; empty if it fits.
+    """Return the rejection by every plug-in that rejects the pod on this node; empty if the pod fits.
 
-    The plug-in at which upstream stops comes first.
+    The plug-in at which upstream stops comes first. ``name``: of the pod in ``fit``.
     """
     first = fit.verdict(name, node.name)
     if first.ok:
@@ -40,7 +40,10 @@ def list_rejections(fit: FitResult, pod: Pod, name: str, node: Node) -> list[Plu
 
 
 def find_first_rejection(fit: FitResult, pod: Pod, name: str, node: Node) -> PluginVerdict:
-    """Return the verdict at which upstream stops, for a pod that does not fit the node."""
+    """Return the rejection at which upstream stops, for a pod that does not fit the node.
+
+    ``name``: of the pod in ``fit``.
+    """
     return _plugin_verdict(fit.verdict(name, node.name), pod, node)
 
 
@@ -93,9 +96,9 @@ def _domain_detail(number: dict[str, Any]) -> str:
 
 
 def describe_use(number: dict[str, Any]) -> str:
-    """Describe a conflict over a port, disk, claim, driver or device request (a verdict's ``numbers`` entry).
+    """Describe why a volume, port, disk, claim, driver or device request does not fit (a verdict's ``numbers`` entry).
 
-    The text says how much is free and which pods use it.
+    The text says what is in use by which pods, which limit is reached, or which nodes a volume can be used on.
     """
     if "volume" in number:
         bound = f"claim {number['claim']} is bound to volume {number['volume']}"
@@ -114,7 +117,7 @@ def describe_use(number: dict[str, Any]) -> str:
 
 
 def _describe_failure(verdict: Verdict, pod: Pod, node: Node) -> str:
-    """Describe the cause of a failure if the reason alone does not; else empty.
+    """Return a text on the cause of a failure; empty if the reason alone says it.
 
     The text contains no annotations and no environment values.
     """

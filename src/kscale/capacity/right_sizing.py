@@ -41,9 +41,9 @@ def replace_requests(
 ) -> Pod:
     """Return the pod with other requests.
 
-    ``of_container`` returns the requests of each container, init containers included; ``of_pod`` those of the pod
-    level, if the pod has any. Granted resources that the kubelet reported are removed, as they refer to the old
-    requests.
+    ``of_container`` is called with each container, init containers included, and returns its requests (None: none).
+    ``of_pod`` is called with the requests of the pod level, if the pod has any, and returns those to set. Granted
+    resources that the kubelet reported are removed, as they refer to the old requests.
     """
     spec, status = pod.spec, pod.status
 
@@ -90,8 +90,9 @@ def effect_of(
 ) -> Effect:
     """Pack the running pods of a cluster onto empty nodes of its most common shape, as they are and as recommended.
 
-    DaemonSet pods of one such node run on every node. Pods that fit no empty node are counted, not packed. ``price``
-    returns the $/h of a node, see :func:`kscale.capacity.cost.price_of`.
+    DaemonSet pods of one such node run on every node. Pods that fit no empty node are counted, not packed. ``price`` is
+    called with that node and returns its $/h, see :func:`kscale.capacity.cost.price_of`. Returns the numbers of nodes
+    before and after.
     """
     controllers = read_controllers(cluster)
     advised = advice_of(report)
@@ -101,7 +102,11 @@ def effect_of(
 def compare_packing(
     cluster: Any, changed: Callable[[Pod], Pod], *, price: Callable[[Node], float | None] | None = None
 ) -> Effect:
-    """Pack pods like :func:`effect_of`, before and after any change of pods."""
+    """Pack pods like :func:`effect_of`, before and after any change of pods.
+
+    ``changed`` is called with each running pod and returns the pod after the change. Returns an empty effect if the
+    cluster has no nodes.
+    """
     nodes = list(cluster.nodes())
     pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase in ("Running", "")]
     if not nodes:
@@ -129,7 +134,7 @@ def compare_packing(
 def effect_on_pools(
     cluster: Cluster, report: RecommendationReport, groups: Sequence[NodeGroup], *, options: MixOptions | None = None
 ) -> tuple[PackedPools, PackedPools]:
-    """Compute the cheapest mix of ``groups`` for the running pods: (as they are, as recommended).
+    """Compute the cheapest mix of ``groups`` for the running pods: return (as they are, as recommended).
 
     ``groups`` have templates and prices. Raises InputError for a group without a price. See :func:`kscale.mix`.
     """
@@ -148,7 +153,7 @@ def effect_on_pools(
 
 
 def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advised) -> NodeGroup:
-    """Return the group with the recommended requests of its template's pods."""
+    """Return the group with the recommended requests for the pods of its template."""
     if group.template is None:
         return group
     pods = [apply_advice(pod, controllers, advised) for pod in group.template.pods]
@@ -186,7 +191,10 @@ def advice_of(report: RecommendationReport) -> Advised:
 
 
 def apply_advice(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
-    """Return the pod with its containers' recommended requests, or the pod itself if there is no recommendation."""
+    """Return the pod with its containers' recommended requests; the pod itself if there is no recommendation.
+
+    ``advised``: recommendations by namespace, workload and container. Init containers count, too.
+    """
     try:
         parent = find_topmost_owner(pod, controllers)
     except TargetError:
@@ -226,7 +234,10 @@ def waiting(pod: Pod) -> Pod:
 
 
 def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]) -> tuple[int, set[str]]:
-    """Return (number of nodes like ``model`` that the pods need, names of the pods that fit none of them)."""
+    """Return (number of nodes like ``model`` that the pods need, names of the pods that fit none of them).
+
+    ``daemons``: pods that run on each of these nodes.
+    """
     template = NodeTemplate(node=model, pods=daemons)
     result = estimate(empty, [waiting(pod) for pod in pods], template=template, options=EstimateOptions())
     return result.node_count, set(result.unschedulable)

@@ -64,7 +64,7 @@ class NewNode:
 
 
 def draw_nodes(title: str, snapshot: Snapshot, marks: Mapping[str, Mark] | None = None) -> Packing:
-    """Draw nodes of a snapshot with the pods placed on them.
+    """Return a picture of nodes of a snapshot with the pods placed on them. Equivalent nodes are drawn once.
 
     ``marks`` selects the nodes and their order; None: all nodes, without marks.
     """
@@ -89,7 +89,10 @@ def draw_nodes(title: str, snapshot: Snapshot, marks: Mapping[str, Mark] | None 
 
 
 def draw_new_nodes(title: str, snapshot: Snapshot, nodes: Iterable[NewNode]) -> Packing:
-    """Draw nodes that would be created, with pending pods of a snapshot."""
+    """Return a picture of nodes that would be created, with pending pods of a snapshot.
+
+    Equivalent nodes are drawn once.
+    """
     equivalent: dict[Hashable, list[NewNode]] = {}
     for node in nodes:
         classes = sorted(pod_class.index for pod_class in snapshot.classify(snapshot.records(node.pods)))
@@ -107,7 +110,10 @@ def draw_new_nodes(title: str, snapshot: Snapshot, nodes: Iterable[NewNode]) -> 
 def _drawn(
     names: Sequence[str], mark: Mark, allocatable: ResourceList, pods: Iterable[tuple[Pod, ResourceList]]
 ) -> DrawnNode:
-    """Build the drawing of nodes that look alike (``names``). ``pods``: each pod with its requests."""
+    """Build the picture of equivalent nodes. ``names``: of these nodes.
+
+    ``pods``: (pod, its requests) on each of them.
+    """
     room = _room(allocatable)
     return DrawnNode(
         names=names,
@@ -129,7 +135,7 @@ def _room(allocatable: ResourceList) -> dict[str, float]:
 
 
 def _amount(name: str, quantity: Quantity) -> float:
-    """Return cores of cpu, otherwise units (bytes of memory)."""
+    """Return an amount of resource ``name`` as a number: cores of cpu, bytes of memory, else units."""
     return quantity.milli_value() / 1000 if name == CPU else float(quantity.value())
 
 
@@ -187,7 +193,7 @@ class ScaleDownReport(Record, frozen=True):
     orphans: int = 0
 
     def summary(self) -> str:
-        """Format one line: the result, the empty and the drained nodes to delete now, and the unneeded nodes."""
+        """Return a line: the result, the numbers of empty and of drained nodes to delete now, and of unneeded nodes."""
         return (
             f"{self.result}, {self.empty:,} empty and {self.drained:,} drained of {len(self.nodes):,} nodes, "
             f"{self.removable:,} unneeded"
@@ -265,7 +271,10 @@ _REFUSALS = 20
 def _add_refusal_reasons(
     nodes: list[ScaleDownNode], plan: ScaleDownPlan, snapshot: Snapshot, options: AutoscalingOptions
 ) -> list[ScaleDownNode]:
-    """Return the nodes; the first ones whose pods fit nowhere get the reason of each node that refuses the pods."""
+    """Return the nodes; ``why`` of those whose pods fit nowhere also says why each other node refuses the pods.
+
+    Only the first :data:`_REFUSALS` of them get this text.
+    """
     if options.legacy:
         return nodes
     remaining, result = _REFUSALS, []
@@ -300,9 +309,10 @@ def _count_pods_without_controller(snapshot: Snapshot, now: datetime | Moment, o
 
 
 def _final_moves(drained: dict[str, dict[str, str]], snapshot: Snapshot) -> dict[str, dict[str, str]]:
-    """Return, for each drained node, its own pods and their final target nodes.
+    """Return, for each drained node, the pods that it had in ``snapshot`` and their final target nodes.
 
-    A pod that is moved to a node which is drained later moves on with it.
+    ``drained``: target node of each moved pod, by drained node, in order. A pod that is moved to a node which is
+    drained later moves on with it.
     """
     moves_by_node: dict[str, dict[str, str]] = {}
     for node, placement in drained.items():
@@ -336,7 +346,7 @@ def _node(
     options: AutoscalingOptions,
     snapshot: Snapshot,
 ) -> ScaleDownNode:
-    """Build the row of one node.
+    """Build the report's row of one node.
 
     ``deleted_now``: nodes to delete now. ``drained``: new node of each pod, by drained node.
     """

@@ -71,7 +71,7 @@ class Reference(ABC):
 
     @abstractmethod
     def load(self) -> Any:
-        """Load the object; called in a worker."""
+        """Load and return the object; called in a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class _InFile(Reference):
     sizes: list[int]
 
     def load(self) -> Any:
-        """Map the file and unpickle the object; its arrays stay in the file."""
+        """Map the file and return the unpickled object, whose arrays stay in the file."""
         with open(self.path, "rb") as file:
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         parts, start = [], 0
@@ -128,7 +128,7 @@ class Shared:
 
 
 def _resolve_reference(reference: Any) -> Any:
-    """Return the object of a reference, loaded once per worker; return anything else unchanged."""
+    """Return the object of a :class:`Reference`, loaded once per worker; return anything else unchanged."""
     if not isinstance(reference, Reference):
         return reference
     if reference.token not in _there:
@@ -141,9 +141,10 @@ def _resolve_reference(reference: Any) -> Any:
 def _run_batch(
     function: Callable[[Any, list[S]], Iterable[R]], reference: Any, scenarios: list[S]
 ) -> list[tuple[R | None, Exception | None]]:
-    """Run a batch of scenarios in a worker: (result, None) or (None, exception) for each.
+    """Run a batch of scenarios in a worker; return (result, None) or (None, exception) for each.
 
-    If the call raises, the scenarios are run one by one.
+    ``reference``: the base of the scenarios, or a :class:`Reference` to it. If the call raises, the scenarios are run
+    one by one.
     """
     base = _resolve_reference(reference)
     try:
@@ -227,7 +228,7 @@ def sweep(
 
 
 def _make_executor(function: Any) -> Executor:
-    """Return a new executor. Raises ArgumentError if the function returns something else."""
+    """Call ``function`` and return the executor that it creates. Raises ArgumentError if it returns something else."""
     executor = function()
     if not (hasattr(executor, "submit") and hasattr(executor, "shutdown")):
         raise ArgumentError("executor()", show_value(executor), "an Executor", type(executor).__name__)
@@ -237,7 +238,7 @@ def _make_executor(function: Any) -> Executor:
 def _run_here(
     function: Callable[[Any, list[S]], Iterable[R]], base: Any, parts: Iterator[tuple[list[int], list[S]]]
 ) -> Generator[CompletedTask[R], None, None]:
-    """Run the parts in this process and yield their results."""
+    """Run the parts, each as (positions, scenarios), in this process and yield the results of their scenarios."""
     for indices, part in parts:
         yield from _yield_results(indices, _run_batch(function, base, part))
 
@@ -251,7 +252,11 @@ def _run_on_workers(
     workers: int,
     share: Callable[[Any], Any] | None,
 ) -> Generator[CompletedTask[R], None, None]:
-    """Share ``base``, run the parts on an executor, and yield their results as they complete."""
+    """Share ``base``, run the parts on an executor, and yield the results of their scenarios as they complete.
+
+    ``parts``: (positions, scenarios) of each call. ``make`` creates executors if ``executor`` is not used itself.
+    ``workers``: number of calls that run at once. ``share``: as for :func:`sweep`; None: a file that workers map.
+    """
     shared = None if share is not None or base is None else Shared(base)
     try:
         reference = share(base) if share is not None else base if shared is None else shared.reference()
@@ -269,7 +274,11 @@ def _spread(
     make: Callable[[], Executor] | None,
     workers: int,
 ) -> Generator[CompletedTask[R], None, None]:
-    """Run the parts on an executor and yield the results as they complete; lost parts are retried."""
+    """Run the parts on an executor and yield the results of their scenarios as they complete.
+
+    Parameters as for :func:`_run_on_workers`. If an executor of ``make`` breaks, a new one runs the parts that were
+    lost. Raises BrokenExecutor if there is no ``make``, or if executors break repeatedly.
+    """
     to_retry: deque[tuple[list[int], list[S]]] = deque()
     broken = 0
     while True:
@@ -306,7 +315,7 @@ def _spread(
 
 
 def _choose_batch_sizes(scenarios: Iterable[S], workers: int) -> Iterator[int]:
-    """Yield the number of scenarios for each call; the iterator does not end."""
+    """Yield the number of scenarios for each call, without end: constant if their total is known, else growing."""
     if isinstance(scenarios, Sized):
         yield from itertools.repeat(min(_LARGEST, max(1, len(scenarios) // (workers * _CALLS))))
     size = 1
@@ -316,7 +325,7 @@ def _choose_batch_sizes(scenarios: Iterable[S], workers: int) -> Iterator[int]:
 
 
 def _split_into_batches(scenarios: Iterable[S], sizes: Iterator[int]) -> Iterator[tuple[list[int], list[S]]]:
-    """Yield (positions, scenarios) of each batch."""
+    """Yield (positions of the scenarios, scenarios) of each batch, with the ``sizes`` of batches in turn."""
     numbered = enumerate(scenarios)
     for size in sizes:
         part = list(itertools.islice(numbered, size))
@@ -326,7 +335,10 @@ def _split_into_batches(scenarios: Iterable[S], sizes: Iterator[int]) -> Iterato
 
 
 def _yield_results(indices: list[int], answers: list[tuple[R | None, Exception | None]]) -> Iterator[CompletedTask[R]]:
-    """Yield the results of a batch with the positions of its scenarios."""
+    """Yield the result of each scenario of a batch.
+
+    ``indices``: their positions; ``answers``: (result, exception) of each.
+    """
     for index, (value, error) in zip(indices, answers, strict=True):
         yield CompletedTask(index, value, error)
 
@@ -339,7 +351,7 @@ class _InStore(Reference):
     store: Any
 
     def load(self) -> Any:
-        """Get the object from Ray's store."""
+        """Get and return the object from Ray's store."""
         return library("ray", "an executor over Ray").get(self.store)
 
 
@@ -366,7 +378,7 @@ class RayExecutor(Executor):
 
     @property
     def workers(self) -> int:
-        """Return the number of the cluster's cpus, which is the number of tasks that run at once."""
+        """Return how many tasks run at once: the number of the Ray cluster's CPUs, at least 1."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def share(self, value: Any) -> Reference:
@@ -383,7 +395,7 @@ class RayExecutor(Executor):
         return future
 
     def _set_result(self, future: Future[Any], done: Future[Any]) -> None:
-        """Set the result or the error of a call. A lost worker is a BrokenExecutor."""
+        """Set the result or the exception of a completed call on its future. A lost worker becomes a BrokenExecutor."""
         self._under_way.pop(future, None)
         error = done.exception()
         if error is None:
@@ -394,7 +406,7 @@ class RayExecutor(Executor):
             future.set_exception(BrokenExecutor(str(error)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Shut down, as every executor does; disconnects if this executor made the connection."""
+        """Shut down, as every executor does. Disconnects from Ray if this executor made the connection."""
         tasks = list(self._under_way.values())
         if cancel_futures:
             for task in tasks:
@@ -406,5 +418,5 @@ class RayExecutor(Executor):
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the function; runs in a worker."""
+    """Call the function in a worker, and return its result."""
     return function(*args, **kwargs)

@@ -55,10 +55,10 @@ class Refusal(NamedTuple):
 
 
 def refusals_of(obj: KubeObject, raw: msgspec.Raw | Mapping[str, Any] | None) -> list[Refusal]:
-    """Return the mistakes of an autoscaler object about to be written; empty for other kinds.
+    """Return the mistakes and warnings of an autoscaler object about to be written; empty for other kinds.
 
-    ``raw``: the data from which ``obj`` was decoded. An object with a resource version is stored already: it may break
-    rules for new ones, and its unknown fields are warnings.
+    ``raw``: the data from which ``obj`` was decoded (None: ``obj`` itself). An object with a resource version is stored
+    already: it may break rules for new ones, and its unknown fields are warnings.
     """
     match obj:
         case HorizontalPodAutoscaler() | HorizontalPodAutoscalerV1():
@@ -71,19 +71,22 @@ def refusals_of(obj: KubeObject, raw: msgspec.Raw | Mapping[str, Any] | None) ->
 
 
 def unserved_version(version: str) -> str:
-    """Return the message for an HPA of a version that Kubernetes has removed."""
+    """Return the message for an HPA of an API version that Kubernetes has removed."""
     return f"{version} is not served since Kubernetes {_REMOVED[version]}: use autoscaling/v2"
 
 
 def _read_plain_data(obj: KubeObject, raw: msgspec.Raw | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the object as plain data, with its namespace and the version with which it was read."""
+    """Return the object as a dict, with its namespace and the API version with which it was read.
+
+    ``raw``: the data from which it was decoded; None: the object is encoded.
+    """
     data: Mapping[str, Any] = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw or to_dict(obj)
     metadata = {**(data.get("metadata") or {}), "namespace": obj.namespace}
     return {**data, "apiVersion": obj.api_version, "kind": obj.kind, "metadata": metadata}
 
 
 def _is_stored(data: Mapping[str, Any]) -> bool:
-    """Check whether the object has a resource version: the API server has stored it already."""
+    """Return whether the object has a resource version: the API server has stored it already."""
     return bool(data["metadata"].get("resourceVersion"))
 
 
@@ -101,7 +104,7 @@ def _validate_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal
 
 
 def _validate_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refusal]:
-    """Return the mistakes of a VPA by the admission webhook and the schema, and their warnings."""
+    """Return the mistakes of a VPA by the admission webhook and the schema, and the webhook's warnings."""
     if data["apiVersion"] != VPA_VERSION:
         return [Refusal("apiVersion", f"{data['apiVersion']} is not served: use {VPA_VERSION}")]
     admitted = admit_vpa(obj, obj if _is_stored(data) else None)
@@ -111,7 +114,7 @@ def _validate_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refu
 
 
 def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
-    """Return errors by the schema of the CustomResourceDefinition that the webhook does not check."""
+    """Return the violations of the CustomResourceDefinition's schema that the webhook does not check."""
     spec, errors = vpa.spec, []
     if spec.target_ref is None:
         errors.append(build_required_error("spec.targetRef"))
@@ -131,7 +134,10 @@ def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
 
 
 def _validate_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
-    """Return the mistakes of a ScaledObject, and of the HPA that KEDA generates for it."""
+    """Return the mistakes of a ScaledObject; if it has none, those of the HPA that KEDA generates for it.
+
+    Unknown fields and settings without effect are included; the latter are warnings.
+    """
     unknown = _unknown(data, ScaledObject)
     unknown += [Refusal("spec", text, is_warning=True) for text in irrelevant_settings(obj)]
     refused = [Refusal(field, text) for field, text in check_scaled_object_alone(obj)]
@@ -156,7 +162,7 @@ def _unknown(data: Mapping[str, Any], type_: type[KubeObject]) -> list[Refusal]:
 
 
 def _refusal(error: FieldError) -> Refusal:
-    """Convert an error; its text without the field."""
+    """Convert an error to a refusal, whose message does not repeat the field."""
     return Refusal(error.field, str(error).partition(": ")[2])
 
 
@@ -173,12 +179,10 @@ class Validation(Record, frozen=True):
 
     ``problems``: objects that cannot be used, with file, object and field. ``refused``: HPAs, VPAs and ScaledObjects
     that can be read, but that the API server or a webhook refuses to store. ``warnings``: objects that are used
-    although no
-    API server would store them (``warningCount`` includes those that the list omits). Of ``objects``, in which sources
-    that
-    cannot be read at all count as one each (``unreadable``), ``damaged`` cannot be read; ``damagedObjects`` names them
-    and
-    the refused ones. Objects of ``kinds`` that are not modelled are additional. ``valid`` = no problem.
+    although no API server would store them (``warningCount`` includes those that the list omits). Of ``objects``, in
+    which sources that cannot be read at all count as one each (``unreadable``), ``damaged`` cannot be read;
+    ``damagedObjects`` names them and the refused ones. Objects of ``kinds`` that are not modelled are additional.
+    ``valid`` = no problem.
     """
 
     KIND = "Validation"
@@ -197,7 +201,7 @@ class Validation(Record, frozen=True):
 
 
 def validate(sources: Sequence[str]) -> Validation:
-    """Read all sources (paths, or ``-``) despite mistakes, and return the record of objects and mistakes."""
+    """Read all sources (paths, ``-``: standard input) despite mistakes; return counts of objects and all mistakes."""
     report = LoadReport()
     nodes: set[str] = set()
     placed: Counter[str] = Counter()

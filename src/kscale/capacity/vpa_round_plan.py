@@ -56,12 +56,10 @@ class AdmittedContainer(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 class PlannedVPA(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The plan for one VPA: how many ``pods`` would get other requests, and which of them would be evicted or resized
-    in
-    place.
+    in place.
 
     For a dump also: ``mode`` and ``target`` (``Kind/name``); the pods that stay ``unchanged``, each with the reason;
-    and
-    what the ``admission`` webhook sets on the containers of a new pod.
+    and what the ``admission`` webhook sets on the containers of a new pod.
     """
 
     namespace: str
@@ -79,8 +77,7 @@ class PutAnew(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Result of rescheduling the changed pods with their new requests, one after the other, beside all other pods.
 
     ``placed`` of them fit on the existing nodes, those in ``waiting`` (``namespace/name``, sorted) do not. DaemonSet
-    pods
-    and static pods stay on their nodes with their new size.
+    pods and static pods stay on their nodes with their new size.
     """
 
     placed: int = 0
@@ -91,9 +88,8 @@ class VPARoundPlan(Record, frozen=True):
     """Effect of one loop of ``program`` (``vpa-updater``, ``vpa-recommender``) on nodes, at ``now``.
 
     Updater: the pods that this loop evicts or resizes get the recommended requests. Recommender: all pods of all VPAs
-    do,
-    regardless of their update mode. ``anew`` schedules these pods on the existing nodes, ``effect`` packs all running
-    pods before and after onto empty nodes. ``notes``: what upstream logs, and what a dump does not contain.
+    do, regardless of their update mode. ``anew`` schedules these pods on the existing nodes, ``effect`` packs all
+    running pods before and after onto empty nodes. ``notes``: what upstream logs, and what a dump does not contain.
     """
 
     KIND = "VPARoundPlan"
@@ -138,7 +134,7 @@ _PODS_SHOWN = 5
 
 
 def _explain_planned(vpa: PlannedVPA) -> str:
-    """Return what the loop does for a VPA and why, in one line."""
+    """Return a line that says what the loop does for a VPA and why."""
     parts = [f"mode {vpa.mode}, target {vpa.target}"] if vpa.mode else []
     for verb, pods in (("evicts", vpa.evict), ("resizes", vpa.resize)):
         if pods:
@@ -172,7 +168,8 @@ def update_plan(
 ) -> VPARoundPlan:
     """Plan a loop of the updater from its inputs, its result, and the actions that it would take.
 
-    ``cluster`` holds the nodes, the pods on them, and the other objects that decide where pods fit.
+    ``cluster`` holds the nodes, the pods on them, and the other objects that decide where pods fit. Only evictions and
+    resizes of chosen pods count among ``actions``. The plan has the VPAs with such an action.
     """
     vpas = {vpa.key: vpa for vpa in inputs.vpas}
     pods = {(pod.namespace, pod.name): pod for pod in inputs.pods}
@@ -272,7 +269,7 @@ def _reset_for_recreation(pod: Pod) -> Pod:
 
 
 def _list_admitted_containers(pod: Pod, patches: Sequence[PatchOperation]) -> list[AdmittedContainer]:
-    """Return the pod's containers with the resources that the patches set."""
+    """Return the resources of each of the pod's containers, now and as the patches set them."""
     new: dict[tuple[int, str], dict[str, str]] = {}
     for patch in patches:
         parts = patch.path.split("/")
@@ -311,7 +308,7 @@ class _Budgets:
             self._left[budget.key] = budget.status.disruptions_allowed
 
     def refuse(self, action: Action) -> ApiError | None:
-        """Return the API server's refusal of an eviction; None if it is allowed.
+        """Return the API server's error for an eviction that a budget forbids; None if it is allowed.
 
         An allowed eviction uses up a disruption of each budget that covers the pod, unless the pod is pending. Actions
         other than evictions are always allowed.
@@ -352,7 +349,10 @@ def newest_time(cluster: Cluster) -> Moment | None:
 
 
 def recommendation_plan(cluster: Cluster, controlled: Iterable[ControlledPods], *, now: Moment) -> VPARoundPlan:
-    """Plan a loop of the recommender: VPAs with their new recommendations, and the pods that each controls."""
+    """Plan a loop of the recommender: the pods of each VPA that would get other requests, and the effect on nodes.
+
+    ``controlled``: (VPA with its new recommendation, pods that it controls).
+    """
     planned: list[PlannedVPA] = []
     changed: dict[str, Pod] = {}
     for vpa, pods in controlled:
@@ -365,7 +365,7 @@ def recommendation_plan(cluster: Cluster, controlled: Iterable[ControlledPods], 
 
 
 def apply_recommendation(pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None = None) -> Pod:
-    """Return the pod with the requests that its VPA recommends, or the pod itself if they cannot be computed."""
+    """Return the pod with the requests that its VPA recommends; the pod itself if they cannot be computed."""
     try:
         wanted = recommend_container_resources(pod, vpa, limit_ranges).containers
     except (CappingError, ProviderError):
@@ -383,21 +383,21 @@ def apply_recommendation(pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: Lim
 
 
 def _requests(pod: Pod) -> list[ResourceList]:
-    """Return the requests of each container."""
+    """Return the requests of each container of a pod; empty for a container without requests."""
     return [container.resources.requests or {} for container in pod.spec.containers]
 
 
 def _plan(
     program: str, cluster: Cluster, vpas: Sequence[PlannedVPA], changed: dict[str, Pod], now: Moment
 ) -> VPARoundPlan:
-    """Build the plan, with the effect of the ``changed`` pods (by ``namespace/name``) on nodes."""
+    """Build the plan of ``program``, with the effect of the ``changed`` pods (by ``namespace/name``) on nodes."""
     effect = compare_packing(cluster, lambda pod: changed.get(pod.key, pod))
     anew = _put_anew(cluster, changed)
     return VPARoundPlan(now=to_text(now, fraction=True), program=program, vpas=vpas, effect=effect, anew=anew)
 
 
 def _put_anew(cluster: Cluster, changed: dict[str, Pod]) -> PutAnew:
-    """Reschedule the ``changed`` pods (by ``namespace/name``), one after the other.
+    """Schedule the ``changed`` pods (by ``namespace/name``) again, one after the other, and return how many fit.
 
     Pods of DaemonSets and mirror pods stay on their nodes.
     """

@@ -106,14 +106,17 @@ class ApiError(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_conflict(self) -> bool:
+        """Return whether the object was changed in the meantime (reason ``Conflict``)."""
         return self.reason == CONFLICT
 
     @property
     def is_not_found(self) -> bool:
+        """Return whether the object does not exist (reason ``NotFound``)."""
         return self.reason == NOT_FOUND
 
     @property
     def is_already_exists(self) -> bool:
+        """Return whether an object of this name exists already (reason ``AlreadyExists``)."""
         return self.reason == ALREADY_EXISTS
 
     @property
@@ -446,7 +449,8 @@ class SamePods(Protocol):
         ...
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """Return the number of equal pods."""
 
     @property
     def data(self) -> dict[str, Any]:

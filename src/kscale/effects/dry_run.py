@@ -69,23 +69,26 @@ Refuse = Callable[[Action], ApiError | None]
 def run_dry(
     steps: Steps[_T], *, now: datetime | Moment, respond: Respond | None = None, refuse: Refuse | None = None
 ) -> DryRun[_T]:
-    """Run a machine as if every action succeeded at once, except those that ``refuse`` rejects. Waiting takes its time.
+    """Run a step machine as if every action succeeded at once, except those that ``refuse`` rejects.
 
-    Machines that it starts in the background are run to their end, too.
+    Waiting takes its time. Machines that it starts in the background are run to their end, too.
 
     Parameters
     ----------
+    steps : generator
+        The machine: yields actions, receives outcomes, and returns its result.
     now : datetime or int
         Time at which the machine was started.
     respond : callable, optional
-        Returns the value of an action that reads (``Get``, ``List``, ``GetScale``, ``GetMetric``, ``RankOptions``).
+        Called with each action that reads (``Get``, ``List``, ``GetScale``, ``GetMetric``, ``RankOptions``, ...).
+        Returns the action's value or an ApiError.
     refuse : callable, optional
-        Returns the error of an action that writes, or None.
+        Called with each action that does not read. Returns the action's error, or None if it succeeds.
 
     Returns
     -------
     DryRun
-        Result, actions and reports.
+        Return value of the machine, its actions, events and observations.
 
     Raises
     ------
@@ -122,10 +125,10 @@ def run_dry(
 
 @typed
 def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: datetime | Moment) -> Steps[_T]:
-    """Run a machine, started at ``now``, as if its writes and waits succeeded at once, and return its result.
+    """Run a step machine, started at ``now``, as if its writes and waits succeeded at once, and return its result.
 
-    Reads are forwarded to the world. Writes and reports are passed to ``note``. The machine sees a time in which its
-    waits have passed, though nobody waits.
+    Yields the machine's reads and the machines that it starts, and passes on their outcomes. Writes and reports are not
+    yielded: ``note`` is called with each. The time of the machine includes its waits, but nobody waits.
     """
     moment, passed = virtual_moment(now), 0
     outcome: Outcome | None = None
@@ -154,5 +157,5 @@ def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: date
 
 
 def _foreseen(machine: Machine, note: Callable[[Action], None], now: Moment) -> Steps[Any]:
-    """Run a machine that another one starts, as :func:`dry_run_steps` does."""
+    """Run a step machine that another one starts, as :func:`dry_run_steps` does."""
     return dry_run_steps(machine(now), note, now=now)

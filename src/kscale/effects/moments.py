@@ -54,7 +54,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @typed_late
 def later(time: Moment, by: int) -> Moment:
-    """Return the moment ``by`` nanoseconds after ``time``, at most the last moment of int64."""
+    """Return the moment ``by`` nanoseconds after ``time``; the last moment of int64 if the sum exceeds it."""
     return min(time + by, LAST_TIME)
 
 

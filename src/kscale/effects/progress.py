@@ -109,7 +109,10 @@ def _is_none(_action: object, value: object) -> bool:
 
 @cache
 def _structs(api_version: str, kind: str) -> tuple[type[KubeObject], ...]:
-    """Return the structs of a kind; of every group if ``api_version`` is empty. KubeObject if there is none."""
+    """Return the struct classes of a kind; those of every API group if ``api_version`` is empty.
+
+    KubeObject if there is none.
+    """
     versions = [api_version] if api_version else [group for group, name in KINDS if name == kind]
     structs = [struct for version in versions if (struct := find_kind(version, kind)) is not None]
     return tuple(structs) or (KubeObject,)
@@ -143,7 +146,7 @@ def _groups(_action: object, value: object) -> bool:
 
 
 def _machines(action: HasInstances, value: object) -> bool:
-    """Return whether the value maps some of the requested nodes to booleans."""
+    """Return whether the value is a dict of booleans by node name, with no other nodes than the requested ones."""
     return isinstance(value, dict) and value.keys() <= set(action.nodes) and {*map(type, value.values())} <= {bool}
 
 
@@ -155,7 +158,7 @@ def _prices(action: GetPrices, value: object) -> bool:
 
 
 def _values(action: Together, value: object) -> bool:
-    """Return whether the value is a list with a result of each machine."""
+    """Return whether the value is a list with one result per machine."""
     return isinstance(value, list) and len(value) == len(action.machines)
 
 
@@ -248,7 +251,7 @@ class Progress:
         self.now: Moment = virtual_moment(now)
 
     def act(self, action: _A) -> StepsOf[_A, Outcome]:
-        """Perform one action and return its outcome.
+        """Perform one action and return its outcome, whose time becomes ``now``.
 
         Raises :class:`~kscale.effects.IllegalOutcomeError` for an illegal outcome.
         """
@@ -264,14 +267,14 @@ class Progress:
         return (yield from self.act(Wait(duration, jitter)))
 
     def clock(self) -> StepsOf[Wait, Moment]:
-        """Return the current time, including computation since the last outcome. Lets other machines run."""
+        """Return the current time, including the computation since the last outcome. Lets other machines run."""
         yield from self.act(Wait(0))
         return self.now
 
     def together(
         self, machines: Sequence[Machine], *, at_most: int | None = None, brief: bool = False
     ) -> StepsOf[Together, list[Any]]:
-        """Run machines concurrently and return their results in order.
+        """Run step machines concurrently and return their results in order.
 
         ``at_most`` machines run at a time (None: all). ``brief``: each of their steps takes well under a millisecond.
         """
@@ -280,7 +283,7 @@ class Progress:
         return results
 
     def within(self, duration: int, machine: Machine) -> StepsOf[Within, Any]:
-        """Run a machine with a timeout of ``duration`` nanoseconds and return its result."""
+        """Run a step machine and return its result. Its actions fail after ``duration`` nanoseconds."""
         return (yield from self.act(Within(duration, machine))).value
 
     def emit(self, *events: Event) -> StepsOf[Emit, None]:
@@ -307,10 +310,17 @@ class SingleAction(ABC):
 
     @abstractmethod
     def finish(self, outcome: Outcome) -> Steps[None] | None:
-        """Handle the outcome of the action. Steps that it returns are run as well."""
+        """Handle the outcome of the action.
+
+        Returns further steps to run, or None if the machine has nothing left to do.
+        """
 
     def perform_steps(self, action: Action) -> Steps[bool]:
-        """Perform the action and handle its outcome. Returns whether others continue before the machine ends."""
+        """Perform the action and handle its outcome.
+
+        Returns True if other machines with an outcome at the same moment continue before this one ends
+        (``waits_to_end``). Raises IllegalOutcomeError for an illegal outcome.
+        """
         more = self.finish(check_outcome(action, (yield action)))
         if more is None:
             return self.waits_to_end

@@ -77,7 +77,7 @@ class Running:
         self._value = value
 
     def cancel(self) -> None:
-        """Stop the machine or call: its scheduled events are dropped, and its generator is closed.
+        """Stop the machine or call: its scheduled events will not run, and its generator is closed.
 
         Machines that it started continue.
         """
@@ -159,7 +159,7 @@ class VirtualTime:
         return running
 
     def at(self, time: datetime | Moment, call: Callable[[], None], *, rank: int = 0) -> Running:
-        """Schedule ``call`` for a time. At the same time, calls with a lower ``rank`` run first.
+        """Schedule ``call`` for a time, and return its handle. At the same time, calls with a lower ``rank`` run first.
 
         Raises ValueError if the time has passed.
         """
@@ -171,7 +171,7 @@ class VirtualTime:
         return running
 
     def cancel_all(self, perform: Perform) -> None:
-        """Stop every machine whose actions ``perform`` performs, as when a process is killed."""
+        """Stop every scheduled machine that was started with ``perform``, as when a process is killed."""
         for _, _, _, running, _ in self._due:
             if running.perform is perform:
                 running.cancel()
@@ -191,12 +191,12 @@ class VirtualTime:
     def step(self, until: datetime | Moment | None = None) -> bool:
         """Advance the time to the next event, and run the event.
 
-        Returns False if no event is scheduled or, with ``until``, none up to that time.
+        Returns True if an event was run; False if no event is scheduled or, with ``until``, none up to that time.
         """
         return self.steps(1, until) == 1
 
     def steps(self, at_most: int, until: datetime | Moment | None = None) -> int:
-        """Run up to ``at_most`` events (``until``: up to a time), and return how many were run."""
+        """Run up to ``at_most`` events (``until``: none after that time), and return how many were run."""
         due = self._due
         last = LAST_TIME if until is None else virtual_moment(until, "until")
         for count in range(at_most):
@@ -217,12 +217,15 @@ class VirtualTime:
             self.now = max(self.now, last)
 
     def _push(self, time: Moment, running: Running, call: Callable[[], None]) -> None:
-        """Schedule ``call`` of a running machine at ``time``."""
+        """Schedule ``call`` at ``time``, with the rank of ``running``; it is dropped if ``running`` is cancelled."""
         self._sequence += 1
         heappush(self._due, (time, running.rank, self._sequence, running, call))
 
     def _advance(self, running: Running, steps: Steps[Any], outcome: Outcome | None, on_end: _OnEnd | None) -> None:
-        """Send an outcome to a machine, and continue until another event is due first."""
+        """Send an outcome to a machine (None: begin it), and run its actions until another event is due first.
+
+        ``steps``: generator of the machine ``running``. ``on_end``: called with (return value, time) when it returns.
+        """
         while not running.cancelled:
             try:
                 action = next(steps) if outcome is None else steps.send(outcome)
@@ -259,7 +262,7 @@ class VirtualTime:
         get_machines : callable
             Called when the machines begin; returns them as (number, machine).
         on_end : callable
-            Called with (number, return value, time) at the end of each machine.
+            Called with (number, None, time) at the end of each machine.
         owner : Running
             The machine that starts them. They have its rank and its ``perform``.
         """
@@ -276,7 +279,11 @@ class VirtualTime:
     def _build_actions(
         self, get_machines: Callable[[], Sequence[_Indexed]], on_end: _OnIndexedEnd, owner: Running
     ) -> None:
-        """Build the actions of machines, and schedule that each is performed after its latency."""
+        """Build the actions of machines, and schedule each for the time after its latency.
+
+        A machine without an action ends at once. A machine whose action has no latency runs as a generator. Parameters
+        as for :meth:`start_actions`.
+        """
         latency, starting = 0, deque(get_machines())
         delayed: deque[tuple[int, SingleAction, Action]] = deque()
         while starting:
@@ -301,7 +308,7 @@ class VirtualTime:
             latency = late
 
     def _run_generator(self, steps: Steps[Any], on_end: _OnEnd, owner: Running) -> None:
-        """Run one machine as a generator from now on, instead of by events that it shares with other machines.
+        """Run the rest of a machine as a generator, instead of by events that it shares with other machines.
 
         ``on_end``: called with (return value, time) at its end. ``owner``: its rank and ``perform`` are used.
         """
@@ -313,20 +320,8 @@ class VirtualTime:
         """Report the end of a machine of :meth:`start_actions` that ran as a generator.
 
         Calls ``on_end(index, None, at)``: now, or in an event of its own if ``waits`` is true and other events are due
-        at the same moment, which then run first.
-
-        Parameters
-        ----------
-        index : int
-            Number of the machine.
-        on_end : callable
-            Called with (number, return value, time).
-        owner : Running
-            The machine that started this one. The event has its rank.
-        waits : bool
-            Return value of the generator: whether other machines with an outcome at this moment continue first.
-        at : Moment
-            When the generator returned.
+        at the same moment, which then run first. ``index``: number of the machine. ``owner``: the machine that started
+        this one; the event has its rank. ``waits``: what the generator returned. ``at``: when it returned.
         """
         if waits and not self._is_next(at, owner.rank):
             self._push_for(owner, at, partial(on_end, index, None, at))
@@ -338,7 +333,8 @@ class VirtualTime:
     ) -> None:
         """Perform the actions in order, and schedule :meth:`_handle_outcomes` for the time of each outcome.
 
-        If an action schedules an event that is due before the next action, that event runs first.
+        ``delayed``: (number, machine, action) of each action; performed ones are removed from it. If an action
+        schedules an event that is due before the next action, that event runs first.
         """
         perform = owner.perform or self._perform
         ended: deque[tuple[int, SingleAction, Outcome]] = deque()
@@ -357,7 +353,11 @@ class VirtualTime:
     def _handle_outcomes(
         self, ended: deque[tuple[int, SingleAction, Outcome]], on_end: _OnIndexedEnd, owner: Running
     ) -> None:
-        """Pass each outcome to its machine, in order. A machine that then continues runs as a generator."""
+        """Pass each outcome to its machine, in order.
+
+        A machine that has further steps runs as a generator from then on. ``ended``: (number, machine, outcome) of each
+        machine; handled ones are removed from it.
+        """
         waiting: list[int] = []
         while ended:
             index, machine, outcome = ended.popleft()
@@ -375,34 +375,34 @@ class VirtualTime:
                 return
 
     def _end_machines(self, numbers: Sequence[int], on_end: _OnIndexedEnd) -> None:
-        """Report the end of machines that waited until others had continued (:attr:`SingleAction.waits_to_end`)."""
+        """Call ``on_end`` for machines that waited until others had continued (:attr:`SingleAction.waits_to_end`)."""
         for number in numbers:
             on_end(number, None, self.now)
 
     def _is_next(self, time: Moment, rank: int) -> bool:
-        """Check whether ``time`` is now and no scheduled event comes before an event of this time and rank."""
+        """Return whether ``time`` is now and no scheduled event comes before an event of this time and rank."""
         return time == self.now and (not self._due or (time, rank) < self._due[0][:2])
 
     def _is_over(self, running: Running, action: Action) -> bool:
-        """Check whether the machine's deadline has passed, so that this action fails."""
+        """Return whether this action fails because the machine's deadline has passed. Some actions never fail."""
         if running.deadline is None or self.now < running.deadline:
             return False
         rule = LEGAL_OUTCOMES.get(type(action))
         return rule is not None and rule.refusable
 
     def _lateness(self, running: Running, action: Action) -> int:
-        """Return the nanoseconds until an action is performed; 0 if it is performed at once."""
+        """Return the nanoseconds until an action is performed (its latency); 0 if it is performed at once."""
         if self._latency is None or type(action) in _WITHOUT_LATENCY:
             return 0
         return 0 if running.deadline is not None and self._is_over(running, action) else self._latency(action)
 
     def _perform_late(self, running: Running, steps: Steps[Any], action: Action, on_end: _OnEnd | None) -> None:
-        """Perform an action whose latency has passed, and schedule what follows for the time of its outcome."""
+        """Perform an action whose latency has passed, and schedule :meth:`_advance` for the time of its outcome."""
         outcome = self._check_outcome(running, action, (running.perform or self._perform)(action, self.now))
         self._push(outcome.at, running, partial(self._advance, running, steps, outcome, on_end))
 
     def _outcome(self, running: Running, action: Action) -> Outcome:
-        """Perform an action now, and return its outcome; an error if the machine's deadline has passed."""
+        """Perform an action now, and return its outcome; DEADLINE_EXCEEDED if the machine's deadline has passed."""
         if running.deadline is not None and self._is_over(running, action):
             return Outcome(at=self.now, error=DEADLINE_EXCEEDED)
         if isinstance(action, Wait):
@@ -473,7 +473,10 @@ class _MachineGroup:
         self._started_by = 0  # number of the event; after a newer one, machines start apart
 
     def begin(self, at_most: int | None) -> None:
-        """Start the first machines, at most ``at_most`` (None: all). Raises ValueError if that is less than one."""
+        """Start the first ``at_most`` machines (None: all). Raises ValueError if that is less than one.
+
+        Without machines, ``resume`` is called at once.
+        """
         if at_most is not None and at_most < 1:
             raise ValueError(f"{at_most} machines at a time never end")
         if not self._left:
@@ -482,7 +485,7 @@ class _MachineGroup:
             self._next()
 
     def _next(self) -> None:
-        """Start the next machine that waits for its turn."""
+        """Start the next machine that has not been started."""
         index, machine = self._waiting.popleft()
         owner = self._owner
         if isinstance(machine, SingleAction) and owner.deadline is None:
@@ -502,7 +505,7 @@ class _MachineGroup:
         )
 
     def _take(self, starting: list[_Indexed]) -> list[_Indexed]:
-        """Return ``starting``, the list of (number, machine) that one event starts, and close the list.
+        """Return ``starting``, the (number, machine) of the machines that one event starts, and close this list.
 
         Virtual time calls this method when the event occurs. A machine that is started later goes into a new list, with
         an event of its own.
@@ -512,7 +515,10 @@ class _MachineGroup:
         return starting
 
     def _finish_machine(self, index: int, value: Any, at: Moment) -> None:
-        """Store the return value of machine ``index``. Start the next machine; after the last one, call ``resume``."""
+        """Store the return value of machine ``index``, and start the next machine.
+
+        After the end of the last machine, ``resume`` is called with the outcome at ``at``.
+        """
         self._values[index] = value
         self._left -= 1
         if self._waiting:

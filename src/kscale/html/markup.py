@@ -23,15 +23,18 @@ _UNSEEN = lazy_pattern(
 
 
 def text(value: object) -> str:
-    """Return a value's text escaped for use between tags and in attributes."""
+    r"""Return the text of a value, escaped for use between tags and in attributes.
+
+    Control characters and characters that change the direction of text are shown as ``\x..``.
+    """
     return escape(_UNSEEN.sub(lambda match: f"\\x{ord(match[0]):02x}", str(value)), quote=True)
 
 
 def element(name: str, *content: str, **attributes: object) -> str:
     """Return ``<name attributes>content</name>``.
 
-    ``content`` is markup, attribute values are escaped. An attribute with value None is left out; a trailing ``_`` of
-    an attribute's name is removed.
+    ``content`` is markup, attribute values are escaped. An attribute with value None is left out. In the name of an
+    attribute a trailing ``_`` is removed, and every other ``_`` becomes a hyphen.
     """
     attribute_text = "".join(
         f' {key.removesuffix("_").replace("_", "-")}="{text(value)}"'
@@ -46,9 +49,9 @@ ROWS = 50
 
 
 def origin(inputs: str = "") -> str:
-    """Return the line that says when a result was shown, by which version, and from which ``inputs``.
+    """Return a paragraph that says by which version of kscale, when, and from which ``inputs`` a result was shown.
 
-    SOURCE_DATE_EPOCH replaces the current time.
+    SOURCE_DATE_EPOCH replaces the current time. Empty ``inputs`` are not mentioned.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
@@ -57,9 +60,10 @@ def origin(inputs: str = "") -> str:
 
 
 def document(title: str, data: Mapping[str, Any], origin_line: str = "") -> str:
-    """Return the HTML of a document of plain data: first its plain fields, then each list of objects as a table.
+    """Return the HTML of ``data``: the title, its plain fields as one table, then a table for each list of objects.
 
-    ``origin_line``: what :func:`origin` returns, shown below the title.
+    Fields with None, an empty list or an empty dict are left out. ``origin_line``: what :func:`origin` returns, shown
+    below the title.
     """
     lists = {name: value for name, value in data.items() if _is_list_of_objects(value)}
     plain = [
@@ -74,18 +78,18 @@ def document(title: str, data: Mapping[str, Any], origin_line: str = "") -> str:
     return element("div", _sentence(title), origin_line, _table("", ("field", "value"), plain), *tables)
 
 
-def listing(said: str, columns: Sequence[str], rows: Sequence[Sequence[object]], origin_line: str = "") -> str:
-    """Return the HTML of a sentence (``said``), the line of its origin, and one table."""
-    return element("div", _sentence(said), origin_line, _table("", columns, rows))
+def listing(sentence: str, columns: Sequence[str], rows: Sequence[Sequence[object]], origin_line: str = "") -> str:
+    """Return the HTML of a sentence, ``origin_line`` (what :func:`origin` returns), and one table."""
+    return element("div", _sentence(sentence), origin_line, _table("", columns, rows))
 
 
-def _sentence(said: str) -> str:
+def _sentence(sentence: str) -> str:
     """Return the HTML of a sentence in bold."""
-    return element("p", element("strong", text(said)))
+    return element("p", element("strong", text(sentence)))
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return the first rows as a table, with the number of further ones; empty without rows."""
+    """Return the first :data:`ROWS` rows as a table, and below it how many rows are left out; empty without rows."""
     if not rows:
         return ""
     head = element("tr", *(element("th", text(column)) for column in columns))
@@ -96,11 +100,15 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]])
 
 
 def _is_list_of_objects(value: Any) -> bool:
+    """Return whether the value is a list of dicts and not empty."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _format_value(value: Any) -> str:
-    """Return the text of a value in a cell; for a nested value its number of items."""
+    """Return the text of a value in a table cell; empty for None, an empty list and an empty dict.
+
+    A list of at most five texts or numbers is written out. For other lists and dicts the text is the number of items.
+    """
     match value:
         case None:
             return ""

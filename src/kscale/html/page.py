@@ -44,7 +44,7 @@ _DAY_HOURS: Final = (1, 2, 3, 6, 12)
 
 
 def chart(block: Chart) -> str:
-    """Return a chart of all lines, scaled from zero, with minimum, maximum and last value of each line in words."""
+    """Return the HTML of a line chart, scaled from zero, with minimum, maximum and last value of each line in words."""
     longest = max(block.x, default=0.0) or 1.0
     highest = max((max(line, default=0.0) for line in block.lines.values()), default=0.0) or 1.0
     step = _find_value_step(highest, whole=block.whole)
@@ -75,7 +75,7 @@ def chart(block: Chart) -> str:
 
 
 def _find_value_step(highest: float, *, whole: bool) -> float:
-    """Return the smallest of 1, 2, 5, 10, ... or 0.5, 0.2, 0.1, ... that needs few ticks up to ``highest``.
+    """Return the smallest step (1, 2 or 5 times a power of ten) with at most 6 ticks from 0 to ``highest``.
 
     It is never below 1 if the values are ``whole`` numbers.
     """
@@ -90,9 +90,9 @@ def _find_value_step(highest: float, *, whole: bool) -> float:
 
 
 def _find_time_step(longest: float) -> tuple[float, str, int]:
-    """Return the seconds between two ticks so that few are needed, the unit of labels, and its seconds.
+    """Return (seconds between two ticks, name of the unit of the labels, seconds of that unit).
 
-    ``longest``: seconds that the axis covers.
+    ``longest``: seconds that the axis covers. The step is the smallest with few ticks.
     """
     for name, length in _UNITS[:-1]:
         for step in _DAY_HOURS if name == "h" else _TIME_STEPS:
@@ -133,9 +133,9 @@ def _draw_time_axis(longest: float) -> Iterator[str]:
 
 
 def _path(x: Sequence[float], y: Sequence[float], *, steps: bool) -> str:
-    """Return the data of an SVG path. ``x``, ``y``: shares of width and height from 0 to 1.
+    """Return the ``d`` attribute of an SVG path. ``x``, ``y``: shares of the chart's width and height, from 0 to 1.
 
-    ``steps``: a value holds until the next one.
+    ``steps``: a value holds until the next one. Many points are thinned out.
     """
     at, value = _thin_points(x, y)
     parts = []
@@ -152,7 +152,7 @@ def _path(x: Sequence[float], y: Sequence[float], *, steps: bool) -> str:
 
 
 def _thin_points(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
-    """Return at most ``_MOST`` points: of each run of points the first ``x`` and the highest ``y``."""
+    """Return (x, y) of at most :data:`_MOST` points: of each run of points the first ``x`` and the highest ``y``."""
     size = -(-len(x) // _MOST)
     if size <= 1:
         return x, y
@@ -165,7 +165,7 @@ _BAR_HEIGHT: Final = 40
 
 
 def bars(block: Bars) -> str:
-    """Return horizontal stacked bars on one scale, each with its name and amounts in words."""
+    """Return the HTML of horizontal stacked bars on one scale, each with its name and total in words."""
     longest = max((sum(amounts) for _, amounts in block.rows), default=0.0) or 1.0
     parts = [_bar_of(name, amounts, longest, block) for name, amounts in block.rows]
     legend = [
@@ -183,7 +183,7 @@ def bars(block: Bars) -> str:
 
 
 def _bar_of(name: str, amounts: Sequence[float], longest: float, block: Bars) -> str:
-    """Return one stacked bar with its name and total. ``longest``: the amount that fills the width."""
+    """Return the HTML of one stacked bar with its name and total. ``longest``: the amount that fills the width."""
     pieces, start = [], 0.0
     for number, (part, amount) in enumerate(zip(block.parts, amounts, strict=True)):
         if amount > 0:
@@ -217,7 +217,7 @@ _SHOWN = 200
 
 
 def packing(block: Packing) -> str:
-    """Return a picture of all nodes, in which the colours distinguish kinds of pods."""
+    """Return the HTML of a picture of all nodes, in which colours distinguish kinds of pods."""
     kinds: dict[str, int] = {}
     for node in block.nodes:
         for pod in node.pods:
@@ -233,9 +233,9 @@ def packing(block: Packing) -> str:
 
 
 def _node(node: DrawnNode, kinds: Mapping[str, int]) -> str:
-    """Return the picture of equivalent nodes: a bar for each resource, and the list of their pods.
+    """Return the HTML of a group of equal nodes: a bar for each resource, and the list of their pods.
 
-    ``kinds``: colour of each kind of pods.
+    ``kinds``: number of the colour of each kind of pods.
     """
     count = len(node.names)
     name = node.names[0] if count == 1 else f"{count:,} × {node.names[0]}"
@@ -254,7 +254,11 @@ def _node(node: DrawnNode, kinds: Mapping[str, int]) -> str:
 
 
 def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) -> str:
-    """Return the bar of one resource of a node. ``room``: its capacity."""
+    """Return the HTML of a node's bar for one resource: a piece for each pod that requests it.
+
+    ``room``: the node's capacity, in the unit of the pods' amounts. ``kinds``: number of the colour of each kind of
+    pods.
+    """
     used, pieces = 0.0, []
     for pod in node.pods:
         share = pod.amounts.get(resource, 0) / room
@@ -275,7 +279,10 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
 
 
 def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
-    """Return the part of a bar for one pod. ``start``, ``share``: shares of the bar's width."""
+    """Return the SVG rectangle of one pod in a bar.
+
+    ``start``, ``share``: shares of the bar's width; ``colour``: a number.
+    """
     left, right = min(start, 1.0) * _BAR_WIDTH, min(start + share, 1.0) * _BAR_WIDTH
     return element(
         "rect",
@@ -289,7 +296,7 @@ def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    """Return the text of a file of this package."""
+    """Return the text of a file of this package (``style.css``, ``script.js``)."""
     return files("kscale.html").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -343,7 +350,7 @@ def page(
 
 
 def _describe_origin(origin: Origin | None) -> str:
-    """Return the lines of a page's header about the result's origin."""
+    """Return the HTML lines about the result's origin for the header; empty if ``origin`` is None."""
     if origin is None:
         return ""
     inputs = f" from {origin.inputs}" if origin.inputs else ""
@@ -380,7 +387,7 @@ def _table(table: Table) -> str:
 
 
 def _cell(cell: Cell | str | float | None, column: Column) -> str:
-    """Return a table cell, with its sort value if that differs from the text."""
+    """Return the HTML of a table cell. If its value is a finite number, the cell has it as the key for sorting."""
     cell = as_cell(cell)
     value = cell.value[0] if isinstance(cell.value, tuple) and cell.value else cell.value
     sort = value if isinstance(value, int | float) and isfinite(value) else None
@@ -390,7 +397,7 @@ def _cell(cell: Cell | str | float | None, column: Column) -> str:
 
 
 def _block(block: Block) -> str:
-    """Return the HTML of a block: a picture, a chart, bars or folded lines."""
+    """Return the HTML of a block below the tables: a picture, a chart, bars or folded lines."""
     match block:
         case Packing():
             return packing(block)
@@ -403,7 +410,7 @@ def _block(block: Block) -> str:
 
 
 def _render_folded(block: Folded) -> str:
-    """Return the HTML of lines under summaries that open."""
+    """Return the HTML of lists of lines, each hidden under a summary until the reader opens it."""
     items = [
         element(
             "details", element("summary", text(summary)), element("ul", *(element("li", text(line)) for line in lines))

@@ -149,7 +149,7 @@ class Series:
             yield key, self.time[rows], self.value[rows]
 
     def total(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return (times, sum of the values of all series at each time)."""
+        """Return (times, sums): each distinct time, ascending, and the sum of the values of all series at it."""
         times, positions = np.unique(self.time, return_inverse=True)
         return times, np.bincount(positions, weights=self.value, minlength=len(times)).astype(np.float64)
 
@@ -164,7 +164,7 @@ class FarTimeError(ValueError):
 
 
 def time_unit(unit: str) -> int:
-    """Return the nanoseconds of a unit: s, ms, us or ns. Raises InputError for any other."""
+    """Return how many nanoseconds ``s``, ``ms``, ``us`` or ``ns`` has. Raises InputError for any other unit."""
     try:
         return TIME_UNITS[unit]
     except KeyError:
@@ -172,7 +172,10 @@ def time_unit(unit: str) -> int:
 
 
 def scaled_times(numbers: NDArray[np.int64], unit: int, most: int) -> NDArray[np.int64]:
-    """Convert integers of ``unit`` nanoseconds to nanoseconds. Raises ``FarTimeError`` for ``most`` or more."""
+    """Convert integers of ``unit`` nanoseconds to nanoseconds.
+
+    Raises ``FarTimeError`` if one is ``most`` nanoseconds or more away from 0.
+    """
     nanoseconds_of_rows = np.empty(len(numbers), np.int64)
     far = _usage_text.scaled(np.ascontiguousarray(numbers), unit, most, nanoseconds_of_rows)
     if far is not None:
@@ -181,9 +184,10 @@ def scaled_times(numbers: NDArray[np.int64], unit: int, most: int) -> NDArray[np
 
 
 def parse_time(text: str, unit: int) -> int:
-    """Parse a number of ``unit`` nanoseconds, an RFC 3339 time, or a time without zone (UTC), and return nanoseconds.
+    """Parse a number of ``unit`` nanoseconds, an RFC 3339 time, or a time without zone (UTC).
 
-    Raises ValueError for any other text, and FarTimeError if a number does not fit 64 bits.
+    Returns nanoseconds since 1970. Raises ValueError for any other text, and FarTimeError if a number does not fit 64
+    bits.
     """
     try:
         number = Decimal(text if text.isascii() and "_" not in text else "")  # which Python takes, and nobody else
@@ -214,10 +218,11 @@ def parse_time(text: str, unit: int) -> int:
 def encode_keys(
     columns: Sequence[Sequence[str]], labels: Sequence[Sequence[str]], names: Sequence[str], rows: int, source: str
 ) -> tuple[list[SeriesKey], NDArray[np.int32], list[dict[str, str]]]:
-    """Return (keys, series number of every row, labels by key).
+    """Return (keys of the series in a table, number of each row's series, labels of each key).
 
-    ``columns``: namespaces, pods and containers of the rows, empty if absent; ``labels``: the columns of the labels
-    ``names``; ``rows``: their number. Raises InputError if labels differ between rows of the same key.
+    ``columns``: the columns of namespace, pod and container, each empty if absent. ``labels``: the columns of the
+    labels ``names``. ``rows``: number of rows. Raises InputError if labels differ between rows of the same key; the
+    message has ``source``.
     """
     keys: dict[SeriesKey, int] = {}
     tags: list[tuple[str, ...]] = []

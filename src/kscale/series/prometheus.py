@@ -145,9 +145,9 @@ def read_prometheus(
 
 
 def read_warnings(raw: msgspec.Raw, source: str = "") -> list[str]:
-    """Decode the warnings of a response and return each once.
+    """Decode the warnings of a response and return each once; the list is empty if there are none.
 
-    Raises InputError if they are no list of texts or too long.
+    Raises InputError if they are no list of texts or too long. ``source``: name of the response in the message.
     """
     if len(memoryview(raw)) > _WARNINGS_BYTES:
         text = f"the warnings are longer than {_WARNINGS_BYTES:,} bytes"
@@ -160,7 +160,10 @@ def read_warnings(raw: msgspec.Raw, source: str = "") -> list[str]:
 
 
 def _labels_of(name: str, columns: Mapping[str, str]) -> tuple[str, str]:
-    """Return the label that contains a key column (``namespace``, ...), and its fallback if that label is absent."""
+    """Return (label, fallback) of a key column (``namespace``, ...). The fallback is read if the label is absent.
+
+    ``columns`` may name another label for the column; then the fallback is the same label.
+    """
     label = columns.get(name, name)
     return label, label if name in columns else _OLD_LABELS.get(name, label)
 
@@ -178,9 +181,10 @@ def _value(text: str) -> float:
 def _read_unusual_points(
     raw: bytes, place: str, source: str, times: NDArray[np.int64], values: NDArray[np.float64], at: int
 ) -> int:
-    """Read points in another format than Prometheus' into the arrays at ``at``, and return their number.
+    """Read the points of a series that the fast parser rejects into ``times`` (ms) and ``values``; return their number.
 
-    ``times`` gets milliseconds. Raises InputError if a point cannot be read.
+    ``raw``: JSON of the points; they are written from index ``at`` on. ``place``: JSON path for the error. Raises
+    InputError if a point cannot be read.
     """
     try:
         pairs = msgspec.json.decode(raw, type=list[tuple[float, str]])
@@ -318,7 +322,7 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
 
     @staticmethod
     def _duration(what: str, text: str) -> int:
-        """Parse a duration of the history into nanoseconds. Raises InputError; ``what``: name for the error."""
+        """Parse a Prometheus duration into nanoseconds. Raises InputError, which names ``what``, for any other text."""
         try:
             return parse_prometheus_duration(text)
         except ValueError as error:
@@ -326,7 +330,7 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def container_keys(options: PrometheusHistory, series: Series) -> tuple[SeriesKey, ...]:
-    """Return the containers of a response.
+    """Return the key (namespace, pod, container) of each series in a response.
 
     Raises InputError if any series lacks one of the three labels, which fails the whole import as in upstream.
     """
@@ -349,9 +353,10 @@ class LastLabels(NamedTuple):
 
 
 def last_labels(options: PrometheusHistory, series: Series) -> dict[tuple[str, str], LastLabels]:
-    """Return the labels of each (namespace, pod) from the series whose last point is the newest; ties go to the first.
+    """Return the newest pod labels by (namespace, pod): those of the series whose last point is the newest.
 
-    Raises InputError if a series lacks the namespace or pod label.
+    Of equally new series the first counts. Series without points are ignored. Raises InputError if a series with points
+    lacks the namespace or pod label.
     """
     latest = np.zeros(len(series.keys), np.int64)
     np.maximum.at(latest, series.series, series.time)
@@ -377,9 +382,10 @@ def last_labels(options: PrometheusHistory, series: Series) -> dict[tuple[str, s
 def authorization(
     *, bearer_token: str = "", username: str = "", password: str = "", environment: Mapping[str, str] | None = None
 ) -> str:
-    """Return the ``Authorization`` header: from the token, else from user and password, else from the environment.
+    """Return the value of the ``Authorization`` header: from the token, user and password, or the environment.
 
-    ``environment`` may have ``PROMETHEUS_USERNAME`` and ``PROMETHEUS_PASSWORD``. The result is empty if there are none.
+    The first of these that is complete is used. ``environment`` may have ``PROMETHEUS_USERNAME`` and
+    ``PROMETHEUS_PASSWORD``. The result is empty if there are none.
     """
     if bearer_token:
         return f"Bearer {bearer_token}"

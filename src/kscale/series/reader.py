@@ -83,7 +83,10 @@ class ColumnSelection:
 
     @property
     def keys(self) -> list[str]:
-        """Return the columns that identify a series, which may be missing."""
+        """Return the table's column names for namespace, pod and container, which identify a series.
+
+        They may be missing.
+        """
         return [(self.columns or {}).get(name, name) for name in KEY_COLUMNS]
 
     @property
@@ -93,12 +96,15 @@ class ColumnSelection:
 
     @property
     def is_counted(self) -> bool:
-        """Return whether rows are events that count 1 each."""
+        """Return whether rows are events without a value, which count 1 each."""
         return self.events and not self.value
 
 
 def series_of(table: RowTable, selection: ColumnSelection, source: str) -> Series:
-    """Convert the rows of a table to series. Raises ``InputError`` with row and column."""
+    """Convert the rows of a table to series.
+
+    Raises ``InputError``, with row and column, for an invalid or missing column.
+    """
     check_columns(table.names, selection, source)
     unit = time_unit(selection.unit)
     column = selection.time
@@ -121,7 +127,7 @@ def series_of(table: RowTable, selection: ColumnSelection, source: str) -> Serie
 def parsed_times(texts: Sequence[str], unit: int) -> NDArray[np.int64]:
     """Parse a column of times in text form into nanoseconds since 1970.
 
-    ``unit``: how many nanoseconds one unit of a numeric time has. Raises :class:`CellError` with the row.
+    ``unit``: nanoseconds per unit of a numeric time. Raises :class:`CellError` with the row if a text is not a time.
     """
     times = np.empty(len(texts), np.int64)
     for i, text in enumerate(texts):
@@ -133,7 +139,7 @@ def parsed_times(texts: Sequence[str], unit: int) -> NDArray[np.int64]:
 
 
 def parsed_numbers(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Parse a column of numbers in text form. Raises :class:`CellError` with the row."""
+    """Parse a column of numbers in text form. Raises :class:`CellError` with the row if a text is not a number."""
     numbers = np.empty(len(texts), np.float64)
     for i, text in enumerate(texts):
         try:
@@ -203,18 +209,24 @@ class _Table:
 
     @property
     def rows(self) -> int:
+        """Return the number of rows."""
         return len(self.body)
 
     def texts(self, name: str) -> list[str]:
+        """Return a column as texts; the last one if the name occurs twice."""
         # If a name occurs twice, the last column counts.
         index = len(self.names) - 1 - self.names[::-1].index(name)
         return [row[index] for row in self.body]
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
-        """Return a column as nanoseconds since 1970; numbers are in units of ``unit`` nanoseconds."""
+        """Return a column as nanoseconds since 1970; numbers are in units of ``unit`` nanoseconds.
+
+        Raises CellError for a text that is not a time.
+        """
         return parsed_times(self.texts(name), unit)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
+        """Return a column as numbers. Raises CellError for a text that is not a number."""
         return parsed_numbers(self.texts(name))
 
 
@@ -288,15 +300,17 @@ class _ParquetTable:
 
     @property
     def names(self) -> list[str]:
+        """Return the names of the columns in their order."""
         names: list[str] = self.table.column_names
         return names
 
     @property
     def rows(self) -> int:
+        """Return the number of rows."""
         return int(self.table.num_rows)
 
     def texts(self, name: str) -> list[str]:
-        """Return a column as texts. Raises CellError if it cannot be converted."""
+        """Return a column as texts. Raises CellError if it has a null or cannot be converted."""
         try:
             texts: list[str] = self._column(name).cast(self.pa.string()).to_pylist()
         except (self.pa.ArrowException, UnicodeDecodeError) as error:
@@ -304,7 +318,10 @@ class _ParquetTable:
         return texts
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """Return a column as numbers; null is NaN."""
+        """Return a column as numbers.
+
+        Raises CellError, with the row, for a null and for a value that is not a number.
+        """
         column = self._column(name)
         try:
             values: NDArray[np.float64] = column.cast(self.pa.float64()).to_numpy()
@@ -313,7 +330,11 @@ class _ParquetTable:
         return values
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
-        """Return a column as nanoseconds since 1970; ``unit`` applies to integers."""
+        """Return a column as nanoseconds since 1970.
+
+        Numbers are in units of ``unit`` nanoseconds; a timestamp has its own unit. Raises CellError, with the row, for
+        a null and for a value that is not a time.
+        """
         column = self._column(name)
         if self.pa.types.is_timestamp(column.type):
             unit = time_unit(column.type.unit)
@@ -326,7 +347,7 @@ class _ParquetTable:
         return parsed_times(_to_texts(column), unit)
 
     def _column(self, name: str) -> Any:
-        """Return a column. Raises CellError, with the row, if it has a null."""
+        """Return the Arrow column of this name. Raises CellError, with the row, if it has a null."""
         column = self.table.column(name)
         if column.null_count:
             raise CellError("holds a null", column.is_null().index(True).as_py() + 1)
@@ -334,7 +355,10 @@ class _ParquetTable:
 
 
 def _to_texts(column: Any) -> list[str]:
-    """Return the values of a column in Python's text form. Raises CellError if they are not texts."""
+    """Return the values of an Arrow column in Python's text form.
+
+    Raises CellError if they cannot be converted to Python.
+    """
     try:
         return [str(value) for value in column.to_pylist()]
     except (ValueError, OverflowError) as error:  # texts that are not UTF-8, times outside Python's range
@@ -342,7 +366,7 @@ def _to_texts(column: Any) -> list[str]:
 
 
 def _parquet_table(data: bytes, selection: ColumnSelection, source: str) -> _ParquetTable:
-    """Read the selected columns that are present.
+    """Read the selected columns that the file has.
 
     Raises InputError if the file is no readable Parquet file or lacks a required column.
     """
@@ -371,9 +395,9 @@ def _check_rows(metadata: Any, source: str) -> None:
 
 
 def form_of(path: Path, forms: Collection[str], what: str) -> str:
-    """Return which of ``forms`` (suffixes) a file name has, with or without ``.gz``.
+    """Return which suffix of ``forms`` a file name has; a further suffix ``.gz`` is ignored.
 
-    Raises ``InputError`` for any other; ``what`` describes the content in the message.
+    Raises ``InputError`` for a name with none of them; ``what`` describes the content in the message.
     """
     name = path.name.lower().removesuffix(".gz")
     for form in forms:
@@ -386,7 +410,10 @@ def form_of(path: Path, forms: Collection[str], what: str) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """Return the content of a file, decompressed. Raises ``InputError`` if the file cannot be read."""
+    """Return the content of a file, decompressed if its suffix is ``.gz``.
+
+    Raises ``InputError`` if it cannot be read.
+    """
     try:
         data = read_file(path)
     except OSError as error:

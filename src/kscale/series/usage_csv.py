@@ -40,12 +40,18 @@ MEMORY: Final = "memory_bytes"
 
 
 def column_names(renamed: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the column name of each field of usage; ``renamed`` replaces default names."""
+    """Return the file's column name of each usage field (``time``, ``pod``, ``cpu_cores``, ...), by field.
+
+    ``renamed`` replaces default names, which are the names of the fields.
+    """
     return {key: (renamed or {}).get(key, key) for key in ("time", *KEY_COLUMNS, CPU, MEMORY, "workload")}
 
 
 def check_columns(header: Iterable[str], names: Mapping[str, str], source: str) -> list[str]:
-    """Return the columns of a file that are read. Raises ``InputError`` for missing or duplicate ones."""
+    """Return the columns of a file that are read. Raises ``InputError`` for missing or duplicate ones.
+
+    ``header``: columns of the file. ``names``: column of each field. ``source``: name of the file in messages.
+    """
     have = list(header)
     missing = [names[key] for key in ("time", *KEY_COLUMNS) if names[key] not in have]
     if missing:
@@ -91,7 +97,7 @@ class SeriesTable:
     _numbers: dict[Names, int] = field(default_factory=dict)
 
     def number(self, names: Names) -> int:
-        """Return the index of a series, which is added if it is new."""
+        """Return the index of the series of (namespace, pod, container, workload), which is added if it is new."""
         index = self._numbers.setdefault(names, len(self.keys))
         if index == len(self.keys):
             self.keys.append(SeriesKey(*names[:3]))
@@ -99,7 +105,10 @@ class SeriesTable:
         return index
 
     def take(self, rows: Numbered) -> NDArray[np.int32]:
-        """Return the index in this table of each row's series; new series are added to the table."""
+        """Return the index in this table of each row's series.
+
+        Adds new series to this table and their indices to ``rows.reader``.
+        """
         reader = rows.reader
         if len(rows.fresh):
             fresh = np.array([self.number(names) for names in rows.fresh], np.int32)
@@ -135,7 +144,7 @@ class CsvFile:
     """Each thread's buffer and table of series."""
 
     def parts(self) -> Iterator[Callable[[], Slice]]:
-        """Yield functions that read consecutive slices of the file; each may run in any thread.
+        """Yield functions that parse consecutive slices of the file when they are called; each may run in any thread.
 
         Raises InputError if the file cannot be read.
         """
@@ -149,7 +158,7 @@ class CsvFile:
             raise InputError(Problem(f"not readable as CSV: {error}", str(self.path))) from None
 
     def _slices(self, file: BinaryIO) -> Iterator[Callable[[], Slice]]:
-        """Yield functions that read consecutive slices of an open file."""
+        """Yield functions that read and parse consecutive slices of an open, uncompressed file."""
         start = self._header(file)
         size = file.seek(0, os.SEEK_END)
         for at in range(start, size, _SLICE):
@@ -157,7 +166,7 @@ class CsvFile:
             yield partial(self._read, at, min(at + _SLICE, size), at > start)
 
     def _read_compressed(self) -> Iterator[Callable[[], Slice]]:
-        """Yield functions that parse consecutive parts of a compressed file, which is read here."""
+        """Yield functions that parse consecutive slices of a gzip file. The generator itself decompresses them."""
         with gzip.open(self.path, "rb") as file:
             start = self._header(file)
             file.seek(start)
@@ -172,9 +181,9 @@ class CsvFile:
                 yield partial(self._read_plain, memoryview(incomplete))
 
     def _header(self, file: Any) -> int:
-        """Read the names of the columns, and return the offset of the first row in bytes.
+        """Read the header, store the names and roles of its columns, and return the offset of the first row in bytes.
 
-        Raises InputError if there is no readable header.
+        Raises InputError if there is no readable header or a column is missing or duplicate.
         """
         line = b""
         while b"\n" not in line and (data := file.read(1 << 16)):
@@ -195,7 +204,11 @@ class CsvFile:
         return len(line) + len(end)
 
     def _read(self, at: int, end: int, is_inside: bool) -> Slice:
-        """Return the lines that begin in [at, end). Raises InputError if the file cannot be read."""
+        """Read and parse the lines that begin at the byte offsets [at, end).
+
+        Raises InputError if the file cannot be read. ``is_inside``: ``at`` may be inside a line, which belongs to the
+        slice before.
+        """
         try:
             with self.path.open("rb", buffering=0) as file:
                 return self._lines(file, at, end, is_inside)
@@ -203,9 +216,10 @@ class CsvFile:
             raise InputError(Problem(f"not readable as CSV: {error}", str(self.path))) from None
 
     def _lines(self, file: BinaryIO, at: int, end: int, is_inside: bool) -> Slice:
-        """Read and parse the lines that begin in [at, end), including the end of the last one.
+        """Read and parse the lines that begin at the byte offsets [at, end), including the end of the last one.
 
-        ``is_inside``: a line may begin before ``at``.
+        ``is_inside``: ``at`` may be inside a line, which belongs to the slice before. The slice is empty if no line
+        begins in it.
         """
         begin = at - 1 if is_inside else at
         buffer: bytearray = getattr(self._own, "buffer", None) or bytearray(_SLICE + (1 << 16))
@@ -227,7 +241,7 @@ class CsvFile:
             return self._read_plain(text)
 
     def _read_plain(self, text: memoryview) -> Slice:
-        """Parse complete lines; lines that need the full parser are returned as text."""
+        """Parse complete lines with the native parser. Lines that it cannot parse are returned as ``Slice.text``."""
         if not text:
             return Slice()
         if not self._roles:
@@ -248,6 +262,7 @@ class CsvFile:
 def check_quotes(text: bytes, path: Path) -> None:
     """Check that no quoted field spans lines or is left open. Raises ``InputError`` with the line.
 
+    Only if a line of ``text`` has an odd number of quotes, the file ``path`` is read to find the number of that line.
     Slices of a file are read concurrently, so the begin of a line must be certain wherever a slice begins.
     """
     if not any(line.count(b'"') % 2 for line in text.split(b"\n")):
@@ -260,7 +275,7 @@ def check_quotes(text: bytes, path: Path) -> None:
 
 
 def _fill(file: Any, buffer: bytearray, at: int, size: int) -> int:
-    """Read up to ``size`` bytes into ``buffer[at:]``, and return how many bytes were read."""
+    """Read up to ``size`` bytes into ``buffer[at:]``. Return how many were read: fewer only at the end of the file."""
     filled = 0
     with memoryview(buffer) as view:
         while filled < size:
@@ -273,7 +288,10 @@ def _fill(file: Any, buffer: bytearray, at: int, size: int) -> int:
 
 
 def _roles(header: Sequence[str], names: Mapping[str, str]) -> list[int]:
-    """Return the role of each column of the header; empty if one column has two roles."""
+    """Return the native parser's role of each column (time, CPU, memory, a name, skipped).
+
+    The list is empty if one column has two roles.
+    """
     roles = {names["time"]: _usage_text.TIME, names[CPU]: _usage_text.CPU, names[MEMORY]: _usage_text.MEMORY}
     roles |= {names[name]: _usage_text.NAME + i for i, name in enumerate(_NAMES)}
     if len(roles) < 3 + len(_NAMES):

@@ -44,9 +44,10 @@ _SIGNS: Final = {
 def resource_of(labels: Mapping[str, str], requested: str, file: str, place: str, source: str) -> str:
     """Return ``cpu`` or ``memory``, from the label ``resource``, the metric's name, ``requested`` or the file's name.
 
-    A name with ``cpu`` or ``cores`` means CPU; ``container_memory_working_set_bytes``, ``container_mem_rss`` and
-    similar names mean memory. Raises ``InputError`` if nothing is conclusive, and for a counter of seconds without a
-    rate, which is the CPU time of a container's whole life and not cores.
+    The first of these that names one resource decides. A name with ``cpu`` or ``cores`` means CPU;
+    ``container_memory_working_set_bytes``, ``container_mem_rss`` and similar names mean memory. Raises ``InputError``
+    if nothing is conclusive, and for a counter of seconds without a rate, which is the CPU time of a container's whole
+    life and not cores. ``place`` and ``source`` name the series in the message.
     """
     name = labels.get("__name__", "")
     if name.endswith(_COUNTER):
@@ -102,7 +103,7 @@ def read_usage(
     threads: int = 2,
     metric: str = "",
 ) -> Iterator[UsageBatch]:
-    """Yield the batches of a file, whose suffix selects the format.
+    """Yield the usage of containers in batches of rows from a file, whose suffix selects the format.
 
     Parameters
     ----------
@@ -164,7 +165,10 @@ class UsageFiles:
         return read_usage(path, columns=self.columns, unit=self.unit, threads=self.threads, metric=self.metric)
 
     def _sort_paths(self) -> list[Path]:
-        """Return the paths sorted by time; as given if times overlap or a file is a Prometheus response."""
+        """Return the paths sorted by the times of their first batches.
+
+        The order is unchanged if these times overlap or a file is a Prometheus response.
+        """
         if len(self.paths) < 2 or any(".json" in path.suffixes for path in self.paths):
             return list(self.paths)  # a Prometheus response would be read twice
         ranges = []
@@ -178,7 +182,7 @@ class UsageFiles:
 
 
 def _ahead(parts: Iterator[Callable[[], _T]], threads: int) -> Iterator[_T]:
-    """Yield the results of functions in order, while threads run the next ones."""
+    """Call the functions in threads, some of them ahead of time, and yield their results in order."""
     workers = min(max(threads, 1), _MOST_WORKERS)
     with ThreadPoolExecutor(workers) as pool:
         coming: deque[Future[_T]] = deque()
@@ -204,13 +208,13 @@ class _Rows:
     memory: NDArray[np.float64] | None
 
     def batch(self, table: SeriesTable) -> UsageBatch:
-        """Return the rows with their series numbered as in ``table``, to which new series are added."""
+        """Return the rows as a batch whose series are indices into ``table``, to which new series are added."""
         series = table.take(self.series)
         return UsageBatch(table.keys, table.workloads, series, self.time, self.cpu, self.memory)
 
 
 def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
-    """Yield the batches of a Parquet file. ``names``: column of each field."""
+    """Yield the usage in a Parquet file. ``names``: column of each field; ``unit``: of numeric times."""
     from kscale.series import usage_tables as arrow
 
     own = threading.local()
@@ -232,9 +236,10 @@ def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> I
 def _read_table(
     table: Any, numbering: NamesOfTables, names: Mapping[str, str], unit: str, source: str, before: int = 0
 ) -> _Rows | None:
-    """Return the rows of an Arrow table; None if it is empty. ``before``: number of preceding rows.
+    """Return the rows of an Arrow table; None if it is empty. ``before``: number of preceding rows of the file.
 
-    ``names``: column of each field; ``numbering``: numbers of series, to which new ones are added.
+    ``names``: column of each field; ``numbering``: numbers of series, to which new ones are added. Raises InputError
+    for invalid cells.
     """
     from kscale.series import usage_tables as arrow
 
@@ -249,7 +254,7 @@ def _read_table(
 
 
 def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
-    """Yield the batches of a CSV file. ``names``: column of each field."""
+    """Yield the usage in a CSV file. ``names``: column of each field; ``unit``: of numeric times."""
     file = CsvFile(path, names, unit)
     table_of_series = SeriesTable()
     numbering: NamesOfTables | None = None
@@ -274,7 +279,10 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
 
 
 def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> Iterator[UsageBatch]:
-    """Yield the usage of one matrix; label ``resource`` or metric name select CPU (cores) or memory (bytes)."""
+    """Yield the usage in a Prometheus response, split by :func:`resource_of` into CPU (cores) and memory (bytes).
+
+    ``metric``: the resource of series that do not indicate it. The first batch has the warnings of the response.
+    """
     series = read_prometheus(content_of(path), columns=columns, source=str(path), finite=False)
     is_memory = np.array(
         [
@@ -292,7 +300,7 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> I
 def usage_of(
     series: Series, is_memory: NDArray[np.bool_], columns: Mapping[str, str] | None = None
 ) -> Iterator[UsageBatch]:
-    """Yield the usage in Prometheus series: CPU first and then memory, container by container, as in upstream's import.
+    """Yield the usage in Prometheus series: a batch of CPU, then one of memory, sorted by container as upstream does.
 
     ``is_memory`` bool[series] marks memory (bytes); the others are CPU (cores). ``columns`` as in :func:`read_usage`.
     Pods are sorted by name.
@@ -333,9 +341,10 @@ def usage_of(
 
 
 def _parts_of_one(wanted: Sequence[int], numbers: Sequence[int], series: Series) -> tuple[str, ...]:
-    """Return a warning that names the labels in which series of one container differ.
+    """Return one warning, which names the labels that differ between series of the same container.
 
-    Each of these series is only a part of the container's usage, such as that of one core.
+    Each of these series is only a part of the container's usage, such as that of one core. ``wanted``: indices of
+    series; ``numbers``: the container's number of each.
     """
     groups: dict[int, list[Mapping[str, str]]] = {}
     for i, number in zip(wanted, numbers, strict=True):
@@ -356,7 +365,7 @@ def _parts_of_one(wanted: Sequence[int], numbers: Sequence[int], series: Series)
 def _container_key(
     key: SeriesKey, labels: Mapping[str, str], columns: Mapping[str, str] | None
 ) -> tuple[SeriesKey, str, tuple[tuple[str, str], ...]]:
-    """Return a series' container, the workload that its labels name, and the labels of its pod."""
+    """Return (key of the series, the workload that its labels name or empty, sorted labels of its pod)."""
     named = labels.get((columns or {}).get("workload", "workload"), "")
     return key, named, tuple(sorted(_pod_labels(labels).items()))
 

@@ -35,9 +35,10 @@ _COLUMN = lazy_pattern(r"In CSV column #(\d+)")
 
 
 def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[], Any]]:
-    """Yield functions that read consecutive tables of a file; each may run in any thread.
+    """Yield functions that read consecutive parts of a file as Arrow tables; each may run in any thread.
 
-    Row groups whose times do not overlap are sorted by time, so that a file with shuffled groups is read in order.
+    ``names``: column of each field. Row groups whose times do not overlap are sorted by time, so that a file with
+    shuffled groups is read in order. Raises InputError if the file cannot be read or a column is missing.
     """
     pq = library("pyarrow.parquet", "reading usage from Parquet")
 
@@ -70,9 +71,9 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
 
 
 def _check_column(file: Any, name: str) -> None:
-    """Read the first value of each row group, so that a corrupt column is reported as an error.
+    """Read the first value of column ``name`` in each row group, so that a corrupt column raises an error of Arrow.
 
-    Requesting the statistics of a corrupt column would end the process.
+    Requesting the statistics of a corrupt column would end the process. Closes the file.
     """
     with file:
         for group in range(file.num_row_groups):
@@ -80,9 +81,9 @@ def _check_column(file: Any, name: str) -> None:
 
 
 def _sort_row_groups(metadata: Any, schema: Any, name: str) -> list[int]:
-    """Return the row groups sorted by time if no two overlap, else in file order.
+    """Return the numbers of the row groups, sorted by time if no two overlap, else in file order.
 
-    Overlapping groups contain different series, or parts of one whose order must be kept.
+    ``name``: column of the time. Overlapping groups contain different series, or parts of one whose order must be kept.
     """
     groups = list(range(metadata.num_row_groups))
     if any(pa.types.is_nested(field.type) for field in schema):
@@ -98,16 +99,17 @@ def _sort_row_groups(metadata: Any, schema: Any, name: str) -> list[int]:
 
 
 def unreadable(error: Exception, path: Path) -> InputError:
-    """Build the InputError for a file that Arrow cannot read."""
+    """Build the InputError for a Parquet file that Arrow cannot read."""
     return InputError(Problem(f"not readable as Parquet: {error}", str(path)))
 
 
 def csv_table(
     data: bytes, header: list[str], columns: list[str], names: Mapping[str, str], source: str, before: int
 ) -> Any:
-    """Parse rows of a CSV file into an Arrow table. ``before``: number of preceding rows of the file.
+    """Parse rows of a CSV file (``data``, without header) into an Arrow table of ``columns``.
 
-    Raises InputError if a row cannot be parsed.
+    ``header``: all columns of the file. ``names``: column of each field. ``before``: number of preceding rows of the
+    file. Raises InputError if a row cannot be parsed.
     """
     arrow = library("pyarrow.csv", "reading usage from CSV")
 
@@ -140,7 +142,7 @@ def csv_table(
 
 
 def _codes(column: Any) -> tuple[NDArray[np.int32], list[str]]:
-    """Return (codes, texts) of a dictionary-encoded column; null is an empty text."""
+    """Return (codes, texts) of an Arrow column: the text of row i is ``texts[codes[i]]``; null is an empty text."""
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string()).dictionary_encode()
     if column.num_chunks != 1:
@@ -164,7 +166,10 @@ class NamesOfTables:
         self._reader_series = ReaderSeries()
 
     def number(self, table: Any, names: Mapping[str, str], source: str) -> Numbered:
-        """Return the series of the rows of a table. Raises InputError if names are not texts."""
+        """Return the number of each row's series (namespace, pod, container, workload), and remember new series.
+
+        ``names``: column of each field. Raises InputError if names are not texts.
+        """
         columns: list[tuple[NDArray[np.int32], NDArray[np.int32]] | None] = []
         for name in (*KEY_COLUMNS, "workload"):
             if names[name] not in table.column_names:
@@ -183,7 +188,7 @@ class NamesOfTables:
         return Numbered(series, fresh, self._reader_series)
 
     def _number_of(self, text: str) -> int:
-        """Return the index of a text, which is added if it is new."""
+        """Return the number of a name, which is added if it is new."""
         number = self._texts.setdefault(text, len(self._names))
         if number == len(self._names):
             self._names.append(text)
@@ -191,9 +196,10 @@ class NamesOfTables:
 
 
 def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.int64]:
-    """Return a column as nanoseconds since 1970. ``before`` is the number of preceding rows of the file.
+    """Return an Arrow column as nanoseconds since 1970. ``before`` is the number of preceding rows of the file.
 
-    Raises InputError for missing times and for times outside the years 1823 to 2116.
+    ``unit``: of numbers (s, ms, us or ns). Raises InputError for missing or invalid times and for times outside the
+    years 1823 to 2116.
     """
     if column.null_count:
         raise InputError(Problem(f"{column.null_count} rows without time", source, field="time"))
@@ -233,12 +239,15 @@ def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.in
 
 
 def _concatenate_chunks(column: Any) -> Any:
-    """Return a column as a single array."""
+    """Return an Arrow column as a single array."""
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
 def numbers(table: Any, name: str, source: str) -> NDArray[np.float64] | None:
-    """Return a column of numbers; None if the table does not have it. Raises InputError for other values."""
+    """Return a column of an Arrow table as numbers (null: NaN); None if the table lacks it.
+
+    Raises InputError for values that are not numbers.
+    """
     if name not in table.column_names:
         return None
     try:

@@ -25,7 +25,7 @@ from kscale.capacity.karpenter.cluster_view import (
     is_initialized,
     is_provisionable,
 )
-from kscale.capacity.karpenter.disruption import METHODS, Command, count_allowed, find_command, is_valid
+from kscale.capacity.karpenter.disruption import METHODS, Command, count_allowed, find_command, revalidate
 from kscale.capacity.karpenter.node_claim import OfferedPools, PlannedClaim
 from kscale.capacity.karpenter.node_pools import NODE_POOL, NodePools
 from kscale.effects import (
@@ -413,7 +413,7 @@ class Disrupter:
             has_waited = True
             observed = (yield from progress.act(ReadStores(_observe))).value
             view = yield from state.view_steps(progress, observed)
-            command = is_valid(view, command)
+            command = revalidate(view, command)
             if command is not None and (yield from self._start_steps(progress, view, command)):
                 self._due = progress.now
                 return

@@ -326,9 +326,9 @@ def test_costs_beyond_int64_are_exact() -> None:
     pattern, nothing = np.ones((1, 1), dtype=np.int64), np.zeros(1, dtype=np.int64)
     of_first, of_second = (Packed(np.array([kind]), pattern, np.array([10_000]), nothing) for kind in (0, 1))
     assert of_first.cost(kinds) == 10_000 * dearest
-    assert of_second.before(of_first, kinds)
+    assert of_second.is_better_than(of_first, kinds)
     few = Packed(np.array([0]), pattern, np.array([9_000]), nothing)
-    assert few.before(of_first, kinds)
+    assert few.is_better_than(of_first, kinds)
     for times in (10_000, 100_000):  # what a product of the first is beyond int64 is negative
         kinds = BinKinds.of([[1]], [1], [[1], [times]], [dearest, dearest])
         assert candidates(kinds).tolist() == [1]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import is_nightly
-from kscale.capacity.mix.heuristics import evenly
+from kscale.capacity.mix.heuristics import pack_evenly
 from kscale.capacity.mix.packing import Packed
 from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
@@ -43,7 +43,7 @@ def kinds_of_bins(draw: st.DrawFn) -> BinKinds:
 
 @given(kinds_of_bins())
 def test_everything_is_somewhere_and_fits(kinds: BinKinds) -> None:
-    packed = evenly(kinds, Effort())
+    packed = pack_evenly(kinds, Effort())
     if packed is None:
         assert not kinds.count.any()
         return
@@ -72,7 +72,7 @@ def test_small_items_lose_next_to_nothing() -> None:
     need a bin or two more for it: of 20 none lost over 2.1 % with HiGHS 1.16, none over 2.8 % with 1.15."""
     cost = proven = 0
     for kinds in map(mixture, range(10 if is_nightly() else 5)):
-        packed, proof = evenly(kinds, Effort()), Fluid(kinds).bound()
+        packed, proof = pack_evenly(kinds, Effort()), Fluid(kinds).bound()
         assert packed is not None
         assert proof is not None
         looked_at(kinds, packed)
@@ -84,6 +84,6 @@ def test_small_items_lose_next_to_nothing() -> None:
 
 def test_too_many_kinds_are_left_to_others() -> None:
     kinds = BinKinds.of([[1]], [5], [[10]] * 13, [1] * 13)
-    assert evenly(kinds, Effort()) is None
-    assert evenly(kinds.only(np.arange(12)), Effort()) is not None
-    assert evenly(kinds.only(np.arange(12)), Effort(0)) is None, "there is no time for it"
+    assert pack_evenly(kinds, Effort()) is None
+    assert pack_evenly(kinds.only(np.arange(12)), Effort()) is not None
+    assert pack_evenly(kinds.only(np.arange(12)), Effort(0)) is None, "there is no time for it"

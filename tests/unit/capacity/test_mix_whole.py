@@ -40,7 +40,7 @@ def offers() -> list[kscale.Offer]:
 def test_a_small_mix_is_cheaper_than_a_dive_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the searches that find as good a plan by themselves: all contents of all nodes, and first fit."""
     monkeypatch.setattr(exact.SmallMix, "plan", lambda small, effort, max_types=None: None)
-    monkeypatch.setattr(heuristics, "_promising", lambda packing: [])
+    monkeypatch.setattr(heuristics, "_list_promising_kinds", lambda packing: [])
     sizes = ((2, 8), (4, 16), (8, 32), (16, 32), (4, 32))
     offers = [offer(f"t{cpu}-{gib}", cpu, gib, round(0.04 * cpu + 0.005 * gib, 4)) for cpu, gib in sizes]
     draw = random.Random(19)

@@ -73,7 +73,10 @@ _NAMED = 20
 
 
 def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[str, dict[Any, Any]]]:
-    """Yield ("row N", cells by column). Raises InputError for malformed CSV, and for missing or duplicate columns."""
+    """Yield ("row N", cells by column) for each row of a CSV.
+
+    Raises InputError for malformed CSV, and for ``required`` columns that are missing and columns that come twice.
+    """
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         header = reader.fieldnames or []
@@ -106,6 +109,11 @@ def read_table(text: str, source: str, catalogue_filter: CatalogueFilter, *, sto
         bad row does not make the others unusable. A table of Azure has rows without memory (less than one GiB, counted
         in whole GiB), which are left out in either case.
 
+    Returns
+    -------
+    Catalogue
+        The types of the table, with the number of rows that were left out.
+
     Raises
     ------
     InputError
@@ -137,7 +145,10 @@ def read_table(text: str, source: str, catalogue_filter: CatalogueFilter, *, sto
 
 
 def _count_skipped(skipped: list[Problem]) -> dict[str, int]:
-    """Return the number of skipped rows by message: one message for each of the first rows, one for all others."""
+    """Return the number of skipped rows by message: a message for each of the first rows, one for all others.
+
+    ``skipped``: problems of these rows.
+    """
     by_row: dict[str, list[str]] = {}
     for problem in skipped:
         by_row.setdefault(problem.object, []).append(f"{problem.field}: {problem.message}")
@@ -147,7 +158,10 @@ def _count_skipped(skipped: list[Problem]) -> dict[str, int]:
 
 
 def constrained_cores(name: str, cores: int) -> int:
-    """Return the cores of an Azure type by its name: ``Standard_HB120-16rs_v2`` uses 16 of its 120 cores."""
+    """Return how many of its cores an Azure type can use, by its name: ``Standard_HB120-16rs_v2`` uses 16 of 120.
+
+    ``cores``: all of them; also the result if the name says nothing.
+    """
     match = _CONSTRAINED.match(name)
     return cores if match is None else min(cores, int(match[1]))
 
@@ -200,7 +214,7 @@ class _Row:
     is_tiny: bool = False
 
     def wrong(self, column: str, message: str) -> None:
-        """Add a problem with the cell of a column; an empty column stands for the whole row."""
+        """Add a problem with the cell of a column to ``problems``; an empty column stands for the whole row."""
         self.problems.append(Problem(message, source=self.source, object=self.name, field=column))
 
     def text(self, column: str) -> str:
@@ -217,7 +231,10 @@ class _Row:
         return int(text)
 
     def cores(self, name: str) -> int:
-        """Return the usable cores: ``vcpus_available``, otherwise ``vcpu`` reduced by the name of an Azure type."""
+        """Return the usable cores: ``vcpus_available``, otherwise ``vcpu`` reduced by the name of an Azure type.
+
+        Adds a problem if a cell is not a whole number, or if more cores are available than there are.
+        """
         cores = self.count("vcpu")
         if not self.text("vcpus_available"):
             return constrained_cores(name, cores)
@@ -264,7 +281,10 @@ class _Row:
         return prices
 
     def instance_type(self, catalogue_filter: CatalogueFilter) -> InstanceType | None:
-        """Convert the row; None if it has mistakes, which are added to ``problems``."""
+        """Convert the row to an instance type.
+
+        Returns None if the row has mistakes, which are added to ``problems``.
+        """
         if None in self.cells or None in self.cells.values():
             self.wrong("", f"{'more' if None in self.cells else 'fewer'} cells than the header has columns")
             return None
@@ -311,7 +331,7 @@ class _Row:
     def get_allocatable(
         self, catalogue_filter: CatalogueFilter, capacity: Mapping[str, Quantity], arch: str
     ) -> dict[str, Quantity]:
-        """Return the allocatable cpu and memory by the overhead formula (Azure's for its tables).
+        """Return the allocatable cpu and memory by the overhead formula (by default Azure's for its tables, else none).
 
         Empty without a formula.
         """
@@ -504,7 +524,7 @@ _Found = InstanceType | str  # a type, or the reason why it is left out
 
 
 def read_dump(data: Any, source: str, catalogue_filter: CatalogueFilter) -> Catalogue:
-    """Read the catalogue in a provider's dump; entries that cannot run Linux pods are left out and counted.
+    """Read the catalogue in a provider's dump (decoded JSON). Entries that cannot run Linux pods are counted only.
 
     Raises InputError for a dump in an unknown format, and with all entries that cannot be read.
     """
@@ -554,7 +574,7 @@ def read_dump(data: Any, source: str, catalogue_filter: CatalogueFilter) -> Cata
 
 
 def _items(data: Any, source: str) -> tuple[str, list[Any]]:
-    """Return (field of the dump that holds the entries, or empty; entries). Raises InputError if there is no list."""
+    """Return (field of the dump that holds the entries, or ""; the entries). Raises InputError if there is no list."""
     prefix = ""
     if isinstance(data, Mapping) and "InstanceTypes" in data:
         prefix, data = "InstanceTypes", data["InstanceTypes"]
@@ -566,12 +586,12 @@ def _items(data: Any, source: str) -> tuple[str, list[Any]]:
 
 
 def _arch(names: Iterable[str]) -> str:
-    """Return the Kubernetes name of the first architecture that nodes support; empty if no name is of such a one."""
+    """Return Kubernetes' name of the first architecture in ``names`` that nodes support; empty if there is none."""
     return next((_ARCH[name.lower()] for name in names if name.lower() in _ARCH), "")
 
 
 def _read_aws_type(item: _Ec2Type, catalogue_filter: CatalogueFilter) -> _Found:
-    """Convert an entry of AWS's dump; a text is the reason for which the entry is left out."""
+    """Convert an entry of AWS's dump to an instance type, or return a text that says why it is left out."""
     arch = _arch(item.processor_info.supported_architectures)
     if not arch:
         return "of another architecture"
@@ -590,7 +610,7 @@ def _read_aws_type(item: _Ec2Type, catalogue_filter: CatalogueFilter) -> _Found:
 
 
 def _read_azure_sku(item: _AzureSku, catalogue_filter: CatalogueFilter) -> _Found:
-    """Convert an entry of Azure's dump; a text is the reason for which the entry is left out.
+    """Convert an entry of Azure's dump to an instance type, or return a text that says why it is left out.
 
     Raises ValueError if a capability is missing or is not a number.
     """
@@ -610,7 +630,7 @@ def _read_azure_sku(item: _AzureSku, catalogue_filter: CatalogueFilter) -> _Foun
 
 
 def _read_gce_type(item: _GceType, catalogue_filter: CatalogueFilter) -> _Found:
-    """Convert an entry of Google's dump; a text is the reason for which the entry is left out."""
+    """Convert an entry of Google's dump to an instance type, or return a text that says why it is left out."""
     arch = _arch([item.architecture])
     if not arch:
         return "of another architecture"
@@ -625,7 +645,7 @@ def _read_gce_type(item: _GceType, catalogue_filter: CatalogueFilter) -> _Found:
 
 
 def _read_karpenter_type(item: _KarpenterType, catalogue_filter: CatalogueFilter) -> _Found:
-    """Convert a type of Karpenter's dump; a text is the reason for which the type is left out.
+    """Convert an entry of Karpenter's dump to an instance type, or return a text that says why it is left out.
 
     A region has the lowest price of its zones. Raises ValueError if cpu or memory is missing.
     """
@@ -666,5 +686,8 @@ def _read_karpenter_type(item: _KarpenterType, catalogue_filter: CatalogueFilter
 
 
 def _region(zone: str) -> str:
-    """Return the region of a zone by its name (``us-east-1a``, ``us-central1-a``), spelled with ``_``."""
+    """Return the region of a zone by its name (``us-east-1a``, ``us-central1-a``), spelled with ``_``.
+
+    An empty name becomes ``any``.
+    """
     return (re.sub(r"-?[a-z]$", "", zone) or "any").replace("-", "_")

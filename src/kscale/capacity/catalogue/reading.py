@@ -80,7 +80,7 @@ class Prices:
 
 
 def prices_of(catalogue: Catalogue) -> Prices:
-    """Return the prices of a catalogue."""
+    """Return the on-demand and spot prices of a catalogue."""
     result = Prices()
     for name, kind in catalogue.items():
         result.on_demand[name].update(kind.prices)
@@ -89,7 +89,10 @@ def prices_of(catalogue: Catalogue) -> Prices:
 
 
 def read_price_csv(text: str, source: str) -> Prices:
-    """Read a CSV of prices. Raises InputError with all bad rows at once."""
+    """Read a CSV with the columns instance_type, region, usd_per_hour and, optionally, spot_usd_per_hour.
+
+    Raises InputError with all bad rows at once.
+    """
     result = Prices()
     problems: list[Problem] = []
     for place, cells in rows_of(text, source, ("instance_type", "region", "usd_per_hour")):
@@ -120,7 +123,7 @@ class _Retail(msgspec.Struct, rename="camel"):
 
 
 def retail_pages(data: Any) -> list[dict[str, Any]] | None:
-    """Return the pages of Azure's price list in plain data, or None if the data is something else.
+    """Return the pages of Azure's retail price list in plain data; None if the data is something else.
 
     Accepts one page, a list of pages, or the bare items.
     """
@@ -136,7 +139,7 @@ def retail_pages(data: Any) -> list[dict[str, Any]] | None:
 
 
 def read_retail_prices(pages: list[dict[str, Any]], source: str) -> Prices:
-    """Read the hourly on-demand and spot prices of Linux machines; other items are ignored.
+    """Read the hourly on-demand and spot prices of Linux machines in Azure's price list; other items are ignored.
 
     Raises InputError with all items that cannot be read, or if the last page refers to a next page.
     """
@@ -173,7 +176,10 @@ _NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def data_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return ``kscale`` in ``$XDG_DATA_HOME``, else in ``%LOCALAPPDATA%`` on Windows, else in ``~/.local/share``."""
+    """Return kscale's folder for data of the user, which need not exist.
+
+    It is ``kscale`` in ``$XDG_DATA_HOME``, else in ``%LOCALAPPDATA%`` on Windows, else in ``~/.local/share``.
+    """
     if named := environ.get("XDG_DATA_HOME"):
         return Path(named) / "kscale"
     if sys.platform == "win32" and (local := environ.get("LOCALAPPDATA")):
@@ -183,7 +189,10 @@ def data_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 @typed
 def path_of(name: str) -> Path:
-    """Return the file of an imported catalogue, which need not exist. Raises InputError for an invalid name."""
+    """Return the path of the imported catalogue ``name``, which need not exist.
+
+    Raises InputError for an invalid name.
+    """
     if not _NAME.fullmatch(name):
         raise InputError(f'"{name}" is not a valid name of a catalogue: letters, digits, dots, dashes and underscores')
     return _folder() / f"{name}.csv"
@@ -204,7 +213,7 @@ def is_stored(source: str | os.PathLike[str]) -> bool:
 
 
 def list_catalogues() -> list[str]:
-    """Return the names of imported catalogues, sorted."""
+    """Return the names of imported catalogues, sorted; empty if their folder cannot be read."""
     try:
         return sorted(path.stem for path in _folder().glob("*.csv"))
     except OSError:
@@ -288,6 +297,11 @@ def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
     source : path, str or bytes
         A path, the name of an imported catalogue, or the content.
 
+    Returns
+    -------
+    Prices
+        On-demand and spot prices in $/h by type and region.
+
     Raises
     ------
     InputError
@@ -309,7 +323,7 @@ def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
 
 
 def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
-    """Return (name for problems, text) of a source, decompressed if it is gzip.
+    """Return (name for problems, decompressed text) of a source: the content, a path, or an imported catalogue's name.
 
     Raises InputError if it cannot be read, is empty, or is not UTF-8 text.
     """

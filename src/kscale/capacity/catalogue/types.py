@@ -1,6 +1,5 @@
 """Instance types: capacity of a cloud's machines, what a managed Kubernetes leaves allocatable, and their prices; with
-the
-result records of ``kscale catalogue``.
+the result records of ``kscale catalogue``.
 
 * ``eks``: the hypervisor takes 7.5 % of the memory (Karpenter's ``VM_MEMORY_OVERHEAD_PERCENT``) and 64 MiB on arm64;
   the kubelet reserves 255 MiB and 11 MiB for each pod of a node, and cpu by steps (bootstrap.sh of the EKS AMI).
@@ -85,7 +84,7 @@ def allocatable(overhead: Overhead, cpu: int, memory: int, pods: int, arch: str)
 
 
 def _steps_of_cpu(cpu: int) -> int:
-    """Return the reserved milli-cores of ``cpu`` milli-cores, rounded up.
+    """Return the milli-cores that EKS and GKE reserve of ``cpu`` milli-cores, rounded up.
 
     6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest.
     """
@@ -98,7 +97,7 @@ def _steps_of_cpu(cpu: int) -> int:
 
 
 def _steps_of_memory(memory: int) -> int:
-    """Return the reserved bytes of ``memory`` bytes.
+    """Return the bytes that GKE reserves of ``memory`` bytes.
 
     255 MiB below one GiB. Otherwise 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next
     112, and 2 % of the rest, rounded up.
@@ -159,7 +158,7 @@ class InstanceType:
         """Build a ready node of this type.
 
         The node has the labels that every cloud sets (those of ``zone`` and ``region`` if they are given) and
-        ``labels``, which override them.
+        ``labels``, which override them. Its name is ``name``, else that of the type.
         """
         node_name = name or self.name
         well_known = {
@@ -241,6 +240,7 @@ class Catalogue(Mapping[str, InstanceType]):
             Names of types. A name with ``*``, ``?`` or ``[`` is a pattern.
         families : iterable of str
             Only types of these families (:func:`~kscale.capacity.machine_types.parse_type_name`), names or patterns.
+            Empty: all families.
         exclude : iterable of str
             Names or patterns of types to leave out.
 
@@ -272,7 +272,7 @@ class Catalogue(Mapping[str, InstanceType]):
         return result
 
     def _names_like(self, pattern: str) -> list[str]:
-        """Return the names that a name or pattern stands for. Raises UnknownTypeError if there is none."""
+        """Return the type names that a name or pattern matches. Raises UnknownTypeError if there is none."""
         if not any(sign in pattern for sign in "*?["):
             return [self[pattern].name]
         names = [name for name in self._types if fnmatchcase(name, pattern)]
@@ -281,7 +281,7 @@ class Catalogue(Mapping[str, InstanceType]):
         return names
 
     def _without_family(self, family: str) -> str:
-        """Return the message about a family that no type has, with a similar one."""
+        """Return the error message about a family that no type has; it suggests a similar one if there is one."""
         from difflib import get_close_matches
 
         families = sorted({parse_type_name(name).family for name in self._types} - {""})
@@ -328,7 +328,11 @@ class Machine:
     spot_prices: Mapping[str, float] = field(default_factory=dict)
 
     def instance_type(self, catalogue_filter: CatalogueFilter, overhead: Overhead) -> InstanceType:
-        """Convert the machine to an instance type; ``overhead`` is the provider's formula, unless overridden."""
+        """Convert the machine to an instance type.
+
+        ``overhead``: the provider's formula of reserved resources; ``catalogue_filter`` may override it and the number
+        of pods.
+        """
         pods = (
             catalogue_filter.max_pods
             if catalogue_filter.max_pods is not None
@@ -358,7 +362,7 @@ class Machine:
 
 
 def gpu_resource(gpu_name: str) -> str:
-    """Return the resource name of the device plug-in for a GPU, by the maker in the GPU's name."""
+    """Return the resource name (``nvidia.com/gpu``, ``amd.com/gpu``) of a GPU by the maker in its name."""
     return "amd.com/gpu" if gpu_name.lower().startswith(("radeon", "amd")) else "nvidia.com/gpu"
 
 
@@ -370,8 +374,7 @@ class CatalogueSummary(Part, frozen=True):
     """One catalogue: number of ``types``, how many of them have on-demand and spot prices, and the regions.
 
     ``leftOut``: entries of the source that are not types, by reason; for an imported catalogue, the rows of its file
-    that
-    cannot be read.
+    that cannot be read.
     """
 
     name: str
@@ -428,7 +431,10 @@ class InstanceTypeList(Record, frozen=True):
 
 
 def summary(name: str, catalogue: Catalogue, file: str) -> CatalogueSummary:
-    """Summarise a catalogue: numbers of types and prices, regions, and rows left out."""
+    """Return numbers of types and prices, regions, and rows left out of a catalogue.
+
+    ``name``, ``file``: of the catalogue.
+    """
     return CatalogueSummary(
         name=name,
         types=len(catalogue),
@@ -441,7 +447,7 @@ def summary(name: str, catalogue: Catalogue, file: str) -> CatalogueSummary:
 
 
 def rows(kinds: list[InstanceType], region: str) -> list[InstanceTypeRow]:
-    """Convert types to rows with the prices of a region."""
+    """Convert types to rows with their prices in ``region``; empty: in each type's first region."""
     return [
         InstanceTypeRow(
             name=kind.name,

@@ -25,7 +25,7 @@ _MOST_KINDS = 300
 def list_misplaced_pods(moves: Moves) -> set[int]:
     """Return the positions of the pods that could not be scheduled to the node that they run on today.
 
-    A node may have changed since, or be overcommitted. No statement about schedulable pods holds for these.
+    A node may have changed since, or be overcommitted. A lower bound of the cost must leave these pods out.
     """
     engine, misplaced = moves.engine, set()
     for node, pods in enumerate(moves.pods_on):
@@ -46,13 +46,14 @@ def bound_cost(
     *,
     effort: int,
 ) -> tuple[float | None, str]:
-    """Return (lower bound of the $/h of all nodes on which ``pods`` can run, empty), or (None, why there is none).
+    """Return (lower bound of the $/h of all nodes on which ``pods`` can run, ""), or (None, why there is none).
 
     The nodes may be new ones of the offers, and existing ones: as many of each kind as there are. Every path ends at
     such nodes. Constraints that keep pods and nodes where they are (budgets, drain rules, group sizes) only make a
     cluster more expensive, so the bound ignores them.
 
-    ``pods``: running pods of ``snapshot``, as they wait for a node. ``effort`` 0: no bound.
+    ``prices``: $/h of each node of ``snapshot``. ``pods``: running pods of ``snapshot``, as they wait for a node.
+    ``effort`` 0: no bound.
     """
     if not effort:
         return None, "not computed"
@@ -121,7 +122,7 @@ def _build_existing_offers(snapshot: Snapshot, prices: Sequence[float]) -> list[
 
 
 def _list_label_keys(snapshot: Snapshot) -> set[str]:
-    """Return zone, region and the label keys of nodes that constraints of the pods name, except the host name."""
+    """Return the node label keys that constraints of placed pods name, zone and region, without the host name."""
     keys: set[str] = set()
     for pod in snapshot.placed_classes:
         keys.update(pod.node_selector or ())

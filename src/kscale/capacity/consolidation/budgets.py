@@ -68,7 +68,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     reasons: list[str] | None = None
 
     def problems(self, field: str) -> list[Problem]:
-        """Return what is wrong with the budget. ``field`` names the budget in problems."""
+        """Return the mistakes in the budget; empty if it is valid. ``field`` names the budget in problems."""
         problems = []
         if not _AMOUNT.fullmatch(self.nodes) or int(self.nodes.rstrip("%")) > (100 if "%" in self.nodes else 2**31 - 1):
             problems.append(Problem(f'"{self.nodes}" is neither a number of nodes nor a percentage', field=field))
@@ -89,7 +89,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         return problems
 
     def is_active(self, now: Moment) -> bool:
-        """Return whether the budget holds at a moment."""
+        """Return whether the budget limits disruptions at a moment: always, or during the time of its schedule."""
         at = moment(now)
         if self.schedule is None or self.duration is None:
             return True
@@ -159,7 +159,10 @@ def _parse_schedule(text: str) -> _Schedule:
 
 
 def _parse_part(part: str, low: int, high: int, names: Sequence[str]) -> tuple[Sequence[int], bool]:
-    """Return the values of one part of a field, empty if it is malformed, and whether the part is a star."""
+    """Return (values of one part of a cron field, whether the part is a star). The values are empty if it is malformed.
+
+    ``low``, ``high``: allowed values. ``names``: names of the values, from ``low`` on.
+    """
     span, slash, step_text = part.partition("/")
     step = int(step_text) if step_text.isascii() and step_text.isdecimal() else 0
     if slash and step < 1:
@@ -182,7 +185,7 @@ def _parse_value(text: str, low: int, names: Sequence[str]) -> int | None:
 
 
 def _find_last_time(schedule: _Schedule, now: Moment) -> Moment | None:
-    """Return the last time of a schedule up to a moment; None if there is none within the days that are searched."""
+    """Return the last time of a schedule up to a moment; None if there is none in the last :data:`_LONGEST` days."""
     at = to_datetime(now - now % SECOND)
     for back in range(_LONGEST):
         day = at.date() - timedelta(days=back)
@@ -197,7 +200,7 @@ def _find_last_time(schedule: _Schedule, now: Moment) -> Moment | None:
 
 
 def check_budgets(budgets: Sequence[DisruptionBudget]) -> None:
-    """Raise InputError that names every mistake in budgets."""
+    """Raise InputError if budgets have mistakes; it names all of them."""
     problems = [problem for i, budget in enumerate(budgets) for problem in budget.problems(f"budgets[{i}]")]
     if problems:
         raise InputError(problems)
@@ -221,7 +224,7 @@ class PoolDisruption(msgspec.Struct, frozen=True, kw_only=True):
     consolidate_after: timedelta | None = timedelta(0)
 
     def problems(self, field: str) -> list[Problem]:
-        """Return the mistakes of the rules. ``field`` names the pool in problems."""
+        """Return the mistakes in the rules; empty if they are valid. ``field`` names the pool in problems."""
         result = [each for i, item in enumerate(self.budgets) for each in item.problems(f"{field}.budgets[{i}]")]
         if self.consolidate_after is not None and self.consolidate_after < timedelta(0):
             result.append(Problem(f"{self.consolidate_after} is negative", field=f"{field}.consolidate_after"))
@@ -251,20 +254,21 @@ class PoolRules:
         return name if name in self._pools else ""
 
     def add_node(self, pool: str, now: Moment) -> None:
-        """Add a new, initialized and ready node of a pool. ``now`` counts as its last pod event."""
+        """Add a new, initialized and ready node of a pool (empty: of none). ``now`` counts as its last pod event."""
         self.pool_of.append(pool)
         self._last_events.append(now)
         self._counts.append(True)
         self._disrupted.append(False)
 
     def record_pod_event(self, node: int, now: Moment) -> None:
-        """Record that a pod was placed on a node."""
+        """Record that a pod was placed on the node number ``node`` at ``now``."""
         self._last_events[node] = now
 
     def allowed(self, now: Moment, alive: Sequence[bool], reason: str) -> dict[str, int]:
         """Return how many nodes of each pool a step may remove for a reason.
 
-        Nodes that are not ready or are being deleted count as disrupted. Nodes that are not initialized do not count.
+        ``alive``: whether each node still exists. Nodes that are not ready or are being deleted count as disrupted.
+        Nodes that are not initialized do not count.
         """
         totals: Counter[str] = Counter()
         disrupted: Counter[str] = Counter()
@@ -281,7 +285,10 @@ class PoolRules:
         return result
 
     def list_waiting(self, now: Moment, alive: Sequence[bool]) -> frozenset[int]:
-        """Return the numbers of the nodes whose last pod event is less than ``consolidateAfter`` ago."""
+        """Return the numbers of the nodes whose last pod event is less than ``consolidateAfter`` ago.
+
+        ``alive``: whether each node still exists; others are left out.
+        """
         return frozenset(
             node
             for node, pool in enumerate(self.pool_of)
@@ -304,6 +311,6 @@ class PoolRules:
 
 
 def _is_initialized(node: Node) -> bool:
-    """Check whether a node counts: Karpenter labels its nodes as registered first, then as initialized."""
+    """Check whether Karpenter has labelled a node as initialized, or not labelled it as registered."""
     labels = node.metadata.labels or {}
     return labels.get(_INITIALIZED) == "true" or _REGISTERED not in labels

@@ -92,7 +92,7 @@ class _Charge:
         return _Charge(self.allowed, self.pods, self.waves, dict(self.used))
 
     def waves_with(self, pods: int, covered: Mapping[int, int]) -> int:
-        """Return how many waves of evictions the step needs if ``pods`` more are evicted.
+        """Return how many waves of evictions the step needs if ``pods`` more pods are evicted.
 
         ``covered``: how many of these pods each budget covers, by the budget's number.
         """
@@ -102,7 +102,10 @@ class _Charge:
         return waves
 
     def add(self, pods: int, covered: Mapping[int, int]) -> None:
-        """Charge ``pods`` more evictions. ``covered``: how many of them each budget covers."""
+        """Count ``pods`` more evictions.
+
+        ``covered``: how many of these pods each budget covers, by the budget's number.
+        """
         self.waves = self.waves_with(pods, covered)
         self.pods += pods
         for budget, count in covered.items():
@@ -160,7 +163,7 @@ class Moves:
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def movers(self, node: int) -> list[int]:
-        """Return the pods of a node that have to move, highest priority first. Do not modify the list."""
+        """Return the pods that must be evicted from a node, highest priority first. Do not modify the list."""
         movers = self._movers.get(node)
         if movers is None:
             movers = sorted((pod for pod in self.pods_on[node] if self.movable[pod]), key=self._rank.__getitem__)
@@ -168,7 +171,10 @@ class Moves:
         return movers
 
     def _covered(self, node: int) -> Counter[int]:
-        """Return how many of the pods to move off a node each PodDisruptionBudget covers. Do not modify the result."""
+        """Return how many of a node's pods to move each PodDisruptionBudget covers, by the budget's number.
+
+        Do not modify the result.
+        """
         covered = self._covered_on.get(node)
         if covered is None:
             covered = Counter(budget for pod in self.movers(node) for budget in self.evictions.covering(pod))
@@ -176,13 +182,16 @@ class Moves:
         return covered
 
     def _forget(self, node: int) -> None:
-        """Drop what is cached about the pods of a node."""
+        """Drop the cached values that depend on the pods of a node."""
         self._movers.pop(node, None)
         self._covered_on.pop(node, None)
         self._shares_of.pop(node, None)
 
     def is_candidate(self, node: int, limits: Limits) -> bool:
-        """Check whether a node may be removed as far as its price, its group, its NodePool and its pods allow."""
+        """Check whether a node may be removed now as far as its price, its group, its NodePool and its pods allow.
+
+        New nodes and nodes without a known price are never candidates.
+        """
         group = self.group_of[node]
         if not self.alive[node] or self.is_new[node] or not self.prices[node] or group is None:
             return False
@@ -191,7 +200,10 @@ class Moves:
         return limits.spare.get(group, 0) > 0 and not any(self.held[pod] for pod in self.pods_on[node])
 
     def apply(self, removed: Sequence[int], added: Sequence[tuple[int, str]], targets: Mapping[int, str]) -> None:
-        """Follow a step: add nodes (offer, name), move pods (``targets``: node name by pod), and remove nodes."""
+        """Carry out a step: add nodes, remove nodes, and move the pods of removed nodes.
+
+        ``added``: (offer, name) of each new node. ``targets``: name of each pod's new node.
+        """
         engine = self.engine
         for offer, name in added:
             engine.add(self.session.templates[offer], len(self.names))
@@ -230,7 +242,7 @@ class Moves:
         return chosen
 
     def propose_removals(self, limits: Limits, failed: Collection[int]) -> list[int]:
-        """Return nodes that the limits allow to remove, and whose pods fit together on the nodes that stay.
+        """Return nodes that the limits allow to remove together, and whose pods fit on the nodes that stay.
 
         Those with the highest price per pod come first. Nodes in ``failed`` are left out. The engine is not changed.
         """
@@ -316,9 +328,10 @@ class Moves:
         receivers: Collection[int],
         most: int,
     ) -> Replacement | None:
-        """Return the replacement of ``seed``, and of ``others`` together with it, that saves most; None if none saves.
+        """Return the replacement of ``seed``, alone or with some of ``others``, that saves most; None if none saves.
 
-        ``receivers``: nodes that have received pods in this step; ``most``: maximum number of replaced nodes.
+        ``charge``: evictions of the step so far. ``receivers``: nodes that have received pods in this step; ``most``:
+        maximum number of replaced nodes.
         """
         best: Replacement | None = None
         tried = 0
@@ -347,7 +360,7 @@ class Moves:
         """Return the replacement of nodes, tried in ``order``, whose pods fit with one new node of an offer.
 
         None if the first node cannot be replaced, or if the evictions cost more than they save. The engine is not
-        changed.
+        changed. Parameters as for :meth:`_find_replacement`.
         """
         limits = limits.copy()
         trial = charge.copy()
@@ -382,7 +395,7 @@ class Moves:
         return replacement if limits.worthwhile(replacement.saves, moved) else None
 
     def _place_replacement(self, replacement: Replacement) -> set[int]:
-        """Carry out a replacement on the engine, and return the nodes that received pods."""
+        """Carry out a replacement on the engine, and return the numbers of the nodes that received pods."""
         new = self.engine.add(self.session.templates[replacement.offer or 0], len(self.names))
         receivers = {new}
         for node in replacement.nodes:
@@ -394,7 +407,8 @@ class Moves:
     ) -> list[int] | None:
         """Return the pods to move off a node if the limits of the step allow its removal, otherwise None.
 
-        For the ``first`` node of a step, ``limits.waves`` may be lowered to the waves that this node needs.
+        ``charge``: evictions of the step so far. ``receivers``: nodes that have received pods, which stay. For the
+        ``first`` node of a step, ``limits.waves`` may be lowered to the waves that this node needs.
         """
         if node in receivers or not self.is_candidate(node, limits):
             return None
@@ -411,7 +425,7 @@ class Moves:
         return movers
 
     def _take(self, node: int, movers: Sequence[int], limits: Limits, charge: _Charge) -> None:
-        """Count a node as removed: lowers ``limits`` and charges its ``movers``."""
+        """Count a node as removed: lower ``limits``, and add the evictions of its ``movers`` to ``charge``."""
         limits.spare[self.group_of[node] or ""] -= 1
         limits.pools[self.pool_of[node]] -= 1
         charge.add(len(movers), self._covered(node))
@@ -419,9 +433,10 @@ class Moves:
     def _move(
         self, node: int, movers: Sequence[int], preferred: NDArray[np.uint8] | None, first: int | None = None
     ) -> list[int] | None:
-        """Remove a node and place its pods elsewhere; return their nodes, or None (nothing changes) if a pod fits none.
+        """Remove a node and place its ``movers`` elsewhere; return the node of each, or None if a pod fits none.
 
-        ``preferred``: uint8[nodes], 1 = nodes to try before all others; ``first``: the node to try first.
+        If None is returned, nothing has changed. ``preferred``: uint8[nodes], 1 = nodes to try before all others;
+        ``first``: the node to try first.
         """
         engine = self.engine
         targets = []
@@ -449,7 +464,7 @@ class Moves:
     # -- estimates ---------------------------------------------------------------------------------------------------
 
     def _shares(self, node: int) -> list[float]:
-        """Return, for each offer, the share of an empty node that the pods to move off a node need.
+        """Return, for each offer, which share of an empty node the pods to move off ``node`` need.
 
         It is the larger share of cpu and memory, and infinite if the offer has none of one of them.
         """
@@ -468,7 +483,7 @@ class Moves:
         return (self.prices[node] or 0.0) - min(costs, default=np.inf)
 
     def _rank_offers(self, node: int) -> list[int]:
-        """Return the offers whose needed share costs less than the node, the cheapest share first.
+        """Return the numbers of the offers whose needed share costs less than the node, the cheapest share first.
 
         Before them comes the cheapest offer that holds all pods to move and costs less than the node, if there is one.
         """

@@ -193,7 +193,10 @@ class _Path:
         self.steps: list[ConsolidationStep] = []
 
     def _list_last_events(self, nodes: Sequence[Node]) -> list[Moment]:
-        """Return when the last pod started on each node, or when the node was created."""
+        """Return when the last pod started on each node; if none has, when the node was created.
+
+        Pods of DaemonSets do not count.
+        """
         events = [moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") for node in nodes]
         for record, node in zip(self._first.placed, self._first.placed_node.tolist(), strict=True):
             if not is_daemonset_pod(record.pod):
@@ -202,9 +205,9 @@ class _Path:
         return events
 
     def _list_held(self, fixed: Sequence[tuple[str, str] | None]) -> list[HeldNode]:
-        """Return the nodes that cannot be removed whatever happens to others, with the first reason.
+        """Return the nodes that cannot be removed whatever happens to others, each with the first reason.
 
-        ``fixed``: the reason and explanation of nodes with an annotation or taint against removal.
+        ``fixed``: (reason, explanation) of nodes with an annotation or taint against removal.
         """
         blocks = [hold or self._find_block(n) for n, hold in enumerate(fixed)]
         names = self._moves.names
@@ -224,7 +227,7 @@ class _Path:
         """Return which pods must not be evicted a second time: bool[pods].
 
         A pod that is created again is young. Therefore pods with an annotation that protects them after their start
-        keep their node, and pods of kube-system if the rules skip nodes with system pods.
+        stay where they are after one eviction, as do pods of kube-system if the rules skip nodes with system pods.
         """
 
         def is_young(pod: Pod) -> bool:
@@ -263,7 +266,10 @@ class _Path:
         return "max-steps"
 
     def _allowed(self, reason: str) -> tuple[int, dict[str, int]]:
-        """Return how many nodes a step may remove for a reason: in total, and by NodePool (empty: of no pool)."""
+        """Return how many nodes a step may remove now for a reason: (in total, by NodePool).
+
+        Nodes of no NodePool have an empty name.
+        """
         alive = self._moves.alive
         total = sum(alive)
         allowed = allowed_nodes(self._budgets, self._time, total, reason)
@@ -271,7 +277,7 @@ class _Path:
         return total if allowed is None else allowed, pools
 
     def _list_waiting(self) -> frozenset[int]:
-        """Return the nodes that the ``consolidateAfter`` of their NodePool protects at the current time."""
+        """Return the numbers of the nodes that ``consolidateAfter`` of their NodePool protects at the current time."""
         return self._pools.list_waiting(self._time, self._moves.alive)
 
     def _limits(self, reason: str) -> Limits:
@@ -296,7 +302,7 @@ class _Path:
         )
 
     def _next_step(self) -> tuple[str, _Checked | None]:
-        """Return the kind of the next step and the step.
+        """Return (kind of the next step, the step).
 
         ("wait", None) if more may be allowed at another time, ("", None) if nothing is left to do.
         """
@@ -321,7 +327,7 @@ class _Path:
         return "wait" if later or limits.waiting else "", None
 
     def _try_removals(self, limits: Limits) -> _Checked | None:
-        """Return a step that only removes nodes, or None if the scheduler's choices allow none."""
+        """Return a step that only removes nodes; None if no proposed removal leaves all pods with a node."""
         for _ in range(_REFUSALS):
             nodes = self._moves.propose_removals(limits, self._failed)
             if not nodes:
@@ -333,7 +339,7 @@ class _Path:
         return None
 
     def _try_replacements(self, limits: Limits) -> _Checked | None:
-        """Return a step that replaces nodes, or None if the scheduler's choices allow none."""
+        """Return a step that replaces nodes; None if no proposed replacement leaves all pods with a node."""
         for _ in range(_REFUSALS):
             replacements = self._moves.propose_replacements(limits, self._failed)
             if not replacements:
@@ -345,9 +351,9 @@ class _Path:
         return None
 
     def _check_smaller(self, parts: Sequence[Replacement]) -> _Checked | None:
-        """Check a step; if a pod would be pending, check the first half of its parts, and so on.
+        """Check a step of all ``parts``; if a pod would be pending, of the first half of them, and so on.
 
-        None if even the first part alone leaves a pod pending.
+        Returns the first step without pending pods; None if even the first part alone leaves a pod pending.
         """
         count = len(parts)
         while count:
@@ -358,9 +364,9 @@ class _Path:
         return None
 
     def _check_fewer_nodes(self, replacement: Replacement) -> _Checked | None:
-        """Check a replacement with fewer and fewer old nodes, as long as it saves and repays its evictions.
+        """Check a replacement of half its old nodes, of a quarter, and so on, and return the first possible step.
 
-        None if no such replacement is possible.
+        None if there is none that saves and repays its evictions.
         """
         offer = self._offers[replacement.offer or 0]
         worthwhile = self._limits(UNDERUTILIZED).worthwhile
@@ -377,7 +383,10 @@ class _Path:
         return None
 
     def _check(self, parts: Sequence[Replacement]) -> _Checked | None:
-        """Simulate a step with the scheduler's choices, and return it; None if a pod would be pending."""
+        """Simulate a step with the scheduler's choices, and return its effect; None if a pod would be pending.
+
+        ``parts``: the nodes to remove, with their replacements.
+        """
         moves = self._moves
         removed = [node for part in parts for node in part.nodes]
         names = [moves.names[node] for node in removed]
@@ -415,7 +424,10 @@ class _Path:
         return _Checked(after, after_moves[stays], removed, added, waves, targets)
 
     def _record(self, pod: int) -> PodRecord:
-        """Return the record of a pod as it waits for a node: one record for all steps, which is classified once."""
+        """Return the record of the pod at position ``pod``, pending and without a node.
+
+        There is one record for all steps, so that the pod is classified once.
+        """
         record = self._records.get(pod)
         if record is None:
             record = self._records[pod] = PodRecord(self._waiting_pod(pod))
@@ -428,7 +440,10 @@ class _Path:
         return record
 
     def _waiting_pod(self, pod: int) -> Pod:
-        """Return a pod as it waits for a node. Pods of a kind differ only in namespace, name and UID."""
+        """Return the pod at position ``pod``, pending and without a node.
+
+        Pods of a kind differ only in namespace, name and UID.
+        """
         pods = self._evictions.pods
         kind = int(pods.kind_of[pod])
         exemplar = self._waiting_exemplars.get(kind)
@@ -440,7 +455,7 @@ class _Path:
         return replace(exemplar, metadata=replace(exemplar.metadata, namespace=namespace, name=name, uid=uid))
 
     def _new_name(self, group: str, taken: Sequence[str]) -> str:
-        """Return an unused name for a new node of a group."""
+        """Return an unused name for a new node of a group. ``taken``: names of other new nodes of the step."""
         known = {*taken, *self._moves.names}
         number = 1
         while (name := f"{group}-new-{number}") in known:
@@ -510,7 +525,7 @@ class _Path:
         self._time += self._step_time
 
     def _list_bounded_pods(self) -> list[int]:
-        """Return the positions of the pods that the bound is about.
+        """Return the positions of the pods for which the lower bound of the cost is computed.
 
         They are not being deleted, would be created again if evicted, and fit the node that they are on.
         """
@@ -527,7 +542,7 @@ class _Path:
     # -- result ------------------------------------------------------------------------------------------------------
 
     def build_plan(self, cluster: Cluster, stopped: str) -> ConsolidationPlan:
-        """Build the plan, with the bound of ``cluster``. ``stopped``: why the path ended."""
+        """Build the plan, with a lower bound of the cost for ``cluster``. ``stopped``: why the path ended."""
         nodes = self._first.columns.objects
         bound, why = bound_cost(
             cluster,

@@ -40,7 +40,10 @@ _CLAIMS = 1 << 40  # first child number of claims; those of pods start at 0
 
 
 def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
-    """Build ``metadata`` with the creation time of all generated objects. An empty namespace is left out."""
+    """Build ``metadata`` with the creation time of all generated objects, and the fields in ``more``.
+
+    An empty namespace is left out.
+    """
     meta: dict[str, Any] = {"name": name, "creationTimestamp": CREATED}
     if namespace:
         meta["namespace"] = namespace
@@ -48,7 +51,7 @@ def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
 
 
 def preamble(namespaces: list[str], nodes: list[Node], volumes_per_node: int) -> Iterator[dict[str, Any]]:
-    """Yield the cluster-wide objects except nodes.
+    """Yield the cluster-wide objects except nodes, as dicts.
 
     These are namespaces, priority classes, the storage class, its CSI driver and the CSINodes.
     """
@@ -99,7 +102,7 @@ def preamble(namespaces: list[str], nodes: list[Node], volumes_per_node: int) ->
 
 
 def controllers_of(workload: Workload) -> Iterator[dict[str, Any]]:
-    """Yield the workload's controller, a Deployment's ReplicaSet, and the PodDisruptionBudget if it has one."""
+    """Yield, as dicts, the workload's controller, a Deployment's ReplicaSet, and the PodDisruptionBudget if any."""
     selector = {"matchLabels": pod_labels(workload)}
     template = pod_template(workload)
     ready = len(workload.running)
@@ -165,7 +168,7 @@ def _build_replica_set(workload: Workload, template: dict[str, Any], status: dic
 
 
 def _claim_spec(workload: Workload) -> dict[str, Any]:
-    """Build the spec of a pod's claim, without the name of its volume."""
+    """Build the spec of the claim of one of the workload's pods, without the name of its volume."""
     return {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "gp3",
@@ -302,7 +305,7 @@ class GeneratedCluster:
         }
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """Yield every object as a new dict."""
+        """Yield every object as a new dict, in the order of :meth:`texts`."""
         for text in self.texts():
             yield msgspec.json.decode(text)
 
@@ -348,7 +351,7 @@ class GeneratedCluster:
     def write(self, file: IO[bytes], *, progress: Callable[[int], None] | None = None) -> int:
         """Write all objects as one ``v1`` ``List``, one object per line; return the number of bytes.
 
-        ``progress`` is called with the number of objects written so far.
+        ``progress`` is called after every 512 objects with the number of objects written so far.
         """
         total = file.write(b'{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[\n')
         batch: list[str] = []
@@ -366,7 +369,7 @@ class GeneratedCluster:
         return total + file.write(b"\n]}\n")
 
     def groups(self) -> list[dict[str, Any]]:
-        """Return the entries of a groups file for the cluster's pools; each template is an existing node."""
+        """Return the entries of a groups file for the cluster's pools; each is modelled on an existing node."""
         out: list[dict[str, Any]] = []
         start = 0
         for pool, size in self._pools:
@@ -402,9 +405,9 @@ class _Builder:
         self._typical = min(60, max(8, n_pods // 400))
 
     def build(self, pending: int, lean: bool) -> GeneratedCluster:
-        """Draw the system's workloads, then others until all pods but ``pending`` run, then workloads of pending pods.
+        """Build the cluster: draw the system's workloads, others until all pods but ``pending`` run, then pending ones.
 
-        Raises InputError if the nodes cannot hold the pods.
+        ``lean``: as for :func:`generate`. Raises InputError if the nodes cannot hold the pods.
         """
         left = self._n_pods - pending
         for workload, replicas in system_workloads(len(self.nodes), min(left, self._n_pods * 15 // 100), self._rng):

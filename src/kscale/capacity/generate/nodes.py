@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def child_uid(uid: str, number: int) -> str:
-    """Return the owner's UID with its last twelve digits replaced by ``number``.
+    """Return the owner's UID with its last twelve digits replaced by ``number`` in hexadecimal.
 
     UIDs that share most digits let large dumps compress well.
     """
@@ -53,7 +53,7 @@ class SplitMix64:
         return state ^ (state >> 31)
 
     def below(self, n: int) -> int:
-        """Return a random integer in [0, n); the bias of the multiplication is below n / 2**64."""
+        """Return a random integer in [0, n). No value is more probable than another by more than n / 2**64."""
         return (self.bits() * n) >> 64
 
     def between(self, least: int, most: int) -> int:
@@ -144,7 +144,7 @@ class Pool:
     spot: bool = False
 
     def zones(self) -> tuple[str, ...]:
-        """Return the zones in which the pool's nodes may be."""
+        """Return the zones over which the pool's nodes are distributed."""
         return (self.zone,) if self.zone else ZONES
 
 
@@ -272,7 +272,7 @@ class Node:
 
 
 def make_pools(n_nodes: int) -> list[tuple[Pool, int]]:
-    """Distribute ``n_nodes`` nodes over the pools by share: (pool, number of nodes), without empty pools.
+    """Distribute ``n_nodes`` nodes over the pools by share; return (pool, number of nodes), without empty pools.
 
     Remaining nodes go to the largest remainders first; ties go to the first pool in the table.
     """
@@ -285,7 +285,7 @@ def make_pools(n_nodes: int) -> list[tuple[Pool, int]]:
 
 
 def make_nodes(pools: list[tuple[Pool, int]], rng: SplitMix64) -> list[Node]:
-    """Draw the nodes, pool after pool."""
+    """Create the nodes of each (pool, number of nodes), with random UIDs and instance IDs."""
     nodes: list[Node] = []
     for pool, size in pools:
         zones = pool.zones()

@@ -28,7 +28,7 @@ _OWNER_KIND = {"Deployment": ("apps/v1", "ReplicaSet"), "Job": ("batch/v1", "Job
 def template_of(manifest: dict[str, Any]) -> Callable[[dict[str, str]], str]:
     """Compile a manifest with ``@@variable@@`` placeholders.
 
-    Returns a function that takes the variables' values and returns the JSON text.
+    Returns a function that takes the values by variable and returns the JSON text.
     """
     text = msgspec.json.encode(manifest).decode()
     order = _TOKEN.findall(text)
@@ -47,7 +47,10 @@ def pod_labels(workload: Workload) -> dict[str, str]:
 
 
 def _tolerations(workload: Workload) -> list[dict[str, Any]]:
-    """Build the tolerations of the workload's pods, with those that admission adds to every pod."""
+    """Build the tolerations of the workload's pods, with those that admission adds to every pod.
+
+    A pod that tolerates every taint gets none of the latter.
+    """
     if "*" in workload.tolerates:
         return [{"operator": "Exists"}]
     declared = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in workload.tolerates]
@@ -57,7 +60,7 @@ def _tolerations(workload: Workload) -> list[dict[str, Any]]:
 def _affinity(workload: Workload) -> dict[str, Any]:
     """Build the affinity of the workload's pods; empty if they have none.
 
-    The pods of a DaemonSet are bound to a node by a placeholder for its name.
+    Each pod of a DaemonSet has a node affinity with a placeholder for the name of its node.
     """
     affinity: dict[str, Any] = {}
     if workload.kind == "DaemonSet":
@@ -261,7 +264,7 @@ def _status(workload: Workload, running: bool, lean: bool) -> dict[str, Any]:
 
 
 def _build_field_set(value: Any) -> dict[str, Any]:
-    """Return the field set of a value, in the form of ``managedFields[].fieldsV1``."""
+    """Return the field set of a dict, in the form of ``managedFields[].fieldsV1``."""
     out: dict[str, Any] = {}
     for key, child in value.items():
         if key in ("containerStatuses", "tolerations"):  # atomic lists

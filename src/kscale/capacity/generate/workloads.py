@@ -144,7 +144,10 @@ class Workload:
         return int(self.anti_affinity == "required" or self.host_port > 0)
 
     def selects(self, pool: Pool) -> bool:
-        """Check whether the pool's labels match the workload's node classes; the zone is not checked."""
+        """Check whether the pool has one of the workload's node classes, or the workload requires none.
+
+        The zone is not checked.
+        """
         return not self.classes or pool.labels.get("workload-class", "") in self.classes
 
     def tolerates_taint(self, pool: Pool) -> bool:
@@ -178,7 +181,7 @@ def _draw_requests(budget_cpu: int, budget_memory: int, rng: SplitMix64) -> tupl
 def draw_workload(
     index: int, budget_cpu: int, budget_memory: int, typical: int, rng: SplitMix64
 ) -> tuple[Workload, int]:
-    """Draw an ordinary workload and its number of pods.
+    """Draw an ordinary workload; return (workload without pods, number of pods that it wants).
 
     ``budget_*`` (milli-cores, MiB) are what an average pod may request for the cluster to fill up evenly. ``typical``
     is an ordinary number of replicas. ``index`` makes the name unique.
@@ -200,7 +203,10 @@ def draw_workload(
 
 
 def _constrain(workload: Workload, index: int, replicas: int, rng: SplitMix64) -> None:
-    """Draw the workload's placement rules, priority and disruption budget, and set them."""
+    """Draw placement rules, priority and disruption budget, and set them on the workload.
+
+    ``index``: number of the workload, which makes its host port unique.
+    """
     trait = rng.below(100)
     if trait < 9:
         workload.tolerates = ("spot",)
@@ -244,7 +250,7 @@ def _build_critical_workload(kind: str, name: str, image: str, cpu: int, memory_
 
 
 def system_workloads(n_nodes: int, n_pods: int, rng: SplitMix64) -> list[tuple[Workload, int]]:
-    """Draw the system's DaemonSets and a few Deployments: (workload, number of pods), at most ``n_pods`` pods in total.
+    """Draw the system's DaemonSets and a few Deployments: (workload, number of pods), with at most ``n_pods`` pods.
 
     The number is 0 for DaemonSets, which have a pod on every node.
     """
@@ -305,7 +311,7 @@ class Placement:
     def eligible(self, workload: Workload, zone: str = "", *, taints: bool = True) -> _Nodes:
         """Return the indices of the nodes that the workload's selectors, zones and tolerations allow.
 
-        ``zone``: only nodes in this zone. ``taints``: whether tolerations count.
+        ``zone``: only nodes in this zone, whatever the workload's zones. ``taints``: whether tolerations count.
         """
         zones = (zone,) if zone else workload.zones
         key = (workload.classes, zones, workload.tolerates if taints else None)
@@ -336,7 +342,10 @@ class Placement:
         return nodes
 
     def place(self, workload: Workload, replicas: int, rng: SplitMix64) -> _Nodes:
-        """Place up to ``replicas`` pods by all their rules; return the node index of each placed pod."""
+        """Place up to ``replicas`` pods by all rules of the workload; return the node index of each placed pod.
+
+        Subtracts the pods' requests from the free resources.
+        """
         if workload.spread != "DoNotSchedule":
             return self._fill(workload, self.eligible(workload), replicas, rng)
         # All zones that the selectors allow count, even if tainted or full: their pod counts may differ by at most one.
@@ -355,7 +364,7 @@ class Placement:
         return np.concatenate(remaining) if remaining else _NONE
 
     def _fill(self, workload: Workload, nodes: _Nodes, replicas: int, rng: SplitMix64) -> _Nodes:
-        """Place up to ``replicas`` pods on some of the nodes, from a random node on; return the node index of each.
+        """Place up to ``replicas`` pods on ``nodes``, from a random one on; return the node index of each placed pod.
 
         Pods are distributed over as many nodes as possible, within the limit per node.
         """
@@ -381,7 +390,10 @@ class Placement:
         return np.repeat(window_nodes, take)
 
     def _subtract(self, nodes: _Nodes, pods: _Nodes, workload: Workload) -> None:
-        """Subtract the resources of pods from the nodes, which must be distinct. ``pods``: number on each node."""
+        """Subtract the resources of ``pods`` pods per node from the free resources. The nodes must be distinct.
+
+        Negative numbers of pods add resources.
+        """
         self.free[nodes] -= pods[:, None] * workload.demand
         self.ordinary_free -= int(pods[self._ordinary[nodes]].sum()) * workload.demand
 
@@ -427,9 +439,10 @@ class UsageOfContainer(NamedTuple):
 def usage_of(
     pods: Iterable[Pod], *, seed: int = 0, hours: float = 48.0, step: float = 300.0
 ) -> tuple[npt.NDArray[np.int64], Iterator[UsageOfContainer]]:
-    """Generate usage: (times in seconds, iterator over the usage of every container of the running pods).
+    """Generate usage: (times in epoch seconds, iterator over the usage of every container of the running pods).
 
-    Containers of one workload have similar usage, between 5 % and 150 % of their requests.
+    ``hours``: length of the history. ``step``: seconds between samples. Containers of one workload have a similar daily
+    course, around 5 % to 95 % of their requests.
     """
     count = max(int(hours * 3600 // step), 1)
     times = END - (np.arange(count, dtype=np.int64)[::-1] * step).astype(np.int64)
@@ -533,7 +546,7 @@ def _write_parquet(path: Path, times: npt.NDArray[np.int64], each: Iterable[Usag
 
 
 def _tables(pa: Any, schema: Any, times: npt.NDArray[np.int64], each: Iterable[UsageOfContainer]) -> Iterator[Any]:
-    """Yield tables of about a million rows, one per row group."""
+    """Yield Arrow tables of about a million rows of usage, to be written as one row group each."""
     per_table = max(1, 1_000_000 // len(times))
     batch: list[UsageOfContainer] = []
 

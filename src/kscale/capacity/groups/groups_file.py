@@ -55,7 +55,10 @@ _NUMBER: Final = "a list of at least one"
 
 
 def read_plain_file(path: str | os.PathLike[str], what: str, number: str = _NUMBER) -> Any:
-    """Read and decode a file as :func:`read_plain` does. Raises InputError, also if the file cannot be read."""
+    """Read and decode a file as :func:`read_plain` does. Raises InputError, also if the file cannot be read.
+
+    ``what`` and ``number`` name the expected content and how many, for the message about an empty file.
+    """
     try:
         raw = read_file(path)
     except OSError as error:
@@ -67,7 +70,7 @@ def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any
     """Decode a file's bytes (JSON or YAML, compressed or not) to plain data.
 
     ``what`` and ``number`` name the expected content and how many, for the message about an empty file. Raises
-    InputError with ``source`` and the position.
+    InputError, with ``source`` and the position, if the bytes cannot be decoded or are empty.
     """
     unpacked_text = decompress(raw, source)
     if isinstance(unpacked_text, Problem):
@@ -113,7 +116,10 @@ class GroupTemplate(Node):
         return Node(**{name: getattr(self, name) for name in Node.__struct_fields__})
 
     def node_template(self, pods: list[Pod]) -> NodeTemplate:
-        """Build the node template of this entry, with these pods on it; pools of devices get their number of slices."""
+        """Build the node template of this entry, with ``pods`` on it.
+
+        Pools of devices get their number of slices if the file does not state it.
+        """
         counts = Counter((item.spec.driver, item.spec.pool.name) for item in self.resource_slices)
 
         def complete(item: ResourceSlice) -> ResourceSlice:
@@ -136,9 +142,8 @@ class GroupEntry(ApiStruct, forbid_unknown_fields=True):
     """A node group: its limits, and the template of its new nodes.
 
     The template comes from exactly one of ``template``, ``fromNode`` and ``instanceType``; without any of them, from
-    the
-    first good node among those that ``nodes`` or ``nodeSelector`` select. ``labels``, ``taints`` and ``capacity`` are
-    applied to it.
+    the first good node among those that ``nodes`` or ``nodeSelector`` select. ``labels``, ``taints`` and ``capacity``
+    are applied to it.
     """
 
     id: str
@@ -181,7 +186,7 @@ class GroupEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 def _quantity_schema(type_: type) -> dict[str, Any]:
-    """Return the JSON Schema of a Quantity. Raises NotImplementedError for any other type."""
+    """Return the JSON Schema of the type Quantity. Raises NotImplementedError for any other type."""
     if type_ is Quantity:
         return {"type": ["string", "number"], "description": "A quantity such as 500m, 2 or 16Gi."}
     raise NotImplementedError(type_)
@@ -291,12 +296,15 @@ def _add_constraints(definitions: dict[str, Any]) -> None:
 
 
 def _require_field(name: str, **some: int) -> dict[str, Any]:
-    """Return a schema that requires a field with a value other than null. ``some``: more constraints on it."""
+    """Return a JSON Schema that requires the field ``name`` with a value other than null.
+
+    ``some``: more constraints on the value.
+    """
     return {"required": [name], "properties": {name: {"not": {"type": "null"}, **some}}}
 
 
 def _collect_referenced_definitions(root: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return the definitions that ``root`` refers to, directly or not, itself included, sorted by name."""
+    """Return the definition ``root`` and those that it refers to, directly or not, sorted by name."""
     result: dict[str, Any] = {}
     queue = [root]
     while queue:
@@ -309,7 +317,7 @@ def _collect_referenced_definitions(root: str, definitions: dict[str, Any]) -> d
 
 
 def groups_schema_text() -> str:
-    """Return the schema as it is published: indented JSON with a final line feed."""
+    """Return the JSON Schema of a groups file as published: indented, with a final line feed."""
     return msgspec.json.format(msgspec.json.encode(groups_schema()), indent=2).decode() + "\n"
 
 
@@ -383,6 +391,11 @@ def groups_from(
     node_names, catalogue
         As for :func:`read_groups`.
 
+    Returns
+    -------
+    list of NodeGroup
+        One for each entry, in order.
+
     Raises
     ------
     InputError
@@ -434,7 +447,7 @@ def groups_from(
 
 
 def _group(entry: GroupEntry, template: NodeTemplate | None, price: float | None) -> NodeGroup:
-    """Build the node group of an entry. The entry's own price takes precedence over ``price``."""
+    """Build the node group of an entry. ``price`` is used if the entry has no price of its own."""
     return NodeGroup(
         id=entry.id,
         min_size=entry.min,
@@ -455,7 +468,10 @@ def _group(entry: GroupEntry, template: NodeTemplate | None, price: float | None
 
 
 def _find_errors(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield (field, message) for each mistake of an entry whose fields have the right types."""
+    """Yield (field, message) for each mistake of an entry whose fields have the right types.
+
+    ``node_names``: names of the cluster's nodes; None: references to nodes are not checked.
+    """
     if not entry.id:
         yield "id", "is empty"
     elif not entry.id.isprintable():
@@ -492,7 +508,7 @@ def _find_errors(entry: GroupEntry, node_names: Container[str] | None) -> Iterat
 
 
 def _template(entry: GroupEntry) -> Iterator[tuple[str, str]]:
-    """Yield (field, message) for what no node or pod can have, by the checks that also apply to dumps."""
+    """Yield (field, message) for each mistake in an entry's template and pods, by the checks of dumps."""
     if entry.template is not None:
         node = entry.template.node
         named = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, name="x"))
@@ -523,11 +539,15 @@ _ALSO_KNOWN: Final[dict[type, frozenset[str]]] = {ObjectMeta: frozenset({"manage
 
 @cache
 def _template_type() -> msgspec.inspect.Type:
+    """Return msgspec's description of the type of ``template``."""
     return msgspec.inspect.type_info(GroupTemplate)
 
 
 def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, str]]:
-    """Yield (path, message) for every field of plain data that the API type does not have."""
+    """Yield (path, message) for every field of plain data that the API type does not have.
+
+    ``path``: of ``data`` in the file.
+    """
     match type_:
         case msgspec.inspect.UnionType():
             for member in type_.types:
@@ -548,7 +568,7 @@ def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterat
 
 
 def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:
-    """Yield (field, message) for each invalid key or value of the labels."""
+    """Yield (field, message) for each invalid key or value of labels. ``field``: where the labels are."""
     for key, value in (labels or {}).items():
         for error in qualified_name_errors(key):
             yield field, f"{go_quote(key)}: {error}"
@@ -596,9 +616,9 @@ class _CatalogueCache:
         self._read: dict[Path, Catalogue] = {}
 
     def template(self, entry: GroupEntry) -> tuple[NodeTemplate | None, float | None]:
-        """Return the template and the price in $/h of an entry with ``template`` or ``instanceType``.
+        """Return (template, price in $/h) of an entry with ``template`` or ``instanceType``.
 
-        (None, None) for other entries; the price of a ``template`` is None.
+        (None, None) for other entries. The price is None for a ``template``, and if the catalogue has none.
         """
         if entry.template is not None:
             return entry.template.node_template(entry.pods), None
@@ -608,9 +628,9 @@ class _CatalogueCache:
         return kind.template(zone=entry.zone, region=entry.region), kind.price(entry.region)
 
     def _catalogue(self, named: str | None) -> Catalogue:
-        """Return the catalogue of a file name (relative to the folder), or the default one; each is read once.
+        """Return the catalogue in the file ``named`` (relative to the folder), or without a name the default one.
 
-        Raises InputError if there is neither a name nor a default.
+        Each is read once. Raises InputError if there is neither a name nor a default.
         """
         if named is not None:
             path = self._folder / named

@@ -125,22 +125,28 @@ def recognise_groups(nodes: Iterable[Node], *, now: datetime | Moment | None = N
 
 
 def _name_by_type(node: Node, pool: str) -> str:
-    """Return pool/instance type, as a Karpenter pool creates nodes of many types and a group has only one."""
+    """Return ``pool/instance type``, as a Karpenter pool creates nodes of many types and a group has only one.
+
+    Only the pool's name if the node does not name its type.
+    """
     kind = instance_type_of(node)
     return f"{pool}/{kind}" if kind else pool
 
 
 def _name_by_zone(node: Node, pool: str) -> str:
-    """Return pool/zone, as a GKE pool has one managed instance group per zone, which is what scales."""
+    """Return ``pool/zone``, as a GKE pool has one managed instance group per zone, which is what scales.
+
+    Only the pool's name if the node does not name its zone.
+    """
     labels = node.metadata.labels or {}
     zone = next((labels[key] for key in ZONES if labels.get(key)), "")
     return f"{pool}/{zone}" if zone else pool
 
 
 def _name_by_owner(node: Node, owner: str) -> str | None:
-    """Return kind/namespace/name of the Cluster API owner, as the autoscaler's provider writes it.
+    """Return ``kind/namespace/name`` of the node's Cluster API owner, as the autoscaler's provider writes it.
 
-    None if the autoscaler cannot scale the owner.
+    None if the autoscaler cannot scale the owner. ``owner``: its name.
     """
     annotations = node.metadata.annotations or {}
     kind = annotations.get("cluster.x-k8s.io/owner-kind", "MachineSet")
@@ -150,7 +156,7 @@ def _name_by_owner(node: Node, owner: str) -> str | None:
 
 
 def _name_by_machine(_node: Node, machine: str) -> str:
-    """Return the name of the machine's set from ``namespace/machine``.
+    """Return ``MachineSet/namespace/name`` of the set of an OpenShift machine (``namespace/name``).
 
     A machine is named after its set, with five more characters.
     """
@@ -176,7 +182,7 @@ _RULES = (
 
 
 def _match_rule(node: Node) -> tuple[_Rule, str] | None:
-    """Return (rule, group id) of the first rule that recognises the node's group; None if no rule does."""
+    """Return (rule, id of the group) of the first rule that recognises the node's group; None if no rule does."""
     for rule in _RULES:
         signs = node.metadata.annotations if rule.annotation else node.metadata.labels
         value = (signs or {}).get(rule.key)
@@ -235,7 +241,7 @@ def has_members(group: NodeGroup, nodes: Iterable[Node]) -> bool:
 
 
 def _iterate_members(group: NodeGroup, nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yield the nodes that belong to the group."""
+    """Return an iterator over the nodes that belong to the group (:func:`members_of`)."""
     if group.nodes:
         names = set(group.nodes)
         return (node for node in nodes if node.metadata.name in names)

@@ -79,7 +79,7 @@ def choose_nodes(
     converted: PoolGroups,
     groups: Iterable[NodeGroup],
 ) -> KarpenterChoice:
-    """Compute :func:`karpenter_choice` for NodePools that were converted already.
+    """Compute :func:`karpenter_choice` for NodePools that were converted already, and for the pods named.
 
     ``groups`` are those of ``converted`` with their templates, which have the pods of DaemonSets.
     """
@@ -93,14 +93,17 @@ def plan_nodes(
     converted: PoolGroups,
     groups: Iterable[NodeGroup],
 ) -> tuple[KarpenterChoice, StartPlan]:
-    """Compute :func:`choose_nodes`, and the nodes with their pods as a plan that a mix is compared with."""
+    """Return what :func:`choose_nodes` returns, and the same nodes and pods as a plan with which a mix is compared.
+
+    Parameters as for :func:`choose_nodes`.
+    """
     placement = place_pods(snapshot, pods, OfferedPools(pools, converted, groups))
     nodes = [(claim.offerings[0].group, claim.pods) for claim in placement.claims]
     return summarize(placement), StartPlan(nodes, placement.existing)
 
 
 def summarize(placement: Placement) -> KarpenterChoice:
-    """Return the record of a placement: its new nodes by type, the most expensive first."""
+    """Build the record of a placement: its new nodes by type, the most expensive first."""
     claims = placement.claims
     by_key: dict[tuple[str, str, str, str], list[PlannedClaim]] = defaultdict(list)
     for claim in claims:

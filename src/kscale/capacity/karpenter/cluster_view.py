@@ -70,7 +70,8 @@ def is_initialized(node: Node, pool: NodePool) -> bool:
 def is_provisionable(pod: Pod) -> bool:
     """Check whether Karpenter provisions capacity for a pod.
 
-    The scheduler must have refused the pod; pods that preempt others, DaemonSet and mirror pods do not count.
+    The scheduler must have refused the pod. False for pods with a node or a nominated node, and for DaemonSet and
+    mirror pods.
     """
     refused = any(each.type == "PodScheduled" and each.reason == "Unschedulable" for each in pod.status.conditions)
     return (
@@ -150,7 +151,7 @@ class ClusterView:
 
     @cached_property
     def pods_by_node(self) -> dict[str, list[Pod]]:
-        """Return the active pods of each node."""
+        """Return the pods of each node that has some, by the node's name."""
         names = self.snapshot.nodes
         result: dict[str, list[Pod]] = {}
         for number, record in zip(self.snapshot.placed_node.tolist(), self.snapshot.placed, strict=True):
@@ -163,12 +164,12 @@ class ClusterView:
         return pool if node.name in self.managed.group_of else None
 
     def is_initialized(self, name: str) -> bool:
-        """Check whether pods can be bound to a node: it is initialized, or Karpenter does not manage it."""
+        """Check whether pods can be bound to the node ``name``: it is initialized, or Karpenter does not manage it."""
         return name not in self.managed.group_of or name in self.managed.initialized
 
     @cached_property
     def provisionable(self) -> list[str]:
-        """Return the names of the pending pods that need capacity."""
+        """Return the names of the pending pods for which Karpenter provisions capacity (:func:`is_provisionable`)."""
         return [record.key for record in self.snapshot.pending_records if is_provisionable(record.pod)]
 
     # -- pods of a node ----------------------------------------------------------------------------------------------
@@ -178,7 +179,10 @@ class ClusterView:
         return [pod for pod in self.pods_by_node.get(node, ()) if _is_replaced(pod)]
 
     def currently_reschedulable(self, node: str) -> list[Pod]:
-        """Return the pods of a node that will need another node and that nothing protects for an indefinite time."""
+        """Return the pods of a node that will need another node and may be evicted at some time.
+
+        Pods that ``karpenter.sh/do-not-disrupt`` protects now, or that a budget always protects, are left out.
+        """
         return [
             pod
             for pod in self.reschedulable(node)
@@ -186,12 +190,12 @@ class ClusterView:
         ]
 
     def has_blocking_pod(self, node: str) -> bool:
-        """Check whether a pod of a node may not be evicted now: by its annotation, or by disruption budgets."""
+        """Check whether some pod of a node may not be evicted now: by its annotation, or by disruption budgets."""
         pods = self.pods_by_node.get(node, ())
         return any(is_protected(pod, self.now) for pod in pods) or any(map(self._is_held, pods))
 
     def _is_held(self, pod: Pod) -> bool:
-        """Check whether disruption budgets forbid the eviction of a pod now.
+        """Check whether disruption budgets forbid the eviction of a pod now; more than one budget always does.
 
         False for a pod that a drain does not evict.
         """
@@ -218,10 +222,10 @@ class ClusterView:
     # -- placement ---------------------------------------------------------------------------------------------------
 
     def place(self, moving: Sequence[Pod] = (), *, without: Collection[str] = ()) -> Placement:
-        """Place the pods that need capacity: pending ones, those of deleted nodes, and ``moving``.
+        """Place the pods that need capacity on nodes and new machines.
 
-        Nodes that are being deleted take no pods, nor do those of ``without``. Limits count all other nodes, and
-        machines that were requested.
+        These are pending pods, those of deleted nodes, and ``moving``. Nodes that are being deleted take no pods, nor
+        do those of ``without``. The limits of NodePools count all other nodes, and machines that were requested.
         """
         managed = self.managed
         index = self.snapshot.columns.index
@@ -245,7 +249,7 @@ class ClusterView:
         )
 
     def _template(self, name: str) -> NodeTemplate:
-        """Return the node that a requested machine will be, with the pods of DaemonSets."""
+        """Return the node that the requested machine ``name`` will be, with the pods of DaemonSets on it."""
         template = self.groups[self.managed.group_of[name]].node_template
         metadata = template.node.metadata
         labels = {**(metadata.labels or {}), _HOSTNAME: name}
@@ -261,7 +265,7 @@ class ClusterView:
         return replace(template, node=node, pods=pods)
 
     def _without_ephemeral_taints(self, name: str) -> Node:
-        """Return a copy of a node without the taints that it will lose when it is initialized."""
+        """Return a copy of the node ``name`` without the taints that it will lose when it is initialized."""
         node = self.snapshot.columns.objects[self.snapshot.columns.index[name]]
         pool = self.pool_of(node)
         startup = [] if pool is None else pool.spec.template.spec.startup_taints
@@ -275,7 +279,7 @@ def is_evictable(pod: Pod, now: Moment) -> bool:
 
 
 def is_drained(pod: Pod) -> bool:
-    """Check whether a node's drain waits until a pod has left.
+    """Check whether the drain of a pod's node waits until the pod has left.
 
     It does not wait for pods of DaemonSets, mirror pods, pods that have ended, or pods that tolerate the disruption.
     """
@@ -295,9 +299,10 @@ def _is_active(pod: Pod) -> bool:
 
 
 def _is_replaced(pod: Pod) -> bool:
-    """Check whether a pod on a node will need another node: active pods, and terminating ones of a StatefulSet.
+    """Check whether a pod will need another node if it loses its own.
 
-    False for a pod that is not created again when its node is lost.
+    True for active pods and for terminating ones of a StatefulSet. False for a pod that is not created again when its
+    node is lost.
     """
     owner = controller_of(pod.metadata)
     return not is_lost_with_node(pod) and (_is_active(pod) or (owner is not None and owner.kind == "StatefulSet"))

@@ -22,7 +22,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.conditions import is_true
 from kscale.objects.pod_owners import DO_NOT_DISRUPT
 
-__all__ = ["METHODS", "Candidate", "Command", "Method", "find_candidates", "find_command", "is_valid"]
+__all__ = ["METHODS", "Candidate", "Command", "Method", "find_candidates", "find_command", "revalidate"]
 
 _TYPE = "node.kubernetes.io/instance-type"
 _NEVER = "Never"
@@ -44,7 +44,7 @@ class Method(StrEnum):
 
     @property
     def reason(self) -> str:
-        """Return the reason that disruption budgets name."""
+        """Return the reason (``Empty``, ``Underutilized``) by which disruption budgets select this method."""
         return EMPTY if self is Method.EMPTINESS else UNDERUTILIZED
 
 
@@ -95,7 +95,7 @@ class Command:
 
 
 def find_candidates(view: ClusterView, method: Method) -> list[Candidate]:
-    """Return the nodes that a method may disrupt now, by name.
+    """Return the nodes that a method may disrupt now, sorted by name: empty ones for emptiness, else the others.
 
     They are initialized, consolidatable nodes of NodePools that are not being deleted, on which no pending pod was
     placed a short time ago, and whose pods may all be evicted.
@@ -125,7 +125,7 @@ def _allows(pool: NodePool, method: Method) -> bool:
 
 
 def _make_candidate(view: ClusterView, node: Node, pool: NodePool) -> Candidate:
-    """Build the candidate of a node; a node without a known price counts as free of charge."""
+    """Build the candidate of a node. An unknown price counts as 0."""
     labels = node.metadata.labels or {}
     pods = view.reschedulable(node.name)
     group = view.groups.get(view.managed.group_of[node.name])
@@ -175,7 +175,7 @@ def count_allowed(view: ClusterView, reason: str) -> dict[str, int]:
 
 
 def find_command(view: ClusterView, method: Method) -> Command | None:
-    """Return what a method would disrupt now; None if it would disrupt nothing."""
+    """Return the nodes that a method would disrupt now, with their replacement; None if it would disrupt nothing."""
     candidates = find_candidates(view, method)
     if not candidates:
         return None
@@ -204,9 +204,9 @@ def _interleave(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _find_most_together(view: ClusterView, candidates: Sequence[Candidate]) -> Command | None:
-    """Search for the most candidates, from the first on, that can be removed together (upstream's binary search).
+    """Return the command that removes the most candidates together, counted from the first (upstream's binary search).
 
-    At least two; None if there is no such command.
+    It removes at least two nodes; None if there is no such command.
     """
     low, high = 1, min(len(candidates), _MOST_TOGETHER + 1) - 1
     best = None
@@ -238,7 +238,9 @@ def _replace_by_other_type(command: Command, replacement: PlannedClaim) -> Comma
 
 
 def consolidate(view: ClusterView, method: Method, candidates: Sequence[Candidate]) -> Command | None:
-    """Return the command that removes nodes, with a cheaper node in their place if their pods need one; else None.
+    """Return the command that removes all ``candidates``, with one cheaper node in their place if their pods need it.
+
+    None if their pods need more than one node or one that is not cheaper, or fit nowhere.
 
     Notes
     -----
@@ -260,7 +262,7 @@ def consolidate(view: ClusterView, method: Method, candidates: Sequence[Candidat
 
 
 def _simulate(view: ClusterView, candidates: Sequence[Candidate]) -> Placement | None:
-    """Return where pods would go if the candidates were removed.
+    """Return where the pods of the candidates, and pending ones, would go if the candidates were removed.
 
     None if a pod of the candidates would be unschedulable, or would go to a node that is not initialized.
     """
@@ -291,12 +293,12 @@ def _cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | None:
 # -- validation --------------------------------------------------------------------------------------------------------
 
 
-def is_valid(view: ClusterView, command: Command) -> Command | None:
+def revalidate(view: ClusterView, command: Command) -> Command | None:
     """Check a command again some time after it was found, and return it with the candidates that are still valid.
 
-    Returns None if the command is no longer valid. Each empty node is checked by itself. A consolidation must still
-    be possible as a whole: the same nodes are candidates, budgets allow all of them, and their pods still need one
-    new node (of which all types of the replacement are suitable), or still need none.
+    Returns None if the command is no longer valid. Each empty node is checked by itself. A consolidation must still be
+    possible as a whole: the same nodes are candidates, budgets allow all of them, and their pods still need one new
+    node (of which all types of the replacement are suitable), or still need none.
     """
     current = {each.name: each for each in find_candidates(view, command.method)}
     allowed: Mapping[str, int] = count_allowed(view, command.method.reason)

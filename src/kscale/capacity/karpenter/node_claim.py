@@ -55,7 +55,7 @@ HostPorts = Sequence[tuple[str, str, int]]
 
 
 def share_ports(first: HostPorts, second: HostPorts) -> bool:
-    """Check whether two pods use the same host port; an unspecified address means all addresses."""
+    """Check whether two pods use the same port and protocol of a host; an unspecified address means all addresses."""
     anywhere = ("", "0.0.0.0", "::")
     return any(
         (protocol, port) == (other_protocol, other_port)
@@ -82,7 +82,11 @@ class Daemon:
     def runs_on_type(
         self, template: Requirements, taints: Sequence[Taint], of_type: Requirements, undefined: frozenset[str]
     ) -> bool:
-        """Check whether the pod runs on new nodes of a type (``of_type``) that a NodePool (``template``) launches."""
+        """Check whether the pod runs on new nodes of an instance type that a NodePool launches.
+
+        ``template``, ``taints``: of the NodePool. ``of_type``: labels of the type. ``undefined``: labels that the
+        NodePool need not mention.
+        """
         if not tolerates_all(self.pod.spec.tolerations, taints, comparison_operators=True):
             return False
         return any(
@@ -91,7 +95,10 @@ class Daemon:
         )
 
     def runs_on_node(self, labels: Requirements, taints: Sequence[Taint], effects: Sequence[str]) -> bool:
-        """Check whether the pod runs on an existing node. ``effects``: of the taints that it must tolerate."""
+        """Check whether the pod runs on an existing node with these labels and taints.
+
+        ``effects``: only taints with one of these effects must be tolerated.
+        """
         return tolerates_all(self.pod.spec.tolerations, taints, effects=effects, comparison_operators=True) and any(
             labels.is_compatible(term) for term in self.terms
         )
@@ -135,7 +142,10 @@ class OfferedPools:
         self._domains: dict[str, DomainGroup] = {}
 
     def _types_of(self, pool: str, converted: PoolGroups, templates: Mapping[str, NodeGroup]) -> Iterator[_OfferedType]:
-        """Yield the instance types of a NodePool, each with its offerings. ``templates``: the groups by id."""
+        """Yield the instance types of the NodePool ``pool``, each with its offerings.
+
+        ``templates``: the groups by id.
+        """
         by_type: dict[str, list[PoolOffering]] = defaultdict(list)
         for offering in self.offerings:
             if offering.pool == pool:
@@ -157,7 +167,10 @@ class OfferedPools:
             )
 
     def domains_of(self, key: str) -> DomainGroup:
-        """Return the domains of a label that the NodePools can provide, with the taints of those NodePools."""
+        """Return the values of the label ``key`` that new nodes can have.
+
+        Each has the taints of every NodePool that offers it.
+        """
         if key not in self._domains:
             result: dict[str, list[Sequence[Taint]]] = {}
             for pool in self.pools:
@@ -281,26 +294,29 @@ class NodeClaimTemplate:
         self.can_meet_minimum_values = self.has_minimum_values(self.requirements, everything)
 
     def _capacity_of(self, name: str) -> NDArray[np.int64]:
-        """Return int64[types]: the capacity of a resource."""
+        """Return int64[types]: the capacity of the resource ``name`` (milli-cores, bytes or units)."""
         if name not in self._capacities:
             amounts = [each.capacity.get(name, 0) for each in self.types]
             self._capacities[name] = np.array(amounts, dtype=np.int64)
         return self._capacities[name]
 
     def within_limits(self) -> NDArray[np.bool_]:
-        """Return bool[types]: the types of which the NodePool's limits allow another node."""
+        """Return bool[types]: whether the NodePool's limits allow another node of the type."""
         allowed = np.ones(len(self.types), dtype=bool)
         for name, amount in self.remaining.items():
             allowed &= self._capacity_of(name) <= amount
         return allowed
 
     def take(self, types: NDArray[np.bool_]) -> None:
-        """Take a new node from the limits. The largest of ``types`` counts, as any of them may be launched."""
+        """Subtract a new node from what the limits leave.
+
+        The largest of ``types`` counts, as any of them may be launched. ``types``: bool[types].
+        """
         for name in self.remaining:
             self.remaining[name] -= int(self._capacity_of(name)[types].max())
 
     def suitable(self, requirements: Requirements) -> NDArray[np.bool_]:
-        """Return bool[types]: the types that have an offering which meets the requirements."""
+        """Return bool[types]: whether the type has an offering which meets the requirements."""
         key = frozenset(each for each in requirements.values() if each.key != HOSTNAME)
         mask = self._masks.get(key)
         if mask is None:
@@ -309,19 +325,22 @@ class NodeClaimTemplate:
         return mask
 
     def _suits(self, number: int, requirements: Requirements) -> bool:
-        """Check whether a type, by number, has an offering which meets the requirements."""
+        """Check whether the type at index ``number`` has an offering which meets the requirements."""
         if self.types[number].requirements.find_conflict(requirements) is not None:
             return False
         return any(requirements.is_compatible(needs, undefined=self.undefined) for _, needs in self.offerings[number])
 
     def free_of_ports(self, ports: HostPorts) -> NDArray[np.bool_]:
-        """Return bool[types]: the types on which no pod of a DaemonSet uses one of the host ports."""
+        """Return bool[types]: whether no pod of a DaemonSet uses one of the host ports on nodes of the type."""
         return np.array(
             [not any(share_ports(ports, other) for other in taken) for taken in self._daemon_ports], dtype=bool
         )
 
     def has_minimum_values(self, requirements: Requirements, types: NDArray[np.bool_]) -> bool:
-        """Check whether the selected types have as many different values of each label as ``minValues`` demands."""
+        """Check whether the selected types have as many different values of each label as ``minValues`` demands.
+
+        ``types``: bool[types].
+        """
         chosen = [self.types[i] for i in np.flatnonzero(types).tolist()]
         for key, each in requirements.items():
             if each.min_values is not None:
@@ -345,18 +364,21 @@ class NodeClaim:
 
     @property
     def hostname(self) -> str:
-        """Return the placeholder for the node's host name."""
+        """Return a placeholder for the node's host name, which is not known yet."""
         return f"hostname-placeholder-{self.number:04}"
 
     def has_room(self, request: NDArray[np.int64]) -> bool:
-        """Check whether one of the types has room for a pod. ``request``: int64[resources] of the pod."""
+        """Check whether one of the claim's types has room for a further pod.
+
+        ``request``: int64[resources] of the pod.
+        """
         fits = (self.template.rooms >= self.request + request).all(axis=1)
         return bool((self.types & fits).any())
 
     def plan(self, names: Sequence[str]) -> PlannedClaim:
-        """Return what the claim may become; offerings are in the order in which Karpenter launches.
+        """Return the node to launch: its pods, suitable types, and offerings in the order in which Karpenter launches.
 
-        ``names``: the names of all pods of the round.
+        ``names``: the names of all pods of the scheduling round.
         """
         template, undefined = self.template, self.template.undefined
         chosen = np.flatnonzero(self.types).tolist()
@@ -418,15 +440,15 @@ class Alternative:
 
     @property
     def effects(self) -> Sequence[str]:
-        """Return the effects of taints that the pod must tolerate."""
+        """Return the effects of taints that the pod must tolerate; taints with other effects are ignored."""
         return self.topology.effects
 
 
 def alternatives_of(pod: Pod, *, tolerates_preferences: bool) -> Iterator[Alternative]:
-    """Yield what a pod asks for: all preferences first, then with one less each time, as Karpenter drops them.
+    """Yield the requirements of a pod: first with all preferences as if required, then with one less each time.
 
-    ``tolerates_preferences``: whether taints with the effect PreferNoSchedule are tolerated in the end, which Karpenter
-    does if a NodePool has such a taint.
+    This is the order in which Karpenter drops preferences. ``tolerates_preferences``: whether taints with the effect
+    PreferNoSchedule are tolerated in the end, which Karpenter does if a NodePool has such a taint.
     """
     spec = pod.spec
     node, near, apart = NodeAffinity(), PodAffinity(), PodAffinity()
@@ -485,7 +507,10 @@ def alternatives_of(pod: Pod, *, tolerates_preferences: bool) -> Iterator[Altern
 
 
 def strict_requirements(pod: Pod) -> list[Requirements]:
-    """Return the required requirements of a pod: one for each term of its node affinity."""
+    """Return the required label requirements of a pod: one for each term of its node affinity. One must be met.
+
+    The node selector is part of each.
+    """
     base = [requirement(key, Operator.IN, [value]) for key, value in (pod.spec.node_selector or {}).items()]
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
@@ -495,7 +520,7 @@ def strict_requirements(pod: Pod) -> list[Requirements]:
 
 
 def _expressions(term: NodeSelectorTerm) -> list[Requirement]:
-    """Return a term's requirements on labels.
+    """Return the requirements on labels in a term of a node selector.
 
     A malformed requirement, or one on the names of nodes, becomes one that no new node meets.
     """

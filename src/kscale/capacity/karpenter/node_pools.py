@@ -115,7 +115,7 @@ class NodePool(KubeObject):
     spec: NodePoolSpec = msgspec.field(default_factory=NodePoolSpec)
 
     def requirements(self) -> Requirements:
-        """Return what nodes of the pool must be like: its requirements, labels and name."""
+        """Return the requirements on the labels of the pool's nodes: its requirements, labels, name and node class."""
         labels = {NODE_POOL: self.name}
         reference = self.spec.template.spec.node_class_ref
         if reference.kind:
@@ -123,7 +123,7 @@ class NodePool(KubeObject):
         return self.template_requirements().with_(_label(*item) for item in labels.items())
 
     def template_requirements(self) -> Requirements:
-        """Return the requirements and labels of the pool's template, without its name and node class."""
+        """Return the requirements and labels in the pool's template, without the pool's name and node class."""
         labels = self.spec.template.metadata.labels or {}
         requirements = self.spec.template.spec.requirements
         return Requirements([*map(_requirement, requirements), *(_label(*item) for item in labels.items())])
@@ -167,7 +167,7 @@ def _requirement(item: NodePoolRequirement) -> Requirement:
 
 
 def _label(key: str, value: str) -> Requirement:
-    """Return the requirement that a label has this value."""
+    """Return the requirement that the label ``key`` has this value."""
     return requirement(key, Operator.IN, [value])
 
 
@@ -197,7 +197,7 @@ def read_node_pools(path: str | os.PathLike[str]) -> NodePools:
     Raises
     ------
     InputError
-        With every mistake in the file.
+        If the file cannot be read; with every mistake in it.
     """
     try:
         raw = read_file(path)
@@ -223,10 +223,16 @@ def node_pools_from(data: Sequence[Any], *, source: str = "") -> NodePools:
     source : str
         Name of the data in problems.
 
+    Returns
+    -------
+    NodePools
+        Pools in the order in which Karpenter tries them.
+
     Raises
     ------
     InputError
-        With every mistake: unknown operators, values that an operator cannot have, names that come twice, other kinds.
+        With every mistake: unknown operators, values that an operator cannot have, names that come twice, node classes
+        that are missing, other kinds, no NodePool.
     """
     result = NodePools([])
     problems: list[Problem] = []

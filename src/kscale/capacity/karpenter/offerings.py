@@ -73,11 +73,11 @@ class PoolGroups:
     left: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def left_by_limits(self, pool: str) -> Mapping[str, int]:
-        """Return what the limits of a NodePool leave, by resource; negative if its nodes exceed a limit."""
+        """Return what the limits of the NodePool ``pool`` leave, by resource; negative if its nodes exceed a limit."""
         return self.left.get(pool) or self.remaining(pool)
 
     def remaining(self, pool: str) -> dict[str, int]:
-        """Return what the limits of a NodePool leave for new nodes, by resource.
+        """Return what the limits of a NodePool leave for new nodes, by resource; 0 if nothing is left.
 
         Parameters
         ----------
@@ -88,7 +88,10 @@ class PoolGroups:
 
 
 def labels_of_type(kind: InstanceType) -> dict[str, str]:
-    """Return the labels that Karpenter's provider gives nodes of an instance type, as far as they are known."""
+    """Return the labels that Karpenter's provider derives from an instance type: family, size, cpu, memory, GPUs, ...
+
+    Empty if the type's name has none of the known clouds' forms.
+    """
     name = parse_type_name(kind.name)
     if name.cloud is None:
         return {}
@@ -111,7 +114,11 @@ def labels_of_type(kind: InstanceType) -> dict[str, str]:
 def requirements_of_type(
     kind: InstanceType, zones: Iterable[str], region: str, capacity_types: Iterable[str] = ()
 ) -> Requirements:
-    """Return what is true of nodes of an instance type. Labels that the catalogue does not know are left out."""
+    """Return which label values nodes of an instance type have, as requirements.
+
+    Labels that the catalogue does not know are left out. ``zones``, ``region``, ``capacity_types``: where and as what
+    the type is offered; empty: unknown.
+    """
     labels = {INSTANCE_TYPE: [kind.name], ARCH: [kind.arch], OS: ["linux"], REGION: [region] if region else []}
     labels |= {ZONE: [zone for zone in zones if zone], CAPACITY_TYPE: list(capacity_types)}
     labels |= {key: [value] for key, value in labels_of_type(kind).items()}
@@ -215,7 +222,10 @@ def groups_of_pools(
 
 
 def _of_cloud(pool: NodePool, kinds: Sequence[InstanceType]) -> list[InstanceType]:
-    """Return the types of the cloud that the pool's node class belongs to; all types if the class is not known."""
+    """Return the types of the cloud that the pool's node class belongs to, and types whose cloud is not known.
+
+    All types if the cloud of the node class is not known.
+    """
     cloud = _CLOUD_OF_CLASS.get(pool.spec.template.spec.node_class_ref.kind)
     return [kind for kind in kinds if cloud is None or parse_type_name(kind.name).cloud in (None, cloud)]
 
@@ -239,15 +249,15 @@ def _assume(
 
 
 def _is_class(pool: NodePool, key: str) -> bool:
-    """Check whether a label is the one by which nodes of the pool name their node class."""
+    """Check whether ``key`` is the label by which nodes of the pool name their node class."""
     reference = pool.spec.template.spec.node_class_ref
     return key == f"{reference.group}/{reference.kind.lower()}"
 
 
 def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return what nodes, and node claims without a node, have of each resource, by NodePool.
+    """Return the capacity of the nodes, and of the node claims without a node, by NodePool and resource.
 
-    The number of both has the name ``nodes``.
+    Amounts are milli-cores, bytes and units; ``nodes`` is the number of both.
     """
     result: dict[str, dict[str, int]] = {}
     named = set()
@@ -271,7 +281,7 @@ def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
 
 
 def remaining_of_pools(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return, by NodePool and resource, what its limits allow in addition to nodes and node claims without a node.
+    """Return, by NodePool and resource, what its limits allow in addition to ``nodes`` and node claims without a node.
 
     An amount is negative if the pool's nodes have more than the limit.
     """
@@ -280,7 +290,10 @@ def remaining_of_pools(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dic
 
 
 def _left(pool: NodePool, used: Mapping[str, int]) -> dict[str, int]:
-    """Return how much of each limited resource new nodes of the pool may have; negative if the limit is exceeded."""
+    """Return how much of each limited resource new nodes of the pool may have; negative if the limit is exceeded.
+
+    ``used``: capacity of its nodes by resource.
+    """
     limits = dict(pool.spec.limits or {})
     amounts = {"nodes": limits.pop("nodes").value()} if "nodes" in limits else {}
     amounts |= to_integers(limits)
@@ -290,7 +303,10 @@ def _left(pool: NodePool, used: Mapping[str, int]) -> dict[str, int]:
 def _group(
     pool: NodePool, required: Requirements, offering: PoolOffering, region: str, remaining: Mapping[str, int]
 ) -> NodeGroup:
-    """Build the group of an offering; its maximum is what the pool's limits leave for nodes of this type alone."""
+    """Build the node group of an offering; its maximum size is what the pool's limits leave for this type alone.
+
+    ``required``: the pool's requirements. ``remaining``: what its limits leave, by resource.
+    """
     labels = {CAPACITY_TYPE: offering.capacity_type, **labels_of_type(offering.kind)}
     for key, each in required.items():
         is_custom = key not in WELL_KNOWN and not key.startswith(_PROVIDERS)

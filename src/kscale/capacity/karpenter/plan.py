@@ -80,8 +80,7 @@ class KarpenterPlan(Record, frozen=True):
     ``provisioner``: ``karpenter``; ``rule``: its rule in words. ``choice``: totals, and new nodes by type. ``claims``:
     each new node with its pods. ``existing``: pods that go to existing nodes, with the node. ``untried``: pending pods
     that the scheduler has not refused yet, for which Karpenter does nothing. ``reasons``: why no NodePool takes each of
-    the choice's ``unschedulable`` pods. ``assumptions``: requirements of NodePools
-    that cannot be judged.
+    the choice's ``unschedulable`` pods. ``assumptions``: requirements of NodePools that cannot be judged.
     """
 
     KIND = "KarpenterPlan"
@@ -97,7 +96,7 @@ class KarpenterPlan(Record, frozen=True):
     assumptions: list[str]
 
     def summary(self) -> str:
-        """Return the number of new nodes and their cost."""
+        """Return a line with the number of new nodes and, if it is known, their cost per hour."""
         cost = "" if self.choice.cost is None else f", ${self.choice.cost:,.3f}/h"
         return f"{self.choice.nodes:,} new nodes by Karpenter's rule{cost}"
 
@@ -166,9 +165,10 @@ def place_pending(
     pods: Sequence[str] | None = None,
     bypassed: Collection[str] = (),
 ) -> tuple[Placement, list[str]]:
-    """Place pending pods by Karpenter's rule; also return the pods that the scheduler has not refused yet.
+    """Place pending pods by Karpenter's rule; return (placement, names of pods that the scheduler has not refused).
 
-    The limits of NodePools count the nodes of the snapshot.
+    The latter are not placed. The limits of NodePools count the nodes of the snapshot. Parameters as for
+    :func:`karpenter_plan`.
     """
     names = list(snapshot.pending if pods is None else pods)
     tried: list[str] = []
@@ -183,12 +183,12 @@ def place_pending(
 
 
 def count_by_group(claims: Sequence[PlannedClaim]) -> dict[str, int]:
-    """Return the number of new nodes of each group."""
+    """Return the number of new nodes by group; each counts for the group of its cheapest offering."""
     return dict(Counter(claim.offerings[0].group for claim in claims))
 
 
 def _record(claim: PlannedClaim) -> KarpenterClaim:
-    """Build the record of a planned node; it has the cheapest of its offerings."""
+    """Build the record of a planned node, as which its cheapest offering is launched."""
     best = claim.offerings[0]
     return KarpenterClaim(
         node_pool=claim.pool,

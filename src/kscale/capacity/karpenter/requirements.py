@@ -78,17 +78,20 @@ class Requirement:
 
     @property
     def operator(self) -> Operator:
-        """Return the operator that describes the requirement; bounds alone count as Exists."""
+        """Return the operator that describes the requirement: In, NotIn, Exists or DoesNotExist.
+
+        Bounds alone count as Exists.
+        """
         if self.complement:
             return Operator.NOT_IN if self.values else Operator.EXISTS
         return Operator.IN if self.values else Operator.DOES_NOT_EXIST
 
     def allows(self, value: str) -> bool:
-        """Check whether the label may have a value."""
+        """Check whether the label may have this value."""
         return (value in self.values) != self.complement and _is_within(value, self.least, self.most)
 
     def intersection(self, other: Requirement) -> Requirement:
-        """Return the requirement that allows what both allow."""
+        """Return the requirement that allows the values which both allow, with the greater ``min_values``."""
         least = _pick(max, self.least, other.least)
         most = _pick(min, self.most, other.most)
         min_values = _pick(max, self.min_values, other.min_values)
@@ -129,7 +132,8 @@ def requirement(
 ) -> Requirement:
     """Build a requirement from the fields of a NodePool's or pod's expression.
 
-    Keys in beta spelling are normalized. Gt, Lt, Gte and Lte take one integer, which must have been checked.
+    Keys in beta spelling are normalized. Gt, Lt, Gte and Lte take one integer, which the caller must have checked.
+    Raises ValueError for an unknown operator.
     """
     key = _NORMALIZED.get(key, key)
     names = list(values)
@@ -180,11 +184,11 @@ class Requirements(Mapping[str, Requirement]):
         return len(self._by_key)
 
     def requirement_for(self, key: str) -> Requirement:
-        """Return the requirement on a label; one that accepts any value if there is none."""
+        """Return the requirement on the label ``key``; one that accepts any value if there is none."""
         return self._by_key.get(key) or Requirement(key, complement=True)
 
     def with_(self, requirements: Iterable[Requirement]) -> Requirements:
-        """Return a copy with more requirements; those of the same key are intersected."""
+        """Return a copy with more requirements; those on the same label are intersected."""
         result = Requirements()
         result._by_key = dict(self._by_key)
         result._add(requirements)
@@ -206,7 +210,7 @@ class Requirements(Mapping[str, Requirement]):
         return None
 
     def is_compatible(self, others: Requirements, *, undefined: frozenset[str] = frozenset()) -> bool:
-        """Check whether a node with these requirements can meet others.
+        """Check whether a node with these requirements can meet the requirements ``others``.
 
         A label in ``others`` must also be mentioned here, unless it is in ``undefined`` or ``others`` accepts its
         absence.
@@ -220,14 +224,17 @@ class Requirements(Mapping[str, Requirement]):
 
 
 def _pick(choose: Callable[[int, int], int], first: int | None, second: int | None) -> int | None:
-    """Choose between two bounds; if one of them is None (no bound), return the other."""
+    """Return the bound that ``choose`` (min or max) picks; if one of them is None (no bound), return the other."""
     if first is None or second is None:
         return second if first is None else first
     return choose(first, second)
 
 
 def _is_within(value: str, least: int | None, most: int | None) -> bool:
-    """Check whether a value is an integer from ``least`` to ``most``; any value is, if both are None."""
+    """Check whether a value is an integer of 64 bits from ``least`` to ``most``; None: no bound.
+
+    If both are None, any value is.
+    """
     if least is None and most is None:
         return True
     if _INTEGER.fullmatch(value) is None:

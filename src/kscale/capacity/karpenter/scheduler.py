@@ -168,7 +168,10 @@ class _ExistingNode:
     remaining: dict[str, int]
 
     def has_room(self, amounts: Mapping[str, int]) -> bool:
-        """Check whether the node has room. As in Karpenter, a node that lacks any resource takes no pod at all."""
+        """Check whether the node has room for a pod. ``amounts``: its requests by resource.
+
+        As in Karpenter, a node that has a negative amount left of any resource takes no pod at all.
+        """
         remaining = self.remaining
         if any(amount < 0 for amount in remaining.values()):
             return False
@@ -223,7 +226,10 @@ class _Scheduler:
     # -- input -------------------------------------------------------------------------------------------------------
 
     def _find_shapes(self) -> Iterator[_Shape]:
-        """Yield the shape of each pod; equal pods share one."""
+        """Yield the :class:`_Shape` of each pod in turn; equal pods share one.
+
+        New shapes are added to the scheduler.
+        """
         shapes: dict[tuple[int, str], _Shape] = {}
         for number, record in zip(self._class_of, self._records, strict=True):
             pod = self._classes[number]
@@ -253,7 +259,7 @@ class _Scheduler:
 
     @cached_property
     def _nodes(self) -> list[_ExistingNode]:
-        """Return the existing nodes in the order in which they are tried."""
+        """Return the existing nodes in the order in which they are tried, with what is left of their resources."""
         world, _ = self._world
         names, last = self._snapshot.nodes, self._last
         reserved = self._requested_by_daemons
@@ -280,7 +286,7 @@ class _Scheduler:
 
     @cached_property
     def _requested_by_daemons(self) -> dict[int, Counter[str]]:
-        """Return what the pods of DaemonSets on each node request, by position of the node."""
+        """Return the sums of requests of the DaemonSet pods on each node, by resource and by position of the node."""
         result: dict[int, Counter[str]] = {}
         if self._daemons:
             for node, record in zip(self._snapshot.placed_node.tolist(), self._snapshot.placed, strict=True):
@@ -291,7 +297,7 @@ class _Scheduler:
 
     @cached_property
     def _topology_nodes(self) -> list[TopologyNode]:
-        """Return the existing nodes as the topology sees them."""
+        """Return the existing nodes with their labels and taints, as topology groups read them."""
         result = []
         for node in self._snapshot.columns.objects:
             labels = node.metadata.labels or {}
@@ -301,7 +307,7 @@ class _Scheduler:
 
     @cached_property
     def _topology(self) -> Topology:
-        """Return the topology, with the placed pods counted and the groups of all pods to place created."""
+        """Return the topology: its groups for all pods to place exist, and placed pods are counted in them."""
         snapshot = self._snapshot
         classes = snapshot.interner.classes
         placed = [
@@ -318,7 +324,7 @@ class _Scheduler:
 
     @cached_property
     def _world(self) -> tuple[Fork, list[int]]:
-        """Return (copy of the snapshot on which pods are placed, the copy's number for the class of each pod)."""
+        """Return (copy of the snapshot on which pods are placed, number of each pod's class in that copy)."""
         world = fork(self._snapshot, self._records, profile=SchedulerProfile(disabled_filters=_OWN_RULES))
         return world, world.session.classes_of(self._snapshot.classify(self._records)).tolist()
 
@@ -352,13 +358,13 @@ class _Scheduler:
         )
 
     def _sort_key(self, i: int) -> tuple[int, int, str, str]:
-        """Return the key by which pods are placed: most cpu first, then most memory, oldest, UID."""
+        """Return the key of pod ``i`` for the order of placement: most cpu first, then most memory, oldest, UID."""
         amounts, metadata = self._classes[self._class_of[i]].occupancy, self._records[i].pod.metadata
         created = str(metadata.creation_timestamp or "")
         return -amounts.get(CPU, 0), -amounts.get(MEMORY, 0), created, metadata.uid
 
     def _add(self, i: int) -> bool:
-        """Place a pod on an existing node, an open claim or a new claim; False if nothing takes the pod.
+        """Place pod ``i`` on an existing node, an open claim or a new claim. Returns False if nothing takes the pod.
 
         The pod's preferences are requirements at first, and are dropped one at a time.
         """
@@ -375,7 +381,7 @@ class _Scheduler:
         return False
 
     def _add_to_existing(self, i: int, shape: _Shape, which: int) -> bool:
-        """Place a pod on the first existing node that takes it; False if none does.
+        """Place pod ``i`` on the first existing node that takes it. Returns False if none does.
 
         ``which``: position of the alternative among those of the shape.
         """
@@ -411,7 +417,7 @@ class _Scheduler:
     def _requirements_on(
         self, i: int, shape: _Shape, alternative: Alternative, node: _ExistingNode
     ) -> Requirements | None:
-        """Return the requirements of an existing node together with those of a pod.
+        """Return the requirements of an existing node together with those of pod ``i``.
 
         None if the node does not take the pod.
         """
@@ -426,7 +432,10 @@ class _Scheduler:
     def _with_topology(
         self, i: int, alternative: Alternative, requirements: Requirements, undefined: frozenset[str]
     ) -> Requirements | None:
-        """Return requirements narrowed to the domains that the topology allows the pod; None if no domain is left."""
+        """Return the requirements of a node narrowed to the domains that the topology allows pod ``i``.
+
+        None if no domain is left. ``undefined``: labels that the node need not mention.
+        """
         more = self._topology.requirements_for(i, alternative.topology, alternative.strict, requirements)
         if not more:
             return None if more is None else requirements
@@ -436,7 +445,10 @@ class _Scheduler:
         return tightened
 
     def _add_to_claim(self, i: int, shape: _Shape, which: int) -> bool:
-        """Add the pod to the claim with the fewest pods that takes it; False if none does."""
+        """Add pod ``i`` to the claim with the fewest pods that takes it. Returns False if none does.
+
+        ``which``: position of the alternative among those of the shape.
+        """
         self._sort_claims()
         alternative, refusing = shape.alternatives[which], shape.refusing[which]
         only_tightens = shape.only_tightens[which]
@@ -473,7 +485,10 @@ class _Scheduler:
         order.insert(find(order, count, key=lambda each: len(each.members)), claim)
 
     def _add_to_new_claim(self, i: int, shape: _Shape, which: int) -> bool:
-        """Open a claim of the first NodePool that takes the pod; False if none does."""
+        """Open a claim of the first NodePool that takes pod ``i``. Returns False if none does.
+
+        ``which``: position of the alternative among those of the shape.
+        """
         for template in self._templates:
             allowed = template.within_limits()
             if not template.can_meet_minimum_values or not allowed.any():
@@ -488,14 +503,14 @@ class _Scheduler:
         return False
 
     def _open(self, template: NodeClaimTemplate, types: NDArray[np.bool_]) -> NodeClaim:
-        """Build a claim without pods. It is not added to the claims."""
+        """Build a claim without pods for ``types`` (bool[types]). It is not added to the claims."""
         request = np.zeros(len(self._resources), dtype=np.int64)
         claim = NodeClaim(template, template.requirements, types, request, len(self._claims))
         claim.requirements = claim.requirements.with_([requirement(HOSTNAME, Operator.IN, [claim.hostname])])
         return claim
 
     def _try(self, i: int, claim: NodeClaim, shape: _Shape, alternative: Alternative) -> bool:
-        """Add a pod to a claim; False if the claim does not take the pod."""
+        """Add pod ``i`` to a claim. Returns False, and changes nothing, if the claim does not take the pod."""
         labels = len(claim.requirements)
         if self._find_refusal(i, claim, shape, alternative) is not None:
             return False
@@ -512,7 +527,7 @@ class _Scheduler:
         return True
 
     def _find_refusal(self, i: int, claim: NodeClaim, shape: _Shape, alternative: Alternative) -> str | None:
-        """Return why a claim does not take a pod; None if it does, after narrowing the claim to what suits the pod."""
+        """Return why a claim does not take pod ``i``; None if it does, after narrowing the claim to the pod's needs."""
         template = claim.template
         if not _tolerates(shape, alternative, template.taints):
             return "taints"
@@ -539,12 +554,12 @@ class _Scheduler:
     # -- reasons -----------------------------------------------------------------------------------------------------
 
     def _explain(self, i: int, shape: _Shape) -> str:
-        """Return why each NodePool refuses a pod without its preferences, in one line."""
+        """Return a line that says why each NodePool refuses pod ``i``, even without its preferences."""
         alternative = shape.alternatives[-1]
         return "; ".join(f"{each.name}: {self._find_reason(i, each, shape, alternative)}" for each in self._templates)
 
     def _find_reason(self, i: int, template: NodeClaimTemplate, shape: _Shape, alternative: Alternative) -> str:
-        """Return why a NodePool refuses a pod, in words."""
+        """Return a text that says why a NodePool refuses pod ``i``."""
         everything = np.ones(len(template.types), dtype=bool)
         if not template.types:
             return "the cloud has no capacity for its types"
@@ -576,7 +591,10 @@ class _Scheduler:
         everything: NDArray[np.bool_],
         within: NDArray[np.bool_],
     ) -> str:
-        """Return why no instance type of a NodePool suits a pod. ``within``: types that the limits allow."""
+        """Return a text that says why no instance type of a NodePool suits pod ``i``.
+
+        ``everything``, ``within``: bool[types], all types, and those that the limits allow.
+        """
         suits = template.suitable(template.requirements.with_(alternative.requirements.values()))
         if not suits.any():
             return "no type meets the pod's requirements"
@@ -591,12 +609,12 @@ class _Scheduler:
 
 
 def _tolerates(shape: _Shape, alternative: Alternative, taints: Sequence[Taint]) -> bool:
-    """Check whether pods of a shape tolerate the taints that count for an alternative."""
+    """Check whether pods of a shape tolerate the taints that count in an alternative of their requirements."""
     return tolerates_all(shape.pod.tolerations, taints, effects=alternative.effects, comparison_operators=True)
 
 
 def _unmodelled(pod: PodClass) -> Iterator[str]:
-    """Yield the constraints of a pod that the choice ignores on new nodes."""
+    """Yield a text for each constraint of a pod that is ignored on new nodes."""
     if pod.has_claims:
         yield "volumes (zones, limits of nodes)"
     if pod.claims:

@@ -29,7 +29,7 @@ DomainChoice = Callable[[int, str, Sequence[str]], str]
 
 
 def choose_first(_pod: int, _key: str, domains: Sequence[str]) -> str:
-    """Return the first domain in alphabetical order."""
+    """Return the domain that comes first in alphabetical order."""
     return min(domains)
 
 
@@ -78,13 +78,13 @@ class PodTopology:
 
     @property
     def only_tightens(self) -> bool:
-        """Check whether other pods never make room: a node that refuses such a pod also refuses it later."""
+        """Check whether placing other pods never makes room: a node that refuses such a pod also refuses it later."""
         return not self.affinity and all(each.topology_key == HOSTNAME for each in self.spread)
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyNode:
-    """A node that exists: its name, labels as requirements, taints, and whether it is one of the state."""
+    """A node that exists: its name, labels, the labels as requirements, and taints."""
 
     name: str
     labels: Mapping[str, str]
@@ -115,7 +115,7 @@ class _NodeFilter:
     effects: Sequence[str] = ALL_EFFECTS
 
     def matches(self, taints: Sequence[Taint], requirements: Requirements) -> bool:
-        """Check whether a node with these taints and requirements counts."""
+        """Check whether a node with these taints and requirements counts for the spread constraint."""
         if (
             self.honors_affinity
             and self.requirements
@@ -147,28 +147,29 @@ class _TopologyGroup:
         self.empty = set(self.domains)
 
     def record(self, domains: Iterable[str]) -> None:
-        """Count a pod in each of the domains."""
+        """Count one more pod in each of the domains."""
         for domain in domains:
             self.domains[domain] = self.domains.get(domain, 0) + 1
             self.empty.discard(domain)
 
     def register(self, domain: str) -> None:
-        """Add a domain without pods."""
+        """Add a domain without pods. Does nothing if it exists."""
         if domain not in self.domains:
             self.domains[domain] = 0
             self.empty.add(domain)
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Check whether the group counts a pod."""
+        """Check whether the group counts a pod with this namespace and these labels."""
         return namespace in self.namespaces and self.selector.matches(labels)
 
     def next_domains(
         self, pod: int, is_selected: bool, pod_domains: Requirement, node_domains: Requirement, choose: DomainChoice
     ) -> Requirement:
-        """Return the requirement that selects the domains to which a pod may go.
+        """Return the requirement that selects the domains to which the pod may go; without values if there are none.
 
-        ``is_selected``: whether the group counts the pod. ``pod_domains``, ``node_domains``: what the pod and the node
-        allow.
+        ``pod``: number of the pod. ``is_selected``: whether the group counts the pod. ``pod_domains``,
+        ``node_domains``: domains that the pod and the node allow. ``choose``: called with (number of the pod, label,
+        equally good domains), returns one of them.
         """
         match self.type:
             case TopologyType.SPREAD:
@@ -183,7 +184,10 @@ class _TopologyGroup:
     def _next_spread(
         self, pod: int, is_selected: bool, pod_domains: Requirement, node_domains: Requirement, choose: DomainChoice
     ) -> str | None:
-        """Return the domain with the fewest pods that keeps the maximum skew; None if no domain does."""
+        """Return the domain with the fewest pods that keeps the maximum skew; None if no domain does.
+
+        Parameters as for :meth:`next_domains`.
+        """
         if self.key == HOSTNAME and len(node_domains.values) == 1:
             # Another node can always be created, so that the smallest count is zero.
             (host,) = node_domains.values
@@ -201,9 +205,9 @@ class _TopologyGroup:
         return choose(pod, self.key, [domain for domain in valid if counts[domain] == fewest])
 
     def _minimum(self, domains: Requirement) -> int:
-        """Return the number of pods to compare with: of the allowed domain with the fewest.
+        """Return the number of pods with which the skew is computed: that of the allowed domain with the fewest.
 
-        0 for host names, and if there are fewer domains than ``minDomains``.
+        0 for host names, and if there are fewer domains than ``minDomains``. 2**31 - 1 if no domain is allowed.
         """
         if self.key == HOSTNAME:
             return 0
@@ -215,9 +219,10 @@ class _TopologyGroup:
     def _next_affinity(
         self, pod: int, is_selected: bool, pod_domains: Requirement, node_domains: Requirement, choose: DomainChoice
     ) -> Collection[str]:
-        """Return the allowed domains with pods of the group.
+        """Return the allowed domains with pods of the group; empty if there are none.
 
-        If there is no such pod yet and the group counts this pod, return one allowed domain.
+        If there is no such pod yet and the group counts this pod, return one allowed domain. Parameters as for
+        :meth:`next_domains`.
         """
         if self.key == HOSTNAME and len(node_domains.values) == 1:
             (host,) = node_domains.values
@@ -248,7 +253,7 @@ class _TopologyGroup:
         )
 
     def _next_anti_affinity(self, pod_domains: Requirement, node_domains: Requirement) -> Collection[str]:
-        """Return the allowed domains without pods of the group."""
+        """Return the allowed domains without pods of the group; empty if there are none."""
         if self.key == HOSTNAME and len(node_domains.values) == 1:
             (host,) = node_domains.values
             return () if self.domains.get(host, 0) else (host,)
@@ -300,7 +305,7 @@ class Topology:
     # -- groups ------------------------------------------------------------------------------------------------------
 
     def update(self, pod: PodTopology) -> list[tuple[_TopologyGroup, bool]]:
-        """Return the groups that pods with these demands own, and whether each counts such pods.
+        """Return (group, whether it counts such pods) for each group of a pod with these constraints.
 
         Groups that do not exist are created. ``pod`` must live as long as the topology.
         """
@@ -319,7 +324,7 @@ class Topology:
         return owned
 
     def _keys(self, pod: PodTopology) -> Iterator[tuple[Any, Callable[[], _TopologyGroup]]]:
-        """Yield (key, function that creates the group) for each constraint and term of a pod.
+        """Yield (key of the group, function that creates the group) for each spread constraint and term of a pod.
 
         Pods with equal keys share a group.
         """
@@ -366,7 +371,7 @@ class Topology:
     def _get_term_group(
         self, kind: TopologyType, term: PodAffinityTerm, pod: PodTopology
     ) -> tuple[Any, Callable[[], _TopologyGroup]]:
-        """Return the key of the group of an affinity or anti-affinity term, and a function that creates the group."""
+        """Return (key, function that creates the group) of an affinity or anti-affinity term."""
         namespaces = self._namespaces_of(term, pod.namespace)
 
         def make() -> _TopologyGroup:
@@ -377,7 +382,10 @@ class Topology:
         return (kind, term.topology_key, namespaces, _selector_key(term.label_selector)), make
 
     def _namespaces_of(self, term: PodAffinityTerm, own: str) -> frozenset[str]:
-        """Return the namespaces of a term. ``own``: the pod's, which counts if the term names and selects none."""
+        """Return the namespaces of a term.
+
+        ``own``: the pod's namespace, which counts if the term names and selects none.
+        """
         if term.namespace_selector is None:
             return frozenset(term.namespaces or (own,))
         selector = compile_selector(term.namespace_selector)
@@ -395,7 +403,7 @@ class Topology:
         min_domains: int | None,
         node_filter: _NodeFilter,
     ) -> _TopologyGroup:
-        """Create a group without pods, with the domains that the NodePools offer to a pod.
+        """Create a group without pods, with the domains of the label ``key`` that the NodePools offer to a pod.
 
         A group with an invalid selector counts no pod.
         """
@@ -420,7 +428,7 @@ class Topology:
         )
 
     def _inverse_groups(self, pod: PodTopology) -> list[_TopologyGroup]:
-        """Return the groups that keep other pods away from a pod with required anti-affinity.
+        """Return the groups of a pod's required anti-affinity, which keep selected pods away from its domains.
 
         Missing groups are created.
         """
@@ -457,13 +465,18 @@ class Topology:
         Parameters
         ----------
         number : int
-            The pod.
+            Number of the pod.
         pod : PodTopology
-            What the pod demands.
+            Topology constraints of the pod.
         strict : Requirements
             The pod's requirements without preferences.
         node : Requirements
             Those of the node, together with the pod's.
+
+        Returns
+        -------
+        list of Requirement or None
+            One for each group: the domains to which the pod may go. Empty if no group concerns the pod.
         """
         result = []
         inverse = ((group, True) for group in self._selected(True, pod))
@@ -477,7 +490,7 @@ class Topology:
         return result
 
     def _selected(self, inverse: bool, pod: PodTopology) -> list[_TopologyGroup]:
-        """Return the groups, or the ``inverse`` groups, that count a pod."""
+        """Return the groups (with ``inverse``: those of other pods' anti-affinity) that count a pod."""
         groups = self._inverse if inverse else self._groups
         key = inverse, id(pod)
         cached = self._selecting.get(key)
@@ -487,7 +500,7 @@ class Topology:
         return cached[1]
 
     def record(self, pod: PodTopology, taints: Sequence[Taint], node: Requirements) -> None:
-        """Count a pod that was placed on a node with these taints and requirements."""
+        """Count a pod that was placed on a node with these taints and requirements, in every group that concerns it."""
         for group in self._selected(False, pod):
             if not group.node_filter.matches(taints, node):
                 continue
@@ -520,7 +533,7 @@ def _with_label_keys(constraint: TopologySpreadConstraint, labels: Mapping[str, 
 
 
 def _filter_requirements(pod: PodTopology) -> list[Requirements]:
-    """Return the alternatives of which a node must meet one: node selector and a term of the node affinity."""
+    """Return the alternatives of which a node must meet one: the node selector with each term of the node affinity."""
     base = [requirement(key, Operator.IN, [value]) for key, value in pod.node_selector.items()]
     if pod.terms is None:
         return [Requirements(base)]

@@ -63,14 +63,14 @@ class RemainingNodes:
         self._sums = np.zeros(len(rows), dtype=np.int64)
 
     def has(self, offer: int) -> bool:
-        """Check whether one more node of the offer is allowed."""
+        """Check whether one more node of the offer at index ``offer`` is allowed."""
         limit = self._most[offer]
         weights = self._rows[:, offer]
         over = (weights > 0) & (self._sums + weights > self._high)
         return (limit is None or limit > 0) and not over.any()
 
     def add_node(self, offer: int) -> None:
-        """Count one more node of the offer."""
+        """Count one more node of the offer at index ``offer``."""
         limit = self._most[offer]
         self._most[offer] = None if limit is None else limit - 1
         self._sums = self._sums + self._rows[:, offer]
@@ -86,11 +86,12 @@ def check(
     *,
     existing: bool = True,
 ) -> CheckedPlacement:
-    """Schedule ``records`` in their order.
+    """Schedule the pods of a plan in order by the exact predicates, and return where they are and what changed.
 
     A pod that does not fit its planned node is tried on any other node (existing nodes only if ``existing``), then on a
     new node of the cheapest offer that is still allowed. ``class_of`` int64[n]: if one pod of a class is unplaceable,
-    the other pods of the class are, too. ``room``: how many more nodes of each offer are allowed.
+    the other pods of the class are, too. ``room``: how many more nodes of each offer are allowed; added nodes are
+    counted in it.
     """
     used = sorted({*planned.offer.tolist()})
     every = sorted({*used, *(i for i in range(len(offers)) if room.has(i))})
@@ -114,9 +115,9 @@ def _check_with(
     existing: bool,
     complete: bool,
 ) -> CheckedPlacement | None:
-    """Check a plan with the templates of the given offers.
+    """Check a plan like :func:`check`, with the node templates of the offers at the indices ``templates``.
 
-    None if a pod needs a new node and these offers are not all (``complete`` is False).
+    Returns None if a pod needs a new node and ``complete`` is False: then an offer without a template here may take it.
     """
     place_of = {offer: i for i, offer in enumerate(templates)}
     world = fork(snapshot, records, templates=[offers[i].template for i in templates])
@@ -162,9 +163,10 @@ def _on_new_node(
     result: CheckedPlacement,
     number: list[int],
 ) -> int | None:
-    """Add a new node of the first offer in ``cheapest`` whose node takes the pod; return the node's number.
+    """Place a pod on a new node of the first offer in ``cheapest`` that takes it; return the node's number.
 
-    None if no allowed offer's node takes the pod. The node is added to ``number``, ``room`` and ``result``.
+    ``pod``: number of its class. ``place_of``: template of each offer. Returns None if no allowed offer's node takes
+    the pod. The node is added to ``number``, ``room`` and ``result``.
     """
     for offer in cheapest:
         if not room.has(offer):

@@ -56,7 +56,10 @@ _ROOM = {"cpu": "1T", "memory": "1Ei", "ephemeral-storage": "1Ei", "pods": "1G"}
 
 
 def topology_keys(classes: Sequence[PodClass], ctx: Context) -> list[str]:
-    """Return the topology keys of required terms and hard constraints of pending classes, except the host name."""
+    """Return the topology keys of the classes' required affinity terms and hard spread constraints, without host names.
+
+    Classes with an invalid selector contribute no spread constraint.
+    """
     keys: dict[str, None] = {}
     for pod in classes:
         keys.update(dict.fromkeys(term.topology_key for term in (*pod.affinity, *pod.anti_affinity)))
@@ -88,7 +91,10 @@ class Cells:
 
 
 def cells_of(keys: Sequence[str], offers: Sequence[dict[str, str]], nodes: Sequence[dict[str, str]]) -> Cells:
-    """Group offers and nodes into cells by labels; there is a single cell if no key distinguishes offers."""
+    """Group offers and nodes into cells by their labels ``keys``; a single cell if no key distinguishes offers.
+
+    ``offers``, ``nodes``: labels of each. Keys with too many values are left out.
+    """
     used, left_out = [], []
     for key in keys:
         values = {labels.get(key) for labels in offers}
@@ -117,10 +123,10 @@ def cells_of(keys: Sequence[str], offers: Sequence[dict[str, str]], nodes: Seque
 
 
 def rank_of(pod: PodClass, ctx: Context) -> int:
-    """Return the rank of a pod class in the order of placing.
+    """Return the rank of a pod class in the order of placing, from 0 (first) to 4.
 
-    First classes with constraints over host names, then over other keys, then those with affinity, with anti-affinity,
-    and the others last.
+    First classes with hard spread constraints over host names, then over other keys, then those with affinity, with
+    anti-affinity, and the others last.
     """
     try:
         keys = {constraint.row.key for constraint in hard_constraints(pod, ctx)}
@@ -142,7 +148,7 @@ def assign_to_cells(
     can_hold: NDArray[np.bool_],
     load: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """Assign the pods to cells, one after another: int64[n], :data:`FREE` for a pod that no offer can hold.
+    """Assign each pod to a cell, one after another: int64[n], :data:`FREE` for a pod that no offer can hold.
 
     - ``exemplars``: one pod of each class; ``class_of`` int64[n]: class of each pod
     - ``can_hold`` bool[C, cells]: whether an offer of the cell can hold a pod of the class
@@ -195,7 +201,10 @@ def _build_cell_node(number: int, labels: dict[str, str]) -> Node:
 
 
 def _restrict_rules(pod: Pod, keys: Sequence[str], number: int) -> Pod:
-    """Return the pod under a new name, with only the affinity and spread rules over some of the keys."""
+    """Return the pod under a new name, with only the affinity and spread rules over the topology keys ``keys``.
+
+    ``number``: makes the name and UID unique.
+    """
     replace = msgspec.structs.replace
     spec = pod.spec
     spread = spec.topology_spread_constraints
@@ -216,7 +225,7 @@ def _restrict_rules(pod: Pod, keys: Sequence[str], number: int) -> Pod:
 
 
 def _terms(affinity: PodAffinity | None, keys: Sequence[str]) -> PodAffinity | None:
-    """Return the required terms over some of the keys; None if the pod has no such affinity."""
+    """Return the affinity with only its required terms over the topology keys ``keys``; None without affinity."""
     if affinity is None:
         return None
     required = [term for term in affinity.required if term.topology_key in keys]
@@ -247,14 +256,17 @@ class Conflict:
 
 
 def rules_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -> list[Rule]:
-    """Return the rules among classes of pods; ``counts`` is the number of pods of each class."""
+    """Return the rules that limit which pods share a node: host ports, anti-affinity and spread over host names.
+
+    ``counts``: number of pods of each class.
+    """
     rules = [*_ports(classes), *_anti_affinity(classes, ctx)]
     separate_pods = max((sum(counts[c] for c in rule.weights) for rule in rules if rule.most == 1), default=0)
     return rules + _spread(classes, counts, ctx, separate_pods)
 
 
 def _ports(classes: Sequence[PodClass]) -> list[Rule]:
-    """Return one rule per host port and address.
+    """Return one rule per host port and address: a node has at most one pod that uses it.
 
     A pod that uses the port on every address counts for each address.
     """
@@ -310,7 +322,7 @@ def conflicts_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Contex
 
 
 def _spread(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context, apart: int) -> list[Rule]:
-    """Return rules for the hard constraints over host names: on each node, at most max skew pods with the constraint.
+    """Return rules for the hard spread over host names: on each node, at most max skew pods with the constraint.
 
     This is sufficient as long as these pods are placed before others, and some node has none. ``apart``: number of pods
     that cannot share nodes anyway. If no more pods than that have constraints, one per node satisfies all constraints,
@@ -378,7 +390,10 @@ class Shapes:
         return bool(self.strict.any() or (self.strict_limit < np.minimum(self.limit, self.count)).any())
 
     def kinds(self, capacity: NDArray[np.int64], cost: NDArray[np.int64], limits: Limits, *, strict: bool) -> BinKinds:
-        """Build the instance of a plan (``strict``) or a bound; ``capacity`` int64[T, resources] is without rules."""
+        """Build the bin-packing instance of a plan (``strict``) or of a bound.
+
+        ``capacity`` int64[T, resources] of each kind of bins, without columns for rules; ``cost`` int64[T].
+        """
         rules = np.repeat(self.rule_most[None], len(capacity), axis=0)
         room = np.hstack([capacity, rules])
         columns = np.ones(room.shape[1], dtype=bool) if strict else ~self.strict

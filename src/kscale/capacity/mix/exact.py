@@ -1,8 +1,7 @@
 """The cheapest nodes for few pods: enumerates fillings and solves one integer program (extra ``[solver]``).
 
 Other searches first distribute pods over zones and generate fillings one by one. With few pods, one small program
-covers
-everything: bins with their contents, the zone of each pod, spread over zones, limits and the number of types.
+covers everything: bins with their contents, the zone of each pod, spread over zones, limits and the number of types.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class SmallMix:
     def _enumerate(self) -> bool:
         """Compute the fillings of every kind and the rules over zones.
 
-        Returns False if this is impossible or too large.
+        Returns False if pods have affinity or an invalid selector, or if there are too many fillings.
         """
         instance = self._instance
         if any(pod.affinity for pod in self._pods()):
@@ -73,7 +72,7 @@ class SmallMix:
         return True
 
     def _pods(self) -> Iterable[Any]:
-        """Return the classes of the pods to place, each once."""
+        """Return the distinct classes of the pods to place."""
         return (self._instance.classes[c] for c in np.unique(self._instance.class_of).tolist())
 
     def plan(self, effort: Effort, max_types: int | None = None) -> PlannedPlacement | None:
@@ -156,8 +155,7 @@ class _Spread:
     """A constraint over zones: the classes that have it and that count for it, and the counts on existing nodes.
 
     ``exists``: zones with nodes that count; ``admits``: zones with offers that hold a pod of the first class;
-    ``bought``:
-    (kind, cell) of bins that create a node that counts, by zone.
+    ``bought``: (kind, cell) of bins that create a node that counts, by zone.
     """
 
     constraint: Constraint
@@ -170,9 +168,9 @@ class _Spread:
 
 
 def _fillings(kinds: BinKinds, kind: int, conflicts: Sequence[Conflict] = ()) -> NDArray[np.int64] | None:
-    """Return int64[N, K]: the maximal contents of a bin of a kind; None if there are too many.
+    """Return int64[N, K]: how many items of each class the maximal contents of a bin have; None if there are too many.
 
-    ``conflicts``: pairs of sets of classes that no bin holds together.
+    ``kind``: number of the kind of bins. ``conflicts``: pairs of sets of classes that no bin holds together.
     """
     limits = np.minimum(kinds.most[kind], kinds.count).astype(np.int64)
     used = np.flatnonzero(limits)
@@ -206,7 +204,10 @@ def _fillings(kinds: BinKinds, kind: int, conflicts: Sequence[Conflict] = ()) ->
 
 
 def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
-    """Return the spread constraints over zones. Raises SelectorError for an invalid selector."""
+    """Return the hard spread constraints over zones, with what counts for them.
+
+    Raises SelectorError for an invalid selector.
+    """
     snapshot = instance.snapshot
     present = np.unique(instance.class_of).tolist()
     carriers: dict[Constraint, set[int]] = {}
@@ -264,7 +265,7 @@ def _selects(pod: Any, node: Node) -> bool:
 
 
 def _list_zone_anti_affinity(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:
-    """Return anti-affinity over zones as (weights by (class, zone), maximum of their sum)."""
+    """Return (weights by (class, zone), maximum of the weighted number of pods) of each anti-affinity over zones."""
     present = np.unique(instance.class_of).tolist()
     carriers: dict[Term, list[int]] = {}
     for c in present:
@@ -337,14 +338,14 @@ class _Program:
                     self._row(0.0, self._infinity, {**cover.get((s, z), {}), **wanted})
 
     def _variable(self, most: float, cost: float = 0.0) -> int:
-        """Add an integer column from 0 to ``most``; return its number."""
+        """Add an integer column from 0 to ``most``; return its index."""
         self._highs.addVar(0.0, float(most))
         self._cost.append(cost)
         self._highs.changeColIntegrality(len(self._cost) - 1, self._integer)
         return len(self._cost) - 1
 
     def _row(self, low: float, high: float, terms: Mapping[int, float]) -> None:
-        """Add a row: the weighted sum of columns (column -> weight) is from ``low`` to ``high``.
+        """Add a row: the weighted sum of columns (``terms``: column -> weight) is from ``low`` to ``high``.
 
         Without columns, no row is added.
         """
@@ -358,7 +359,7 @@ class _Program:
         return float(len(self._instance.class_of) + 1)
 
     def add_limits(self, max_types: int | None) -> None:
-        """Add the rows of the options and the limit on the number of types."""
+        """Add the rows of the instance's limits, and of at most ``max_types`` types (None: any number)."""
         instance, kinds = self._instance, self._kinds
         of_kind: dict[int, list[int]] = {}
         for (kind, _), columns in self.bins.items():
@@ -381,7 +382,7 @@ class _Program:
                 self._row(-self._infinity, 0.0, {column: 1.0, chosen[name]: -self._big_number})
 
     def add_spread(self, spread: _Spread, *, every_zone: bool) -> None:
-        """Limit each zone's count to the skew above any other zone that counts.
+        """Add the rows of a spread constraint: no zone's count exceeds that of another zone by more than the skew.
 
         Zones that count are those with nodes or, with ``every_zone``, those with offers that admit the pods.
         """
@@ -413,11 +414,11 @@ class _Program:
                 self._row(-self._infinity, float(high), terms)
 
     def add_rule(self, weights: Mapping[tuple[int, int], int], most: int) -> None:
-        """Limit the weighted number of pods: the sum over (class, zone) is at most ``most``."""
+        """Add a row that limits the weighted number of pods: the sum over (class, zone) is at most ``most``."""
         self._row(-self._infinity, float(most), {self.there[key]: float(w) for key, w in weights.items()})
 
     def solve(self, effort: Effort) -> NDArray[np.int64] | None:
-        """Return the values of all columns, with the fewest unplaced pods, then the least cost.
+        """Return the values of all columns: with the fewest unplaced pods, then the least cost.
 
         None if no solution was found.
         """
@@ -457,7 +458,7 @@ class _Program:
         return self._run(effort)
 
     def _set_costs(self, cost: Sequence[float] | NDArray[np.float64]) -> None:
-        """Set the costs of all columns."""
+        """Set the objective: the cost of one unit of each column."""
         self._highs.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), np.array(cost, dtype=np.float64))
 
     def _run(self, effort: Effort) -> NDArray[np.int64] | None:
@@ -476,7 +477,10 @@ class _Program:
         return values
 
     def build_plan(self, values: NDArray[np.int64], spread: list[_Spread]) -> PlannedPlacement:
-        """Return the plan of a solution, with each pod in a zone that spread admits in the order of placing."""
+        """Return the plan of a solution (``values`` of all columns).
+
+        Each pod is in a zone that spread admits in the order of placing.
+        """
         instance, kinds = self._instance, self._kinds
         cell_of = self._assign_zones(values, spread)
         packed = []

@@ -16,7 +16,16 @@ from kscale.scheduling.bounds.master import Master, Solved
 from kscale.scheduling.bounds.mixed_bins import Flow, Fluid
 from kscale.scheduling.bounds.pricing import Proof, Values, prove_least_cost, relax, surrogate
 
-__all__ = ["best_first_fit", "cheaper", "dive", "evenly", "fill", "packed_greedily", "resource_prices", "volume_bound"]
+__all__ = [
+    "best_first_fit",
+    "cheaper",
+    "dive",
+    "fill",
+    "pack_evenly",
+    "pack_greedily",
+    "resource_prices",
+    "volume_bound",
+]
 
 
 _STEPS = 2_000
@@ -76,7 +85,8 @@ def fill(
 ) -> None:
     """Put the remaining items into bins: repeatedly the filling worth most for its cost, as often as possible.
 
-    ``weights`` float64[T] replaces the cost of each kind, for example by the share of a limit that a bin takes.
+    ``prices``: worth of an item of each class. ``weights`` float64[T] replaces the cost of each kind, for example by
+    the share of a limit that a bin takes. The bins are added to ``packing``.
     """
     kinds = packing.kinds
     weights = kinds.cost.astype(np.float64) if weights is None else weights
@@ -97,7 +107,7 @@ def fill(
 
 
 def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
-    """Put the remaining items that fit into bins of one kind, as first-fit decreasing does.
+    """Add bins of one kind to ``packing`` for the remaining items that fit it, as first-fit decreasing does.
 
     The first bin of first-fit decreasing holds the items that fit when tried in decreasing order, and the next bins do
     the same with the rest. Equal bins are filled at once. Each bin becomes the cheapest kind that holds its content.
@@ -129,10 +139,11 @@ def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
 
 
 def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort) -> Packed:
-    """Return the best of the packings that first fill bins of one kind, for the most promising kinds.
+    """Return the best of several completions of ``packing``: each first fills bins of one promising kind.
 
     Items that the kind does not hold are placed by ``prices`` of items (:func:`fill`); filling everything that way is
     tried, too. If limits may leave items out, bins that hold most for their share of a limit are also tried.
+    ``packing`` is unchanged.
     """
     kinds = packing.kinds
     greedy = packing.copy()
@@ -148,7 +159,7 @@ def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort
         fill(other, urgent, effort)
         latest = other.merge_equal_bins()
         best = _choose_better(best, latest, kinds)
-    for kind in _promising(packing):
+    for kind in _list_promising_kinds(packing):
         if effort.is_exhausted:
             return best
         other = packing.copy()
@@ -168,11 +179,14 @@ def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort
 
 def _choose_better(one: Packed, second: Packed, kinds: BinKinds) -> Packed:
     """Return the better packing; ``one`` if neither is better."""
-    return second if second.before(one, kinds) else one
+    return second if second.is_better_than(one, kinds) else one
 
 
-def _promising(packing: Packing) -> list[int]:
-    """Return the kinds that promise the lowest cost and, if rows limit the bins, those that promise the fewest bins."""
+def _list_promising_kinds(packing: Packing) -> list[int]:
+    """Return the numbers of the kinds with which the remaining items promise to cost least.
+
+    If rows limit the bins, also those that promise the fewest bins.
+    """
     kinds = packing.kinds
     holdable = (kinds.most > 0) @ packing.rest
     bins = (kinds.demand.T.astype(np.float64) @ packing.rest / np.maximum(kinds.capacity, 1)).max(axis=1)
@@ -185,7 +199,7 @@ def _promising(packing: Packing) -> list[int]:
     return list(dict.fromkeys(np.concatenate(chosen).tolist()))
 
 
-def packed_greedily(kinds: BinKinds, effort: Effort) -> Packed:
+def pack_greedily(kinds: BinKinds, effort: Effort) -> Packed:
     """Pack all items without a solver; the required ``least`` bins are included even if they stay empty."""
     return best_first_fit(Packing(kinds), kinds.demand @ resource_prices(kinds), effort)
 
@@ -200,7 +214,7 @@ _PAIRS = 4_000  # maximum of classes times kinds
 _PLACES = 20_000_000  # maximum of items times bins
 
 
-def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
+def pack_evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
     """Return the cheapest of a few packings that fill bins evenly.
 
     None if the instance is too large for it, or if no packing was found.
@@ -218,7 +232,7 @@ def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
         fewest = kinds.count
         for _ in range(_TRIES):
             packed, unplaced = _pack_by_flow(kinds, flow, failures, effort)
-            if best is None or packed.before(best, kinds):
+            if best is None or packed.is_better_than(best, kinds):
                 best = packed
             if unplaced.sum() < fewest.sum():
                 fewest = unplaced
@@ -233,7 +247,7 @@ def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
 def _pack_by_flow(
     kinds: BinKinds, flow: Flow, failures: NDArray[np.int64], effort: Effort
 ) -> tuple[Packed, NDArray[np.int64]]:
-    """Pack items by a flow: (packing, int64[K] items that needed other bins).
+    """Pack items into the numbers of bins of a flow; return (packing, int64[K] items that needed other bins).
 
     ``failures`` int64[K] counts earlier failures of each class; classes with more failures are placed first.
     """
@@ -255,9 +269,10 @@ def _pack_by_flow(
 
 
 def _order(kinds: BinKinds, bins: NDArray[np.int64], failures: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the classes in the order of placing.
+    """Return the numbers of the classes with items, in the order of placing.
 
-    First those that failed before, then those with few possible places, then the largest.
+    First those that failed before (``failures``), then those with few possible places, then the largest. ``bins``:
+    number of bins of each kind.
     """
     present = np.flatnonzero(bins)
     room = np.maximum(kinds.capacity[present], 1)
@@ -269,9 +284,10 @@ def _order(kinds: BinKinds, bins: NDArray[np.int64], failures: NDArray[np.int64]
 
 
 def _divide_by_share(share: NDArray[np.float64], count: int) -> list[tuple[int, int]]:
-    """Divide ``count`` items among kinds of bins by share: (kind, number of items).
+    """Divide ``count`` items among kinds of bins in proportion to ``share``: (kind, number of items) of each.
 
-    Shares are rounded so that the numbers add up to ``count``; the largest fractions are rounded up.
+    Shares are rounded so that the numbers add up to ``count``; the largest fractions are rounded up. Empty if no kind
+    has a share.
     """
     total = float(share.sum())
     if total <= 0:
@@ -356,7 +372,7 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
 
 
 def _select_promising_kinds(master: Master, solved: Solved) -> NDArray[np.intp]:
-    """Return the kinds whose columns are in use or nearest to it, in ascending order."""
+    """Return the numbers of the kinds whose columns are in use or nearest to it, in ascending order."""
     kind = np.array(master.kind, dtype=np.intp)
     worth = np.array(master.pattern) @ solved.prices / np.maximum(solved.ask[kind], 1e-300)
     best = np.full(master.kinds.size, -1.0)
@@ -366,7 +382,7 @@ def _select_promising_kinds(master: Master, solved: Solved) -> NDArray[np.intp]:
 
 
 def _fix_integer_parts(packing: Packing, master: Master, solved: Solved) -> bool:
-    """Fix the integer parts of the solution, the largest first; return whether any bin was fixed."""
+    """Add the integer parts of the solution to ``packing``, the largest first; return whether any bin was added."""
     any_fixed = False
     for j in np.argsort(-solved.values, kind="stable").tolist():
         copies = int(solved.values[j] + 1e-9)
@@ -380,9 +396,9 @@ def _fix_integer_parts(packing: Packing, master: Master, solved: Solved) -> bool
 
 
 def _fix_best_bin(packing: Packing, master: Master, solved: Solved) -> bool:
-    """Fix the bin that is worth most for its cost among the used columns; return whether a bin was fixed.
+    """Add to ``packing`` the bin of a used column that is worth most for its cost; return whether a bin was added.
 
-    Bins of other columns with a value close to 1 are fixed with it.
+    Bins of other columns with a value close to 1 are added with it.
     """
     scored: list[tuple[float, int, float, NDArray[np.int64]]] = []
     for j in np.argsort(-solved.values, kind="stable")[:_CANDIDATES].tolist():
@@ -408,7 +424,7 @@ def _fix_best_bin(packing: Packing, master: Master, solved: Solved) -> bool:
 def _price_again(
     packing: Packing, master: Master, chosen: NDArray[np.intp], few: BinKinds, effort: Effort, threads: int
 ) -> Solved:
-    """Add columns of the ``chosen`` kinds for the remaining items, a few rounds, and return the last solution.
+    """Add columns of the ``chosen`` kinds for the remaining items to ``master``, and return its last solution.
 
     ``few``: the instance with only the chosen kinds.
     """
@@ -433,7 +449,7 @@ _CLOSE = 5e-4  # plans this close to the linear program are not improved
 
 
 def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> Packed:
-    """Return the better of ``packed`` and an integer program over the columns of ``master`` and ``packed``.
+    """Return the better of ``packed`` and of an integer program over the columns of ``master`` and ``packed``.
 
     The program's packing is returned only if it leaves out no more items and is better. ``master`` must belong to
     ``kinds``; do not use it afterwards.
@@ -449,11 +465,11 @@ def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> 
     if copies is None:
         return packed
     candidate = _build_packing(kinds, master, copies, effort)
-    return candidate if candidate.before(packed, kinds) else packed
+    return candidate if candidate.is_better_than(packed, kinds) else packed
 
 
 def _build_packing(kinds: BinKinds, master: Master, copies: NDArray[np.int64], effort: Effort) -> Packed:
-    """Build the packing of the chosen columns. ``copies``: how often each column is used.
+    """Build the packing of an integer solution. ``copies``: how often each column of ``master`` is used.
 
     Items that the columns contain more often than they exist are left out of the last bins.
     """

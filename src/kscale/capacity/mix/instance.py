@@ -74,7 +74,7 @@ class Cell:
     high: NDArray[np.float64]
 
     def restrict(self, kinds: BinKinds) -> BinKinds:
-        """Return the instance restricted to the cell."""
+        """Return the instance ``kinds`` restricted to the cell: its kinds of bins, items and limits."""
         return replace(kinds.only(self.kinds), available=self.available, count=self.count, high=self.high)
 
 
@@ -116,7 +116,10 @@ class Instance:
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def _verdicts(self, judge: Fork, classes: int) -> NDArray[np.bool_]:
-        """Return bool[C, existing nodes + offers]: False if a class is rejected for a permanent reason."""
+        """Return bool[C, existing nodes + offers]: whether the node may take pods of the class.
+
+        Only permanent reasons count, not those that depend on other pods to place. ``classes``: their number.
+        """
         for number in range(len(self.offers)):
             judge.add(number)
         if not classes:
@@ -129,7 +132,11 @@ class Instance:
         return allowed
 
     def _lay_out(self, numbers: NDArray[np.int64], counts: NDArray[np.int64], somewhere: NDArray[np.bool_]) -> None:
-        """Set the cells, and the pods in the order of placing: ``records``, ``class_of``, ``cell_of``."""
+        """Set the cells, and the pods in the order of placing: ``records``, ``positions``, ``class_of``, ``cell_of``.
+
+        ``numbers``: class of each pod. ``counts``: pods of each class. ``somewhere``: whether some node takes the
+        class.
+        """
         existing = len(self.snapshot.nodes)
         keys = topology_keys([pod for c, pod in enumerate(self.classes) if counts[c]], self.ctx)
         self.cells: Cells = cells_of(
@@ -188,7 +195,7 @@ class Instance:
         return shares
 
     def _get_affinity_number(self, c: int) -> int:
-        """Return a number that is equal for classes with the same affinity terms in the same namespace."""
+        """Return a number for class ``c`` that classes with the same affinity terms in the same namespace share."""
         if not hasattr(self, "_affine"):
             self._affine: dict[object, int] = {}
         pod = self.classes[c]
@@ -200,7 +207,7 @@ class Instance:
     def _make_kinds(self, counts: NDArray[np.int64]) -> None:
         """Set the kinds of bins and their sources, shapes of pods, conflicts, and the instances of plan and bound.
 
-        Bins are of one kind if offers and nodes do not differ in anything that counts.
+        Offers and nodes are of one kind if they do not differ in anything that counts. ``counts``: pods of each class.
         """
         resources, demand, room = self._amounts()
         self.resources = resources
@@ -246,7 +253,7 @@ class Instance:
         self.bound = self.shapes.kinds(room[first], costs, limits, strict=False) if differs else self.plan
 
     def cell(self, number: int) -> Cell:
-        """Return the part of the instance that belongs to a cell."""
+        """Return the kinds, items and limits of the cell at index ``number``."""
         kinds = np.array([i for i, source in enumerate(self.sources) if number in source], dtype=np.intp)
         available = [self.available(self.sources[i][number]) for i in kinds.tolist()]
         shapes = self.shapes.of_class[self.class_of[self.cell_of == number]]
@@ -263,7 +270,7 @@ class Instance:
         )
 
     def _find_compensating_cells(self) -> NDArray[np.int64]:
-        """Return the cell that compensates, in each limit, for the minima of other cells: int64[Q].
+        """Return int64[Q]: the cell that compensates, in each limit, for the minima of other cells.
 
         Offers with a negative weight in the limit lower its sum. Of the cells with such offers, the one with the most
         pods is chosen.
@@ -276,13 +283,16 @@ class Instance:
         return chosen
 
     def _part_of_limits(self, cells: int) -> NDArray[np.float64]:
-        """Return float64[Q]: the part of each row's limit for the first ``cells`` cells, by their share of the pods."""
+        """Return float64[Q]: the part of each row's limit for the first ``cells`` cells, by their share of pods."""
         pods = len(self.cell_of)
         share = float((self.cell_of < cells).sum() / pods) if pods else float(cells > 0)
         return np.floor(self.plan.high * share + 1e-9)
 
     def _amounts(self) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
-        """Return (resources, demand int64[C, R], free resources int64[existing nodes + offers, R])."""
+        """Return (names of resources, demand int64[C, R], free amounts int64[existing nodes + offers, R]).
+
+        Milli-cores, bytes, units; the number of pods is the first resource.
+        """
         judge, session = self._judge, self._judge.session
         columns = [r for r, name in enumerate(session.resources) if not name.startswith("\0")]
         names = [session.resources[r] for r in columns]
@@ -318,7 +328,7 @@ class Instance:
         return UNLIMITED if None in limits else sum(n for n in limits if n is not None)
 
     def _limits(self) -> Limits:
-        """Return the number of available bins of each kind, and the rows of the options.
+        """Return the number of available bins of each kind, and the rows of the options. Sets the rows by offer.
 
         The minimum nodes of all offers exist in any case, so the rows limit the further nodes. Raises InputError if
         minima and existing nodes exceed a limit.
@@ -365,7 +375,10 @@ class Instance:
         )
 
     def _check_spot(self, weights: Sequence[int]) -> None:
-        """Raise InputError if the minima exceed the share of spot and no further nodes can compensate."""
+        """Raise InputError if the minima exceed the share of spot and no further nodes can compensate.
+
+        ``weights``: of each offer in the row that limits the share.
+        """
         balance = sum(weight * offer.least for weight, offer in zip(weights, self.offers, strict=True))
         more = [
             (weight, None if offer.most is None else offer.most - offer.least)
@@ -380,7 +393,10 @@ class Instance:
             raise InputError(f"spot_share: the minimum of {names} is more than a share of {share:g} allows")
 
     def free_of_offer(self, number: int) -> NDArray[np.float64]:
-        """Return float64[(cpu, memory, pods)] that is free for pods on a new node (milli-cores, bytes, number)."""
+        """Return float64[(cpu, memory, pods)] that is free for pods on a new node (milli-cores, bytes, number).
+
+        ``number``: index of the offer.
+        """
         session = self._judge.session
         slots, amounts = session.template_room(number)
         return _build_resource_vector(dict(zip(session.resources, amounts, strict=True)), slots)
@@ -388,7 +404,7 @@ class Instance:
     def allocatable_of_offer(self, number: int) -> NDArray[np.float64]:
         """Return float64[(cpu, memory, pods)] allocatable of a new node, for all pods including DaemonSets.
 
-        Milli-cores, bytes, number.
+        Milli-cores, bytes, number. ``number``: index of the offer.
         """
         amounts = self.offers[number].template.node.status.allocatable or {}
         pods = amounts[PODS].value() if PODS in amounts else 0
@@ -396,12 +412,12 @@ class Instance:
 
 
 def select_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
-    """Return the records at the given positions, without creating pods if the records are rows of a table."""
+    """Return the records at the given positions. Rows of a table stay rows, so that no pods are created."""
     return records.take(positions) if isinstance(records, PodRows) else [records[i] for i in positions.tolist()]
 
 
 def _spot_weight(offer: Offer, share: Fraction) -> int:
-    """Return a node's weight in the row that limits the share of spot.
+    """Return a node's weight in the row that limits the ``share`` of spot in the cpu of new nodes.
 
     The limit holds while the sum of all weights is at most 0.
     """
@@ -412,7 +428,7 @@ def _spot_weight(offer: Offer, share: Fraction) -> int:
 
 
 def _size(offer: Offer, resource: str) -> int:
-    """Return the capacity of one node: milli-units of cpu, else units; 1 for ``nodes``."""
+    """Return the capacity of one node of the offer: milli-units of cpu, else units; 1 for ``nodes``."""
     return _capacity(offer.template.node, resource)
 
 
@@ -427,7 +443,7 @@ def _build_resource_vector(amounts: Mapping[str, int], pods: int) -> NDArray[np.
 
 
 def _capacity(node: Node, resource: str) -> int:
-    """Return a node's capacity of a resource, otherwise its allocatable amount; 0 if it has neither, 1 for ``nodes``.
+    """Return a node's capacity of a resource, else its allocatable amount; 0 if it has neither, 1 for ``nodes``.
 
     Milli-units of cpu, otherwise units.
     """

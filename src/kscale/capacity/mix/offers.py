@@ -84,7 +84,8 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
     Raises
     ------
     InputError
-        Names every group without a template or a price, every duplicate name, and limits that contradict each other.
+        Names every group without a template or a price, every duplicate name, bad prices and capacity types, and limits
+        that contradict each other.
     """
     result: list[Offer] = []
     problems: list[Problem] = []
@@ -116,7 +117,7 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
 def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | None:
     """Build the offer of a node group.
 
-    None if the group has no template or price, or is invalid; adds a problem then.
+    Returns None, and adds a problem to ``problems``, if the group has no template or price, or is invalid.
     """
     place = f"node group {group.id}"
     if group.template is None:
@@ -168,14 +169,12 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_types``: maximum number of different types of new nodes; ``curve``: also compute the cost for other numbers of
     types. ``spot_share``: maximum share of spot in the new nodes' cpu (None = no limit). ``limits``: maximum of a
-    resource
-    (milli-units of cpu, else units; ``nodes`` for their number) on all nodes together, existing ones included.
-    ``shared_limits``: limits on the new nodes of some offers, such as the limits of a NodePool.
-    ``existing``: place pods on existing nodes where that saves something.
+    resource (milli-units of cpu, else units; ``nodes`` for their number) on all nodes together, existing ones included.
+    ``shared_limits``: limits on the new nodes of some offers, such as the limits of a NodePool. ``existing``: place
+    pods on existing nodes where that saves something.
 
     ``bound_effort``, ``plan_effort``: work for each, in units of about a microsecond; ``tolerance``: a bound so close
-    to
-    the linear program is good enough. ``threads`` change the time only, not the result.
+    to the linear program is good enough. ``threads`` change the time only, not the result.
     """
 
     max_types: int | None = None
@@ -228,7 +227,8 @@ def subjects(
     """Return (snapshot, names of the pods to place or None for all pending ones, options).
 
     DaemonSet pods are left out, as new nodes bring their own. For ``pods="all"`` the snapshot is the cluster without
-    nodes. Raises InputError for another string, or for "all" without a Cluster.
+    nodes, and the options exclude existing nodes. Raises InputError for another string, for "all" without a Cluster,
+    and for a pod that is not in the snapshot.
     """
     if isinstance(pods, str):
         if pods != ALL:
@@ -253,7 +253,10 @@ def subjects(
 
 
 def _make_all_pods_pending(cluster: Cluster) -> Snapshot:
-    """Return the cluster without nodes, with all running and pending pods pending, except those of DaemonSets."""
+    """Return a snapshot of the cluster without nodes, in which all its running and pending pods are pending.
+
+    Pods of DaemonSets, mirror pods, terminating pods and pods with scheduling gates are left out.
+    """
     result = Cluster(item for item in cluster if not isinstance(item, (Node, Pod)))
     for pod in cluster.pods():
         if pod.status.phase in ("Succeeded", "Failed") or is_daemonset_pod(pod) or is_mirror_pod(pod):

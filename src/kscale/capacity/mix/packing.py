@@ -31,7 +31,7 @@ class Packed:
         """Return the exact cost of all bins, as an int that may exceed int64."""
         return sum(cost * n for cost, n in zip(kinds.cost[self.kind].tolist(), self.copies.tolist(), strict=True))
 
-    def before(self, other: Packed, kinds: BinKinds) -> bool:
+    def is_better_than(self, other: Packed, kinds: BinKinds) -> bool:
         """Check whether this packing is better: fewer missing items, then a lower cost."""
         return (int(self.missing.sum()), self.cost(kinds)) < (int(other.missing.sum()), other.cost(kinds))
 
@@ -67,7 +67,7 @@ class Packing:
         return other
 
     def room(self, kind: int) -> int:
-        """Return how many more bins of a kind are allowed; at least 0."""
+        """Return how many more bins of the kind number ``kind`` are allowed; at least 0."""
         kinds = self.kinds
         limit = np.iinfo(np.int64).max
         if kinds.available[kind] != UNLIMITED:
@@ -79,7 +79,7 @@ class Packing:
         return max(0, limit)
 
     def add_bins(self, kind: int, pattern: NDArray[np.int64], copies: int) -> int:
-        """Add up to ``copies`` bins of a kind and pattern, limited by remaining items and allowed bins.
+        """Add up to ``copies`` bins of a kind with the content ``pattern``, as items and allowed bins permit.
 
         Returns the number of bins added.
         """
@@ -124,7 +124,7 @@ class Packing:
         return self.rest, available, np.maximum(kinds.least - self.used, 0), kinds.low - current, kinds.high - current
 
     def open_kinds(self) -> NDArray[np.bool_]:
-        """Return bool[T]: kinds that may get one more bin such that every row still holds."""
+        """Return bool[T]: whether the kind may get one more bin such that every row still holds."""
         kinds = self.kinds
         is_open = (kinds.available == UNLIMITED) | (self.used < kinds.available)
         if not self.without_rows:
@@ -133,10 +133,10 @@ class Packing:
         return np.asarray(is_open, dtype=np.bool_)
 
     def _repair_rows(self) -> None:
-        """Make every balance of kinds hold, one bin at a time, the cheapest change first.
+        """Change bins until every row with negative weights holds, one bin at a time, the cheapest change first.
 
-        A change is a bin of another kind with the same content, or one more bin that stays empty. If no change helps,
-        bins are unpacked.
+        A change is a bin of another kind with the same content, or one more bin that stays empty. If there is neither,
+        a bin is unpacked. Stops if nothing can be changed.
         """
         rows, cost = self.kinds.rows, self.kinds.cost
         for q in np.flatnonzero(~self._plain).tolist():
@@ -169,7 +169,10 @@ class Packing:
                 self._bins = [entry for entry in self._bins if entry[2]]
 
     def merge_equal_bins(self) -> Packed:
-        """Return the packing with equal bins merged, including required bins that are empty."""
+        """Return the finished packing, with equal bins merged and empty bins where more are required.
+
+        This packing is changed, too: rows are repaired, and the required bins are added.
+        """
         self._repair_rows()
         nothing = np.zeros(self.kinds.classes, dtype=np.int64)
         for kind in np.flatnonzero(self.kinds.least > self.used).tolist():
@@ -196,7 +199,7 @@ def assign_pods_to_nodes(
     cell_of: NDArray[np.int64] | None = None,
     sources: Sequence[Mapping[int, Source]] | None = None,
 ) -> PlannedPlacement:
-    """Turn every bin into a node and every item into a pod.
+    """Turn every bin into a node and every item into a pod. ``packed``: the packing of each cell.
 
     ``cell_of`` int64[n] and ``sources`` override the instance's cells. Of a kind's offers, the one with the fewest
     nodes so far gets the next node. Minimum nodes that no bin uses come last, empty.
@@ -235,7 +238,7 @@ def assign_pods_to_nodes(
 
 
 def _next_offer(offers: Sequence[Offer], source: Source, used: Sequence[int]) -> int:
-    """Return the offer of a kind's next node: among those with nodes left, the one with the fewest nodes so far.
+    """Return the index of the offer for a kind's next node: of those with nodes left, the one with the fewest so far.
 
     ``used``: number of nodes of each offer so far.
     """
@@ -251,7 +254,7 @@ def _next_offer(offers: Sequence[Offer], source: Source, used: Sequence[int]) ->
 
 
 def _group_by_shape(pods: NDArray[np.int64], shape: NDArray[np.int64]) -> dict[int, list[int]]:
-    """Return the pods by shape; ``shape`` is that of each pod."""
+    """Return the pods (positions) by the number of their shape; ``shape`` has that of each pod."""
     pods_by_shape: dict[int, list[int]] = {}
     for pod, s in zip(pods.tolist(), shape.tolist(), strict=True):
         pods_by_shape.setdefault(s, []).append(pod)

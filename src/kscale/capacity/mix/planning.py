@@ -50,9 +50,10 @@ def plan_of(
     placements: bool,
     comparable: bool,
 ) -> MixPlan:
-    """Build the record of a plan.
+    """Build the record of a plan: ``planned`` before the check by the predicates, ``checked`` after it.
 
-    ``comparable``: the proof is about the same pods, so that the bound applies to this plan.
+    ``placements``: whether the record has the node of each pod. ``comparable``: the proof is about the same pods, so
+    that the bound applies to this plan.
     """
     existing = len(instance.snapshot.nodes)
     offers = instance.offers
@@ -147,7 +148,7 @@ def _lines(instance: Instance, checked: CheckedPlacement) -> list[MixLine]:
 
 
 def _count_names(names: Iterable[str]) -> dict[str, int]:
-    """Count the names that are not empty, sorted by name."""
+    """Return how often each name occurs, sorted by name; empty names are left out."""
     return dict(sorted(Counter(name for name in names if name).items()))
 
 
@@ -172,7 +173,7 @@ def _sum_requests(
 
 
 def _list_reached_limits(instance: Instance, checked: CheckedPlacement) -> list[str]:
-    """Return the names of limited offers of which all nodes are used."""
+    """Return the names of the offers with a maximum number of nodes that the plan reaches."""
     used = Counter(node.offer for node in checked.nodes)
     return [
         offer.name
@@ -211,7 +212,7 @@ def _name_key(key: str) -> str:
 
 
 def _planned_nodes(instance: Instance, checked: CheckedPlacement) -> list[PlannedNode]:
-    """Return the record of each new node, with its pods."""
+    """Return the record of each new node, with the pods on it."""
     existing = len(instance.snapshot.nodes)
     pods: list[list[str]] = [[] for _ in checked.nodes]
     for i, node_index in enumerate(checked.node.tolist()):
@@ -231,7 +232,7 @@ def _planned_nodes(instance: Instance, checked: CheckedPlacement) -> list[Planne
 
 
 def _placed(instance: Instance, checked: CheckedPlacement) -> dict[str, str]:
-    """Return the node of each placed pod, by ``namespace/name``."""
+    """Return the name of each placed pod's node, by ``namespace/name`` of the pod."""
     names = [*instance.snapshot.nodes, *(node.name for node in checked.nodes)]
     return {instance.records[i].key: names[node] for i, node in enumerate(checked.node.tolist()) if node >= 0}
 
@@ -334,7 +335,10 @@ def mix(
 
 
 def _complete(cluster: Cluster | Snapshot, offers: Iterable[Offer | NodeGroup]) -> list[Offer | NodeGroup]:
-    """Return the offers; node groups without a template get one from the cluster's nodes."""
+    """Return the offers; node groups without a template get one from the cluster's nodes.
+
+    With a Snapshot, they are unchanged.
+    """
     offers = list(offers)
     incomplete = [offer for offer in offers if isinstance(offer, NodeGroup) and offer.template is None]
     if not incomplete or isinstance(cluster, Snapshot):
@@ -383,12 +387,12 @@ class _Result:
 
     @property
     def cost(self) -> float:
-        """Return the price of the new nodes ($/h)."""
+        """Return the price of all new nodes ($/h)."""
         return sum(offer.price for offer in self.nodes)
 
     @property
     def bound(self) -> float:
-        """Return the lower bound of the $/h of any nodes for these pods."""
+        """Return the proven lower bound of the cost ($/h) of any nodes for these pods."""
         return (self.solution.proof.value + self.instance.minimum_cost) / MONEY
 
     @property
@@ -420,7 +424,7 @@ def _best(results: Sequence[_Result]) -> _Result:
 
 
 def _build_plan(instance: Instance, budget: Budget) -> _Result:
-    """Solve an instance, and check the plan."""
+    """Compute the plan of an instance heuristically with its bound, and check the plan."""
     parts = [instance.cell(number) for number in range(max(1, len(instance.cells)))]
     solution = solve(instance.bound, instance.plan, parts, budget)
     planned = assign_pods_to_nodes(instance, solution.packed)
@@ -428,9 +432,9 @@ def _build_plan(instance: Instance, budget: Budget) -> _Result:
 
 
 def _solve_exactly(result: _Result, small: SmallMix, budget: Budget, max_types: int | None = None) -> list[_Result]:
-    """Return the cheapest plan of a small instance, with the proof of ``result``.
+    """Return the cheapest plan of a small instance as the only item, with the proof of ``result``.
 
-    The list is empty if the instance is not small, or if the effort is spent.
+    The list is empty if the instance is not small, or if the effort is spent. ``max_types``: maximum number of types.
     """
     spent = result.solution.effort
     limit = budget.plan
@@ -462,7 +466,10 @@ class _StartPlans:
         return plan_by_claims(self._instance)
 
     def check(self, best: _Result, max_types: int | None = None) -> list[_Result]:
-        """Return the plans that cost less than ``best`` and have at most ``max_types`` types, after the exact check."""
+        """Check the start plans that cost less than ``best`` and have at most ``max_types`` types, and return them.
+
+        Their cost before the check counts. Empty if ``best`` is proven to be the cheapest.
+        """
         is_complete = not best.homeless and not best.breaks_limits
         if max_types is None and is_complete and best.cost <= best.bound:
             return []
@@ -494,10 +501,10 @@ def _with_few_types(
     options: MixOptions,
     budget: Budget,
 ) -> tuple[_Result, list[TypesPoint], _Result]:
-    """Return (best plan of any number of types, the curve, best plan within ``max_types``).
+    """Return (best plan of any number of types, points of the curve, best plan within ``max_types``).
 
-    A plan with fewer types is also a plan with more types: no point costs more than one before it. Raises InputError if
-    more than ``max_types`` types have a minimum.
+    ``small``, ``starts``: sources of further plans. A plan with fewer types is also a plan with more types: no point
+    costs more than one before it. Raises InputError if more than ``max_types`` types have a minimum.
     """
     max_types, free = options.max_types, unrestricted.types
     offers = unrestricted.instance.offers
@@ -578,7 +585,10 @@ def _check_plan(instance: Instance, planned: PlannedPlacement, *, only_planned_t
 
 
 def _check_once(instance: Instance, planned: PlannedPlacement, most: Sequence[int | None]) -> CheckedPlacement:
-    """Check a plan with the exact predicates. ``most``: maximum number of nodes of each offer, None = no limit."""
+    """Check a plan once with the exact predicates.
+
+    ``most``: maximum number of nodes of each offer, None = no limit.
+    """
     offers = instance.offers
     room = RemainingNodes(most, instance.offer_rows, instance.high)
     for offer in planned.offer.tolist():

@@ -36,8 +36,7 @@ class MixLine(Part, frozen=True):
     """New nodes of one type and capacity type.
 
     ``price`` of one node and ``cost`` of all, per hour; ``share`` of the cost of all new nodes; ``utilization``:
-    requests
-    divided by allocatable, by resource; ``zones``, ``groups``: nodes in each; ``arch``: the nodes'
+    requests divided by allocatable, by resource; ``zones``, ``groups``: nodes in each; ``arch``: the nodes'
     ``kubernetes.io/arch``, empty if the offer does not say; ``generation``: that of the machine by the name of its
     type, null if it is unknown.
     """
@@ -72,8 +71,7 @@ class Bound(Part, frozen=True):
 
 class Repairs(Part, frozen=True):
     """Changes by the check with the exact predicates: ``moved`` pods are on another node than planned, ``added`` nodes
-    were
-    not planned and cost ``cost`` per hour.
+    were not planned and cost ``cost`` per hour.
     """
 
     moved: int
@@ -82,9 +80,9 @@ class Repairs(Part, frozen=True):
 
 
 class TypesPoint(Part, frozen=True):
-    """The cheapest plan found with at most ``types`` types (null: no limit), after the exact check; ``nowhere`` pods
-    fit no
-    node of these types.
+    """The cheapest plan found with at most ``types`` types (null: no limit), after the exact check.
+
+    ``unschedulable_count`` pods fit no node of these types.
     """
 
     types: int | None
@@ -152,7 +150,7 @@ class MixPlan(Record, frozen=True, dict=True):
     """Nodes that Karpenter would launch, if the node groups are NodePools."""
 
     def summary(self) -> str:
-        """Return the new nodes of each offer, their cost per hour and its bound, and how many pods have no place."""
+        """Return a line: the new nodes of each offer, their cost per hour with its bound, and unschedulable pods."""
         offers = ", ".join(f"{count:,} x {name}" for name, count in self.offers.items())
         bound = "" if self.bound.cost is None else f", at least {self.bound.cost:,.4g}"
         left = f", {self.unschedulable_count:,} pods unschedulable" if self.unschedulable_count else ""
@@ -206,7 +204,7 @@ class MixPlan(Record, frozen=True, dict=True):
 
 
 def _restore_plan(fields: dict[str, Any], offers: list[Offer] | None) -> MixPlan:
-    """Build a plan from its fields, with the offers that it uses; for pickle."""
+    """Build a plan from its fields, with the offers that it uses (None: unknown); for pickle."""
     plan = MixPlan(**fields)
     return plan if offers is None else plan.with_offers(offers)
 
@@ -310,6 +308,11 @@ def node_pool(
     node_class : (str, str, str), optional
         API group, kind and name of the node class. Default: that of the cloud whose nodes the offers are
         (:func:`node_class_of`).
+
+    Returns
+    -------
+    dict
+        The manifest.
 
     Raises
     ------

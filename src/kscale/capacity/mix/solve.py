@@ -12,8 +12,8 @@ from kscale.capacity.mix.heuristics import (
     best_first_fit,
     cheaper,
     dive,
-    evenly,
-    packed_greedily,
+    pack_evenly,
+    pack_greedily,
     resource_prices,
     volume_bound,
 )
@@ -33,7 +33,7 @@ _TIMES = 4_096  # limit of small bins per large bin: this multiple of the highes
 
 
 def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
-    """Return the kinds that no other kind can replace, as int64[n] in ascending order.
+    """Return the numbers of the kinds of bins that no other kind can replace, as int64[n] in ascending order.
 
     A kind replaces another if it is as cheap, holds as much of everything and is available without limit. Of equal
     kinds the first stays. A packing of least cost needs no other kinds, so a bound over these holds for all.
@@ -74,7 +74,7 @@ def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
 
 
 def candidates(kinds: BinKinds) -> NDArray[np.intp]:
-    """Return the undominated kinds for which no larger bin is cheaper than several of them.
+    """Return the numbers of the undominated kinds for which no larger bin is cheaper than several of them.
 
     The others rarely pay. This is a hint and no proof: with fewer items than several bins would hold, one small bin is
     cheaper than one large bin, so a bound has to consider the others, too.
@@ -109,18 +109,21 @@ def candidates(kinds: BinKinds) -> NDArray[np.intp]:
 
 
 def _is_useful(kinds: BinKinds) -> NDArray[np.bool_]:
-    """Return bool[T]: kinds that hold items, are required, or balance a row even if they stay empty."""
+    """Return bool[T]: whether the kind holds items, is required, or balances a row even if it stays empty."""
     useful: NDArray[np.bool_] = kinds.most.any(axis=1) | (kinds.least > 0) | (kinds.rows < 0).any(axis=0)
     return useful
 
 
 def _order_by_cost(kinds: BinKinds) -> NDArray[np.intp]:
-    """Return the kinds by cost, the largest first among those that cost the same."""
+    """Return the numbers of the kinds, the cheapest first, and of equal cost the largest first."""
     return np.lexsort((np.arange(kinds.size), -kinds.capacity.sum(axis=1), kinds.cost))
 
 
 def _count_fitting(large: NDArray[np.int64], small: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return int64[n]: how many of the small bin fit into each large one, up to the maximum that a comparison needs."""
+    """Return int64[n]: how often the bin ``small`` fits into each bin of ``large``, at most :data:`_TIMES`.
+
+    1 if the small bin has no capacity.
+    """
     used = small > 0
     if not used.any():
         return np.ones(len(large), dtype=np.int64)
@@ -184,10 +187,10 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     parts = [cell.restrict(strict) for cell in cells]
     if not have_solver():
         packed = [
-            _renumber_kinds(cell, packed_greedily(part, plan_effort)) for cell, part in zip(cells, parts, strict=True)
+            _renumber_kinds(cell, pack_greedily(part, plan_effort)) for cell, part in zip(cells, parts, strict=True)
         ]
         return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
-    even = [evenly(part, plan_effort) for part in parts]
+    even = [pack_evenly(part, plan_effort) for part in parts]
     simple = [best_first_fit(Packing(part), part.demand @ resource_prices(part), plan_effort) for part in parts]
     kept_kinds = find_undominated(strict)
     same = strict is kinds
@@ -237,14 +240,14 @@ def _best_proof(kinds: BinKinds, work: Generation) -> tuple[Proof, str]:
 
 
 def _bound_by_resources(kinds: BinKinds) -> Proof:
-    """Return the better bound by resource prices: one price for all kinds, or separate prices per kind."""
+    """Return the better bound by resource prices: the same prices for all kinds, or separate prices per kind."""
     shared = volume_bound(kinds)
     per_kind = Fluid(kinds).bound() if Fluid.small(kinds) else None
     return shared if per_kind is None or per_kind.value < shared.value else per_kind
 
 
 def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return (kind, content) of every generated filling, the most useful first.
+    """Return (kind int64[n], content int64[n, K]) of every generated filling, the most useful first.
 
     ``kinds``: the number among all kinds of each kind of ``work``.
     """
@@ -258,9 +261,10 @@ def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp
 def _select_columns(
     columns: tuple[NDArray[np.intp], NDArray[np.int64]], kinds: NDArray[np.intp], size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return the most useful columns of ``kinds`` (a subset of ``size`` kinds).
+    """Return the first of ``columns`` (kind, content), sorted by use, whose kind is in ``kinds``.
 
-    The kinds of the result are positions in the subset.
+    At most :data:`_HANDED_ON` columns are returned. ``size`` is the number of all kinds. The kinds of the result are
+    positions in ``kinds``.
     """
     place = np.full(size, -1, dtype=np.intp)
     place[kinds] = np.arange(len(kinds))
@@ -271,7 +275,7 @@ def _select_columns(
 def _generate_columns(
     kinds: BinKinds, columns: tuple[NDArray[np.intp], NDArray[np.int64]], effort: Effort, budget: Budget
 ) -> Generation:
-    """Run column generation for the bound's instance, starting with the plan's columns."""
+    """Run column generation for the bound's instance, starting with ``columns`` (kind, content) of the plan."""
     needed = find_undominated(kinds)
     work = Generation(
         kinds.only(needed),
@@ -292,14 +296,14 @@ def _without_dominated(cell: Cell, kinds: BinKinds) -> Cell:
 
 
 def _find_rare_kinds(kinds: BinKinds) -> NDArray[np.bool_]:
-    """Return bool[T]: kinds that rarely pay, as a hint for the search."""
+    """Return bool[T]: whether the kind rarely pays, as a hint for the search."""
     mask = np.ones(kinds.size, dtype=bool)
     mask[candidates(kinds)] = False
     return mask
 
 
 def _renumber_kinds(cell: Cell, packed: Packed) -> Packed:
-    """Convert the kinds of a cell's packing to the numbers of all kinds."""
+    """Return a cell's packing with the numbers that its kinds have in the whole instance."""
     return replace(packed, kind=cell.kinds[packed.kind].astype(np.int64))
 
 
@@ -310,7 +314,7 @@ def _dive(
     effort: Effort,
     budget: Budget,
 ) -> Packed:
-    """Return the cheapest of a dive from the ``known`` columns, of ``others``, and of integer programs over both."""
+    """Return the cheapest of a dive from the columns ``known``, of ``others``, and of an integer program over them."""
     if not part.count.any():
         return Packing(part).merge_equal_bins()
     master = Master(part)
@@ -326,7 +330,7 @@ def _dive(
     master = master.reduce_columns(_COLUMNS)
     packed = dive(part, master, effort, threads=budget.threads)
     for other in others:
-        if other.before(packed, part):
+        if other.is_better_than(packed, part):
             packed = other
     return cheaper(part, master, packed, effort)
 
@@ -341,13 +345,13 @@ _WORTH_A_PLAN = 1.15  # such a set's value at most, relative to the best value
 def choose_few_types(
     kinds: BinKinds, type_of: Sequence[str | None], used: Sequence[str], must: frozenset[str], most: int, threads: int
 ) -> list[list[frozenset[str]]]:
-    """Choose sets of types to plan with, by size; the most promising set of each size is the first of its list.
+    """Choose sets of types to plan with: a list for each size, with the most promising set first.
 
     Each size adds one type to the best set of the size before, up to ``most`` types. The values that compare sets count
     fractions of nodes. Another set may need cheaper whole nodes, so there are alternatives.
 
     ``type_of`` each kind of bins (None = existing nodes); ``used``: types of an unrestricted plan, the most important
-    first; ``must``: types that are in every set. Returns the sets in order of size.
+    first; ``must``: types that are in every set. Returns the lists in order of size.
     """
     names = np.array([name or "" for name in type_of])
     cost = _estimate_costs_alone(kinds)
@@ -378,13 +382,16 @@ def _estimate_costs_alone(kinds: BinKinds) -> NDArray[np.float64]:
 
 
 def _select_kinds(names: NDArray[np.str_], types: frozenset[str]) -> NDArray[np.intp]:
-    """Return the kinds of the types, and existing nodes (empty name). ``names``: type of each kind."""
+    """Return the numbers of the kinds of these types, and of existing nodes.
+
+    ``names``: type of each kind, empty: existing.
+    """
     result: NDArray[np.intp] = np.flatnonzero(np.isin(names, ["", *types]))
     return result
 
 
 def _estimate_cost(kinds: BinKinds, members: NDArray[np.intp], threads: int) -> float:
-    """Estimate the cost of all items in bins of these kinds; each item that fits none adds a high cost."""
+    """Estimate the cost of all items in bins of the kinds ``members``; each item that fits none adds a high cost."""
     part = kinds.only(members)
     if have_solver():
         work = Generation(part, Effort(_EFFORT), prove=False, threads=threads)

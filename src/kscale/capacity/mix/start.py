@@ -44,9 +44,10 @@ class StartPlan:
 
 
 def build_placement(instance: Instance, plan: StartPlan) -> PlannedPlacement | None:
-    """Return the plan in the numbers of an instance, with the minima of all offers; None if it exceeds a limit.
+    """Return the plan in the numbers of an instance, with the minima of all offers.
 
-    Pods of the plan that the instance does not contain are left out.
+    None if it exceeds a limit or has a node of an unknown offer. Pods of the plan that the instance does not contain
+    are left out.
     """
     offer_numbers = {offer.name: i for i, offer in enumerate(instance.offers)}
     if any(name not in offer_numbers for name, _ in plan.nodes):
@@ -87,7 +88,8 @@ class SingleTypes:
     def _remaining(self) -> tuple[Snapshot, PodRows | list[str], dict[str, str], int]:
         """Place pods on existing nodes.
 
-        Returns (snapshot after it, remaining pods, node name by placed pod, cursor of the next scan of nodes).
+        Returns (snapshot after it, remaining pods, node name by placed pod, index of the node at which the next scan
+        starts).
         """
         instance = self._instance
         snapshot = instance.snapshot
@@ -105,7 +107,10 @@ class SingleTypes:
 
     @cached_property
     def _candidates(self) -> list[tuple[float, list[int]]]:
-        """Return (lower bound of the cost, offers) of the types that hold every remaining pod, the cheapest first."""
+        """Return (lower bound of the cost, indices of its offers) of each type that holds every remaining pod.
+
+        The type with the lowest bound comes first.
+        """
         instance = self._instance
         existing = self._remaining[2]
         waiting = np.ones(len(instance.records), dtype=bool)
@@ -114,7 +119,7 @@ class SingleTypes:
         return _rank_types(instance, waiting)
 
     def cheapest(self, below: float = math.inf) -> PlannedPlacement | None:
-        """Return the cheapest plan; None if no type costs less than ``below`` or holds every pod.
+        """Return the cheapest plan; None if no type costs less than ``below`` ($/h) or holds every pod.
 
         Types are estimated in the order of a lower bound of their cost, until no other can be cheaper.
         """
@@ -140,7 +145,11 @@ class SingleTypes:
         return self._plans[key]
 
     def _estimate_types(self, types: Sequence[Sequence[int]]) -> None:
-        """Estimate types by their offers; a type's next offer gets the pods that the ones before it leave."""
+        """Estimate types, each given by its offers, and append the results to ``_packed``.
+
+        None stands for a type that does not hold all pods or exceeds a limit. A type's next offer gets the pods that
+        the ones before it leave.
+        """
         snapshot, pods, _, cursor = self._remaining
         instance = self._instance
         firsts = _estimate(instance, snapshot, pods, [offers[0] for offers in types], cursor)
@@ -160,7 +169,10 @@ class SingleTypes:
     def _join(
         self, parts: Sequence[tuple[int, EstimateResult]], existing: Mapping[str, str], snapshot: Snapshot
     ) -> StartPlan:
-        """Return the nodes of several estimates (offer, estimate), with pods on ``existing`` nodes, as one plan."""
+        """Return the nodes of several estimates, with pods on ``existing`` nodes, as one plan.
+
+        ``parts``: (index of the offer, estimate). ``existing``: node of each pod that is on an existing node.
+        """
         nodes: list[tuple[str, Sequence[str]]] = []
         on_existing = dict(existing)
         for offer, part in parts:
@@ -184,7 +196,10 @@ class _Packed(NamedTuple):
 def _estimate(
     instance: Instance, snapshot: Snapshot, pods: PodRows | list[str], offers: Sequence[int], cursor: int
 ) -> list[EstimateResult]:
-    """Estimate each offer alone, within its maximum."""
+    """Estimate how many nodes of each offer alone the pods need, within the offer's maximum; one result per offer.
+
+    ``cursor``: index of the node at which scans start.
+    """
     return estimate_many(
         snapshot,
         pods,
@@ -212,9 +227,10 @@ def _keeps_limits(instance: Instance, parts: Sequence[tuple[int, EstimateResult]
 
 
 def _rank_types(instance: Instance, waiting: NDArray[np.bool_]) -> list[tuple[float, list[int]]]:
-    """Return (lower bound of the cost, offers) of the types that hold every waiting pod (bool[n]), cheapest first.
+    """Return (lower bound of the cost, indices of its offers) of each type that holds every waiting pod.
 
-    Of equal offers in one cell only that with the highest maximum is in the list.
+    ``waiting``: bool[n]. The type with the lowest bound comes first. Of equal offers in one cell only that with the
+    highest maximum is in the list.
     """
     kinds = instance.bound
     count = np.bincount(instance.shapes.of_class[instance.class_of[waiting]], minlength=kinds.classes)
@@ -287,7 +303,10 @@ def plan_by_claims(instance: Instance) -> PlannedPlacement:
 
 
 def _order_pods(instance: Instance, rank_of_class: NDArray[np.int64], pods: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return ``pods`` (positions) by rank, then by creation time and UID where shapes of one rank differ."""
+    """Return ``pods`` (positions) sorted by the rank of their class, those of one rank by creation time and UID.
+
+    Time and UID are read only where the order matters: if the pods of a rank have different shapes.
+    """
     rank = rank_of_class[instance.class_of[pods]]
     shapes = instance.shapes.of_class[instance.class_of[pods]]
     pairs = np.unique(np.stack([rank, shapes]), axis=1)
@@ -306,7 +325,7 @@ def _order_pods(instance: Instance, rank_of_class: NDArray[np.int64], pods: NDAr
 
 
 def _count_fixed(instance: Instance, kind: int, cell: int) -> int:
-    """Return how many bins of a kind exist in a cell whether they are used or not."""
+    """Return how many bins of a kind a cell has whether they are used or not: existing nodes and minimum nodes."""
     source = instance.sources[kind][cell]
     return instance.available(source) if source.nodes or source.minimum else 0
 
@@ -346,7 +365,7 @@ class _Claims:
         self._seen = [0] * kinds.classes
 
     def add(self, shape: int, count: int) -> None:
-        """Add pods, each to the open bin with the fewest pods that takes it, else to a new one.
+        """Add ``count`` pods of a shape, each to the open bin with the fewest pods that takes it, else to a new one.
 
         Pods that no new bin takes are left out.
         """
@@ -382,7 +401,7 @@ class _Claims:
         return claim.more > 0
 
     def _turn_to(self, claim: _Claim, shape: int) -> None:
-        """Compute the options of a bin, and how many items of another shape they hold."""
+        """Prepare a bin for items of another shape: its options, and how many of these items it holds."""
         kinds, last = self._kinds, claim.shape
         claim.finish()
         free = kinds.capacity - claim.pattern @ kinds.demand
@@ -397,7 +416,10 @@ class _Claims:
 
 
 def _pack_claims(kinds: BinKinds, shapes: Iterable[int], fixed: Sequence[int]) -> Packed:
-    """Pack items (``shapes``, in order) into ``fixed`` bins of the given kinds, first fit, then into open bins."""
+    """Pack items into ``fixed`` bins of the given kinds, first fit, then into open bins as Karpenter's rule does.
+
+    ``shapes``: the shape of each item, in the order of packing.
+    """
     packing = Packing(kinds)
     needed = find_undominated(kinds)
     is_fixed = np.isin(needed, np.array(fixed, dtype=np.int64))

@@ -112,7 +112,7 @@ class SharedCluster:
         return self.cluster.snapshot(dra=True)
 
     def without_nodes(self, names: Collection[str]) -> SharedCluster:
-        """Return a copy without the given nodes. Pods that do not end with their node become pending."""
+        """Return a copy without the nodes ``names``. Pods that do not end with their node become pending."""
         cluster = self.cluster.copy(share_pending=True)
         keys = self.cluster.keys_on(names)
         order = {key: position for position, key in enumerate(keys)}
@@ -125,7 +125,11 @@ class SharedCluster:
         return SharedCluster(cluster, lost, self.pod_classes)
 
     def expect_losses(self, nodes: Iterable[str]) -> None:
-        """Describe the pods that losses of these nodes will leave, so that their classes are compiled together."""
+        """Compile the classes of the pods that losses of these nodes will leave together, which is faster.
+
+        The recreated pods are cached until the cache is half full. A node whose pods are invalid is skipped: the edit
+        that loses it reports the error.
+        """
         classes: dict[PodClass, None] = {}
         for node in nodes:
             if self._cached_pods > _MAX_CACHED_PODS // 2:
@@ -138,7 +142,10 @@ class SharedCluster:
         self.pod_classes.expect(classes, self.snapshot.placed_classes)
 
     def _recreate_pods(self, node: str) -> DescribedPods:
-        """Return the pending pods that the loss of a node leaves. Cached by node."""
+        """Return the pods of a node as they are pending after its loss, without those that end with it.
+
+        Cached by node.
+        """
         cached = self._recreated.get(node)
         if cached is None:
             pods = [waiting(pod) for pod in self.cluster.pods_on({node}) if not is_lost_with_node(pod)]
@@ -151,7 +158,10 @@ class SharedCluster:
         return cached
 
     def _share_parts(self, pod: Pod) -> Pod:
-        """Return the pod with the parts in which it equals an earlier pod of its controller, as the same objects."""
+        """Return an equal pod that shares equal metadata, spec and status with an earlier pod of its controller.
+
+        This saves memory and comparisons. A pod without a controller is returned unchanged.
+        """
         controller = controller_of(pod.metadata)
         if controller is None:
             return pod
@@ -172,7 +182,7 @@ _struct_replace = msgspec.structs.replace
 
 
 def _share(part: _T, other: _T) -> _T:
-    """Return the other part if both are equal."""
+    """Return ``other`` if it is equal to ``part``, else ``part``."""
     return other if part == other else part
 
 
@@ -212,7 +222,7 @@ class World:
         return Nodes.of(self)
 
     def with_digest(self, digest: tuple[str, ...]) -> World:
-        """Return the same world with a digest."""
+        """Return the same world with another digest. The cached nodes by group are kept."""
         result = replace(self, digest=digest)
         if "existing" in vars(self):  # the digest says nothing about nodes
             vars(result)["existing"] = self.existing
@@ -228,7 +238,7 @@ def zones_of(group: NodeGroup, world: World, members: Iterable[Node]) -> frozens
     """Return the zones in which new nodes of a group are created, as far as they are known.
 
     The zone comes from the template, or from the labels that the description adds or selects by, otherwise from the
-    labels of ``members``.
+    labels of ``members``, the group's nodes. Empty if it is unknown.
     """
     template = world.templates.get(group.id) or group.template
     described = (None if template is None else template.node.metadata.labels, group.labels, group.node_selector)
@@ -264,7 +274,7 @@ class Nodes:
         return cls(members, group_of, {node.metadata.name: price_of(node, (), world.catalogue) for node in ungrouped})
 
     def without(self, names: Collection[str]) -> Nodes:
-        """Return the nodes without those of the given names."""
+        """Return a copy without the nodes ``names``."""
         group_of = {name: group for name, group in self.group_of.items() if name not in names}
         lost = Counter(self.group_of[name] for name in names if name in self.group_of)
         members = {group: count - lost[group] for group, count in self.members.items()}
@@ -309,12 +319,15 @@ _FACTOR = lazy_pattern(r"x(\d+(?:\.\d+)?)")
 
 
 def text_of(kind: str, edit: Any) -> str:
-    """Format an edit as text; equal edits have equal texts."""
+    """Format an edit of a kind (``groups``, ``pods``, ...) as text; equal edits have equal texts."""
     return f"{kind} {msgspec.json.encode(edit).decode()}"
 
 
 def factor_in(text: str, what: str) -> Fraction:
-    """Parse a factor such as ``x0.8``. Raises InputError that begins with ``what`` if the text is not a factor."""
+    """Parse a factor such as ``x0.8``.
+
+    Raises InputError, whose message begins with ``what``, if the text is not a factor.
+    """
     match = _FACTOR.fullmatch(text)
     if match is None:
         raise InputError(f'{what}: "{text}" is no factor like x0.8')
@@ -324,7 +337,7 @@ def factor_in(text: str, what: str) -> Fraction:
 def group_names(groups: Iterable[NodeGroup], pattern: str, retired: Iterable[NodeGroup] = ()) -> list[str]:
     """Return the ids of the groups whose id equals or matches a shell pattern (``spot-*``).
 
-    Raises InputError if there are none; the message says so if a group in ``retired`` (removed or lost) matches.
+    Raises InputError if there are none; the message says whether a group in ``retired`` (removed or lost) matches.
     """
     names = _matching(groups, pattern)
     if not names:
@@ -343,9 +356,10 @@ _OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", INSTANCE_TYPE)
 
 
 def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
-    """Return a world with groups added, removed or changed.
+    """Return the world with groups added, removed or changed.
 
-    Raises InputError if the edit changes nothing, or if a group is unknown or invalid.
+    ``folder``: base of relative file names. Raises InputError if the edit names nothing to change, or if a group is
+    unknown or invalid.
     """
     if not (edit.add or edit.remove or edit.set):
         raise InputError("add, remove or set something")
@@ -392,7 +406,10 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
 
 
 def _check_pool_groups(edit: GroupsEdit) -> None:
-    """Raise InputError for changes that Karpenter's rule cannot reflect: only offerings and their prices can change."""
+    """Raise InputError for changes that Karpenter's rule cannot reflect.
+
+    With NodePools, only offerings can be removed and their prices set.
+    """
     if edit.add:
         raise InputError("add: with NodePools, Karpenter's rule decides: offerings can be removed and prices set")
     for pattern, change in edit.set.items():
@@ -404,7 +421,7 @@ def _check_pool_groups(edit: GroupsEdit) -> None:
 
 
 def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:
-    """Return the group with the changes of an edit.
+    """Return the group with the changes of an edit. A new instance type also sets the group's entry in ``templates``.
 
     Raises InputError if the sizes or the price are invalid, or if ``instanceType`` is set without a catalogue.
     """
@@ -435,7 +452,8 @@ def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: d
 def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
     """Return the world with the prices of groups scaled, or taken from a catalogue.
 
-    Raises InputError if the edit names nothing, or if a group or a catalogue has no price.
+    ``folder``: base of relative file names. Raises InputError if the edit names nothing, or if a group or a catalogue
+    has no price.
     """
     if edit.catalogue is None and (edit.region or not edit.scale):
         raise InputError("name a catalogue, or scale something")
@@ -475,7 +493,7 @@ def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
 
 
 def _types_of(world: World) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the instance types by group id: (of a new node, of the existing nodes).
+    """Return (instance type of new nodes, instance type of existing nodes), each by group id.
 
     The second mapping includes removed groups. A text is empty if the type is unknown, or if the group has no nodes.
     """
@@ -517,7 +535,8 @@ def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> W
 def change_scheduler(world: World, edit: str, folder: Path) -> World:
     """Return the world with the scheduler profile of a KubeSchedulerConfiguration file.
 
-    Raises InputError, with the file's path, if the configuration is invalid.
+    ``edit``: name of the file, relative to ``folder``. Raises InputError, with the file's path, if the file cannot be
+    read or is invalid.
     """
     path = folder / edit
     data = read_plain_file(path, "KubeSchedulerConfiguration", "one")
@@ -531,7 +550,7 @@ def change_scheduler(world: World, edit: str, folder: Path) -> World:
 def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
     """Return the world with pods added, removed, or with workloads scaled.
 
-    Raises InputError if the edit changes nothing or selects no pods.
+    ``folder``: base of relative file names. Raises InputError if the edit names nothing to change or selects no pods.
     """
     if not edit.add and not edit.scale and edit.remove is None and edit.namespace is None:
         raise InputError("add, scale or remove something")
@@ -561,7 +580,7 @@ def _scale_workloads(place: SharedCluster, cluster: Cluster, edit: PodsEdit) -> 
     """Remove or add pods of workloads in ``cluster`` until they have the sizes of the edit.
 
     New pods are pending copies of a workload's first pod; pending pods are removed first. Raises InputError for a
-    negative size.
+    negative size, and for a workload that does not exist.
     """
     controllers = _controllers(place)
     running: dict[str, list[Pod]] = {}
@@ -585,10 +604,11 @@ def _scale_workloads(place: SharedCluster, cluster: Cluster, edit: PodsEdit) -> 
 
 
 def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> list[tuple[str, str]]:
-    """Return (workload, key of ``scale`` that selects it) for each workload to scale.
+    """Return (name of the workload, key of ``scale`` that selects it) for each workload to scale.
 
-    A full name takes precedence over a pattern, and patterns do not match DaemonSets, which have a pod on each node.
-    Raises InputError if a key matches nothing, or if two patterns match one workload.
+    ``running``: pods of each workload. A full name takes precedence over a pattern, and patterns do not match
+    DaemonSets, which have a pod on each node. Raises InputError if a key matches nothing, or if two patterns match one
+    workload.
     """
     keys: dict[str, str] = {name: name for name in scale if name in running}
     for pattern in (key for key in scale if key not in running):
@@ -604,7 +624,7 @@ def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> li
 
 
 def _controllers(place: SharedCluster) -> Controllers:
-    """Return the controllers of the pods' owners in the cluster."""
+    """Return the controllers in the cluster, by which owners of pods are found."""
     return read_controllers(place.cluster)
 
 
@@ -618,7 +638,10 @@ def _get_topmost_owner(pod: Pod, controllers: Controllers) -> str:
 
 
 def _select_pods(place: SharedCluster, namespace: str | None, selector: str | None) -> Iterable[Pod]:
-    """Yield the pods in a namespace with labels; None: any. Raises InputError for an invalid selector."""
+    """Yield the pods in a namespace (None: any) that a label selector matches (None: all).
+
+    Raises InputError for an invalid selector.
+    """
     try:
         wanted: Selector | None = parse_selector(selector) if selector else None
     except SelectorError as error:
@@ -632,7 +655,8 @@ def _select_pods(place: SharedCluster, namespace: str | None, selector: str | No
 def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
     """Return the world without the nodes that the edit names. Pods that do not end with their node become pending.
 
-    Raises InputError if a named node, zone or pool has no nodes, or if none is named.
+    Lost zones and groups get no new nodes, unless the edit allows it. Raises InputError if a named node, zone or pool
+    has no nodes, or if none is named.
     """
     nodes = world.place.snapshot.columns.objects
     existing = world.existing
@@ -667,7 +691,10 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
 
 
 def _is_each_node_in_same_group(world: World, changed: World) -> bool:
-    """Check whether the nodes left after a loss belong to the same groups as before: no rule for them changed."""
+    """Check whether the nodes left after a loss belong to the same groups as before, as no rule for them changed.
+
+    ``world``, ``changed``: before and after the loss.
+    """
     before, after = (*world.groups, *world.retired), (*changed.groups, *changed.retired)
     return len(before) == len(after) and all(
         new.id == old.id and new.node_selector == old.node_selector and bool(new.nodes) == bool(old.nodes)
@@ -676,9 +703,10 @@ def _is_each_node_in_same_group(world: World, changed: World) -> bool:
 
 
 def _retire_lost_pools(world: World, changed: World, zones: frozenset[str], pools: set[str]) -> World:
-    """Retire the lost pools, and the groups whose new nodes would be created in lost zones only.
+    """Return the world ``changed`` without the groups ``pools`` and those that create new nodes in lost zones only.
 
-    ``world`` is the world before the loss. A group that still has nodes elsewhere models new nodes on those.
+    These groups are retired: they get no new nodes. ``world`` is the world before the loss. A group that still has
+    nodes elsewhere models new nodes on those.
     """
     lost_zones = world.lost_zones | zones
     before, after = world.place.snapshot.columns.objects, changed.place.snapshot.columns.objects
@@ -714,8 +742,9 @@ def _retire_lost_pools(world: World, changed: World, zones: frozenset[str], pool
 def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
     """Return the world in which the selected pods have other requests.
 
-    A factor of ``x1`` leaves the pods as they are and is no error: it may be a step of a sweep over factors. Raises
-    InputError if no pod is selected, or if the edit sets no resource of the selected pods.
+    ``folder``: base of relative file names. A factor of ``x1`` leaves the pods as they are and is no error: it may be a
+    step of a sweep over factors. Raises InputError if no pod is selected, or if the edit sets no resource of the
+    selected pods.
     """
     amounts = {name: text for name, text in ((CPU, edit.cpu), (MEMORY, edit.memory)) if text is not None}
     if bool(amounts) == bool(edit.recommendation):
@@ -737,9 +766,9 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
 
 
 def _apply_recommendations(place: SharedCluster, pods: Iterable[Pod], path: Path) -> list[Pod]:
-    """Return the pods with the requests of a report of ``kscale recommend -o json``.
+    """Return the pods with the requests recommended by a report of ``kscale recommend -o json``.
 
-    Raises InputError if the file cannot be read.
+    A pod without a recommendation is returned unchanged. Raises InputError if the file cannot be read.
     """
     try:
         report = msgspec.json.decode(read_file(path), type=RecommendationReport)
@@ -752,7 +781,10 @@ def _apply_recommendations(place: SharedCluster, pods: Iterable[Pod], path: Path
 
 
 def _amount(name: str, text: str) -> Fraction | Quantity:
-    """Parse a factor (``x0.8``) or a quantity. Raises InputError for any other text and for negative quantities."""
+    """Parse a factor (``x0.8``) or a quantity of the resource ``name``.
+
+    Raises InputError for any other text and for negative quantities.
+    """
     if text.startswith("x"):
         return factor_in(text, f"requests.{name}")
     try:
@@ -767,8 +799,8 @@ def _amount(name: str, text: str) -> Fraction | Quantity:
 def _replace_requests(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
     """Return the pod with other requests, or the pod itself if nothing changes.
 
-    A factor scales all requests, of containers and of the pod, and rounds up. An amount is set on each container and
-    removed from the pod-level requests.
+    ``changes``: by resource. A factor scales all requests, of containers and of the pod, and rounds up. An amount is
+    set on each container and removed from the pod-level requests.
     """
     factors = {name: change for name, change in changes.items() if isinstance(change, Fraction)}
 
@@ -813,7 +845,7 @@ def apply_edit(world: World, edit: Edit, folder: Path, question: Question) -> Wo
 
 
 def get_digest_text(edit: Edit, question: Question) -> str:
-    """Return the text of an edit in a world's digest.
+    """Return the text of an edit for a world's digest, the key under which decisions are shared.
 
     Empty if decisions depend on the edit only through prices or the choice among options. Raises InputError for flags
     that cannot be parsed or that decisions of ``question`` do not depend on.

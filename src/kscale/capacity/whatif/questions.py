@@ -77,7 +77,7 @@ class Facts(Mapping[str, tuple[str, str]]):
 
     @cached_property
     def _rest(self) -> Mapping[str, tuple[str, str]]:
-        """Return the last facts, computed once."""
+        """Return the last facts (value, text) by subject, computed once."""
         return self._compute_rest()
 
     def __getitem__(self, subject: str) -> tuple[str, str]:
@@ -140,7 +140,7 @@ class DecisionCache:
         self._cached: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict, cached or {})
 
     def decide(self, world: World, question: Question) -> tuple[Decision, float | None, float | None]:
-        """Decide a question for a world: (decision, $/h of the nodes after it, lower bound of that cost).
+        """Decide a question for a world: return (decision, $/h of the nodes after it, lower bound of that cost).
 
         Costs are None if unknown. Raises InputError if the world has a scheduler profile and the question ignores it.
         """
@@ -156,11 +156,11 @@ class DecisionCache:
         return decided, cost, self._bound_of(world, question, decided, nodes, cost)
 
     def forget(self, digest: tuple[str, ...]) -> None:
-        """Drop the cached results of a digest that no later world has."""
+        """Drop the results that are cached for a digest, because no later world has it."""
         self._cached.pop(digest, None)
 
     def _get_or_compute(self, world: World, key: Any, make: Any) -> Any:
-        """Return the cached result of a key for the world's digest; compute it with ``make`` if there is none."""
+        """Return the result cached under ``key`` for the world's digest; if there is none, that of ``make()``."""
         cached = self._cached[world.digest]
         if key in cached:
             self.shared += 1
@@ -169,7 +169,7 @@ class DecisionCache:
         return cached[key]
 
     def _nodes(self, world: World) -> Nodes:
-        """Return the existing nodes by group, cached by the world's digest and catalogue."""
+        """Return the existing nodes by group; worlds with the same digest and catalogue share the result."""
         cached, key = self._cached[world.digest], ("nodes", id(world.catalogue))
         if key not in cached:
             cached[key] = world.catalogue, world.existing  # a reference, so that no other catalogue gets the same id()
@@ -178,14 +178,17 @@ class DecisionCache:
 
     @staticmethod
     def _with_templates(world: World) -> list[NodeGroup]:
-        """Return the groups, each with its template if a template is known."""
+        """Return the world's groups, each with its template if one is known; templates of the world take precedence."""
         return [
             _change_group_fields(group, template=world.templates.get(group.id, group.template))
             for group in world.groups
         ]
 
     def _with_prices(self, world: World) -> list[NodeGroup]:
-        """Return the groups with their templates and the world's current prices."""
+        """Return the world's groups with their templates (taken from nodes if necessary) and their current prices.
+
+        Templates are cached by digest. Raises InputError for a group without a template and without nodes.
+        """
         cached = self._cached[world.digest]
         if "templates" not in cached:
             groups = self._with_templates(world)
@@ -197,9 +200,10 @@ class DecisionCache:
     def _bound_of(
         self, world: World, question: Question, decided: Decision, nodes: Nodes, cost: float | None
     ) -> float | None:
-        """Return a lower bound of the $/h of the nodes after any decision that places the same pods.
+        """Return a lower bound of the $/h of all nodes after any decision that places the same pods.
 
-        None if it is unknown. ``cost``: $/h after this decision, None = unknown.
+        None if it is unknown or was not requested. ``nodes``: existing ones. ``cost``: $/h after this decision, None =
+        unknown.
         """
         new = decided.bound
         if question is not Question.MIX:
@@ -216,9 +220,9 @@ class DecisionCache:
     def _bound_cost(self, world: World, question: Question, decided: Decision) -> float | None:
         """Return a proven lower bound of the $/h of new nodes for the pods that a decision places; None without proof.
 
-        Neither decision raises a group to its minimum, an estimate also ignores maxima, and upcoming nodes cost
-        nothing. The autoscaler assumes that similar groups have equal nodes; if several similar groups differ, nothing
-        is proven.
+        The bound ignores minimum sizes, and for an estimate maximum sizes too; upcoming nodes cost nothing. The
+        autoscaler assumes that similar groups have equal nodes; if several groups grow whose nodes differ, nothing is
+        proven.
         """
         names = list(decided.placed())
         cutoff = world.options.expendable_pods_priority_cutoff
@@ -276,7 +280,7 @@ class DecisionCache:
         return decided
 
     def _karpenter(self, world: World, offers: PoolOffers) -> Decision:
-        """Decide a scale-up by Karpenter's rule, for the offerings whose groups are left."""
+        """Decide a scale-up by Karpenter's rule, for those of ``offers`` whose groups are in the world."""
         snapshot = world.place.snapshot
         groups = self._with_prices(world)
         placement, untried = place_pending(snapshot, offers.restrict(groups), groups)
@@ -292,12 +296,12 @@ class DecisionCache:
     # -- scale-down and other decisions ----------------------------------------------------------------------------
 
     def _scale_down(self, world: World) -> Decision:
-        """Return the decision of an exhaustive scale-down, cached for equal worlds."""
+        """Decide an exhaustive scale-down, or reuse the decision for an equal world."""
         decided: Decision = self._get_or_compute(world, "scale-down", lambda: _scaled_down(world))
         return decided
 
     def _estimate(self, world: World) -> Decision:
-        """Decide for the group that takes most pods, then costs least, as if it were the only group."""
+        """Estimate each group as if it were the only one; decide for the one that takes most pods, then costs least."""
         lost = bool(world.place.lost)
         named = lost or self._bound
         report = self._get_or_compute(
@@ -366,7 +370,7 @@ class DecisionCache:
         )
 
     def _on_existing(self, world: World) -> Decision:
-        """Place pending pods on existing nodes only, as no node group is left."""
+        """Decide where pending pods go on existing nodes only, as no node group is left."""
         snapshot = world.place.snapshot
         unplaced = place(snapshot).unschedulable
         facts = {"groups": _build_fact(f"no node group is left: {_pods(len(unplaced))} stay pending")}
@@ -374,12 +378,12 @@ class DecisionCache:
         return replace(decided, bound=None if unplaced else 0.0)
 
     def _headroom(self, world: World) -> Decision:
-        """Decide headroom: how many pods the worst loss leaves without a node."""
+        """Decide how many pods the worst loss of a node or zone leaves without a node, or reuse the decision."""
         decided: Decision = self._get_or_compute(world, "headroom", lambda: _headroom_of(world))
         return decided
 
     def _simulate(self, world: World) -> Decision:
-        """Run the simulation, or reuse a run with the same inputs.
+        """Run the simulation, or reuse a run with the same inputs, and return its outcome as a decision.
 
         Only the price expander reads prices: without it, scenarios that differ in prices only share one run. Raises
         InputError without simulator, or if existing and new nodes of a group have different prices.
@@ -408,7 +412,7 @@ class DecisionCache:
 
 
 def _build_fact(text: str) -> tuple[str, str]:
-    """Return the text as both the value and the description of a fact."""
+    """Return (value, description) of a fact: both are the text."""
     return text, text
 
 
@@ -421,7 +425,7 @@ _replace = msgspec.structs.replace
 
 
 def _change_group_fields(group: NodeGroup, **changes: Any) -> NodeGroup:
-    """Return the group with the changed fields."""
+    """Return a copy of the group in which the fields ``changes`` have these values."""
     return msgspec.structs.replace(group, **changes)
 
 
@@ -437,7 +441,7 @@ def _plan(world: World) -> ScaleUpPlan:
 
 
 def _options_of(plan: ScaleUpPlan) -> tuple[Sequence[Any], Any, Any]:
-    """Return what the expander read: (options, expander input, templates).
+    """Return what the expander read in the first round: (options, expander input, templates).
 
     ((), None, None) if the expander did not run.
     """
@@ -448,7 +452,7 @@ def _options_of(plan: ScaleUpPlan) -> tuple[Sequence[Any], Any, Any]:
 
 
 def _build_plan_decision(world: World, plan: ScaleUpPlan) -> Decision:
-    """Build the decision of a scale-up plan, with its facts."""
+    """Build the decision of a scale-up plan, with facts to compare it with other decisions."""
     change: dict[str, int] = {}
     for info in (*plan.scale_ups, *plan.min_sizes):
         change[info.group] = change.get(info.group, 0) + info.new - info.current
@@ -476,7 +480,7 @@ def _build_plan_decision(world: World, plan: ScaleUpPlan) -> Decision:
 
 
 def _build_facts_of_pending_pods(plan: ScaleUpPlan) -> dict[str, tuple[str, str]]:
-    """Return a fact for each reason for which pods stay pending."""
+    """Return a fact (value, text) for each reason for which pods stay pending, by an example of these pods."""
     return {
         f"pods like {item.pods[0]}": _build_fact(f"{_pods(len(item.pods))} stay: {item.why}")
         for item in plan.remain_unschedulable
@@ -516,7 +520,7 @@ def _explain_rejections(report: EstimateReport) -> list[str]:
 
 
 def _explain_unschedulable(plan: MixPlan) -> list[str]:
-    """Return a text on the pods without a node in a plan; empty if there are none."""
+    """Return one text on the pods without a node in a plan; an empty list if there are none."""
     if not plan.unschedulable_count:
         return []
     limits = f"; limits reached: {', '.join(plan.limits_reached)}" if plan.limits_reached else ""
@@ -530,14 +534,17 @@ def _list_placed_pods(plan: ScaleUpPlan) -> list[str]:
 
 
 def _have_equal_nodes(groups: Sequence[NodeGroup], change: Mapping[str, int]) -> bool:
-    """Check whether the new nodes of all groups that grow have equal allocatable resources."""
+    """Check whether the new nodes of all groups that grow have equal allocatable resources.
+
+    ``change``: nodes added to each group.
+    """
     grown = [group.template for group in groups if change.get(group.id, 0) > 0]
     rooms = [None if template is None else template.node.status.allocatable for template in grown]
     return all(room == rooms[0] for room in rooms)
 
 
 def _scaled_down(world: World) -> Decision:
-    """Decide which nodes an exhaustive scale-down removes."""
+    """Decide which nodes an exhaustive scale-down removes: it evaluates all nodes, as if none had to wait."""
     report, _ = report_scale_down(
         world.place.snapshot, world.groups, now=world.now, options=world.options, exhaustive=True
     )
@@ -582,7 +589,7 @@ def _explain_nodes_that_stay(report: ScaleDownReport) -> list[str]:
 
 
 def _simulate(world: World, groups: Sequence[NodeGroup], simulate: Simulate) -> Decision:
-    """Run a simulation of the world, and build its decision."""
+    """Run a simulation of the world with ``simulate``, and build the decision from its result."""
     result = simulate(world.place.cluster, groups, world.options, moment(world.now))
     facts = {f"decision {number}": _build_fact(text) for number, text in enumerate(result.decisions)}
     facts["waiting"] = _build_fact(
@@ -595,7 +602,10 @@ def _simulate(world: World, groups: Sequence[NodeGroup], simulate: Simulate) -> 
 
 
 def _cost_an_hour(simulated: Simulated, world: World, nodes: Nodes) -> float | None:
-    """Return the average $/h of a simulation; None if the price of some node is unknown."""
+    """Return the average $/h of all nodes in a simulation; None if the price of some node is unknown.
+
+    ``nodes``: those at the start.
+    """
     beside, prices = nodes.beside(world), world.prices
     used = {name: hours for name, hours in simulated.node_hours.items() if hours}
     if beside is None or any(prices[name] is None for name in used):
@@ -635,9 +645,11 @@ def _build_decision(
     removed: tuple[str, ...] = (),
     facts: dict[str, tuple[str, str]] | None = None,
 ) -> Decision:
-    """Build a decision. ``left``: names of the pods that stay unscheduled, as far as the question counts them.
+    """Build a decision. ``nodes``, ``pending``: numbers of nodes and pending pods after it.
 
-    ``change``: nodes added to (or, negative, removed from) each group.
+    ``change``: nodes added to (or, negative, removed from) each group. ``left``: names of the pods that stay
+    unscheduled, as far as the question counts them; lost ones among them are homeless. ``facts``: (value, text) by
+    subject.
     """
     return Decision(
         nodes=nodes,

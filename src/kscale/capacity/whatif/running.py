@@ -71,7 +71,7 @@ def question_of(scenario: Scenario) -> Question:
 
 
 def beginnings(scenario: Scenario) -> Iterator[tuple[str, ...]]:
-    """Yield, for each edit, the texts of the edits up to and including it.
+    """Yield, for each edit of a scenario, the texts of the edits up to and including it.
 
     Scenarios with the same first edits yield equal tuples, so they can share worlds.
     """
@@ -104,16 +104,16 @@ class LaterScenarios:
             self._digests[digest] += 1
 
     def has_later_prefix(self, beginning: tuple[str, ...]) -> bool:
-        """Count a scenario that applied these first edits; return whether a later one begins with the same edits."""
+        """Record that a scenario has applied these first edits; return whether a later one begins with the same."""
         return _decrement(self._beginnings, beginning)
 
     def has_later_world(self, digest: tuple[str, ...]) -> bool:
-        """Count a world of this digest as decided; return whether a later world has the same digest."""
+        """Record that a world of this digest was decided; return whether a later world has the same digest."""
         return _decrement(self._digests, digest)
 
 
 def _decrement(ahead: Counter[tuple[str, ...]], key: tuple[str, ...]) -> bool:
-    """Subtract one from a count; return whether more than 0 remain. A count of 0 is removed."""
+    """Subtract one from the count of ``key``, and remove it at 0; return whether it is still more than 0."""
     ahead[key] -= 1
     if ahead[key] > 0:
         return True
@@ -207,7 +207,7 @@ class _Baseline:
     models: list[dict[str, NodeTemplate]] = field(default_factory=list)
 
     def is_of(self, snapshot: Snapshot, objects: list[KubeObject], groups: list[NodeGroup]) -> bool:
-        """Check whether the baseline is of this state: the same snapshot and objects, and equal groups."""
+        """Check whether the baseline was computed from the same snapshot and objects, and equal groups."""
         return (
             snapshot is self.snapshot
             and groups == self.groups
@@ -217,7 +217,10 @@ class _Baseline:
 
 
 def _baseline_of(base: Base) -> _Baseline:
-    """Return the baseline of the base's current state, cached until the cluster or the groups change."""
+    """Return the baseline for the current cluster and groups of ``base``.
+
+    It is cached in ``base`` until the cluster or the groups change.
+    """
     snapshot, groups = base.cluster.snapshot(dra=True), list(base.groups)
     objects = [item for items in base.cluster.objects.values() for item in items.values()]
     for cached in base.cache:
@@ -311,9 +314,9 @@ class _Decider:
             self._world.place.expect_losses(lost)
 
     def decide(self, scenario: Scenario) -> tuple[ScenarioRow, Decision]:
-        """Decide a scenario and compare it with its baseline: (row of the report, decision).
+        """Decide a scenario and compare it with its baseline; return (row of the report, decision).
 
-        Raises InputError for an edit without effect, and for a condition on an unknown value.
+        Raises InputError for an invalid edit or one without effect, and for a condition on an unknown value.
         """
         question = question_of(scenario)
         if question not in self._rows_by_question:
@@ -333,7 +336,7 @@ class _Decider:
         return msgspec.structs.replace(row, differs=_first_difference(before, decided), crossed=crossed), decided
 
     def _decide_world(self, name: str, world: World, question: Question) -> tuple[ScenarioRow, Decision]:
-        """Decide a question for a world: (row of the report, decision).
+        """Decide a question for a world; return (row of the report, decision). ``name``: of the scenario.
 
         Drops cached results that no later scenario needs.
         """
@@ -383,9 +386,9 @@ _SHOWN = 4
 
 
 def _explain_edits(base: Base, scenarios: Mapping[str, Scenario], name: str, question: str) -> list[str]:
-    """Return a text on each edit of a scenario and what it changes, and texts on pods or nodes that stay as they are.
+    """Return a text on each edit of a scenario and what it changes, and on pods or nodes that stay as they are.
 
-    Edits are applied one after the other.
+    Edits are applied one after the other. ``name``: of the scenario, or of the baseline.
     """
     scenario = scenarios.get(name, Scenario(name=name, question=Question(question)))  # the baseline has no edits
     parts = [
@@ -430,7 +433,10 @@ def _format_edit(edit: Edit) -> str:
 
 
 def _add_model_templates(made: World, world: World, models: list[dict[str, NodeTemplate]]) -> World:
-    """Add to the world ``made`` a template for each group that lost its last node, modelled on the base's nodes."""
+    """Return the world ``made`` with a template for each group that lost its last node, modelled on nodes of ``world``.
+
+    ``models``: cache of the templates by group, which is filled if it is empty.
+    """
     nodes = made.place.snapshot.columns.objects
     without_nodes = [
         group.id
@@ -451,7 +457,7 @@ def _add_model_templates(made: World, world: World, models: list[dict[str, NodeT
 
 
 def _first_difference(baseline: Decision, now: Decision) -> str:
-    """Describe the first decision in ``now`` that differs from the baseline's; empty if none differs."""
+    """Return a text on the first fact in ``now`` that differs from the baseline's; empty if none differs."""
     for subject in chain(now.facts, baseline.facts):
         (value, text), (old, before_text) = now.facts.get(subject, _NOTHING), baseline.facts.get(subject, _NOTHING)
         if value != old:
@@ -480,7 +486,7 @@ class SweepReport(Record, frozen=True):
     unfinished: int
 
     def summary(self) -> str:
-        """Return how many scenarios of how many clusters were decided, failed, or were not reached."""
+        """Return a line: how many scenarios of how many clusters were decided, failed, or were not reached."""
         failed = sum(bool(row.error) for row in self.rows)
         clusters = len({row.cluster for row in self.rows})
         return (
@@ -494,8 +500,7 @@ class Fleet:
     """Options for reading clusters from dumps, and the inputs for each of them.
 
     ``groups_file`` and ``catalogue`` are the command line's ``-g`` and ``--catalogue``; without a groups file, groups
-    are
-    recognised by the labels of nodes. ``simulate`` is that of a :class:`~kscale.capacity.whatif.running.Base`.
+    are recognised by the labels of nodes. ``simulate`` is that of a :class:`~kscale.capacity.whatif.running.Base`.
     """
 
     groups_file: str | None
@@ -508,7 +513,7 @@ class Fleet:
         object.__setattr__(self, "now", moment(self.now))
 
     def base(self, dump: str) -> Base:
-        """Read a dump as the base of scenarios.
+        """Read the dump at the path ``dump`` as the base of scenarios.
 
         Raises InputError if the dump or the groups file cannot be read.
         """
@@ -523,7 +528,7 @@ class Fleet:
 
 
 def rows_of_base(base: Base, part: list[Scenario]) -> Iterator[SweepRow]:
-    """Yield a row for each scenario of one cluster."""
+    """Decide the scenarios of one cluster, and yield a row for each. Raises InputError as :func:`whatif` does."""
     report = whatif(base, part)
     baselines = {row.question: row for row in report.baselines}
     for row in report.scenarios:
@@ -531,6 +536,9 @@ def rows_of_base(base: Base, part: list[Scenario]) -> Iterator[SweepRow]:
 
 
 def rows_of_fleet(fleet: Fleet, part: list[tuple[str, list[Scenario]]]) -> Iterator[list[SweepRow]]:
-    """Yield, for each dump, the list of its scenarios' rows."""
+    """Decide scenarios of several clusters; yield, for each (path of the dump, its scenarios), the list of their rows.
+
+    Raises InputError if a dump cannot be read or a scenario cannot be decided.
+    """
     for dump, scenarios in part:
         yield [msgspec.structs.replace(row, cluster=dump) for row in rows_of_base(fleet.base(dump), scenarios)]

@@ -67,14 +67,10 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
     ``pending`` counts pods that stay unscheduled, ``homeless`` those of them that ran on a node that was lost. For the
     question headroom, ``homeless`` counts the pods that the worst loss of one more node, or of one more zone, would
-    leave
-    unschedulable. ``groups``: by how many nodes each node group grows (negative: shrinks); for the question simulate
-    the
-    change until the end, for the question rebuild the difference from the existing nodes, for the question headroom
-    empty.
-    ``notes``: what the edits leave unchanged although a reader may expect otherwise. ``differs``: the first decision
-    that
-    differs from the baseline's (empty: none). ``crossed``: conditions (``--fail-on``) that hold.
+    leave unschedulable. ``groups``: by how many nodes each node group grows (negative: shrinks); for the question
+    simulate the change until the end, for the question rebuild the difference from the existing nodes, for the question
+    headroom empty. ``notes``: what the edits leave unchanged although a reader may expect otherwise. ``differs``: the
+    first decision that differs from the baseline's (empty: none). ``crossed``: conditions (``--fail-on``) that hold.
     """
 
     name: str
@@ -111,14 +107,14 @@ class WhatIfReport(Record, frozen=True, dict=True):
     """Program whose rule decided the question scale-up: ``cluster-autoscaler``, or ``karpenter`` for NodePools."""
 
     def summary(self) -> str:
-        """Return the number of scenarios, the nodes of the first ones, and how many conditions hold."""
+        """Return a line: the number of scenarios, the nodes of the first three, and how many meet a condition."""
         rows = [f"{row.name}: {row.nodes:,} nodes" for row in self.scenarios[:3]]
         crossed = sum(bool(row.crossed) for row in self.scenarios)
         parts = [f"{len(self.scenarios):,} scenarios", *rows, *([f"{crossed:,} cross a limit"] if crossed else [])]
         return ", ".join(parts)
 
     def explain(self, name: str) -> str:
-        """Return what a scenario changes and why, in one line: its result, each edit's part in it, and pending pods.
+        """Return a line on what a scenario changes and why: its result, each edit's part in it, and pending pods.
 
         ``name``: of the scenario; ``baseline`` explains the first baseline. A report that was read from JSON or
         unpickled has no scenarios to decide again: it explains the result and the first decision that differs. Raises
@@ -139,7 +135,10 @@ class WhatIfReport(Record, frozen=True, dict=True):
         return "; ".join(texts)
 
     def with_explanations(self, explain_edits: ExplainEdits) -> WhatIfReport:
-        """Set the function ``explain_edits`` by which :meth:`explain` explains edits, and return the report."""
+        """Set the function by which :meth:`explain` explains edits, and return this report.
+
+        ``explain_edits``: called with (name of the scenario, its question), returns texts.
+        """
         self.__dict__["_explain_edits"] = explain_edits
         return self
 
@@ -152,7 +151,7 @@ ExplainEdits = Callable[[str, str], Sequence[str]]
 
 
 def _explain_result(row: ScenarioRow, baseline: ScenarioRow) -> str:
-    """Return the numbers of a scenario in one line, each with the baseline's number if they differ."""
+    """Return a line with the numbers of a scenario, each with the baseline's number if they differ."""
     parts = [f"{row.question}: {_compare(row.nodes, baseline.nodes)} nodes"]
     if row.cost is not None:
         parts.append(f"{_compare(row.cost, baseline.cost)} per hour")
@@ -171,12 +170,12 @@ def _compare(value: float, before: float | None) -> str:
 
 
 def _format_number(value: float) -> str:
-    """Format an integer with thousands separators, any other number with two decimals, too."""
+    """Format a number with thousands separators; with two decimals unless it is an int."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def explain_change(before: ScenarioRow, after: ScenarioRow) -> str:
-    """Return the numbers that differ between two rows, in one line; empty if none does."""
+    """Return a line with the numbers that differ between two rows, before and after; empty if none does."""
     pairs = [("nodes", before.nodes, after.nodes), ("cost", before.cost, after.cost)]
     pairs += [("pending pods", before.pending, after.pending), ("homeless pods", before.homeless, after.homeless)]
     parts = [
@@ -214,7 +213,7 @@ class Condition:
     percent: bool
 
     def is_known(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
-        """Check whether the values that the condition compares are known in ``row`` and, if needed, ``baseline``."""
+        """Check whether the values that the condition compares are known in ``row`` and, if needed, in ``baseline``."""
         rows = (row, baseline) if self.relative or self.percent else (row,)
         return all(self._get_metric(compared_row) is not None for compared_row in rows)
 
@@ -226,7 +225,7 @@ class Condition:
     def is_met(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
         """Check whether the condition holds for a scenario's ``row``, compared with its ``baseline`` row.
 
-        A condition on an unknown value does not hold.
+        A condition on an unknown value does not hold. If the baseline is 0, only the sign of a percentage counts.
         """
         value, before = self._get_metric(row), self._get_metric(baseline)
         if value is None:
@@ -301,8 +300,7 @@ class SetGroup(_Strict):
 
 class GroupsEdit(_Strict):
     """Change of node groups: ``add`` holds entries as in a groups file, ``remove`` and ``set`` name groups (patterns
-    with
-    ``*`` are allowed).
+    with ``*`` are allowed).
     """
 
     add: list[dict[str, Any]] = msgspec.field(default_factory=list)
@@ -353,8 +351,7 @@ class RequestsEdit(_Strict):
 
 class PricesEdit(_Strict):
     """Change of prices: of groups (names or patterns) times a factor (``x0.4``, ``scale``), or those of a ``catalogue``
-    by
-    the instance types of the groups' nodes.
+    by the instance types of the groups' nodes.
     """
 
     scale: dict[str, str] = msgspec.field(default_factory=dict)
@@ -380,7 +377,7 @@ class Edit(_Strict):
 
     @property
     def kind(self) -> str:
-        """Return the name of the one field that is set."""
+        """Return the name of the one field that is set, such as ``groups`` or ``pods``."""
         return next(name for name in self.__struct_fields__ if getattr(self, name) is not None)
 
 
@@ -401,7 +398,7 @@ class _File(_Strict):
 
 @typed
 def read_scenarios(path: str | os.PathLike[str]) -> list[Scenario]:
-    """Read the scenarios of a file; each result has its question.
+    """Read the scenarios of a file, each with its question (default: that of the file, else scale-up).
 
     Raises
     ------
@@ -511,7 +508,7 @@ def combine_variations(texts: Iterable[str], scenarios: Iterable[Scenario] = ())
 
 
 def _parse_variation(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the label ``PATH=VALUE`` and the edit (plain data) for each value of a ``--vary`` argument.
+    """Yield (``PATH=VALUE``, the edit as plain data) for each value of a ``--vary`` argument.
 
     Raises InputError if the text is malformed or repeats a value.
     """
@@ -528,9 +525,9 @@ def _parse_variation(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _values(text: str, expression: str) -> Iterator[str]:
-    """Yield the values of a ``--vary`` text: parts between commas, and the numbers of ``A..B:N``.
+    """Yield the values in ``text``: the parts between commas, and the numbers of ``A..B:N``.
 
-    Raises InputError, which quotes ``expression``, for a malformed range.
+    Raises InputError, which quotes the whole ``expression``, for a malformed range.
     """
     for part in text.split(","):
         if ".." not in part:
@@ -549,7 +546,10 @@ def _values(text: str, expression: str) -> Iterator[str]:
 
 
 def _edit(kind: str, rest: str, value: str, text: str) -> dict[str, Any]:
-    """Build an edit as plain data. Raises InputError, which quotes ``text``, for an unknown kind or field."""
+    """Build the edit that sets ``kind.rest`` to ``value``, as plain data.
+
+    Raises InputError, which quotes ``text``, for an unknown kind or field.
+    """
     match kind:
         case "flags":
             return {"flags": {rest: value}}
@@ -571,7 +571,7 @@ def _edit(kind: str, rest: str, value: str, text: str) -> dict[str, Any]:
 def _number(value: str, field: str, text: str) -> Any:
     """Parse the value of a group's field: int for sizes, float for prices; an instance type stays a text.
 
-    Raises InputError for any other text.
+    Raises InputError, which quotes ``text``, for any other text.
     """
     if field == "instanceType":
         return value
@@ -622,9 +622,10 @@ how many go at once. Of a question that is not here, :func:`~kscale.ca.flag_pars
 
 
 def options_in(edit: Mapping[str, Any], question: Question) -> dict[str, Any]:
-    """Parse the flags of an edit: values by field of the options.
+    """Parse the flags of an edit: return the values by field of the options.
 
-    Raises InputError for a flag that cannot be parsed, and for one that the result of ``question`` does not depend on.
+    Raises InputError without flags, for a flag that cannot be parsed, and for one that the result of ``question`` does
+    not depend on.
     """
     if not edit:
         raise InputError("no flag is named")
@@ -645,5 +646,5 @@ def options_in(edit: Mapping[str, Any], question: Question) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """Format a value as in a flag: ``true`` and ``false`` for bool."""
+    """Format a value as in a flag of the command line: ``true`` and ``false`` for bool."""
     return str(value).lower() if isinstance(value, bool) else str(value)
