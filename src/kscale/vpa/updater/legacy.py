@@ -192,7 +192,10 @@ def _drop_min_replicas(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler:
 
 
 def _assess_pod(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodPriority:
-    """Return the priority of a pod, ``accepted`` if the updater of 2020 would evict it."""
+    """Return the priority of a pod: ``accepted`` if the updater of 2020 would evict it.
+
+    Its ``error`` is set if the recommendation cannot be fitted to the pod.
+    """
     try:
         fitted = cap_recommendation(vpa, pod, loop.inputs.limit_ranges).recommendation
     except CappingError as error:
