@@ -336,7 +336,11 @@ def to_json(value: Any) -> bytes:
 
 
 def describe(prefix: str, kind: str, data: Any) -> str:
-    """Return an object's name for messages: ``items[17] (Pod team-a/web-3)``."""
+    """Return an object's name for messages, such as ``items[17] (Pod team-a/web-3)``.
+
+    ``prefix``: its place, here ``items[17]``. ``data``: the object as plain data, whose metadata have the name. Parts
+    that are missing are left out.
+    """
     metadata = data.get("metadata") if isinstance(data, Mapping) else None
     name = ""
     if isinstance(metadata, Mapping):
@@ -486,7 +490,7 @@ def decode_plain(raw: msgspec.Raw | bytes | str) -> dict[str, Any]:
 
 
 def with_changes(data: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply the differences between ``before`` and ``after`` to ``data``.
+    """Return a copy of ``data`` to which the differences between ``before`` and ``after`` are applied.
 
     ``before`` is what a struct models of ``data``, ``after`` the struct now, both as plain data. Fields that the struct
     does not model are unchanged. Lists of equal length are changed element by element, others replaced.

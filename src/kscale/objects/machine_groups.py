@@ -209,6 +209,7 @@ def machine_template(
     template : NodeTemplate or None
         None if neither source has CPU and memory.
     uncounted : list of str
+        Messages about ignored parts of annotations.
 
     Raises
     ------
@@ -348,8 +349,8 @@ class MachineSets:
     def rolling_out(self, owner: MachineOwner) -> bool:
         """Return whether a MachineDeployment is in the middle of a rollout; False for other owners.
 
-        A rollout is in progress if a set that is not of the newest revision has or include machines. Sets without a
-        revision are old. Raises ValueError if a revision is not an int64.
+        A rollout is in progress if a set that is not of the newest revision has machines or should have some. Sets
+        without a revision are old. Raises ValueError if a revision is not an int64.
         """
         if not isinstance(owner, MachineDeployment):
             return False
@@ -363,7 +364,10 @@ class MachineSets:
 
 
 def _number(each: MachineSet, revision: str | None) -> int:
-    """Return the set's revision; 0 for a negative or missing one. Raises ValueError for text that is no int64."""
+    """Return the ``revision`` of the set ``each`` as a number; 0 for a negative or missing one.
+
+    Raises ValueError, which names the set, for text that is no int64.
+    """
     if revision is None:
         return 0
     number = parse_int64(revision)
@@ -463,7 +467,7 @@ def owner_ids(owners: Iterable[MachineOwner]) -> dict[str, str]:
 
 
 def id_of_owner(each: KubeObject) -> str:
-    """Return the group's id, ``Kind/namespace/name``."""
+    """Return the id of the node group of an object: ``Kind/namespace/name``."""
     return f"{type(each).__name__}/{each.namespace}/{each.name}"
 
 
@@ -488,7 +492,7 @@ def _group(
     """Return the owner's node group; None without size annotations or with a maximum of 0.
 
     ``warnings``: gets messages about ignored annotations. Raises ValueError, with the reason, for an owner that is
-    paused or has malformed annotations.
+    paused, has malformed annotations, or has neither machines nor a known CPU and memory.
     """
     notes = each.metadata.annotations or {}
     sizes = {which: notes.get(f"{api_group}/{_SIZE.format(which)}") for which in ("min", "max")}

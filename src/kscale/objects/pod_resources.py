@@ -301,7 +301,11 @@ def _has_status_resources(pod: Pod) -> bool:
 
 
 def _infeasible_without_status(pod: Pod, missing: Mapping[str, Quantity]) -> ResourceList:
-    """Return pod-level requests and overhead, for a refused resize without resources in the status."""
+    """Return the occupancy of a pod whose resize was refused, and whose status reports no resources.
+
+    The containers' own requests do not count: each container has the default requests ``missing``. Pod-level requests
+    and the overhead count.
+    """
     total = container_requests(pod.spec, lambda _: missing)
     total.update(_effective_pod_level(pod, infeasible=True))
     _add(total, pod.spec.overhead)

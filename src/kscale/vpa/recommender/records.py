@@ -166,7 +166,7 @@ class VpaResult(msgspec.Struct, kw_only=True):
 
     @property
     def recommendation(self) -> RecommendedPodResources | None:
-        """Return the recommendation in the status, or None."""
+        """Return the recommendation in the status; None if there is none."""
         return self.status.recommendation
 
     def __repr__(self) -> str:
