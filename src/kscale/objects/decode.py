@@ -431,9 +431,10 @@ def _problem(error: msgspec.ValidationError, data: Any, type_: type, source: str
 
 
 def _field_path(message: str, path: str, data: Any, type_: type) -> str:
-    """Convert msgspec's path to the form that the API uses.
+    """Convert msgspec's ``path`` of a field to the form that the API uses.
 
-    msgspec does not name the key of a map, so this function searches for it.
+    msgspec does not name the key of a map, so this function searches for the key in ``data`` whose value gives the
+    same ``message``.
     """
     steps: list[str | int] = []
     for match in _STEP.finditer(path):

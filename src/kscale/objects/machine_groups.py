@@ -247,7 +247,7 @@ def _capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -
 
 
 def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
-    """Return the amount of a capacity annotation; None if it is absent or zero.
+    """Return the amount of the capacity annotation ``key``, without its prefix; None if it is absent or zero.
 
     Raises ValueError if it is malformed or negative.
     """
@@ -324,7 +324,7 @@ def _taint(text: str) -> Taint | None:
 
 
 def _split_annotation(owner: MachineOwner, key: str) -> list[str]:
-    """Return the non-empty parts of a comma-separated annotation. As in upstream, parts are not trimmed."""
+    """Return the non-empty, comma-separated parts of the capacity annotation ``key``, untrimmed as in upstream."""
     text = (owner.metadata.annotations or {}).get(CAPACITY + key, "")
     return [part for part in text.split(",") if part]
 

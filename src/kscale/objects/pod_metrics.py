@@ -356,7 +356,7 @@ class PodUsage:
 
     @classmethod
     def of(cls, items: Iterable[PodMetrics]) -> PodUsage:
-        """Build columns from objects.
+        """Build columns from PodMetrics objects.
 
         Raises :class:`~kscale.errors.InputError` for an invalid time or duration.
         """

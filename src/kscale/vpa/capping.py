@@ -317,6 +317,8 @@ def cap_recommendation(
 
 
 def _copy_recommendation(item: RecommendedContainerResources) -> RecommendedContainerResources:
+    """Return a copy with its own resource lists."""
+
     def copied(resources: ResourceList | None) -> ResourceList | None:
         return None if resources is None else dict(resources)
 

@@ -229,6 +229,7 @@ def get_checked_advice(strategy: Strategy, usage: ContainerUsage, where: str) ->
 
 
 def _format_error(what: str, error: BaseException) -> str:
+    """Return ``what``, the type and the text of an error in one line."""
     return f"{what}: {type(error).__name__}: {error}"
 
 
@@ -329,8 +330,7 @@ class PercentileStrategy(Strategy):
         """Return the largest CPU percentile of a pod as CPU request, and the memory peak of all pods plus a buffer as
         memory request and limit.
 
-        A resource without samples gets no advice. A request of a killed container plus its own buffer raises the memory
-        to this value.
+        A resource without samples gets no advice. The memory is at least ``usage.oom_memory`` plus its own buffer.
         """
         how = self.settings
         cpu = _drop_empty(usage.cpu.values())

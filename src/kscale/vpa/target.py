@@ -124,7 +124,10 @@ def find_topmost_controller(key: ControllerKey | None, controllers: Controllers)
 def find_topmost_controller_steps(
     key: ControllerKey | None, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, ControllerKey | None]:
-    """Run :func:`find_topmost_controller` as a step machine, which requests unknown scales."""
+    """Run :func:`find_topmost_controller` as a step machine, which requests unknown scales.
+
+    Returns the controller, or None, and raises TargetError as that function does.
+    """
     return (
         yield from evaluate_with_scales_steps(
             progress, controllers.scales, lambda _: find_topmost_controller(key, controllers)
@@ -133,7 +136,7 @@ def find_topmost_controller_steps(
 
 
 def get_pod_owner(pod: Pod) -> ControllerKey | None:
-    """Return the controller that owns a pod, or None.
+    """Return the controller that owns a pod; None if there is none.
 
     As upstream, the last reference with ``controller: true`` counts.
     """
@@ -154,7 +157,10 @@ def find_topmost_owner(pod: Pod, controllers: Controllers) -> ControllerKey | No
 def find_topmost_owner_steps(
     pod: Pod, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, ControllerKey | None]:
-    """Run :func:`find_topmost_owner` as a step machine, which requests unknown scales."""
+    """Run :func:`find_topmost_owner` as a step machine, which requests unknown scales.
+
+    Returns the controller, or None, and raises TargetError as that function does.
+    """
     return (
         yield from evaluate_with_scales_steps(
             progress, controllers.scales, lambda _: find_topmost_owner(pod, controllers)
@@ -179,7 +185,7 @@ def _is_well_known_or_scalable(key: ControllerKey, controllers: Controllers) -> 
 
 
 def _get_owner_of_controller(key: ControllerKey, controllers: Controllers) -> ControllerKey | None:
-    """Return the owner of a controller, or None (``getParentOfController``).
+    """Return the owner of a controller; None if it has none, or no scale exists (``getParentOfController``).
 
     Raises the error of :func:`_unhandled_target_error` if the controller cannot be read or is of an unknown kind.
     """
@@ -206,6 +212,7 @@ def _unhandled_target_error(key: ControllerKey, text: str) -> TargetError:
 
 
 def _get_owner_key(namespace: str, reference: OwnerReference) -> ControllerKey:
+    """Return the key of the controller that an owner reference names."""
     return ControllerKey(namespace, reference.kind, reference.name, reference.api_version)
 
 

@@ -239,7 +239,7 @@ def validate_vpa(
 def _validate_update_policy(
     vpa: VerticalPodAutoscaler, allowed: _AllowedFeatures, errors: list[FieldError], warnings: list[str]
 ) -> None:
-    """Add the errors and warnings of the update policy to the lists."""
+    """Add the errors and warnings of the update policy to ``errors`` and ``warnings``."""
     policy = vpa.spec.update_policy
     if policy is None:
         return
@@ -273,7 +273,7 @@ def _validate_positive(path: str, value: int, allowed: _AllowedFeatures) -> list
 def _validate_container_policy(
     policy: ContainerResourcePolicy, path: str, allowed: _AllowedFeatures, errors: list[FieldError], warnings: list[str]
 ) -> None:
-    """Add the errors and warnings of a container policy to the lists."""
+    """Add the errors and warnings of the container policy at ``path`` to ``errors`` and ``warnings``."""
     if not policy.container_name:
         errors.append(build_required_error(f"{path}.containerName"))
     if policy.mode is not None and policy.mode not in _SCALING_MODES:

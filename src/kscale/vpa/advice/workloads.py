@@ -573,16 +573,16 @@ def feed_history(
 
 
 def _sort_by_time(history: Iterable[UsageBatch], rows: int) -> Iterator[UsageBatch]:
-    """Sort all ``rows`` by time, first CPU and then memory; equal times stay in the order of the history.
+    """Yield the history sorted by time, first its CPU and then its memory; equal times stay in their order.
 
-    The history is read once for each resource, so that only one is in memory.
+    ``rows``: its number of rows. The history is read once for each resource, so that only one is in memory.
     """
     for memory in (False, True):
         yield from _sort_resource_by_time(history, rows, memory)
 
 
 def _sort_resource_by_time(history: Iterable[UsageBatch], rows: int, memory: bool) -> Iterator[UsageBatch]:
-    """Yield the rows of CPU, or of ``memory``, sorted by time."""
+    """Yield the samples of CPU, or of ``memory``, sorted by time. ``rows``: number of rows of the history."""
     numbers: dict[tuple[object, ...], int] = {}
     keys: list[SeriesKey] = []
     workloads: list[str] = []

@@ -382,7 +382,7 @@ class RecommenderState:
     # -- resource sources ---------------------------------------------------------------------------------------
 
     def read_from(self, pod: PodState, sources: tuple[str, ...]) -> None:
-        """Set from where the resources of a pod's containers are read (``sources``, one text for each container)."""
+        """Store from where upstream reads the resources of a pod: ``sources``, one text for each container."""
         if sources == pod.sources:
             return
         if pod.sources:
@@ -394,7 +394,7 @@ class RecommenderState:
             self._sources[sources] += 1
 
     def sources(self) -> Counter[str]:
-        """Count how often each source is read in a loop, once per container of each listed pod."""
+        """Return how often each source of resources is read in a loop: once per container of each listed pod."""
         counts: Counter[str] = Counter()
         for sources, pods in self._sources.items():
             for source in sources:

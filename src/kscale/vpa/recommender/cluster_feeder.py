@@ -114,7 +114,7 @@ def load_vpas_steps(
 def _get_cached_selector(
     state: RecommenderState, vpa: VerticalPodAutoscaler, controllers: Controllers
 ) -> Selector | None:
-    """Return the cached selector of an unchanged target, or None."""
+    """Return the cached selector of a VPA's target; None if none is cached, or the target has changed since."""
     namespace = vpa.metadata.namespace
     cached = state.targets.get((namespace, vpa.metadata.name))
     if cached is None:

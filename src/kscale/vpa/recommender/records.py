@@ -213,7 +213,7 @@ class RecommenderResult(Result, msgspec.Struct, kw_only=True):
         raise InputError(f"no VPA {vpa!r} in this result")
 
     def table_rows(self) -> Rows:
-        """Return one row per container: its VPA, its name, and the target of each resource as a quantity."""
+        """Return one row per container: its VPA, its name, and its target of cpu and of memory as texts or None."""
         rows = [
             (
                 f"{vpa.namespace}/{vpa.name}",

@@ -365,7 +365,7 @@ def _seconds_since_creation(vpa: Vpa, now: Moment) -> list[float]:
 
 
 def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
-    """Count VPAs for ``vpa_objects_count`` by all combinations of labels, including zeros."""
+    """Count the observed VPAs in ``tally`` by all combinations of labels of ``vpa_objects_count``, including zeros."""
     counts: Counter[tuple[str | bool, ...]] = Counter(
         (
             vpa.update_mode or "Recreate",

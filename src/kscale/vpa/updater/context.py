@@ -114,9 +114,9 @@ class RateLimiter(msgspec.Struct):
         return delay
 
     def cancel(self, event: int, now: int, n: int = 1) -> None:
-        """Give back the ``n`` tokens of a wait that was to end at ``event``. Times are nanoseconds.
+        """Give back the ``n`` tokens of a wait that was to end at ``event``, less those that later waits have taken.
 
-        Nothing is given back if ``event`` is before ``now``, or tokens that later waits have taken would be lacking.
+        Nothing is given back if ``event`` is before ``now``. Times are nanoseconds.
         """
         if math.isinf(self.limit) or n == 0 or event < now or self.last_event is None:
             return

@@ -128,9 +128,10 @@ def run_legacy_updater(
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
 ) -> UpdaterResult:
-    """Run one loop of the profile as if every action succeeded.
+    """Run one loop of the updater of 2020 as if every action succeeded.
 
-    For ``inputs`` and ``admission`` see :func:`legacy_updater_steps`. The result contains the actions and events.
+    The parameters are those of :func:`legacy_updater_steps`; ``state`` is changed in place. The result contains the
+    actions and events.
     """
     begun = moment(now)
     return dry_run_loop(legacy_updater_steps(state, inputs, now=begun, options=options, admission=admission), begun)

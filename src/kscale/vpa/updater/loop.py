@@ -290,9 +290,9 @@ class VpaUpdate:
             yield from self._progress.observe(self._counters.not_updated_in_place("UnboostError"))
 
     def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
-        """Decide again on an in-place update of a pod, and resize the pod if it is due.
+        """Decide again on an in-place update of a pod, and resize it unless it has to wait or to be evicted.
 
-        A pod whose resize fails or is stuck is added to ``to_evict``, unless the mode is InPlace. Raises
+        A pod whose resize is stuck or refused is added to ``to_evict``, unless the mode is InPlace. Raises
         LoopStoppedError if the rate limiter cannot wait.
         """
         in_place_only = self._restriction.mode == "InPlace"

@@ -56,7 +56,10 @@ _WORD: Final = (1 << 64) - 1
 
 
 def sort_as_go(items: Iterable[T], less: Callable[[T, T], bool]) -> list[T]:
-    """Sort items in ascending order as Go does; ``less(a, b)`` is whether ``a`` comes strictly before ``b``."""
+    """Return the items in ascending order, equal ones in the order of Go's unstable sort.
+
+    ``less(a, b)``: whether ``a`` comes strictly before ``b``.
+    """
     result = list(items)
     _Sorting(result, less).sort(0, len(result), len(result).bit_length())
     return result
@@ -422,8 +425,8 @@ def compute_priority(pod: Pod, recommendation: RecommendedPodResources | None) -
 def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: UpdaterOptions) -> bool:
     """Return whether a container was killed for memory soon after its start, and not long before ``now``.
 
-    Both are less than the VPA's or the flag's threshold. With the profile ``1.8.0`` a kill counts however long ago it
-    was. Times are nanoseconds.
+    The container's lifetime and the time since its end must be shorter than the VPA's or the flag's threshold. With the
+    profile ``1.8.0`` a kill counts however long ago it was. ``now``: nanoseconds.
     """
     policy = vpa.spec.update_policy
     threshold = duration(options.evict_after_oom_threshold)
