@@ -278,7 +278,8 @@ class ServedResource(msgspec.Struct, frozen=True):
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the URL path, such as ``/apis/apps/v1/namespaces/shop/deployments/web/scale``.
 
-        Empty arguments are left out: without ``name`` it is the path of a list, without ``namespace`` in all of them.
+        Empty arguments are left out: without ``name`` it is the path of the list of objects, without ``namespace`` of
+        those in all namespaces.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         within = f"/namespaces/{namespace}" if self.namespaced and namespace else ""

@@ -333,7 +333,8 @@ class Groups:
         Raises
         ------
         InputError
-            If two groups have the same id, a minimum exceeds its maximum, or a ``from_node`` does not exist.
+            If a mapping is no node group, two groups have the same id, a minimum exceeds its maximum, or a
+            ``from_node`` does not exist.
         """
         return groups if isinstance(groups, Groups) else cls(_resolve_groups(groups, nodes))
 
