@@ -1,6 +1,6 @@
 """Flags of recommender, updater and admission controller, by upstream's names and defaults.
 
-Constants that no flag sets are in ``histogram.py`` (buckets, minimum weight) and ``checkpoint.py`` (version). Options
+Constants that no flag sets are in ``histogram.py`` (buckets, minimum weight) and ``checkpoints.py`` (version). Options
 that only concern a running process (addresses, certificates, clients, leader election) belong to the drivers.
 """
 

@@ -54,7 +54,7 @@ class HistogramOptions:
 
     @classmethod
     def linear(cls, max_value: float, bucket_size: float, epsilon: float) -> HistogramOptions:
-        """Create buckets of equal size up to ``max_value``. ``epsilon``: lower weights are ignored.
+        """Create buckets of equal size up to ``max_value``. ``epsilon``: lower weights of buckets are ignored.
 
         Raises :class:`HistogramError` unless all three arguments are positive.
         """
@@ -66,7 +66,7 @@ class HistogramOptions:
     def exponential(cls, max_value: float, first_bucket_size: float, ratio: float, epsilon: float) -> HistogramOptions:
         """Create buckets up to ``max_value``, each ``ratio`` times as large as the one before.
 
-        ``epsilon``: lower weights are ignored. Raises :class:`HistogramError` unless all arguments are positive and
+        ``epsilon``: lower weights of buckets are ignored. Raises :class:`HistogramError` unless all arguments are positive and
         ``ratio`` is greater than 1.
         """
         if not (max_value > 0 and first_bucket_size > 0 and ratio > 1 and epsilon > 0):
