@@ -66,8 +66,8 @@ class HistogramOptions:
     def exponential(cls, max_value: float, first_bucket_size: float, ratio: float, epsilon: float) -> HistogramOptions:
         """Create buckets up to ``max_value``, each ``ratio`` times as large as the one before.
 
-        ``epsilon``: lower weights of buckets are ignored. Raises :class:`HistogramError` unless all arguments are positive and
-        ``ratio`` is greater than 1.
+        ``epsilon``: lower weights of buckets are ignored. Raises :class:`HistogramError` unless all arguments are
+        positive and ``ratio`` is greater than 1.
         """
         if not (max_value > 0 and first_bucket_size > 0 and ratio > 1 and epsilon > 0):
             raise HistogramError("maxValue, firstBucketSize and epsilon must be > 0.0, ratio must be > 1.0")
