@@ -260,7 +260,10 @@ def fallback_errors(scaled: ScaledObject) -> list[str]:
 
 
 def irrelevant_settings(scaled: ScaledObject) -> list[str]:
-    """Return the warnings of KEDA's webhook about settings that change nothing (``verifyScaledObjects``)."""
+    """Return the warnings of KEDA's webhook about settings that change nothing (``verifyScaledObjects``).
+
+    Empty if there are no such settings.
+    """
     spec = scaled.spec or ScaledObjectSpec()
     if (spec.min_replica_count or 0) <= 0 or spec.idle_replica_count is not None:
         return []

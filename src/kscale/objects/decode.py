@@ -336,7 +336,11 @@ def to_json(value: Any) -> bytes:
 
 
 def describe(prefix: str, kind: str, data: Any) -> str:
-    """Return an object's name for messages: ``items[17] (Pod team-a/web-3)``."""
+    """Return an object's name for messages, such as ``items[17] (Pod team-a/web-3)``.
+
+    ``prefix``: its place, here ``items[17]``. ``data``: the object as plain data, whose metadata have the name. Parts
+    that are missing are left out.
+    """
     metadata = data.get("metadata") if isinstance(data, Mapping) else None
     name = ""
     if isinstance(metadata, Mapping):
@@ -427,9 +431,10 @@ def _problem(error: msgspec.ValidationError, data: Any, type_: type, source: str
 
 
 def _field_path(message: str, path: str, data: Any, type_: type) -> str:
-    """Convert msgspec's path to the form that the API uses.
+    """Convert msgspec's ``path`` of a field to the form that the API uses.
 
-    msgspec does not name the key of a map, so this function searches for it.
+    msgspec does not name the key of a map, so this function searches for the key in ``data`` whose value gives the
+    same ``message``.
     """
     steps: list[str | int] = []
     for match in _STEP.finditer(path):
@@ -486,7 +491,7 @@ def decode_plain(raw: msgspec.Raw | bytes | str) -> dict[str, Any]:
 
 
 def with_changes(data: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply the differences between ``before`` and ``after`` to ``data``.
+    """Return a copy of ``data`` to which the differences between ``before`` and ``after`` are applied.
 
     ``before`` is what a struct models of ``data``, ``after`` the struct now, both as plain data. Fields that the struct
     does not model are unchanged. Lists of equal length are changed element by element, others replaced.

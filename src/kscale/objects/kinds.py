@@ -130,7 +130,7 @@ def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
 
 @cache
 def _names() -> dict[str, tuple[str, str]]:
-    """Return ``module:struct`` -> (API group, kind), the first of a struct with several."""
+    """Return the (API group, kind) of each struct by ``module:Class``; of several kinds the first in ``KINDS``."""
     return {target: key for key, target in reversed(KINDS.items())}
 
 
@@ -276,7 +276,11 @@ class ServedResource(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path, such as ``/apis/apps/v1/namespaces/shop/deployments/web/scale``."""
+        """Return the URL path, such as ``/apis/apps/v1/namespaces/shop/deployments/web/scale``.
+
+        Empty arguments are left out: without ``name`` it is the path of the list of objects, without ``namespace`` of
+        those in all namespaces.
+        """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         within = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return "/".join([part for part in (f"{root}{within}", self.name, name, subresource) if part])
@@ -305,7 +309,7 @@ BUILT_IN: Final[tuple[ServedResource, ...]] = (
 
 @lru_cache(1024)  # the versions come from input files
 def parse_group_version(api_version: str) -> tuple[str, str]:
-    """Split an ``apiVersion`` into group and version.
+    """Split an ``apiVersion`` into (group, version); both are empty for an empty text.
 
     Raises :class:`RESTMappingError` if it has more than one slash.
     """
@@ -318,7 +322,7 @@ def parse_group_version(api_version: str) -> tuple[str, str]:
 
 
 def split_group_resource(group_resource: str) -> tuple[str, str]:
-    """Split ``deployments.apps`` into group and resource."""
+    """Split a group-resource such as ``deployments.apps`` into (group, resource). The group may be empty."""
     resource, _, group = group_resource.partition(".")
     return group, resource
 

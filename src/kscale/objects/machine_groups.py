@@ -209,6 +209,7 @@ def machine_template(
     template : NodeTemplate or None
         None if neither source has CPU and memory.
     uncounted : list of str
+        Messages about ignored parts of annotations.
 
     Raises
     ------
@@ -233,7 +234,7 @@ def machine_template(
 def _capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -> dict[str, Quantity]:
     """Return the infrastructure's capacity with the amounts of annotations (``notes``) in its place.
 
-    Raises ValueError if an annotation is malformed.
+    The number of pods is 110 unless an annotation has it. Raises ValueError if an annotation is malformed.
     """
     capacity = {} if infrastructure is None else dict(infrastructure.capacity)
     capacity["pods"] = Quantity(_MOST_PODS)
@@ -246,7 +247,7 @@ def _capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -
 
 
 def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
-    """Return the amount of a capacity annotation; None if it is absent or zero.
+    """Return the amount of the capacity annotation ``key``, without its prefix; None if it is absent or zero.
 
     Raises ValueError if it is malformed or negative.
     """
@@ -323,7 +324,7 @@ def _taint(text: str) -> Taint | None:
 
 
 def _split_annotation(owner: MachineOwner, key: str) -> list[str]:
-    """Return the non-empty parts of a comma-separated annotation. As in upstream, parts are not trimmed."""
+    """Return the non-empty, comma-separated parts of the capacity annotation ``key``, untrimmed as in upstream."""
     text = (owner.metadata.annotations or {}).get(CAPACITY + key, "")
     return [part for part in text.split(",") if part]
 
@@ -348,8 +349,8 @@ class MachineSets:
     def rolling_out(self, owner: MachineOwner) -> bool:
         """Return whether a MachineDeployment is in the middle of a rollout; False for other owners.
 
-        A rollout is in progress if a set that is not of the newest revision has or include machines. Sets without a
-        revision are old. Raises ValueError if a revision is not an int64.
+        A rollout is in progress if a set that is not of the newest revision has machines or should have some. Sets
+        without a revision are old. Raises ValueError if a revision is not an int64.
         """
         if not isinstance(owner, MachineDeployment):
             return False
@@ -362,15 +363,17 @@ class MachineSets:
         )
 
 
-def _number(each: MachineSet, revision: str | None) -> int:
-    """Return the set's revision; 0 for a negative or missing one. Raises ValueError for text that is no int64."""
+def _number(machine_set: MachineSet, revision: str | None) -> int:
+    """Return the ``revision`` of a set as a number; 0 for a negative or missing one.
+
+    Raises ValueError, which names the set, for text that is no int64.
+    """
     if revision is None:
         return 0
     number = parse_int64(revision)
     if number is None:
-        raise ValueError(
-            f"failed to parse current revision on MachineSet {each.namespace}/{each.name}: {revision!r} is no int64"
-        )
+        name = f"{machine_set.namespace}/{machine_set.name}"
+        raise ValueError(f"failed to parse current revision on MachineSet {name}: {revision!r} is no int64")
     return max(0, number)
 
 
@@ -392,7 +395,7 @@ class MachineGroups(msgspec.Struct, kw_only=True):
 
     groups: list[NodeGroup] = []
     warnings: list[str] = []
-    """A line for each owner that is left out, and for each deployment in the middle of a rollout."""
+    """A line for each owner that is left out, for each ignored annotation, and for each unknown state of a rollout."""
 
 
 @typed
@@ -407,9 +410,10 @@ def machine_groups(
 ) -> MachineGroups:
     """Return the node groups that the autoscaler finds among Cluster API's objects.
 
-    A group has both size annotations, a maximum above 0, and either machines or a known CPU and memory (by annotation
-    or from ``infrastructure``). A node belongs to the owner that Cluster API names in its annotations. Paused owners
-    and owners with malformed annotations are left out with a warning. Rollouts in progress also add a warning.
+    A group has a maximum size above 0 and a minimum size (0 if missing) in its annotations, and either machines or a
+    known CPU and memory (by annotation or from ``infrastructure``). A node belongs to the owner that Cluster API names
+    in its annotations. Owners that are paused, have malformed annotations, or have neither machines nor a known CPU and
+    memory are left out with a warning. Unknown states of rollouts also add a warning.
 
     Parameters
     ----------
@@ -462,9 +466,9 @@ def owner_ids(owners: Iterable[MachineOwner]) -> dict[str, str]:
     return result
 
 
-def id_of_owner(each: KubeObject) -> str:
-    """Return the group's id, ``Kind/namespace/name``."""
-    return f"{type(each).__name__}/{each.namespace}/{each.name}"
+def id_of_owner(owner: KubeObject) -> str:
+    """Return the id of the node group of an object: ``Kind/namespace/name``."""
+    return f"{type(owner).__name__}/{owner.namespace}/{owner.name}"
 
 
 def _owner_of(node: Node, api_group: str) -> str:
@@ -478,7 +482,7 @@ def _owner_of(node: Node, api_group: str) -> str:
 
 
 def _group(
-    each: MachineOwner,
+    owner: MachineOwner,
     nodes: list[str],
     api_group: str,
     infrastructure: InfrastructureOf,
@@ -488,9 +492,9 @@ def _group(
     """Return the owner's node group; None without size annotations or with a maximum of 0.
 
     ``warnings``: gets messages about ignored annotations. Raises ValueError, with the reason, for an owner that is
-    paused or has malformed annotations.
+    paused, has malformed annotations, or has neither machines nor a known CPU and memory.
     """
-    notes = each.metadata.annotations or {}
+    notes = owner.metadata.annotations or {}
     sizes = {which: notes.get(f"{api_group}/{_SIZE.format(which)}") for which in ("min", "max")}
     if sizes["min"] is None and sizes["max"] is None:
         return None
@@ -501,22 +505,22 @@ def _group(
         return None
     if _PAUSED in notes:
         raise ValueError(f"annotation {_PAUSED}")
-    replicas = each.spec.replicas or 0
+    replicas = owner.spec.replicas or 0
     # An existing node is a better template.
-    template, uncounted = (None, []) if nodes else machine_template(each, infrastructure(each), architecture)
-    warnings += [f"{id_of_owner(each)}: {text}" for text in uncounted]
+    template, uncounted = (None, []) if nodes else machine_template(owner, infrastructure(owner), architecture)
+    warnings += [f"{id_of_owner(owner)}: {text}" for text in uncounted]
     if template is None and not nodes and not replicas:
         raise ValueError("it has no machines, and nothing says what one would be (cpu and memory)")
     if driven := [key for key in _DRIVERS if key in notes]:
-        warnings.append(f"{id_of_owner(each)}: not looked at: {', '.join(driven)}")
+        warnings.append(f"{id_of_owner(owner)}: not looked at: {', '.join(driven)}")
     return NodeGroup(
-        id=id_of_owner(each),
+        id=id_of_owner(owner),
         min_size=minimum,
         max_size=maximum,
         target_size=replicas,
         nodes=nodes,
         template=template,
-        options=_options(each, f"{api_group}/{_OPTIONS}", notes, warnings),
+        options=_options(owner, f"{api_group}/{_OPTIONS}", notes, warnings),
     )
 
 
@@ -531,10 +535,10 @@ def _size(which: str, text: str | None) -> int:
     return size
 
 
-def _with_rollout(group: NodeGroup, each: MachineOwner, sets: MachineSets, warnings: list[str]) -> NodeGroup:
+def _with_rollout(group: NodeGroup, owner: MachineOwner, sets: MachineSets, warnings: list[str]) -> NodeGroup:
     """Return the group with its rollout state or, with a warning, the error why that state is unknown."""
     try:
-        return replace(group, rolling_out=sets.rolling_out(each))
+        return replace(group, rolling_out=sets.rolling_out(owner))
     except ValueError as error:
         warnings.append(f"Failed to determine rolling out status for MachineDeployment {group.id}: {error}")
         return replace(group, rolling_out_error=str(error))
@@ -551,7 +555,7 @@ _OPTION_FIELDS: dict[str, tuple[str, _Read]] = {
 }
 
 
-def _options(each: KubeObject, prefix: str, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
+def _options(owner: KubeObject, prefix: str, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
     """Return the group's options; None if there are none.
 
     A malformed option is ignored, with a message in ``warnings``. ``notes``: annotations; ``prefix``: of the names.
@@ -565,6 +569,6 @@ def _options(each: KubeObject, prefix: str, notes: dict[str, str], warnings: lis
             values[field] = read(text)
         except ValueError:
             warnings.append(
-                f"{id_of_owner(each)}: annotation {prefix}{key}: {text!r} cannot be read and does not count"
+                f"{id_of_owner(owner)}: annotation {prefix}{key}: {text!r} cannot be read and does not count"
             )
     return NodeGroupOptions(**values) if values else None

@@ -243,7 +243,7 @@ class NodeGroup(ApiStruct):
 
 
 def group_from_dict(data: Mapping[str, Any], where: str = "node group") -> NodeGroup:
-    """Decode a node group, whose ``template`` may be a bare node.
+    """Decode a node group from plain data. Its ``template`` may be a bare node.
 
     Raises InputError, which names ``where``, if a field is invalid or unknown.
     """
@@ -260,7 +260,7 @@ def group_from_dict(data: Mapping[str, Any], where: str = "node group") -> NodeG
 
 
 def template_from_dict(data: Mapping[str, Any], where: str = "template") -> NodeTemplate:
-    """Decode a template, which is a node with its pods and devices or a bare node.
+    """Decode a template from plain data: a node with its pods and devices, or a bare node.
 
     Raises InputError, which names ``where``, if a field is invalid or unknown.
     """
@@ -333,7 +333,8 @@ class Groups:
         Raises
         ------
         InputError
-            If two groups have the same id, a minimum exceeds its maximum, or a ``from_node`` does not exist.
+            If a mapping is no node group, two groups have the same id, a minimum exceeds its maximum, or a
+            ``from_node`` does not exist.
         """
         return groups if isinstance(groups, Groups) else cls(_resolve_groups(groups, nodes))
 

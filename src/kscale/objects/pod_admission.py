@@ -140,11 +140,11 @@ def _check_ratio(text: str, bound: Quantity, request: Quantity | None, limit: Qu
     return f"{text}, but provided ratio is {float(ratio):f}" if ratio > bound.as_fraction() else ""
 
 
-def _defaults(each: LimitRange) -> tuple[ResourceList, ResourceList]:
+def _defaults(limit_range: LimitRange) -> tuple[ResourceList, ResourceList]:
     """Return the default requests and limits of a container. A later item of the range wins."""
     requests: ResourceList = {}
     limits: ResourceList = {}
-    for item in each.spec.limits:
+    for item in limit_range.spec.limits:
         if item.type == "Container":
             requests |= item.default_request or {}
             limits |= item.default or {}

@@ -119,7 +119,10 @@ def _element(value: Any, key: str, depth: int) -> Any:
 
 
 def _fields(data: Mapping[str, Any], owner: str, depth: int) -> dict[str, Any]:
-    """Return the canonical values of an object's fields, without those that equal an absent field."""
+    """Return the canonical values of an object's fields, without those that equal an absent field.
+
+    ``owner``: the member that contains the object; ``depth``: 0 for the spec itself.
+    """
     result = {}
     for key, value in data.items():
         if value is not None:
@@ -217,5 +220,8 @@ class Digester:
 
 
 def digest(pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any]) -> bytes:
-    """Return the digest (16 bytes) of one pod. A :class:`Digester` is faster for many."""
+    """Return the digest (16 bytes) of one pod, given as JSON text or plain data.
+
+    A :class:`Digester` is faster for many. Raises msgspec.DecodeError if the text cannot be decoded.
+    """
     return Digester().digest(pod)

@@ -114,7 +114,8 @@ class Run(NamedTuple):
 def runs_of(parts: Sequence[object], before: Sequence[object]) -> list[Run]:
     """Return all parts as the longest possible runs.
 
-    A run's parts are either identical to consecutive parts of ``before`` (the run has their position) or all new.
+    A run's parts are either identical to consecutive parts of ``before`` (the run has their position) or all new (the
+    position is -1).
     """
     where = {id(part): i for i, part in enumerate(before)}
     runs: list[Run] = []
@@ -134,13 +135,13 @@ end."""
 
 
 def seams_of(parts: Sequence[PodUsage]) -> Seams:
-    """Return the boundaries between joined parts, as offsets of rows, containers and label sets."""
+    """Return the boundaries between joined parts, as offsets of rows, containers and label sets: int64[3, n + 1]."""
     sizes = [(len(part), len(part.container), len(part.label_sets)) for part in parts]
     return np.cumsum([(0, 0, 0), *sizes], axis=0, dtype=np.int64).T
 
 
 def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[PodUsage], Seams] | None:
-    """Return fewer lists that together have the same rows as ``parts``, and the boundaries of the parts.
+    """Return fewer lists that together have the same rows as ``parts``, and the boundaries of the parts in them.
 
     Slices of the earlier result ``before`` replace runs of parts that are identical to its own. Returns None if too few
     parts can be reused.
@@ -355,7 +356,7 @@ class PodUsage:
 
     @classmethod
     def of(cls, items: Iterable[PodMetrics]) -> PodUsage:
-        """Build columns from objects.
+        """Build columns from PodMetrics objects.
 
         Raises :class:`~kscale.errors.InputError` for an invalid time or duration.
         """
@@ -460,8 +461,8 @@ class PodUsage:
     def concatenate(cls, parts: Sequence[PodUsage], before: PodUsage | None = None) -> PodUsage:
         """Concatenate the rows of several lists, in order.
 
-        ``before`` is an earlier result of this method. Its rows are reused if most of its parts are identical to
-        ``parts``.
+        A single list is returned as it is. ``before`` is an earlier result of this method, whose rows may be reused for
+        those ``parts`` that are identical to its own.
         """
         if len(parts) == 1:
             return parts[0]
@@ -586,7 +587,7 @@ class PodUsage:
         return self.whole_units.column(resource, self._amount[self.resources.index(resource)])
 
     def item(self, row: int) -> PodMetrics:
-        """Return one row as an object."""
+        """Return the pod in a row as an object."""
         namespace, _, name = self.keys[row].partition("/")
         out = PodMetrics(timestamp=None, window=f"{int(self.window[row])}ns")
         out.metadata.name, out.metadata.namespace = name, namespace

@@ -46,8 +46,8 @@ __all__ = [
     "pod_amounts",
     "pod_limits",
     "resize_infeasible",
-    "takes_what_it_asks",
     "to_integers",
+    "was_never_resized",
 ]
 
 CPU: Final = "cpu"
@@ -204,7 +204,7 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
     those in effect. The spec does not count if the kubelet has refused the resize permanently. ``missing``: as for
     :func:`demand`.
     """
-    if takes_what_it_asks(pod):
+    if was_never_resized(pod):
         return demand(pod, missing)
     infeasible = resize_infeasible(pod)
     if not _has_status_resources(pod):
@@ -253,7 +253,7 @@ def pod_limits(pod: Pod) -> ResourceList:
     return total
 
 
-def takes_what_it_asks(pod: Pod) -> bool:
+def was_never_resized(pod: Pod) -> bool:
     """Return whether the status says that the pod was never resized in place.
 
     :func:`occupancy` is then :func:`demand`.
@@ -301,7 +301,11 @@ def _has_status_resources(pod: Pod) -> bool:
 
 
 def _infeasible_without_status(pod: Pod, missing: Mapping[str, Quantity]) -> ResourceList:
-    """Return pod-level requests and overhead, for a refused resize without resources in the status."""
+    """Return the occupancy of a pod whose resize was refused, and whose status reports no resources.
+
+    The containers' own requests do not count: each container has the default requests ``missing``. Pod-level requests
+    and the overhead count.
+    """
     total = container_requests(pod.spec, lambda _: missing)
     total.update(_effective_pod_level(pod, infeasible=True))
     _add(total, pod.spec.overhead)
@@ -366,7 +370,7 @@ def is_guaranteed(pod: Pod) -> bool:
 
 
 def _is_fixed(resources: ResourceRequirements) -> bool:
-    """Return whether the CPU and memory requests equal the limits. A missing request defaults to the limit."""
+    """Return whether CPU and memory have limits, and requests equal to these. A missing request equals the limit."""
     limits, requests = resources.limits or {}, resources.requests or {}
     return all(
         name in limits and not limits[name].is_zero and requests.get(name, limits[name]) == limits[name]
@@ -470,7 +474,7 @@ class PodAmounts(msgspec.Struct, frozen=True, gc=False):
 def pod_amounts(pod: Pod) -> PodAmounts:
     """Return all amounts of a pod."""
     requests = demand(pod)
-    occupied = requests if takes_what_it_asks(pod) else occupancy(pod)
+    occupied = requests if was_never_resized(pod) else occupancy(pod)
     integers = to_integers(occupied)
     try:
         requested = occupied.get(CPU, _ZERO).billionths(), occupied.get(MEMORY, _ZERO).billionths()

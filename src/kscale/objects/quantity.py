@@ -434,7 +434,7 @@ class Quantity:
 
     @staticmethod
     def zero(format: str = "") -> Quantity:  # noqa: A002  (the field's own name)
-        """Return the zero of Go's ``Quantity{}``; adding to it takes over the addend's format."""
+        """Return zero in a format, by default Go's ``Quantity{}``; adding to it takes over the addend's format."""
         return _create(0, 0, False, format)
 
     @staticmethod
@@ -498,7 +498,10 @@ class Quantity:
 
     @typed_late
     def scaled_value(self, scale: int) -> int:
-        """Return ``ScaledValue(scale)``, the quantity in units of 10^``scale``."""
+        """Return the quantity in units of 10^``scale``, as Go's ``ScaledValue``.
+
+        It is rounded and wrapped as :meth:`value` does.
+        """
         return self._in_units_of(scale)
 
     def _in_units_of(self, scale: int) -> int:
@@ -707,7 +710,7 @@ class Quantity:
         return f"{digits_of(digits)}e{exponent}" if exponent else digits_of(digits)
 
     def _canonical_binary(self) -> str | None:
-        """Return the binary form, or None where upstream falls back to decimal (below 1024, or not an integer)."""
+        """Return the text with a binary suffix; None if upstream prints a decimal one (below 1024, or no integer)."""
         if abs(self._exponent) > MAX_ALIGNMENT:
             return None
         integer, rest = divmod(self._mantissa * 10 ** max(self._exponent, 0), 10 ** max(-self._exponent, 0))
@@ -738,7 +741,10 @@ def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = ""
 
 
 def encode_quantity_parts(value: object) -> object:
-    """Return the parts in which a quantity differs from others. Raises NotImplementedError for any other type."""
+    """Return (mantissa, exponent, whether it has the big form, format) of a quantity, for msgspec.
+
+    Raises NotImplementedError for a value of any other type.
+    """
     if isinstance(value, Quantity):
         return value.__reduce__()[1][:4]
     raise NotImplementedError(f"{type(value)} cannot be encoded")

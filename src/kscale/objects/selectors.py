@@ -238,7 +238,7 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
 
 
 def from_label_map(labels: Mapping[str, str] | None) -> Selector:
-    """Build an equality selector without validation (``SelectorFromSet``). An empty map matches everything."""
+    """Build an equality selector without validation (``SelectorFromSet``). An empty map and None match everything."""
     if not labels:
         return EVERYTHING
     return Selector(tuple(Requirement(key, EQUALS, (value,)) for key, value in sorted(labels.items())))
@@ -256,7 +256,10 @@ _Token = tuple[str, str]  # (kind, text); a symbol's or keyword's kind is its te
 
 
 def _symbol(text: str, start: int) -> tuple[_Token, int]:
-    """Return the longest symbol at ``start`` and its end, found as by upstream's character-by-character scanner."""
+    """Return the token of the longest symbol at ``start``, and the position after it, as upstream's scanner finds it.
+
+    Without a valid symbol the token is of the kind ``_ERROR``, with a message.
+    """
     symbol, end, position = "", start, start
     while position < len(text) and text[position] in _SPECIAL:
         candidate = text[start : position + 1]
@@ -353,7 +356,10 @@ class _Parser:
         return requirement(key, _PRINTED_OPERATORS[sign], sorted(values))
 
     def value(self) -> set[str]:
-        """Parse the value of an exact operator; empty at the end of the requirement. Raises SelectorError."""
+        """Parse the value of an exact operator, as a set of one text: empty if the requirement ends here.
+
+        Raises SelectorError.
+        """
         if self.peek()[0] in (_END, ","):
             return {""}
         kind, text = self.take()
@@ -462,7 +468,7 @@ class SelectorIndex(Generic[T]):
         by_label.setdefault(selector.exact_label(), {})[item] = selector
 
     def remove(self, namespace: str, selector: Selector, item: T) -> None:
-        """Remove an item."""
+        """Remove an item. ``selector`` must be the one with which the item was added."""
         by_label = self._namespaces[namespace]
         _drop(by_label, selector.exact_label(), item)
         if not by_label:
@@ -484,7 +490,7 @@ _Kept = TypeVar("_Kept", _Labels, Selector)
 
 
 def _drop(by_label: dict[_Place, dict[T, _Kept]], place: _Place, item: T) -> None:
-    """Remove an item, and its place if that becomes empty."""
+    """Remove an item from the entries of ``place``, and the place if it becomes empty."""
     entries = by_label[place]
     del entries[item]
     if not entries:

@@ -124,7 +124,8 @@ def moment(value: datetime | int, name: str = "now") -> int:
 def virtual_moment(value: datetime | int, name: str = "now") -> int:
     """Return a time of a virtual clock, which may begin anywhere, as nanoseconds since 1970.
 
-    Differs from :func:`moment` only for integers before 1973, which are returned as they are. Raises the same errors.
+    Differs from :func:`moment` only for integers before 1973, which are returned as they are. Raises InputError for a
+    naive datetime, for any other type, and for a time that 64 bits cannot hold.
     """
     if type(value) is int and ZERO_TIME <= value <= _LAST:
         return value

@@ -156,7 +156,10 @@ _type_info = cache(msgspec.inspect.type_info)
 
 
 def unknown_fields(data: Mapping[str, Any], type_: type[msgspec.Struct], path: str = "") -> list[str]:
-    """Return the paths of the fields of plain ``data`` that a struct does not have, the first 100."""
+    """Return the paths of the fields of plain ``data`` that a struct does not have, the first 100.
+
+    ``path``: the path of ``data``, with which they begin.
+    """
     paths = []
     for unknown_path in _find_unknown_fields(data, _type_info(type_), path):
         paths.append(unknown_path)
@@ -260,7 +263,7 @@ def _unknown(findings: list[Finding], field: str, value: str | None, known: froz
 
 
 def _entry(field: str, name: str) -> str:
-    """Return the path of a map's entry."""
+    """Return the path of the entry ``name`` of the map ``field``."""
     return f"{field}[{name}]" if "." in name or "/" in name else f"{field}.{name}"
 
 

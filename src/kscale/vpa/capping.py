@@ -56,9 +56,9 @@ class LimitRangeLookup(Protocol):
     """Source of effective limit ranges."""
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """Return the merged limits of a namespace for containers or pods; None if it has none.
+        """Return the merged limits of a namespace for a ``type_``, Container or Pod; None if it has none.
 
-        Raises :class:`LimitRangeError`.
+        Raises :class:`LimitRangeError` if the limit ranges cannot be read.
         """
 
 
@@ -101,10 +101,11 @@ class LimitRanges:
             self._effective.pop((namespace, type_), None)
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """Return the merged limits of a type: lowest maximum, highest minimum, last default; None if there are none.
+        """Return the merged limits of a namespace for a type; None if there are none.
 
-        ``type_``: Container or Pod. Only cpu and memory are merged. For other resources the first list with any
-        resource counts.
+        ``type_``: Container or Pod. For cpu and memory the lowest maximum and the highest minimum count. For other
+        resources the first maximum and the first minimum that are set count, and for all resources the last default
+        that is set.
         """
         if namespace not in self._by_namespace:
             return None
@@ -138,9 +139,9 @@ def _merge_limit_items(so_far: LimitRangeItem | None, item: LimitRangeItem, type
 def _merge_quantities(
     old: ResourceList | None, new: ResourceList | None, better: Callable[[Quantity, Quantity], bool]
 ) -> ResourceList | None:
-    """Return ``old`` with each cpu or memory quantity of ``new`` that is missing in ``old`` or better.
+    """Return a copy of ``old`` with each cpu or memory quantity of ``new`` that is missing in ``old`` or better.
 
-    ``better(new, old)``: whether the new quantity wins.
+    If one of the two is None, returns the other one. ``better(new, old)``: whether the new quantity wins.
     """
     if new is None:
         return old
@@ -198,8 +199,8 @@ def get_proportional_limit(
 ) -> tuple[Quantity | None, str]:
     """Return the limit for a ``recommended`` request, and a note (empty for none).
 
-    The ratio of ``limit`` (``default`` if it is zero) to ``request`` is kept. The limit is None if the container has
-    none.
+    The ratio of ``limit`` (``default`` if it is zero) to ``request`` is kept. The result is None if both ``limit`` and
+    ``default`` are zero, or if ``recommended`` is zero.
     """
     if limit.is_zero and not default.is_zero:
         limit = default
@@ -221,9 +222,10 @@ def get_proportional_limits(
     recommended: ResourceList | None,
     defaults: ResourceList | None,
 ) -> tuple[ResourceList | None, list[str]]:
-    """Return the limits for cpu and memory that keep the ratio of limit to request, and notes.
+    """Return the limits of a container for ``recommended`` requests, and notes on them.
 
-    ``(None, [])`` if neither resource gets a limit.
+    The limits of cpu and memory keep the ratio of the current ``limits`` to the current ``requests``. ``defaults``:
+    limits for resources without one. ``(None, [])`` if neither resource gets a limit.
     """
     new_limits: ResourceList = {}
     notes = []
@@ -242,7 +244,8 @@ def get_boundary_request(
 ) -> Quantity:
     """Return the request at which the proportional limit reaches ``boundary``; zero if there is no limit.
 
-    ``default``: the limit of a container whose ``limit`` is zero.
+    ``default``: the limit of a container whose ``limit`` is zero. Without a ``request`` the limit equals the request,
+    so that ``boundary`` is returned.
     """
     if limit.is_zero:
         limit = default
@@ -274,9 +277,10 @@ def cap_recommendation(
 ) -> CappedRecommendation:
     """Fit a VPA's recommendation to a pod (``cappingRecommendationProcessor.Apply``).
 
-    Raises :class:`CappingError` with upstream's text if ``vpa`` or ``pod`` is None, or the limit ranges cannot be read.
-    With a limit range for pods, containers without a recommendation appear in the result with their own requests. Where
-    upstream would write into a missing list of bounds, the container's field is unchanged and a diagnostic reports it.
+    The fitted recommendation is None if the VPA has neither a recommendation nor a resource policy. With a limit range
+    for pods, containers without a recommendation appear in the result with their own requests. Where upstream would
+    write into a missing list of bounds, the container's field is unchanged and a diagnostic reports it. Raises
+    :class:`CappingError` with upstream's text if ``vpa`` or ``pod`` is None, or the limit ranges cannot be read.
     """
     if vpa is None:
         raise CappingError("cannot process nil vpa")
@@ -313,6 +317,8 @@ def cap_recommendation(
 
 
 def _copy_recommendation(item: RecommendedContainerResources) -> RecommendedContainerResources:
+    """Return a copy with its own resource lists."""
+
     def copied(resources: ResourceList | None) -> ResourceList | None:
         return None if resources is None else dict(resources)
 
@@ -346,8 +352,9 @@ def apply_pod_limit_range(
 ) -> list[str]:
     """Scale one resource of one field (``target``, ``lower_bound``, ``upper_bound``) of all containers, in place.
 
-    The sum of their limits is brought between minimum and maximum of the pod's limit range, the sum of their requests
-    above the minimum. Returns diagnostics.
+    ``limits``: the namespace's limit range for pods. The sum of the containers' limits is brought between its minimum
+    and maximum, the sum of their requests to at least its minimum. Returns diagnostics about containers that cannot be
+    scaled because they have no recommendation or no such field.
     """
     low = (limits.min or {}).get(resource, _NO_BOUND)
     high = (limits.max or {}).get(resource, _NO_BOUND)
@@ -391,9 +398,10 @@ def _scale_containers(
     wanted: Quantity,
     mode: str,
 ) -> list[str]:
-    """Multiply one resource of one field of all containers by ``wanted / base``, in place. Returns diagnostics.
+    """Multiply one resource of one field of all containers by ``wanted / base``, in place.
 
-    ``by_name``: the recommendation by container. ``mode``: see :func:`scale_quantity`.
+    ``by_name``: the recommendation by container. ``mode``: see :func:`scale_quantity`. Returns diagnostics about
+    containers without a recommendation or without the field.
     """
     diagnostics = []
     for container in pod.spec.containers:

@@ -81,7 +81,7 @@ def escape_json_pointer(token: str) -> str:
 
 
 def get_annotation_pointer(name: str) -> str:
-    """Return the JSON pointer of an annotation."""
+    """Return the JSON pointer of an annotation in an object's metadata."""
     return f"/metadata/annotations/{escape_json_pointer(name)}"
 
 
@@ -101,7 +101,7 @@ def ensure_annotations(pod: Pod) -> list[PatchOperation]:
 
 
 def format_observed_containers(pod: Pod) -> str:
-    """Format the annotation that lists a pod's containers."""
+    """Return the value of the annotation that lists a pod's containers: their names, separated by ``", "``."""
     return _SEPARATOR.join(container.name for container in pod.spec.containers)
 
 
@@ -176,10 +176,12 @@ def build_container_resources(
     *,
     add_all: bool = False,
 ) -> list[ContainerResources]:
-    """Build requests and limits of each container without capping (``GetContainersResources``).
+    """Build requests and limits of each container, in the pod's order, without capping (``GetContainersResources``).
 
-    ``notes``: by container; notes on limits are added in place. ``add_all``: include containers without a
-    recommendation, and take resources that a recommendation lacks from the container.
+    ``limits``: the namespace's limit range for containers, whose defaults are the limits of containers without any.
+    ``notes``: by container; notes on limits are added in place. A container without a recommendation gets neither
+    requests nor limits. With ``add_all`` it keeps its own ones, and CPU or memory that a recommendation lacks is taken
+    from the container.
     """
     targets: dict[str, ResourceList | None] = {}
     for item in recommendation.container_recommendations:
@@ -244,7 +246,7 @@ def _get_boost(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPo
 
 
 def has_empty_boost(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> bool:
-    """Check whether there is a ``startupBoost`` without ``cpu``, on which upstream crashes."""
+    """Check whether the ``startupBoost`` that applies to a container has no ``cpu``, on which upstream crashes."""
     boost = _get_boost(container, vpa, policies)
     return boost is not None and boost.cpu is None
 
@@ -253,7 +255,10 @@ def has_empty_boost(container: str, vpa: VerticalPodAutoscaler, policies: Contai
 
 
 def _compute_boosted_cpu(base: Quantity, boost: StartupBoostCpu) -> Quantity:
-    """Return the CPU request during the boost. Raises BoostError for a missing or invalid field."""
+    """Return the CPU request during the boost. ``base``: the one without it.
+
+    Raises BoostError for a missing or invalid field.
+    """
     if boost.type in ("", "Factor"):
         if boost.factor is None:
             raise BoostError("startupBoost.CPU.Factor is required when Type is Factor or not specified")
@@ -275,11 +280,12 @@ def apply_boost(
     resources: ContainerResources,
     max_cpu: Quantity,
 ) -> tuple[ContainerResources, list[PatchOperation]]:
-    """Return a container's resources while it starts, and the patches of annotations that store its original ones.
+    """Return a container's resources while it starts, and the patch of the annotation that stores its original ones.
 
-    ``policies``: the policies of ``vpa``. ``resources``: what the container gets without the boost. ``max_cpu``: the
-    flag that limits a boost (zero for no limit). Raises :class:`BoostError` for a boost with a missing or invalid
-    field. Upstream crashes on a ``startupBoost`` without ``cpu``; here it boosts nothing.
+    Without a boost these are ``resources`` and an empty list. ``policies``: the policies of ``vpa``. ``resources``:
+    what the container gets without the boost. ``max_cpu``: the maximum CPU request of a boosted container (zero for no
+    maximum). Raises :class:`BoostError` for a boost with a missing or invalid field. Upstream crashes on a
+    ``startupBoost`` without ``cpu``; here it boosts nothing.
     """
     boost = _get_boost(container.name, vpa, policies)
     if boost is None or boost.cpu is None:
@@ -308,7 +314,7 @@ def apply_boost(
 
 
 def format_original_resources(container: Container) -> str:
-    """Format the container's own cpu and memory as the JSON of the annotation."""
+    """Return the JSON of the boost annotation: the cpu and memory of the container's own requests and limits."""
 
     def format_resources(resources: ResourceList | None) -> dict[str, str]:
         return {name: str((resources or {})[name]) for name in (CPU, MEMORY) if name in (resources or {})}
@@ -333,7 +339,7 @@ def find_boosted_containers(pod: Pod) -> list[str]:
 
 
 def has_boost_in_progress(pod: Pod) -> bool:
-    """Check whether any container is boosted."""
+    """Check whether any container has a boost annotation."""
     return bool(find_boosted_containers(pod))
 
 
@@ -347,7 +353,11 @@ def _get_boost_duration(container: str, vpa: VerticalPodAutoscaler, policies: Co
 
 
 def find_expired_boosts(pod: Pod, vpa: VerticalPodAutoscaler, now: int) -> list[str]:
-    """Return the names of boosted containers whose pod has been Ready for longer than the boost's duration."""
+    """Return the sorted names of the boosted containers whose boost ends by ``now`` (nanoseconds).
+
+    Empty unless the pod is Ready. A boost ends when the pod has been Ready for longer than the boost's duration, or at
+    once if no duration is set.
+    """
     ready = conditions.find(pod.status.conditions, "Ready")
     if ready is None or ready.status != "True":
         return []

@@ -394,7 +394,10 @@ class Controllers:
         return f"<Controllers: {len(self)} of well-known kinds, {self.scales!r}>"
 
     def apply(self, item: KubeObject) -> None:
-        """Add the object ``item``, or replace the one of the same kind, namespace and name."""
+        """Add the controller ``item``, or replace the one of the same kind, namespace and name.
+
+        Objects of other kinds than the well-known ones are ignored.
+        """
         kind = type(item).__name__
         if kind in WELL_KNOWN_KINDS:
             key = kind, item.namespace, item.name
@@ -428,7 +431,7 @@ class Controllers:
         return controller
 
     def templates(self) -> Iterator[tuple[ControllerKey, PodTemplateSpec]]:
-        """Yield every well-known controller and its pod template, in list order."""
+        """Yield the key and the pod template of every controller of a well-known kind, in the order of insertion."""
         for (kind, namespace, name), item in self._objects.items():
             yield ControllerKey(namespace, kind, name, item.api_version), _get_pod_template(item)
 
@@ -577,7 +580,7 @@ class DumpScales:
         return True
 
     def _find_response(self, key: ScaleKey) -> Scale | ApiError:
-        """Find the scale of a key, or the API server's error. Assumptions are added to ``assumed``."""
+        """Compute the scale of a key, or the API server's error. Assumptions are added to ``assumed``."""
         group, kind = self.mapper.kinds.get(key.resource) or split_group_resource(key.resource)[::-1]
         name = f"{kind}.{group}" if group else kind
         item = self._objects.get((group, kind, key.namespace, key.name))
@@ -612,9 +615,10 @@ class DumpScales:
         return Scale(metadata=metadata, status=ScaleStatus(selector=self._selectors.get(key, "")))
 
     def _guess_scale(self, key: ScaleKey, item: CustomWorkload | None, name: str, shown_by: str) -> Scale:
-        """Return the scale of a kind without definition that an autoscaler of the dump scales.
+        """Return the scale of an object whose kind has no definition but is scaled by an autoscaler of the dump.
 
-        ``name``: of the kind, ``shown_by``: the autoscaler; both for the text in ``assumed``.
+        ``item``: the object; None if the dump lacks it. ``name``: of the kind, ``shown_by``: the autoscaler; both for
+        the text in ``assumed``.
         """
         if item is None:
             text = f"the input has no CustomResourceDefinition of {name}: taken to have a scale, as {shown_by}"
@@ -633,7 +637,11 @@ _SCALING_KINDS = ("VerticalPodAutoscaler", "HorizontalPodAutoscaler", "ScaledObj
 
 
 def list_custom_workloads(cluster: ObjectSource) -> list[CustomWorkload]:
-    """Return the custom workloads of a cluster."""
+    """Return the workloads of custom kinds in a cluster.
+
+    These are objects of well-known custom kinds (Rollout, CloneSet, ...), and of kinds that have a scale according to a
+    CustomResourceDefinition or an autoscaler of the cluster.
+    """
     scaled = dict.fromkeys(
         custom_kind_key(*key)
         for kind in ("CustomResourceDefinition", *_SCALING_KINDS)
@@ -711,7 +719,8 @@ def _is_custom(api_version: str, kind: str) -> bool:
 def request_custom_owners_steps(owners: Iterable[CustomOwner], at_most: int, now: Moment) -> Steps[CustomOwners]:
     """Discover the served kinds, and request the scale of each owner whose kind has one.
 
-    ``at_most``: maximum number of concurrent requests.
+    ``at_most``: maximum number of concurrent requests. If the discovery fails, the result has no objects and one
+    problem. An owner whose kind is not served or has no scale is left out.
     """
     progress = Progress(now)
     outcome = yield from progress.act(Discover())

@@ -31,7 +31,7 @@ class ResourceTargets(NamedTuple):
 
 
 def describe_percentiles(options: RecommenderOptions) -> dict[str, str]:
-    """Return, by resource, how the recommender computes target and bounds, before policies."""
+    """Return a text per resource on how the recommender computes target and bounds, before policies."""
     margin = f"plus {options.recommendation_margin_fraction:.0%}"
     percentiles = {
         CPU: (
@@ -77,7 +77,7 @@ def explain_target(resource: str, amounts: ResourceTargets, method: Mapping[str,
 
 
 def _format_amount(resource: str, amount: int) -> str:
-    """Format millicores as cores, and bytes in binary units."""
+    """Format millicores as ``1,500m``, and bytes in Mi or Gi."""
     if resource == CPU:
         return f"{amount:,}m"
     return f"{amount / _GIB:,.4g}Gi" if amount >= _GIB else f"{amount / _MIB:,.4g}Mi"

@@ -69,12 +69,15 @@ def _gauge(name: str, labels: tuple[str, ...], text: str) -> Metric:
 
 
 def _histogram(name: str, labels: tuple[str, ...], bounds: tuple[float, ...], text: str) -> Metric:
-    """Build a histogram named ``vpa_<name>`` with the help ``text``."""
+    """Build a histogram named ``vpa_<name>`` with the help ``text`` and the upper bounds of its buckets."""
     return Metric(f"vpa_{name}", "histogram", labels, bounds, help=text)
 
 
 def _build_value_metrics(short: str, title: str, word: str, unit: str) -> list[Metric]:
-    """Build the quality metrics of cpu or memory, which compare recommendations and usage."""
+    """Build the quality metrics of cpu or memory, which compare recommendations and usage.
+
+    ``short``, ``unit``: parts of the metrics' names. ``title``, ``word``: names of the resource in the help texts.
+    """
     bounds, own = (_CORES_BOUNDS, ()) if short == "cpu" else (_BYTES_BOUNDS, (_OOM,))
     text = f"{title} recommendation values as observed on recorded usage sample"
     difference = f"Absolute diffs between recommendation and usage for {word} when recommendation"
@@ -164,14 +167,20 @@ LEGACY_METRICS: Final[Mapping[str, Metric]] = {
 
 
 def get_size_log2(pods: int) -> int:
-    """Return the label ``vpa_size_log2``: the binary logarithm of the number of pods, rounded down and limited."""
+    """Return the number of the label ``vpa_size_log2``: log2 of the number of pods, rounded down, at most 20.
+
+    0 if there are no pods.
+    """
     return 0 if pods <= 0 else min(pods.bit_length() - 1, _MAX_SIZE_LOG2)
 
 
 def build_observation(
     name: str, labels: Labels | None = None, value: float = 1.0, *, metrics: Mapping[str, Metric] = METRICS
 ) -> Observation:
-    """Build an observation. Raises ``ValueError`` for labels that differ from the metric's."""
+    """Build the observation of a value for the metric ``name`` with these labels. ``metrics``: by name.
+
+    Raises ``ValueError`` if the labels, in their order, differ from the metric's.
+    """
     texts = _format_labels(labels or {})
     if tuple(texts) != metrics[name].labels:
         raise ValueError(f"{name} has the labels {', '.join(metrics[name].labels)}, not {', '.join(texts)}")
@@ -179,7 +188,7 @@ def build_observation(
 
 
 def _format_labels(labels: Labels) -> dict[str, str]:
-    """Return the labels with truth values as ``true`` and ``false``."""
+    """Return the labels with bools as the texts ``true`` and ``false``."""
     return {
         label: ("true" if value else "false") if isinstance(value, bool) else value for label, value in labels.items()
     }
@@ -212,7 +221,10 @@ class ObservationTally:
         self._counts[key] = texts, before + by
 
     def observe(self, name: str, labels: Labels, values: _Values) -> None:
-        """Observe values in a histogram, in order; without values nothing happens."""
+        """Add values to a histogram, in order; without values nothing happens.
+
+        Raises ValueError if the labels differ from those of the metric.
+        """
         if len(values) == 0:
             return
         key, texts = _build_key(name, tuple(labels), tuple(labels.values()))
@@ -223,7 +235,10 @@ class ObservationTally:
             parts.append(values if isinstance(values, np.ndarray) else list(values))
 
     def observations(self) -> list[Observation]:
-        """Return the summed observations, by metric and labels."""
+        """Return one observation per metric and labels, sorted by both, after calling the scheduled callbacks.
+
+        The sums stay; the callbacks are called only once.
+        """
         waiting, self._later = self._later, []
         for tell in waiting:
             tell(self)
@@ -241,7 +256,10 @@ class ObservationTally:
 def _build_key(
     name: str, labels: tuple[str, ...], values: tuple[str | bool, ...]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the key of a metric with its labels, and the labels as texts. Each round counts the same ones."""
+    """Return the key (metric name and label values as texts), and the labels with their values as texts.
+
+    The result is cached because each round counts the same labels. Raises ValueError as ``build_observation`` does.
+    """
     texts = build_observation(name, dict(zip(labels, values, strict=True))).labels
     return (name, *texts.values()), texts
 
@@ -264,18 +282,18 @@ class ExecutionTimer:
         """Durations of the finished steps: name of the step -> nanoseconds."""
 
     def step(self, name: str) -> StepsOf[Wait | Observe, None]:
-        """Observe the duration of the step that ends now (``ObserveStep``)."""
+        """Observe the duration of the step ``name``, from the end of the previous step to now (``ObserveStep``)."""
         now = yield from self._progress.clock()
         yield from self._observe_step(name, now - self._last)
         self._last = now
 
     def total(self) -> StepsOf[Wait | Observe, None]:
-        """Observe the duration of the loop (``ObserveTotal``)."""
+        """Observe the duration from the creation of the timer to now as the step ``total`` (``ObserveTotal``)."""
         now = yield from self._progress.clock()
         yield from self._observe_step("total", now - self._begun)
 
     def _observe_step(self, name: str, took: int) -> StepsOf[Observe, None]:
-        """Observe a duration in nanoseconds, and store it in ``steps``."""
+        """Store the duration ``took`` (nanoseconds) in ``steps``, and observe it in seconds."""
         self.steps[name] = took
         yield from self._progress.observe(build_observation(self._name, {"step": name}, took / 1e9))
 
@@ -303,9 +321,10 @@ class QualityObserver:
         recommended: FloatArray,
         is_oom: BoolArray,
     ) -> None:
-        """Observe samples of containers in cores or bytes, with the last recommendation (0 for none).
+        """Observe usage samples of containers and the last recommendations (0 for none), in cores or bytes.
 
-        The update mode of sample *i* is ``modes[mode[i]]``, empty if the VPA has none.
+        All arrays have one element per sample. The update mode of sample *i* is ``modes[mode[i]]``, empty if the VPA
+        has none. ``is_oom``: whether the sample comes from an OOM kill.
         """
         killed = bool(is_oom.any())
         for number, name in sorted(enumerate(modes), key=itemgetter(1)):
@@ -342,9 +361,10 @@ class QualityObserver:
                 self.into.observe(name, labels, difference[chosen])
 
     def change(self, old: ResourceList | None, new: ResourceList | None, mode: str | None, pods: int) -> None:
-        """Record a change of a VPA's recommendation, observed when the sums are read.
+        """Record a change of a container's target, which is observed when the sums of ``into`` are read.
 
-        Nothing is recorded without an old or a new recommendation. ``pods``: number of pods of the VPA.
+        Nothing is recorded without an old or a new target. ``mode``: the VPA's update mode. ``pods``: number of pods of
+        the VPA.
         """
         if old is None or new is None:
             return
@@ -399,7 +419,7 @@ class LoopGauges:
         self._by_size: dict[str, list[int]] = {name: [0] * _SIZE_COUNT for name in _GAUGES_BY_MODE_AND_SIZE}
 
     def add(self, name: str, vpa: VerticalPodAutoscaler, pods: int, by: int) -> None:
-        """Add to a gauge, named without prefix and suffix, for a VPA that controls ``pods`` pods."""
+        """Add ``by`` to the gauge ``vpa_updater_<name>_total`` of a VPA that controls ``pods`` pods."""
         name, size = f"{name}_total", get_size_log2(pods)
         if name in self._by_mode:
             cells, key = self._by_mode[name], (size, update_mode(vpa))
@@ -408,9 +428,10 @@ class LoopGauges:
             self._by_size[name][min(size, _SIZE_COUNT - 1)] += by  # upstream crashes beyond 2^20 pods
 
     def observations(self) -> list[Observation]:
-        """Return the values of the gauges.
+        """Return the values of the gauges as observations.
 
-        By size: all sizes. By size and mode: only those that were added to.
+        A gauge without the label ``update_mode`` has a value for each size, even if it is 0. A gauge with this label
+        has values only for the sizes and modes that were added to.
         """
         by_mode = [
             build_observation(_PREFIX + name, {"vpa_size_log2": str(size), "update_mode": mode}, value)
@@ -433,7 +454,7 @@ class VpaUpdateCounters:
         self._name = {"vpa_name": vpa.name, "vpa_namespace": vpa.namespace}
 
     def present(self) -> tuple[Observation, Observation]:
-        """Return the counters that exist before any update (``InitCounters``)."""
+        """Return observations of 0 evicted and 0 resized pods, so that both counters exist (``InitCounters``)."""
         return self.count_evicted(0), self.updated_in_place(0)
 
     def count_evicted(self, by: int = 1) -> Observation:
@@ -441,7 +462,7 @@ class VpaUpdateCounters:
         return build_observation(f"{_PREFIX}evicted_pods_total", {**self._size, **self._mode, **self._name}, by)
 
     def not_evicted(self, reason: str) -> Observation:
-        """Return the observation of a failed eviction."""
+        """Build the observation that counts one failed eviction."""
         labels = {**self._size, **self._mode, "reason": reason, **self._name}
         return build_observation(f"{_PREFIX}failed_eviction_attempts_total", labels)
 
@@ -450,10 +471,10 @@ class VpaUpdateCounters:
         return build_observation(f"{_PREFIX}in_place_updated_pods_total", {**self._size, **self._name}, by)
 
     def not_updated_in_place(self, reason: str) -> Observation:
-        """Return the observation of a failed resize."""
+        """Build the observation that counts one failed resize in place."""
         labels = {**self._size, "reason": reason, **self._name}
         return build_observation(f"{_PREFIX}failed_in_place_update_attempts_total", labels)
 
     def count_skipped(self) -> Observation:
-        """Return the observation of a pod that is skipped because its resize was infeasible."""
+        """Build the observation that counts one pod that is skipped because its resize was infeasible."""
         return build_observation(f"{_PREFIX}in_place_infeasible_skip_pods_total", {**self._size, **self._name})

@@ -1,6 +1,6 @@
 """Flags of recommender, updater and admission controller, by upstream's names and defaults.
 
-Constants that no flag sets are in ``histogram.py`` (buckets, minimum weight) and ``checkpoint.py`` (version). Options
+Constants that no flag sets are in ``histogram.py`` (buckets, minimum weight) and ``checkpoints.py`` (version). Options
 that only concern a running process (addresses, certificates, clients, leader election) belong to the drivers.
 """
 
@@ -68,7 +68,7 @@ def _ignores_namespace(namespace: str, only: str, ignored: list[str]) -> bool:
 
 
 def _find_namespace_problems(one: str, ignored: list[str]) -> list[Problem]:
-    """Return a problem if one namespace is selected and others are ignored, too."""
+    """Return a problem if only ``one`` namespace is read (empty: all) and namespaces are ignored, too."""
     if not (one and ignored):
         return []
     flags = "--vpa-object-namespace and --ignored-vpa-object-namespaces"

@@ -42,7 +42,7 @@ round.
 
 
 def to_resource_amount(x: float) -> int:
-    """Convert a float to an amount: truncated, and clamped to 0 ... 1e14 (``ResourceAmountFromFloat``).
+    """Convert millicores or bytes to an integer: truncated, and clamped to 0 ... 1e14 (``ResourceAmountFromFloat``).
 
     NaN becomes -2^63, as on amd64.
     """
@@ -59,12 +59,12 @@ def float_to_int64(x: float) -> int:
 
 
 def scale_amount(a: int, factor: float) -> int:
-    """Scale an amount by a factor, truncated (``ScaleResource``)."""
+    """Multiply an amount by a factor; convert the product as :func:`to_resource_amount` does (``ScaleResource``)."""
     return to_resource_amount(float(a) * factor)
 
 
 def cores_to_millicores(cores: float) -> int:
-    """Convert cores to millicores, truncated: 0.0172071 gives 17."""
+    """Convert cores to millicores, truncated and clamped to 0 ... 1e14: 0.0172071 gives 17."""
     return to_resource_amount(cores * 1000.0)
 
 
@@ -76,12 +76,12 @@ def to_cpu_quantity(millicores: int) -> Quantity:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def to_memory_quantity(size: int) -> Quantity:
-    """Convert bytes to a quantity, in binary units if the result is an integer."""
+    """Convert bytes to a quantity that prints with the largest binary unit (Ki, Mi, ...) of which it is a multiple."""
     return Quantity.from_int(size, BINARY_SI)
 
 
 def round_up_quantity(quantity: Quantity) -> Quantity:
-    """Round a quantity to an integer in its unit, away from zero (``RoundUp(0)``)."""
+    """Round a quantity to an integer (whole cores or bytes), away from zero (``RoundUp(0)``)."""
     return Quantity.from_int(quantity.value(), quantity.format)
 
 
@@ -135,7 +135,8 @@ def get_current_resources(pod: Pod, container: str) -> tuple[ResourceList | None
 def get_resources_sources(pod: Pod) -> tuple[str, ...]:
     """Return where upstream reads the resources of each container, then of each init container.
 
-    The texts are values of the metric label ``source``.
+    The texts are values of the metric label ``source``: ``Pod.Spec.Containers``, ``Pod.Status.ContainerStatuses``, and
+    the same with ``InitContainer``.
     """
     spec, status = pod.spec, pod.status
     sources = _get_sources("Container", spec.containers, status.container_statuses)
@@ -157,7 +158,10 @@ def _get_sources(field: str, containers: Sequence[Container], statuses: Sequence
 
 
 def has_lower_resource(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:
-    """Check whether any target of ``b`` is lower than that of ``a`` for the same container and resource."""
+    """Check whether any target of ``b`` is lower than that of ``a`` for the same container and resource.
+
+    False if ``a`` or ``b`` is None.
+    """
     if a is None or b is None:
         return False
     targets = {item.container_name: item.target or {} for item in b.container_recommendations}

@@ -108,7 +108,7 @@ class Strategy:
         self.settings = settings if settings is not None else self.Settings()
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """Return the advice for one container."""
+        """Return the advice for one container. Subclasses must override it: here it raises NotImplementedError."""
         raise NotImplementedError
 
 
@@ -125,9 +125,9 @@ def register_strategy(strategy: type[Strategy]) -> type[Strategy]:
 
 @cache
 def _load_installed_strategies() -> None:
-    """Load the strategies of other packages from entry points of the group ``kscale.strategies``.
+    """Register the strategies of other packages: entry points of the group ``kscale.strategies``, once per process.
 
-    Raises InputError if an entry point cannot be loaded.
+    A registered name is not replaced. Raises InputError if an entry point cannot be loaded.
     """
     for point in entry_points(group="kscale.strategies"):
         try:
@@ -137,13 +137,16 @@ def _load_installed_strategies() -> None:
 
 
 def list_strategies() -> Mapping[str, type[Strategy]]:
-    """Return all strategies by name: built-in, registered, and those of installed packages."""
+    """Return all strategies by name: built-in, registered, and those of installed packages.
+
+    Raises InputError if a strategy of an installed package cannot be loaded.
+    """
     _load_installed_strategies()
     return dict(_REGISTRY)
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import a Python file as a module. Raises ImportError if it is none."""
+    """Import a Python file as the module ``kscale_strategy_<stem>``. Raises ImportError if it is not a Python file."""
     name = f"kscale_strategy_{path.stem}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -199,10 +202,10 @@ def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strat
 
 
 def get_checked_advice(strategy: Strategy, usage: ContainerUsage, where: str) -> StrategyAdvice:
-    """Return a strategy's advice for the ``usage`` of a container, whose amounts are None or non-negative integers.
+    """Return a strategy's advice for the ``usage`` of a container, and check that it consists of valid amounts.
 
-    ``where``: the container's name in messages. Raises ``InputError`` if the strategy returns anything else or raises
-    an exception other than ``NativeError``.
+    Each amount is None or an integer from 0 to 2^63-1. ``where``: the container's name in messages. Raises
+    ``InputError`` if the strategy returns anything else or raises an exception, and ``NativeError`` if it raises one.
     """
     source = f"strategy {strategy.name or type(strategy).__name__}"
     try:
@@ -226,6 +229,7 @@ def get_checked_advice(strategy: Strategy, usage: ContainerUsage, where: str) ->
 
 
 def _format_error(what: str, error: BaseException) -> str:
+    """Return ``what``, the type and the text of an error in one line."""
     return f"{what}: {type(error).__name__}: {error}"
 
 
@@ -247,7 +251,10 @@ class CompiledStrategy(Strategy):
         self._numbers = tuple(map(float, msgspec.structs.astuple(self.settings))) or (0.0,)
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """Run the kernel. Raises :class:`kscale.errors.NativeError` if the kernel fails."""
+        """Run the kernel on the samples of all pods, and return its advice.
+
+        Raises :class:`kscale.errors.NativeError` if the kernel fails or does not return four numbers.
+        """
         try:
             answer = self._compiled(
                 _concatenate_samples(usage.cpu.values()), _concatenate_samples(usage.memory.values()), self._numbers
@@ -320,7 +327,11 @@ class PercentileStrategy(Strategy):
     settings: PercentileSettings
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """Compute the advice from the samples of each pod."""
+        """Return the largest CPU percentile of a pod as CPU request, and the memory peak of all pods plus a buffer as
+        memory request and limit.
+
+        A resource without samples gets no advice. The memory is at least ``usage.oom_memory`` plus its own buffer.
+        """
         how = self.settings
         cpu = _drop_empty(usage.cpu.values())
         memory = _drop_empty(usage.memory.values())
@@ -358,7 +369,11 @@ class PercentileLimitStrategy(Strategy):
     settings: PercentileLimitSettings
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """Compute the advice from the samples of all pods."""
+        """Return two percentiles over the CPU samples of all pods as CPU request and limit, and the memory of
+        :class:`PercentileStrategy`.
+
+        A resource without samples gets no advice.
+        """
         how = self.settings
         memory = PercentileStrategy(
             PercentileSettings(
@@ -387,7 +402,10 @@ class RecommenderStrategy(Strategy):
     needs_samples: ClassVar[bool] = False
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """Return the recommender's target as the advised requests."""
+        """Return the target of ``usage.recommendation`` as the advised requests, with its bounds and uncapped target.
+
+        No advice without a recommendation.
+        """
         item = usage.recommendation
         if item is None:
             return StrategyAdvice()

@@ -59,7 +59,8 @@ def resolve_target_selector(
     """Return the selector of a VPA's target (``VpaTargetSelectorFetcher``).
 
     ``scales``: a lookup to use in place of that of ``controllers``. Raises :class:`TargetError` with upstream's text if
-    the target does not exist or has no selector.
+    the target does not exist or has no selector, and :class:`~kscale.vpa.controllers.ScaleNeededError` if its scale was
+    not requested yet.
     """
     target = vpa.spec.target_ref
     if target is None:
@@ -103,7 +104,8 @@ def resolve_target_selector_steps(
 def find_topmost_controller(key: ControllerKey | None, controllers: Controllers) -> ControllerKey | None:
     """Follow the owners of a controller; return the last one that is well known or scalable.
 
-    None if ``key`` is None or there is no such controller. Raises :class:`TargetError` if an owner cannot be resolved.
+    None if ``key`` is None or there is no such controller. Raises :class:`TargetError` if an owner cannot be resolved
+    or owns itself, and :class:`~kscale.vpa.controllers.ScaleNeededError` if a scale was not requested yet.
     """
     if key is None:
         return None
@@ -122,7 +124,10 @@ def find_topmost_controller(key: ControllerKey | None, controllers: Controllers)
 def find_topmost_controller_steps(
     key: ControllerKey | None, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, ControllerKey | None]:
-    """Run :func:`find_topmost_controller` as a step machine, which requests unknown scales."""
+    """Run :func:`find_topmost_controller` as a step machine, which requests unknown scales.
+
+    Returns the controller, or None, and raises TargetError as that function does.
+    """
     return (
         yield from evaluate_with_scales_steps(
             progress, controllers.scales, lambda _: find_topmost_controller(key, controllers)
@@ -131,7 +136,7 @@ def find_topmost_controller_steps(
 
 
 def get_pod_owner(pod: Pod) -> ControllerKey | None:
-    """Return the controller that owns a pod, or None.
+    """Return the controller that owns a pod; None if there is none.
 
     As upstream, the last reference with ``controller: true`` counts.
     """
@@ -140,9 +145,10 @@ def get_pod_owner(pod: Pod) -> ControllerKey | None:
 
 
 def find_topmost_owner(pod: Pod, controllers: Controllers) -> ControllerKey | None:
-    """Return the topmost controller of a pod; None for pods without a controller and pods owned by a node.
+    """Return the topmost controller of a pod that is well known or scalable (``find_topmost_controller``).
 
-    Raises :class:`TargetError` if an owner cannot be resolved.
+    None if there is none, and for a pod owned by a node. Raises :class:`TargetError` if an owner cannot be resolved,
+    and :class:`~kscale.vpa.controllers.ScaleNeededError` if a scale was not requested yet.
     """
     owner = get_pod_owner(pod)
     return None if owner is None or owner.kind == _NODE_KIND else find_topmost_controller(owner, controllers)
@@ -151,7 +157,10 @@ def find_topmost_owner(pod: Pod, controllers: Controllers) -> ControllerKey | No
 def find_topmost_owner_steps(
     pod: Pod, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, ControllerKey | None]:
-    """Run :func:`find_topmost_owner` as a step machine, which requests unknown scales."""
+    """Run :func:`find_topmost_owner` as a step machine, which requests unknown scales.
+
+    Returns the controller, or None, and raises TargetError as that function does.
+    """
     return (
         yield from evaluate_with_scales_steps(
             progress, controllers.scales, lambda _: find_topmost_owner(pod, controllers)
@@ -160,7 +169,10 @@ def find_topmost_owner_steps(
 
 
 def _is_well_known_or_scalable(key: ControllerKey, controllers: Controllers) -> bool:
-    """Check whether a controller is well known or scalable (``isWellKnownOrScalable``)."""
+    """Check whether a controller is of a well-known kind or has a scale (``isWellKnownOrScalable``).
+
+    Raises ScaleNeededError if the scale was not requested yet.
+    """
     if key.kind in WELL_KNOWN_KINDS:
         return True
     if key.kind == _NODE_KIND:
@@ -173,7 +185,7 @@ def _is_well_known_or_scalable(key: ControllerKey, controllers: Controllers) -> 
 
 
 def _get_owner_of_controller(key: ControllerKey, controllers: Controllers) -> ControllerKey | None:
-    """Return the owner of a controller, or None (``getParentOfController``).
+    """Return the owner of a controller; None if it has none, or no scale exists (``getParentOfController``).
 
     Raises the error of :func:`_unhandled_target_error` if the controller cannot be read or is of an unknown kind.
     """
@@ -200,6 +212,7 @@ def _unhandled_target_error(key: ControllerKey, text: str) -> TargetError:
 
 
 def _get_owner_key(namespace: str, reference: OwnerReference) -> ControllerKey:
+    """Return the key of the controller that an owner reference names."""
     return ControllerKey(namespace, reference.kind, reference.name, reference.api_version)
 
 
@@ -281,7 +294,8 @@ def find_controlled_pods_steps(
 ) -> StepsOf[GetScale, list[ControlledPods]]:
     """Return each VPA that controls pods, with these pods.
 
-    VPAs are sorted by namespace and name; pods are in list order.
+    VPAs are sorted by namespace and name; pods are in list order. Pods that no VPA controls, or whose owners cannot be
+    resolved, are left out.
     """
     by_target: dict[tuple[str, str, str], list[VpaWithSelector]] = {}
     for vpa, selector in vpas:

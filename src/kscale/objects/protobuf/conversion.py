@@ -184,6 +184,7 @@ def _decode_time(parsed: Any) -> str:
 
 
 def _decode_int_or_text(parsed: Any) -> int | str:
+    """Return the text or the integer of a parsed IntOrString. Raises ValueError for a text that is not UTF-8."""
     chosen: int | str = _decode_text(parsed.strVal) if parsed.type == _TEXT else parsed.intVal
     return chosen
 
@@ -333,7 +334,7 @@ def _encode_list(items: Any, encode_value: _Encoder, trace: _EncodingTrace) -> l
 
 
 def _encode_map(mapping: Any, encode_value: _Encoder, trace: _EncodingTrace) -> list[_Values]:
-    """Encode a map as its entries, sorted by name."""
+    """Encode a map as its entries, sorted by name. Raises _BadValueError, with the path in ``trace.path``."""
     entries = []
     for name, each in sorted(_object(mapping).items(), key=itemgetter(0)):
         trace.path.append(f"[{name}]")

@@ -345,7 +345,7 @@ class Message(NamedTuple):
 
 
 def parse(table: str) -> dict[str, Message]:
-    """Parse a table into its messages by name, in the table's order."""
+    """Parse a table, in the form that this module describes, into its messages by name, in the table's order."""
     lines: dict[str, str] = {}
     for line in filter(None, table.replace("\n    ", " ").splitlines()):
         name, _, fields = line.partition(":")

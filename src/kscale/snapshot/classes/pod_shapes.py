@@ -19,7 +19,7 @@ from kscale.objects.api.meta import OwnerReference, ResourceList
 from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_stored_json
 from kscale.objects.pod_owners import READ_ANNOTATIONS
-from kscale.objects.pod_resources import CPU, is_sidecar, occupancy, takes_what_it_asks
+from kscale.objects.pod_resources import CPU, is_sidecar, occupancy, was_never_resized
 
 __all__ = ["Shape", "renumber", "shape_key"]
 
@@ -134,7 +134,7 @@ def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:
     None if it is not, or if it follows from the containers' requests.
     """
     spec, status = pod.spec, pod.status
-    if not spec.init_containers and not spec.overhead and takes_what_it_asks(pod):
+    if not spec.init_containers and not spec.overhead and was_never_resized(pod):
         return None
     fine = any(_is_fine(container.resources.requests) for container in spec.containers)
     if not fine and spec.init_containers:

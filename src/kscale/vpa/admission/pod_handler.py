@@ -82,7 +82,7 @@ class VpaIndex:
         return f"<VpaIndex: {len(self)} VPAs with a target>"
 
     def apply(self, vpa: VerticalPodAutoscaler) -> None:
-        """Add a VPA, or replace the one of the same namespace and name."""
+        """Add a VPA, or replace the one of the same namespace and name. A VPA without a target is not indexed."""
         key, target = (vpa.namespace, vpa.name), vpa.spec.target_ref
         place = None if target is None else (vpa.namespace, target.kind, target.name)
         if self._target_of.get(key) != place:
@@ -144,10 +144,10 @@ class VpaIndex:
     def _find_steps(
         self, pod: Pod, controllers: Controllers, progress: Progress, diagnostics: list[str]
     ) -> StepsOf[GetScale, tuple[VerticalPodAutoscaler | None, bool]]:
-        """Find the VPA of a pod without the cache. Returns also whether the result may be cached.
+        """Find the VPA of a pod without the cache. Returns (the VPA or None, whether the result may be cached).
 
-        It may not if a message names the pod, or if the selector is that of a scale, which is requested for each pod as
-        upstream does.
+        The result may not be cached if an owner or selector cannot be resolved, which adds a message to
+        ``diagnostics``, or if the selector is that of a scale, which is requested for each pod as upstream does.
         """
         try:
             parent = yield from find_topmost_owner_steps(pod, controllers, progress)
@@ -173,7 +173,10 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 def _changes_match(before: VerticalPodAutoscaler | None, after: VerticalPodAutoscaler) -> bool:
-    """Check whether a change of a VPA may change the pods that it controls; its status does not."""
+    """Check whether a change of a VPA may change the pods that it controls; its status does not.
+
+    ``before``: None for a new VPA.
+    """
     return (
         before is None
         or before is after  # it may have been changed in place
@@ -307,7 +310,7 @@ def patch_pod(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> PodAdmission:
-    """Return the patches of a pod by the VPA that controls it."""
+    """Return the patches of a pod by the VPA that controls it, or the error if they cannot be computed."""
     options = options or AdmissionOptions()
     try:
         resources, diagnostics = _build_resource_patches(pod, vpa, limit_ranges, options)
@@ -382,9 +385,9 @@ def _build_container_patches(
 
 
 def build_value_patches(path: str, current: ResourceList | None, new: ResourceList | None) -> list[PatchOperation]:
-    """Build the patches that set the resources ``new`` below ``path``.
+    """Build the patches that set the resources ``new`` below ``path``, a JSON pointer to requests or limits.
 
-    The parent is created if ``current`` is None. Empty if ``new`` is empty.
+    The first patch creates the object at ``path`` if ``current`` is None. Empty if ``new`` is empty or None.
     """
     if not new:
         return []

@@ -80,7 +80,7 @@ class ReviewResult(msgspec.Struct, kw_only=True):
         return Observation(name=_LATENCY, value=seconds, labels={"status": self.status, "resource": self.resource})
 
     def build_observation(self) -> Observation:
-        """Return what the review of a pod adds to the metrics."""
+        """Return the observation that counts this review in ``admission_pods_total``, as applied or not applied."""
         return _APPLIED if self.status == "applied" else _NOT_APPLIED
 
     def __repr__(self) -> str:
@@ -153,9 +153,9 @@ def answer_review_steps(
     options: AdmissionOptions | None,
     patches: PatchCache | None = None,
 ) -> StepsOf[GetScale, ReviewResult]:
-    """Run :func:`review_steps` with arguments that need no check; its observations are in the result.
+    """Run :func:`review_steps` with arguments that need no check; its observations are in the result, not yielded.
 
-    ``patches``: those of pods reviewed before.
+    ``patches``: cache of the patches of pods reviewed before, which is read and filled; None: no cache.
     """
     read = read_review(body, options=options)
     if isinstance(read, ReviewResult):
@@ -189,7 +189,11 @@ class PatchCache:
         limit_ranges: LimitRangeLookup | None,
         options: AdmissionOptions | None,
     ) -> PodAdmission | _Patch:
-        """Return the cached patches of a pod by the VPA that controls it; otherwise compute the admission."""
+        """Return the encoded patches of a pod by the VPA that controls it, from the cache or computed and cached.
+
+        An admission with errors or diagnostics is not cached, and is returned as it is; likewise one whose limit ranges
+        cannot be read.
+        """
         # What patch_pod reads of a pod, but for the names in its messages. Not the volumes: the names of those of
         # service accounts are random.
         containers = [(each.name, each.resources) for each in pod.spec.containers]
@@ -227,7 +231,7 @@ class _Patch:
         self._before, _, self._after = encoded.partition(b"null")
 
     def build_body(self, uid: Any) -> bytes:
-        """Return the response to the request with this ``uid``."""
+        """Return the AdmissionReview with the response to the request with this ``uid``, in JSON."""
         return b"%b%b%b" % (self._before, msgspec.json.encode(uid), self._after)
 
 
@@ -287,7 +291,10 @@ _PODS: Final = _Resource("", "v1", "pods")
 
 
 def _read_usual(body: bytes) -> PodReview | None:
-    """Read the review of a pod in one pass, without plain data. None if the body is anything else, or may be faulty."""
+    """Decode the review of a v1 Pod directly into structs.
+
+    None if the body is anything else, is invalid, or is not ASCII: :func:`_read_request` reads such a body.
+    """
     if not body.isascii():  # text that is skipped is not checked
         return None
     try:
@@ -338,7 +345,7 @@ def review_pod(
     """Return the response to the review of a pod whose VPA is known.
 
     ``vpa``: None leaves the pod as it is; may be the JSON text that :func:`kscale.objects.decode.to_json` made of the
-    VPA in another process. ``patches``: those of pods reviewed before.
+    VPA in another process. ``patches``: cache of the patches of pods reviewed before; None: no cache.
     """
     if isinstance(vpa, bytes):
         vpa = from_json(vpa, VerticalPodAutoscaler)

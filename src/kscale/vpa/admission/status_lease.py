@@ -60,7 +60,8 @@ def check_status_steps(
 ) -> StepsOf[Get | Wait, bool | ApiError]:
     """Read the lease and check its validity (``IsStatusValid``), with up to three attempts.
 
-    Returns whether it is valid, or the error if it could not be read.
+    Returns whether it is valid, or the error if it could not be read. ``timeout``: nanoseconds after its last renewal
+    at which the lease is invalid. Raises ValueError for an invalid time in the lease.
     """
 
     def read() -> StepsOf[Get, Outcome]:
@@ -103,7 +104,11 @@ def renew_status_steps(
 def _renew_steps(
     progress: Progress, holder: str, name: str, namespace: str, interval: int
 ) -> StepsOf[Get | Create | Patch, Outcome]:
-    """Renew the lease, or create it. The outcome has no error if another replica was faster."""
+    """Renew the lease, or create it, and return the outcome of the last request.
+
+    ``holder``: this host's name. ``interval``: nanoseconds, the duration of a new lease. The outcome has no error if
+    another replica was faster.
+    """
     read = yield from progress.act(_build_get(name, namespace))
     if read.error is not None and read.error.is_not_found:
         creation = yield from progress.act(Create(_build_lease(holder, name, namespace, interval)))
@@ -130,7 +135,7 @@ def _build_get(name: str, namespace: str) -> Get:
 
 
 def _build_lease(holder: str, name: str, namespace: str, interval: int) -> Lease:
-    """Build the lease. ``interval``: nanoseconds, the lease's duration."""
+    """Build the lease. ``holder``: this host's name. ``interval``: nanoseconds, the lease's duration."""
     return Lease(
         api_version=_API_VERSION,
         kind="Lease",
@@ -147,7 +152,8 @@ def _ignore_error_if(outcome: Outcome, excused: bool) -> Outcome:
 def _retry_steps(progress: Progress, attempt: Callable[[], StepsOf[_A, Outcome]]) -> StepsOf[_A | Wait, Outcome]:
     """Run the attempt up to three times, with growing pauses, while its error is transient.
 
-    Returns the last outcome.
+    Returns the first outcome without a transient error. If there is none, or a pause is cut off by a time limit,
+    returns an outcome with a timeout or that limit's error.
     """
     pause = _FIRST_PAUSE
     for last in (False,) * (_MAX_TRIES - 1) + (True,):

@@ -202,7 +202,7 @@ def _uses_boost(vpa: VerticalPodAutoscaler) -> bool:
 
 
 def _get_per_vpa_fields(policy: ContainerResourcePolicy) -> dict[str, Quantity | int | None]:
-    """Return the fields that need the gate PerVPAConfig, by their JSON names."""
+    """Return the fields that need the gate PerVPAConfig, by their JSON names; None for those that are not set."""
     return {
         "oomBumpUpRatio": policy.oom_bump_up_ratio,
         "oomMinBumpUp": policy.oom_min_bump_up,
@@ -239,7 +239,7 @@ def validate_vpa(
 def _validate_update_policy(
     vpa: VerticalPodAutoscaler, allowed: _AllowedFeatures, errors: list[FieldError], warnings: list[str]
 ) -> None:
-    """Add the errors and warnings of the update policy to the lists."""
+    """Add the errors and warnings of the update policy to ``errors`` and ``warnings``."""
     policy = vpa.spec.update_policy
     if policy is None:
         return
@@ -264,7 +264,7 @@ def _validate_update_policy(
 
 
 def _validate_positive(path: str, value: int, allowed: _AllowedFeatures) -> list[FieldError]:
-    """Return the errors of a field that needs the gate PerVPAConfig and must be at least 1."""
+    """Return the errors of the field at ``path``, which needs the gate PerVPAConfig and must be at least 1."""
     if not allowed.per_vpa:
         return [forbidden(path, _PER_VPA_DISABLED_TEXT)]
     return [invalid(path, value, "must be greater than or equal to 1")] if value < 1 else []
@@ -273,7 +273,7 @@ def _validate_positive(path: str, value: int, allowed: _AllowedFeatures) -> list
 def _validate_container_policy(
     policy: ContainerResourcePolicy, path: str, allowed: _AllowedFeatures, errors: list[FieldError], warnings: list[str]
 ) -> None:
-    """Add the errors and warnings of a container policy to the lists."""
+    """Add the errors and warnings of the container policy at ``path`` to ``errors`` and ``warnings``."""
     if not policy.container_name:
         errors.append(build_required_error(f"{path}.containerName"))
     if policy.mode is not None and policy.mode not in _SCALING_MODES:

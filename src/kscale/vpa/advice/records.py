@@ -244,12 +244,15 @@ def get_resource_severity(
 
 
 def is_capped(resource: ResourceAdvice) -> bool:
-    """Check whether a policy keeps the target below the uncapped target."""
+    """Check whether a policy keeps the target below the uncapped target. False if one of the two is unknown."""
     return None not in (resource.target, resource.uncapped_target) and resource.target < resource.uncapped_target  # type: ignore[operator]  # neither is None
 
 
 def sum_requests(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Sum the current requests of all live pods (millicores, bytes), and their change by the advice."""
+    """Return the current requests of all live pods, and their change by the advice, each as (millicores, bytes).
+
+    Containers without advice count as unchanged.
+    """
     requested, change = [0, 0], [0, 0]
     for one in containers:
         for i, resource in enumerate((one.cpu, one.memory)):
@@ -262,8 +265,8 @@ def sum_requests(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int]
 def with_quality(report: RecommendationReport, quality: str) -> RecommendationReport:
     """Return the report with the requests and limits of a quality of service, one of :data:`QUALITIES`.
 
-    Burstable uses the bounds: the lower one as the request, the upper one as the limit. Without bounds (a strategy
-    other than ``vpa``) it keeps the target and its limit.
+    Guaranteed uses the target as request and limit. Burstable uses the bounds: the lower one as the request, the upper
+    one as the limit. Without bounds (a strategy other than ``vpa``) it keeps the target and its limit.
     """
     containers = []
     for one in report.containers:

@@ -119,7 +119,10 @@ class AdviceBuilder:
                 self._killed[key] = max(self._killed.get(key, 0), amount)
 
     def report(self, at: Moment, notes: list[str]) -> RecommendationReport:
-        """Build the report for the moment ``at``; moments before 1970 count as 0, when upstream's histograms begin."""
+        """Build the report for the moment ``at``, with these notes.
+
+        Moments before 1970 count as 0, when upstream's histograms begin.
+        """
         containers = [one for item in self._chosen for one in self._advise_workload(item, max(at, 0))]
         requested, change = sum_requests(containers)
         return RecommendationReport(
@@ -136,7 +139,7 @@ class AdviceBuilder:
         )
 
     def _advise_workload(self, item: Workload, now: Moment) -> Iterable[ContainerAdvice]:
-        """Yield the advice for each container of a workload."""
+        """Yield the advice for each container of the workload ``item``."""
         recommendation = self._recommended.get((item.vpa.namespace, item.vpa.name))
         items = recommendation.container_recommendations if recommendation is not None else ()
         recommended = {one.container_name: one for one in items}
@@ -161,7 +164,7 @@ class AdviceBuilder:
             yield advice
 
     def _collect_usage(self, item: Workload, now: Moment) -> _WorkloadUsage:
-        """Return which data the recommender has about the containers of a workload."""
+        """Return which data the recommender has about the containers of the workload ``item`` at the time ``now``."""
         state = self._feed.state
         store, vpa = state.store, state.vpas[item.vpa.namespace, item.vpa.name]
         counts: Counter[str] = Counter()
@@ -180,9 +183,9 @@ class AdviceBuilder:
     def _advise_container(
         self, item: Workload, name: str, usage: ContainerUsage, known: _WorkloadUsage
     ) -> tuple[ContainerAdvice, StrategyAdvice]:
-        """Return the report's entry of one container, and the strategy's advice.
+        """Return the report's entry of one container of the workload ``item``, and the strategy's advice.
 
-        ``known``: the recommender's data about the workload.
+        The advice is empty if there are too few samples. ``known``: the recommender's data about the workload.
         """
         strategy, cpu = self._strategy, known.cpu_samples[name]
         memory = self._feed.memory_points[item.identity, name]
@@ -211,12 +214,12 @@ class AdviceBuilder:
 
 
 def _uses_recommender(strategy: Strategy) -> bool:
-    """Check whether a strategy is upstream's recommender, whose targets are used as they are."""
+    """Check whether a strategy is upstream's recommender."""
     return isinstance(strategy, RecommenderStrategy)
 
 
 def _describe_strategy(strategy: Strategy, options: RecommenderOptions) -> dict[str, str]:
-    """Return, by resource, how the strategy computes the target."""
+    """Return a text per resource on how the strategy computes the target."""
     if _uses_recommender(strategy):
         return describe_percentiles(options)
     settings = msgspec.to_builtins(strategy.settings)
@@ -225,7 +228,10 @@ def _describe_strategy(strategy: Strategy, options: RecommenderOptions) -> dict[
 
 
 def _find_advised_resources(item: Workload, name: str, advised: StrategyAdvice) -> set[str]:
-    """Return the resources with advised requests; if there are none, the resources that the VPA controls."""
+    """Return the resources of a container with advised requests; if there are none, those that the VPA controls.
+
+    Empty if the VPA's policy for the container is Off.
+    """
     requests = {CPU: advised.cpu_request, MEMORY: advised.memory_request}
     changed = {resource for resource, amount in requests.items() if amount is not None}
     if changed:
@@ -297,7 +303,11 @@ def _build_container_advice(
     info: list[str],
     minimum: Mapping[str, int | None],
 ) -> ContainerAdvice:
-    """Build the report's entry of one container. ``minimum``: by resource, in millicores and bytes."""
+    """Build the report's entry of the container ``name`` of the workload ``item``.
+
+    ``samples``: number of CPU samples. ``info``: its notes, to which more are added in place. ``minimum``: the
+    container's share of the minimum of a pod by resource, in millicores and bytes.
+    """
     resources = item.containers[name].resources
     live = [get_current_resources(pod, name) for pod in item.pods if any(c.name == name for c in pod.spec.containers)]
     current_resources = live or [(resources.requests, resources.limits)]
@@ -349,7 +359,7 @@ def _build_container_advice(
 
 
 def _get_advised_requests(advised: StrategyAdvice) -> ResourceList:
-    """Return the advised requests as quantities."""
+    """Return the advised requests as quantities by resource; empty without advice."""
     requests: ResourceList = {}
     if advised.cpu_request is not None:
         requests[CPU] = to_cpu_quantity(advised.cpu_request)
@@ -361,9 +371,10 @@ def _get_advised_requests(advised: StrategyAdvice) -> ResourceList:
 def _fit_to_limit_ranges(
     item: Workload, targets: Mapping[str, ResourceList], limit_ranges: LimitRanges
 ) -> dict[str, ResourceList]:
-    """Return the requests of each container, fitted to the namespace's limit ranges as upstream's admission does.
+    """Return the requests by container, fitted to the namespace's limit ranges as upstream's admission does.
 
-    A limit range of whole pods also changes containers without advice.
+    ``targets``: the advised requests by container. The result lacks containers without advice, unless a limit range for
+    whole pods changes them.
     """
     recommendation = RecommendedPodResources(
         container_recommendations=[
@@ -385,11 +396,11 @@ def _fit_to_limit_ranges(
 def _build_patch_amounts(
     item: Workload, name: str, advised: StrategyAdvice, requests: ResourceList, limit_ranges: LimitRanges
 ) -> PatchAmounts:
-    """Build the requests and limits of a workload's template that an API server accepts, as upstream's admission sets
-    them.
+    """Build the requests and limits of a container in a workload's template that an API server accepts, as upstream's
+    admission sets them.
 
-    ``requests``: the advised ones, fitted to the limit ranges. Limits keep their ratio to requests. If the VPA controls
-    requests only, a request is at most its limit.
+    ``requests``: the advised ones, fitted to the limit ranges. Limits are those of ``advised``, otherwise they keep
+    their ratio to requests. If the VPA controls requests only, no limits are set, and a request is at most its limit.
     """
     resources = item.containers[name].resources
     try:
@@ -624,7 +635,10 @@ def _warn_of_late_samples(feed: UsageFeed) -> None:
 
 
 def _find_dump_oom_kills(cluster: Cluster, pods: Iterable[Pod], feed: UsageFeed) -> list[OutOfMemory]:
-    """Return the selected workloads' kills in pods and eviction events of the dump, in order of time."""
+    """Return the selected workloads' kills in pods and eviction events of the dump, in order of time.
+
+    Deleted pods of these events are added to the feed's state.
+    """
     kills = find_last_oom_kills(pods)
     for event in cluster.all("Event"):
         if event.reason == "Evicted" and event.involved_object.kind == "Pod":

@@ -143,7 +143,10 @@ class Workloads:
         return [*self.unresolved, *(scales.assumed if isinstance(scales, DumpScales) else ())]
 
     def _group_vpas_by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[WorkloadKey, VerticalPodAutoscaler]:
-        """Return the strongest VPA by (namespace, kind, name) of its target; others are counted in ``skipped``."""
+        """Return the strongest VPA of each target by its (namespace, kind, name); others are counted in ``skipped``.
+
+        VPAs without a target or of another recommender are left out and counted, too.
+        """
         by_target: dict[WorkloadKey, VerticalPodAutoscaler] = {}
         for vpa in vpas:
             if not is_managed_vpa(vpa, self.options):
@@ -164,7 +167,10 @@ class Workloads:
         return by_target
 
     def _add(self, key: ControllerKey, template: PodTemplateSpec, own: VerticalPodAutoscaler | None) -> None:
-        """Add a workload with its VPA (None: an implied one), unless its selector cannot be resolved."""
+        """Add a workload to ``items``; if its selector cannot be resolved, add a text to ``unresolved`` instead.
+
+        ``own``: the workload's VPA; None: an implied one is built.
+        """
         vpa = own if own is not None else self._build_implied_vpa(key)
         try:
             selector = resolve_target_selector(vpa, self.controllers)
@@ -182,7 +188,7 @@ class Workloads:
         )
 
     def _add_custom(self, key: ControllerKey, template: PodTemplateSpec) -> None:
-        """Add a workload of a custom kind, unless it is known, or has no scale.
+        """Add the workload ``key`` of a custom kind, unless it was added already, or has no scale.
 
         ``template``: pod template of a controller that it owns, or a template made of one of its pods.
         """
@@ -203,7 +209,7 @@ class Workloads:
             self._refused.add(identity)
 
     def _build_implied_vpa(self, key: ControllerKey) -> VerticalPodAutoscaler:
-        """Build a VPA in mode Off for a workload, with a name that no VPA of the namespace has."""
+        """Build a VPA in mode Off for the workload ``key``, with a name that no VPA of the namespace has."""
         name = base = f"{key.kind.lower()}-{key.name}"
         number = 1
         while (key.namespace, name) in self._taken:
@@ -223,7 +229,7 @@ class Workloads:
         )
 
     def _add_pod(self, pod: Pod) -> None:
-        """Add a pod to its workload, or count it in ``skipped`` if it has none."""
+        """Add a running or finished pod to its workload; a running one without a workload is counted in ``skipped``."""
         live = pod.status.phase not in _FINISHED_PHASES and pod.status.phase != "Pending"
         try:
             parent = find_topmost_owner(pod, self.controllers)
@@ -390,9 +396,10 @@ class UsageFeed:
         return self.first_seen[namespace, pod]
 
     def place(self, key: SeriesKey, named: str = "", labels: Mapping[str, str] | None = None) -> _SeriesDestination:
-        """Return the destination of a series.
+        """Return the destination of the series ``key``. ``named`` and ``labels``: see :meth:`resolve`.
 
-        Deleted pods, and containers that their workload has, are added to the recommender's state.
+        A pod of a selected workload that the recommender's state lacks is added to it, and the container, too, if the
+        workload has it.
         """
         if self.namespaces and key.namespace not in self.namespaces:
             return _NO_DESTINATION
@@ -475,10 +482,10 @@ class UsageFeed:
         self.counts["missing values"] += fed["missing"]
 
     def from_the_future(self, far: int) -> tuple[int, list[str]] | None:
-        """Return the usual end of samples, and the containers with much later samples.
+        """Return the usual end of samples (epoch nanoseconds), and the containers with samples that are much later.
 
-        None if the newest sample is at most ``far`` nanoseconds later than the usual end, which is that of most samples
-        and of most containers. Containers are ``namespace/pod/name``.
+        The usual end is that of most samples and of most containers. Samples are much later if they are more than
+        ``far`` nanoseconds after it; None if the newest sample is not. Containers are ``namespace/pod/name``.
         """
         store = self.state.store
         last = np.maximum(store.last_cpu, store.last_memory)
@@ -501,7 +508,7 @@ class UsageFeed:
         ]
 
     def settle(self) -> None:
-        """Count the samples of the batches so far by their destination.
+        """Add the samples of the batches since the last call to ``counts`` and ``memory_points``, by destination.
 
         Call this before batches with other series, and at the end.
         """
@@ -566,16 +573,16 @@ def feed_history(
 
 
 def _sort_by_time(history: Iterable[UsageBatch], rows: int) -> Iterator[UsageBatch]:
-    """Sort all ``rows`` by time, first CPU and then memory; equal times stay in the order of the history.
+    """Yield the history sorted by time, first its CPU and then its memory; equal times stay in their order.
 
-    The history is read once for each resource, so that only one is in memory.
+    ``rows``: its number of rows. The history is read once for each resource, so that only one is in memory.
     """
     for memory in (False, True):
         yield from _sort_resource_by_time(history, rows, memory)
 
 
 def _sort_resource_by_time(history: Iterable[UsageBatch], rows: int, memory: bool) -> Iterator[UsageBatch]:
-    """Yield the rows of CPU, or of ``memory``, sorted by time."""
+    """Yield the samples of CPU, or of ``memory``, sorted by time. ``rows``: number of rows of the history."""
     numbers: dict[tuple[object, ...], int] = {}
     keys: list[SeriesKey] = []
     workloads: list[str] = []

@@ -47,10 +47,12 @@ def add_cpu_grid(
     status: npt.NDArray[np.uint8],
     threads: int,
 ) -> bool:
-    """Add CPU samples if they form a grid: many containers with samples at the same times.
+    """Add CPU samples if they form a grid: many containers, one after the other, with samples at the same times.
 
-    Returns False, and adds nothing, if they form no grid, if containers share an aggregate, or if a sample would be
-    rejected. Otherwise results are equal bit for bit to adding samples one by one, and ``status`` is set to 0.
+    Sample *i* is of the container in the slot ``container[i]`` of the store, at ``time[i]`` (nanoseconds) with
+    ``value[i]`` (millicores). Returns False, and adds nothing, if they form no grid, if containers share an aggregate,
+    or if a sample would be rejected. Otherwise returns True and sets ``status`` to 0: results are equal bit for bit to
+    adding samples one by one.
     """
     rows = 1 + int(np.count_nonzero(container[1:] != container[:-1]))
     length, rest = divmod(len(container), rows)
@@ -93,7 +95,7 @@ class LastRecommendations(NamedTuple):
 
     @classmethod
     def from_recommendations(cls, known: Sequence[AggregateRecommendation], cpu: bool) -> LastRecommendations:
-        """Build the arrays from the aggregates' recommendations."""
+        """Build the arrays from the aggregates' recommendations of CPU (``cpu``) or of memory."""
         resource = CPU if cpu else MEMORY
         modes: dict[str, int] = {}
         mode = [-1] * len(known)
@@ -124,9 +126,11 @@ def observe_sample_quality(
     recommended: LastRecommendations,
     quality: QualityObserver,
 ) -> None:
-    """Observe the quality of accepted samples, in millicores or bytes (``observeQualityMetrics``).
+    """Observe in ``quality`` how accepted samples compare with recommendations (``observeQualityMetrics``).
 
-    ``aggregates[i]``: index in ``recommended`` of the aggregate of sample *i*.
+    Samples are of CPU (``cpu``) or of memory; sample *i* is ``amounts[i]`` (millicores or bytes), and
+    ``aggregates[i]`` is the index of its aggregate in ``recommended``. Samples whose aggregate needs no recommendation
+    are left out.
     """
     if (recommended.mode < 0).any():
         needed = recommended.mode[aggregates] >= 0
@@ -255,7 +259,7 @@ class _ResolvedContainers:
         self.placement_version = state.placement_version
 
     def _resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:
-        """Set slot and aggregate of the container ``names[index]``, or why its samples are rejected or dropped."""
+        """Set slot and aggregate of the container ``name`` at ``index``, or why its samples are rejected or dropped."""
         namespace, pod_name, container = name
         pod = state.pods.get((namespace, pod_name))
         if pod is None:
@@ -295,9 +299,9 @@ class _SampleAdder:
         self._kept: list[AggregateRecommendation] | None = None
 
     def add(self, kinds: npt.NDArray[np.uint8] | int, where: _RowSelection | None) -> list[tuple[int, UsageError]]:
-        """Add either CPU samples or other samples, at ``where`` (None: all).
+        """Add the samples in the rows ``where`` (None: all), which are either all of CPU or none of CPU.
 
-        Returns the rejected ones with their index.
+        ``kinds``: the kind of each row, or one kind for all. Returns the rejected ones as (row, error).
         """
         usage = self._usage
         container, time, value, kind = self._slot, usage.time, usage.value, kinds
@@ -319,7 +323,7 @@ class _SampleAdder:
         return errors
 
     def _add_cpu(self, container: _SlotArray, time: _Int64Array, value: _Int64Array, status: _Uint8Array) -> None:
-        """Add CPU samples; ``status`` receives the result of each."""
+        """Add CPU samples; ``status`` receives the result of each: 0 if it was accepted."""
         store, threads = self._state.store, self._state.threads
         if not add_cpu_grid(store, container, time, value, status, threads):
             store.native.add_cpu(store.cpu.native, container, time, value, status, threads)
@@ -333,7 +337,7 @@ class _SampleAdder:
         kind: _Uint8Array | int,
         where: Any,
     ) -> None:
-        """Add memory samples and OOMs; ``status`` receives the result of each."""
+        """Add memory samples and OOMs; ``status`` receives the result of each: 0 if it was accepted."""
         store, threads = self._state.store, self._state.threads
         oom: _Uint8Array | None = None
         if not isinstance(kind, int):
@@ -356,7 +360,10 @@ class _SampleAdder:
     def _observe_quality(
         self, where: _RowSelection | None, status: _Uint8Array, taken: _Int64Array, oom: _Uint8Array | None, cpu: bool
     ) -> None:
-        """Schedule the comparison of accepted samples with the recommendations at the time of this call."""
+        """Schedule the comparison of accepted samples with the recommendations at the time of this call.
+
+        ``taken``: the amounts that were added. ``oom``: 1 for each OOM; None: there are none.
+        """
         if self._quality is None:
             return
         if self._kept is None:  # adding samples does not change recommendations

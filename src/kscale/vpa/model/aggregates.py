@@ -169,7 +169,7 @@ class AggregateStore:
         self.free_slots.append(slot)
 
     def set_free(self, rows: _Times, slots: _Times) -> None:
-        """Set the free rows and slots, resetting the rows."""
+        """Replace the lists of free rows and free slots, and reset these rows."""
         self._clear_rows(rows)
         self.free_rows, self.free_slots = rows.tolist(), slots.tolist()
 
@@ -208,10 +208,12 @@ class AggregateStore:
         now: int,
         threads: int,
     ) -> _histogram.Fed:
-        """Add rows of recorded usage in order, in cores or bytes, without recording each rejection.
+        """Add rows of recorded CPU (``cpu``, in cores) or memory (bytes) in order, without recording each rejection.
 
         ``slots[s]``: the slot of the container of series *s*; -1 for no container, counted in ``finite`` only; -2 for
-        skipped. ``finite[s]`` is increased by the number of finite values. Samples later than ``now`` are counted.
+        skipped. ``finite[s]`` is increased by the number of finite values. Returns the time of the newest sample, and
+        the numbers of samples that are rejected, older than an earlier one, later than ``now``, negative, infinite and
+        missing.
         """
         resource_histograms = self.cpu.native if cpu else self.memory.native
         return self.native.feed(resource_histograms, cpu, series, time, values, slots, finite, now, threads)
@@ -288,7 +290,7 @@ class Aggregate:
         return int(store.samples[self.row]) == 0
 
     def is_expired(self, store: AggregateStore, now: Moment) -> bool:
-        """Check whether the newest sample is older than the full window (interval * count)."""
+        """Check whether the newest sample (without samples: the creation) is as old as the window, interval * count."""
         since = self.created if self.is_empty(store) else int(store.last[self.row])
         return now - since >= int(store.interval[self.row]) * int(store.interval_count[self.row])
 
@@ -305,9 +307,10 @@ def get_scaling_policy(policy: ContainerResourcePolicy | None) -> tuple[str, tup
 
 
 def update_from_policy(store: AggregateStore, aggregate: Aggregate, policy: ContainerResourcePolicy | None) -> None:
-    """Update an aggregate from a policy (``UpdateFromPolicy``).
+    """Set an aggregate's scaling mode and controlled resources from a policy (``UpdateFromPolicy``).
 
-    Aggregation overrides stay when the policy no longer has them, as in upstream.
+    With the gate PerVPAConfig, also set its OOM bump and memory intervals in the store. These stay when the policy no
+    longer has them, as in upstream.
     """
     aggregate.scaling_mode, aggregate.controlled_resources = get_scaling_policy(policy)
     if policy is None or not is_gate_enabled(store.options.feature_gates, PER_VPA_CONFIG_GATE):

@@ -78,7 +78,7 @@ class ContainerSlotCache:
         return np.fromiter(map(self._known.get, names, repeat(-1)), np.int64, len(names))
 
     def _look_up_joined(self, names: JoinedLists[ContainerName]) -> _PackedSlots:
-        """Look up joined lists; the results of parts that were also in the last call are reused."""
+        """Look up the names of joined lists like ``_look_up``; results of parts of the last call are reused."""
         before, previous = self._last
         pieces = [_EMPTY]
         for run in runs_of(names.parts, before.parts):
@@ -281,7 +281,10 @@ class RecommenderState:
     def add_pod(
         self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: datetime | Moment
     ) -> PodState:
-        """Add or update a pod with its labels and phase (upstream's ``AddOrUpdatePod``)."""
+        """Add or update a pod with its labels and phase, and return its state (upstream's ``AddOrUpdatePod``).
+
+        ``now``: creation time of aggregates that are new.
+        """
         time = virtual_moment(now)
         pod = self.pods.get((namespace, name))
         if pod is None:
@@ -315,7 +318,10 @@ class RecommenderState:
             vpa.pod_count += by
 
     def add_container(self, pod: PodState, name: str, now: datetime | Moment) -> None:
-        """Add a container to a pod, or update it (upstream's ``AddOrUpdateContainer``)."""
+        """Add a container to a pod, unless the pod has it (upstream's ``AddOrUpdateContainer``).
+
+        ``now``: creation time of its aggregate, if this is new.
+        """
         time = virtual_moment(now)
         if name not in pod.containers:
             self._mark_changed(pod.label_set)
@@ -352,7 +358,10 @@ class RecommenderState:
             self.store.give_row(old.row)
 
     def find_or_create(self, pod: PodState, container: str, now: datetime | Moment) -> Aggregate:
-        """Return the aggregate of a pod's container. A new one is linked to the VPAs that select it."""
+        """Return the aggregate of a pod's container.
+
+        If there is none, one is created at the time ``now`` and linked to the VPAs that select it.
+        """
         time = virtual_moment(now)
         label_set = pod.label_set
         aggregate = label_set.aggregates.get(container)
@@ -373,7 +382,7 @@ class RecommenderState:
     # -- resource sources ---------------------------------------------------------------------------------------
 
     def read_from(self, pod: PodState, sources: tuple[str, ...]) -> None:
-        """Set from where the resources of a pod's containers are read (``sources``, one text for each container)."""
+        """Store from where upstream reads the resources of a pod: ``sources``, one text for each container."""
         if sources == pod.sources:
             return
         if pod.sources:
@@ -385,7 +394,7 @@ class RecommenderState:
             self._sources[sources] += 1
 
     def sources(self) -> Counter[str]:
-        """Count how often each source is read in a loop, once per container of each listed pod."""
+        """Return how often each source of resources is read in a loop: once per container of each listed pod."""
         counts: Counter[str] = Counter()
         for sources, pods in self._sources.items():
             for source in sources:
@@ -406,7 +415,7 @@ class RecommenderState:
         update_from_policy(self.store, aggregate, container_policy(aggregate.key.container, vpa.resource_policy))
 
     def add_vpa(self, item: VerticalPodAutoscaler, selector: Selector) -> Vpa:
-        """Add or update the VPA ``item`` (upstream's ``AddOrUpdateVpa``).
+        """Add or update the VPA ``item``, and return its state (upstream's ``AddOrUpdateVpa``).
 
         A VPA whose selector changed is deleted first, with its loaded checkpoints.
         """
@@ -447,7 +456,10 @@ class RecommenderState:
             self._link_label_set(vpa, label_set)
 
     def delete_vpa(self, key: VpaKey) -> None:
-        """Delete a VPA (upstream's ``DeleteVpa``). Its aggregates are no longer under a VPA."""
+        """Delete the VPA ``key``, which must exist (upstream's ``DeleteVpa``).
+
+        Its aggregates are no longer under a VPA.
+        """
         vpa = self.vpas.pop(key)
         self.merge_plans, self.cached_recommendations = [], None
         self.targets.pop(key, None)
@@ -591,7 +603,7 @@ GC_INTERVAL: Final = 3600 * SECOND
 def collect_garbage_steps(
     state: RecommenderState, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, list[AggregateKey]]:
-    """Remove unused aggregates at most once an hour, and return their keys in order.
+    """Remove unused aggregates at most once an hour, and return their keys in order; empty if it is not yet due.
 
     Upstream: ``RateLimitedGarbageCollectAggregateCollectionStates``.
     """
@@ -641,7 +653,10 @@ def _find_contributive_steps(
 def _controller_exists_steps(
     state: RecommenderState, pod: PodState, controllers: Controllers, progress: Progress, known: dict[VpaKey, bool]
 ) -> StepsOf[GetScale, bool]:
-    """Check whether the target of the first VPA that selects a pod exists; False if there is none. ``known``: cache."""
+    """Check whether the target of the first VPA that selects a pod has a topmost controller.
+
+    False without such a VPA, and if an owner cannot be resolved. ``known``: cache by VPA, which is read and filled.
+    """
     vpas = state.vpas_of(pod.label_set)
     if not vpas or vpas[0].target is None:
         return False

@@ -54,7 +54,7 @@ class HistogramOptions:
 
     @classmethod
     def linear(cls, max_value: float, bucket_size: float, epsilon: float) -> HistogramOptions:
-        """Create buckets of equal size up to ``max_value``.
+        """Create buckets of equal size up to ``max_value``. ``epsilon``: lower weights of buckets are ignored.
 
         Raises :class:`HistogramError` unless all three arguments are positive.
         """
@@ -66,7 +66,8 @@ class HistogramOptions:
     def exponential(cls, max_value: float, first_bucket_size: float, ratio: float, epsilon: float) -> HistogramOptions:
         """Create buckets up to ``max_value``, each ``ratio`` times as large as the one before.
 
-        Raises :class:`HistogramError` unless all arguments are positive and ``ratio`` is greater than 1.
+        ``epsilon``: lower weights of buckets are ignored. Raises :class:`HistogramError` unless all arguments are
+        positive and ``ratio`` is greater than 1.
         """
         if not (max_value > 0 and first_bucket_size > 0 and ratio > 1 and epsilon > 0):
             raise HistogramError("maxValue, firstBucketSize and epsilon must be > 0.0, ratio must be > 1.0")
@@ -85,7 +86,7 @@ class HistogramOptions:
         return int(self.find_buckets([value])[0])
 
     def find_buckets(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the bucket of each value."""
+        """Return the bucket of each value; a number outside the range for an infinite value or NaN, as in upstream."""
         array = np.ascontiguousarray(values, np.float64)
         buckets = np.empty(array.shape, np.int64)
         self.native.find(array, buckets)
@@ -157,7 +158,7 @@ class Histograms:
         return sum(c.nbytes for c in (self.weights, self.total, self.min_bucket, self.max_bucket, self.reference))
 
     def row(self, index: int) -> Histogram:
-        """Return a view of one histogram."""
+        """Return a view of the histogram in row ``index``. Raises IndexError if there is no such row."""
         return Histogram(self, index)
 
     def resize(self, rows: int) -> None:
@@ -204,10 +205,10 @@ class Histograms:
         *,
         subtract: bool = False,
     ) -> None:
-        """Add (or subtract) samples in the order given, with the same result as single calls.
+        """Add each ``values[i]`` to (or subtract it from) row ``rows[i]``, in order, with the result of single calls.
 
-        Raises :class:`HistogramError`, and changes nothing, for a negative weight or a value without a bucket.
-        ``times``: nanoseconds.
+        ``weights[i]`` and ``times[i]`` (nanoseconds) are those of the sample. Raises :class:`HistogramError`, and
+        changes nothing, for a negative weight or a value without a bucket.
         """
         weight = np.ascontiguousarray(weights, np.float64)
         if bool((weight < 0).any()):
@@ -222,7 +223,7 @@ class Histograms:
         )
 
     def percentiles(self, p: float, rows: npt.ArrayLike | None = None) -> npt.NDArray[np.float64]:
-        """Return percentile ``p`` (0..1) of each row, as the bucket's upper edge, or 0.0 if empty."""
+        """Return percentile ``p`` (0..1) of each row (None: all rows), as the bucket's upper edge, or 0.0 if empty."""
         which = np.arange(len(self)) if rows is None else np.ascontiguousarray(rows, np.int64)
         out = np.empty(len(which))
         self.native.percentile(which, p, out)
@@ -243,7 +244,7 @@ class Histograms:
         )
 
     def save(self, rows: npt.ArrayLike) -> list[SavedHistogram]:
-        """Return the checkpoint form of each row."""
+        """Return the checkpoint form of each of these rows, in their order."""
         which = np.ascontiguousarray(rows, np.int64)
         weights = np.empty((len(which), self.options.num_buckets), np.uint32)
         self.native.save(which, weights)
@@ -274,7 +275,7 @@ class Histogram:
 
     @classmethod
     def create(cls, options: HistogramOptions, half_life: int = 0) -> Histogram:
-        """Create an empty histogram in its own bank."""
+        """Create an empty histogram in its own bank. ``half_life``: nanoseconds; 0: no decay."""
         return cls(Histograms(options, 1, half_life), 0)
 
     @property
@@ -309,19 +310,25 @@ class Histogram:
         return bool(self.bank.native.is_empty(self.index))
 
     def add_sample(self, value: float, weight: float, time: int = 0) -> None:
-        """Add a value; its weight doubles with every half life between the reference and ``time``."""
+        """Add a value; its weight doubles with every half life between the reference and ``time`` (nanoseconds).
+
+        Raises HistogramError for a negative weight or a value without a bucket.
+        """
         self.bank.add_samples([self.index], [value], [weight], [time])
 
     def subtract_sample(self, value: float, weight: float, time: int = 0) -> None:
-        """Take back a value; what would be left below epsilon becomes 0."""
+        """Subtract a value that was added at ``time`` (nanoseconds); weights below epsilon become 0.
+
+        Raises HistogramError for a negative weight or a value without a bucket.
+        """
         self.bank.add_samples([self.index], [value], [weight], [time], subtract=True)
 
     def percentile(self, p: float) -> float:
-        """Return a percentile; see :meth:`Histograms.percentiles`."""
+        """Return percentile ``p`` (0..1) as the bucket's upper edge; 0.0 for an empty histogram."""
         return float(self.bank.percentiles(p, [self.index])[0])
 
     def merge(self, other: Histogram) -> None:
-        """Merge another histogram; see :meth:`Histograms.merge`."""
+        """Add the weights of another histogram to this one; see :meth:`Histograms.merge`."""
         self.bank.merge([self.index], other.bank, [other.index])
 
     def scale(self, factor: float) -> None:

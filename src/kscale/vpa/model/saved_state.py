@@ -160,6 +160,7 @@ def _build_document(state: RecommenderState) -> dict[str, Any]:
 
 
 def _encode_aggregate(aggregate: Aggregate) -> dict[str, Any]:
+    """Return an aggregate as JSON data; its samples are in the columns."""
     last = aggregate.last_recommendation
     return {
         "key": list(aggregate.key),
@@ -177,7 +178,7 @@ def _encode_aggregate(aggregate: Aggregate) -> dict[str, Any]:
 
 
 def _encode_vpa(vpa: Vpa, number: Any) -> dict[str, Any]:
-    """Encode a VPA. ``number`` returns the index of an aggregate."""
+    """Return a VPA as JSON data. ``number`` returns the index of an aggregate."""
     return {
         "namespace": vpa.namespace,
         "name": vpa.name,
@@ -244,17 +245,19 @@ def _restore_store(options: RecommenderOptions, arrays: Mapping[str, Any]) -> Ag
 
 
 def _fill_histograms(histograms: Histograms, arrays: Mapping[str, Any], prefix: str) -> None:
-    """Set the columns of the histograms of one resource."""
+    """Set the columns of the histograms of one resource, whose names begin with ``prefix`` (cpu or memory)."""
     for name in _HISTOGRAM_COLUMNS:
         setattr(histograms, name, arrays[f"{prefix}.{name}"])
     histograms.bind()
 
 
 def _decode_resources(resources: Mapping[str, str] | None) -> ResourceList | None:
+    """Parse the texts of quantities; None for None."""
     return None if resources is None else {name: Quantity(text) for name, text in resources.items()}
 
 
 def _decode_aggregate(item: Mapping[str, Any]) -> Aggregate:
+    """Build an aggregate from the JSON data ``item``."""
     controlled = item["controlledResources"]
     return Aggregate(
         key=AggregateKey(*item["key"]),
@@ -272,7 +275,7 @@ def _decode_aggregate(item: Mapping[str, Any]) -> Aggregate:
 
 
 def _decode_vpa(item: Mapping[str, Any], aggregates: list[Aggregate]) -> Vpa:
-    """Decode a VPA. ``aggregates``: by number."""
+    """Build a VPA from the JSON data ``item``, which refers to ``aggregates`` by index."""
     selector = Selector(tuple(Requirement(k, op, tuple(v)) for k, op, v in item["selector"]), item["nothing"])
     conditions = [from_dict(condition, VerticalPodAutoscalerCondition) for condition in item["conditions"]]
     update, policy = item["updatePolicy"], item["resourcePolicy"]

@@ -65,7 +65,7 @@ class Usage:
 
     @classmethod
     def from_events(cls, events: Iterable[tuple[ContainerName, int, int, int]]) -> Usage:
-        """Build the columns from ``events``: (container, time, value, kind) tuples."""
+        """Build the columns from ``events``: tuples (container, time in nanoseconds, value, kind)."""
         names: dict[ContainerName, int] = {}
         rows = [(names.setdefault(name, len(names)), time, value, kind) for name, time, value, kind in events]
         columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
@@ -98,7 +98,7 @@ def find_oom_kills(old: Pod, new: Pod) -> list[OutOfMemory]:
     """Find the OOM kills between two versions of a pod from a watch (``OnUpdate``).
 
     For a container that is still terminated by the kill the requests of ``new`` count; for one that runs again those
-    of ``old``.
+    of ``old``. Raises :class:`InputError` if the time of a kill is invalid.
     """
     before = {status.name: status for status in old.status.container_statuses}
     kills = []
@@ -140,7 +140,8 @@ def find_last_oom_kills(pods: Iterable[Pod], problems: list[str] | None = None) 
 def find_memory_evictions(event: Event) -> list[OutOfMemory]:
     """Find the containers that used more memory than the node had, in an ``Evicted`` event of a pod.
 
-    Empty unless the event's three annotations list equally many entries.
+    Empty for other events, and unless the event's three annotations list equally many entries. Entries of another
+    resource, or with an invalid amount, are skipped. Raises :class:`InputError` if the event's time is invalid.
     """
     if event.reason != "Evicted" or event.involved_object.kind != "Pod":
         return []

@@ -51,7 +51,7 @@ PodKey = tuple[str, str]
 
 
 def format_labels(labels: Mapping[str, str]) -> str:
-    """Format labels as the canonical text that identifies an aggregate."""
+    """Return labels as canonical text: ``key=value`` pairs sorted by key and joined with commas."""
     return ",".join(f"{key}={labels[key]}" for key in sorted(labels))
 
 
@@ -231,7 +231,7 @@ class Vpa:
         return condition is not None and condition.status == "True"
 
     def set_condition(self, type_: str, status: bool, reason: str, message: str, now: Moment) -> None:
-        """Set a condition; its transition time moves only with its status."""
+        """Set the condition ``type_``. Its transition time becomes ``now`` only if it is new or the status changes."""
         text = "True" if status else "False"
         old = self.conditions.get(type_)
         if old is not None and (old.status, old.reason, old.message) == (text, reason, message):
@@ -285,7 +285,11 @@ class Vpa:
 
 
 def update_from_object(vpa: Vpa, item: VerticalPodAutoscaler) -> None:
-    """Copy the fields of the object, except those that depend on the linked aggregates."""
+    """Copy metadata, target, status and recommendation of the object ``item`` to ``vpa``.
+
+    The policies, on which the linked aggregates depend, are not copied. The recommendation is None unless the condition
+    RecommendationProvided is True.
+    """
     vpa.created = item.metadata.creation_timestamp
     vpa.annotations = item.metadata.annotations
     vpa.target = item.spec.target_ref

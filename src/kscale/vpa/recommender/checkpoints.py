@@ -76,7 +76,11 @@ class CheckpointError(KscaleError, ValueError):
 
 
 def _load_histogram(histogram: Histogram, saved: HistogramCheckpoint, field: str) -> None:
-    """Add the weights of a saved histogram. Raises InputError, which names ``field``, for invalid ones."""
+    """Add the weights of a saved histogram to ``histogram``.
+
+    Raises InputError, which names ``field``, for a value of a wrong type or range, and HistogramError for a saved
+    histogram that upstream rejects.
+    """
     weights = {}
     for name, weight in (saved.bucket_weights or {}).items():
         bucket = parse_int64(name)
@@ -114,7 +118,7 @@ def _parse_time(text: str | None, field: str) -> int:
 
 
 def load_checkpoint(store: AggregateStore, row: int, status: VerticalPodAutoscalerCheckpointStatus) -> None:
-    """Load a checkpoint into the aggregate of a row (``LoadFromCheckpoint``).
+    """Load a checkpoint into the row ``row`` of the store, which is an aggregate's (``LoadFromCheckpoint``).
 
     Raises :class:`CheckpointError` for a checkpoint that upstream rejects, and :class:`InputError` for invalid weights
     and times out of range.
@@ -183,7 +187,7 @@ def build_checkpoint_status(
 ) -> VerticalPodAutoscalerCheckpointStatus:
     """Build the checkpoint of an aggregate from its saved histograms (``SaveToCheckpoint``).
 
-    ``samples``: times of the first and last sample, and their number.
+    ``samples``: time of the first sample, time of the last, and number of samples. ``now``: the time of the update.
     """
     first, last, count = samples
     return VerticalPodAutoscalerCheckpointStatus(
@@ -198,7 +202,7 @@ def build_checkpoint_status(
 
 
 def encode_histogram(histogram: SavedHistogram) -> HistogramCheckpoint:
-    """Encode a histogram for a checkpoint."""
+    """Convert a saved histogram to the struct of a checkpoint object."""
     saved = HistogramCheckpoint(
         reference_timestamp=format_moment(histogram.reference_time),
         bucket_weights={str(bucket): weight for bucket, weight in histogram.bucket_weights.items()} or None,
@@ -236,7 +240,7 @@ class CheckpointBatch:
         return vpa in self._prepared
 
     def prepare(self, vpas: Sequence[Vpa], now: Moment) -> None:
-        """Merge the aggregates of some VPAs, and store their checkpoints.
+        """Merge the aggregates of some VPAs, and keep their checkpoints of the time ``now`` for :meth:`pop`.
 
         A memory window that is still open is subtracted, as its peak may still be replaced.
         """
@@ -312,7 +316,8 @@ def maintain_checkpoints_steps(
     """Write checkpoints within ``checkpoints_timeout``, the least recently written first, and delete orphans
     periodically.
 
-    ``vpas``: all VPAs, of any recommender; None: they could not be listed.
+    Does nothing if the history comes from Prometheus. ``vpas``: all VPAs, of any recommender; None: they could not be
+    listed. ``diagnostics`` receives texts of failures.
     """
     options = state.options
     if not options.use_checkpoints:
@@ -390,14 +395,17 @@ class _CheckpointWrite(SingleAction):
         return self._deadline == ZERO_TIME or now < self._deadline
 
     def build(self, now: Moment) -> Patch | None:
-        """Return the patch of the first container's checkpoint."""
+        """Return the patch of the first container's checkpoint; None after the deadline or without containers."""
         if not self.is_due(now):
             return None
         self._begun, self._left = now, self.prepared.pop(self.vpa, now)
         return self._build_patch() if self._left else None
 
     def finish(self, outcome: Outcome) -> StepsOf[Patch | Create, None] | None:
-        """Record the outcome. Further containers, and a checkpoint that does not exist yet, need further steps."""
+        """Record the outcome of the first patch.
+
+        Returns the steps for further containers and for a checkpoint that does not exist yet; None if there are none.
+        """
         if outcome.error is None and len(self._left) == 1:
             self.vpa.checkpoint_written = self._begun
             return None

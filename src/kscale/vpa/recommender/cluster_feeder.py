@@ -114,7 +114,7 @@ def load_vpas_steps(
 def _get_cached_selector(
     state: RecommenderState, vpa: VerticalPodAutoscaler, controllers: Controllers
 ) -> Selector | None:
-    """Return the cached selector of an unchanged target, or None."""
+    """Return the cached selector of a VPA's target; None if none is cached, or the target has changed since."""
     namespace = vpa.metadata.namespace
     cached = state.targets.get((namespace, vpa.metadata.name))
     if cached is None:
@@ -129,7 +129,7 @@ def _get_cached_selector(
 def _cache_selector(
     state: RecommenderState, vpa: VerticalPodAutoscaler, controllers: Controllers, selector: Selector
 ) -> None:
-    """Cache the selector of a watched target without an owner, as it depends on nothing else."""
+    """Cache the selector of a VPA if its target is watched and has no owner, as it then depends on nothing else."""
     target = vpa.spec.target_ref
     controller = None if target is None else controllers.get(target.kind, vpa.namespace, target.name)
     if target is not None and controller is not None and controller_of(controller.metadata) is None:
@@ -168,7 +168,8 @@ def load_pods_steps(
 ) -> StepsOf[List, list[PodKey]]:
     """Load changed pods and return the keys of removed pods, to be deleted after the usage is loaded.
 
-    With ``memory_saver`` pods that no VPA selects are skipped. Therefore the pods of new VPAs are listed.
+    With ``memory_saver`` pods that no VPA selects are skipped. Therefore the pods of new VPAs are listed; requests that
+    fail are added to ``diagnostics``.
     """
     changed = {(pod.namespace, pod.name): pod for pod in changes.changed}
     removed = {key for key in changes.deleted if key not in changed}
@@ -267,7 +268,7 @@ def convert_usage_columns(usage: PodUsage) -> Usage:
 
 @lru_cache(maxsize=1)  # equal for every scrape of the same pods
 def _alternate_kinds(count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Return the container index and the kind of two samples per container."""
+    """Return (container index, kind) of a CPU and a memory sample for each of ``count`` containers, as arrays."""
     which = np.repeat(np.arange(count, dtype=np.int32), 2)
     kind = np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), count)
     which.setflags(write=False)
@@ -330,7 +331,10 @@ def external_metrics_steps(
 
 
 def _add_pod_requirement(selector: Selector, pod: str) -> Selector:
-    """Return a selector that also requires the pod's name, with requirements sorted by key."""
+    """Return a selector that also requires the label ``pod`` with the pod's name, with requirements sorted by key.
+
+    Raises SelectorError if the name is too long for a label value.
+    """
     added = (*selector.requirements, requirement("pod", EQUALS, [pod]))
     return Selector(tuple(sorted(added, key=lambda item: item.key)), selector.nothing)
 
@@ -411,8 +415,7 @@ def init_from_prometheus_steps(
 
     Each query may take ``timeout`` nanoseconds. Returns texts of problems. Nothing is loaded unless each query has a
     response. A partial response, of which Prometheus warns, is loaded. Pods are loaded by name, the samples of each
-    container by time. Pods that no longer exist are deleted in the first loop. Raises _HistoryError if a response
-    cannot be read.
+    container by time. Pods that no longer exist are deleted in the first loop.
     """
     progress = Progress(moment(now))
     try:

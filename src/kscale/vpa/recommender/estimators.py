@@ -113,7 +113,7 @@ def get_minimum_resources(containers: npt.NDArray[np.int64], options: Recommende
 
 
 def get_minimum_amounts(containers: int, options: RecommenderOptions) -> dict[str, int | None]:
-    """Return the minimum (millicores, bytes) of each resource of a container, rounded as targets are.
+    """Return the minimum of CPU (millicores) and memory (bytes) of a container by resource, rounded as targets are.
 
     ``containers``: number of containers of its pod, which share the pod's minimum.
     """
@@ -132,7 +132,8 @@ def estimate_resources(
     """Estimate target, lower and upper bound of the first ``len(containers)`` rows of a store.
 
     ``containers[i]`` is the number of containers that share the pod minimum of row *i*. Confidence comes from CPU
-    samples only, also for memory. Without history the upper bound is 1e14 and the lower one the minimum.
+    samples only, also for memory. Without history the upper bound is 1e14 and the lower one the minimum. Returns
+    int64[n, 2, 3]: CPU in millicores and memory in bytes; target, lower bound, upper bound.
     """
     n = len(containers)
     percentiles = np.array(
@@ -220,7 +221,7 @@ class _CachedRecommendations(NamedTuple):
     def create(
         cls, names: Sequence[tuple[Vpa, str]], policies: list[PodResourcePolicy | None]
     ) -> _CachedRecommendations:
-        """Create an empty cache of these containers and policies."""
+        """Create a cache for the containers ``names`` (VPA, container name) and policies, without amounts."""
         rows: list[int] = []
         resources: list[tuple[str, ...]] = []
         count: dict[int, int] = {}

@@ -166,7 +166,7 @@ class VpaResult(msgspec.Struct, kw_only=True):
 
     @property
     def recommendation(self) -> RecommendedPodResources | None:
-        """Return the recommendation in the status, or None."""
+        """Return the recommendation in the status; None if there is none."""
         return self.status.recommendation
 
     def __repr__(self) -> str:
@@ -213,7 +213,7 @@ class RecommenderResult(Result, msgspec.Struct, kw_only=True):
         raise InputError(f"no VPA {vpa!r} in this result")
 
     def table_rows(self) -> Rows:
-        """Return one row per container: its VPA, its name, and the target of each resource as a quantity."""
+        """Return one row per container: its VPA, its name, and its target of cpu and of memory as texts or None."""
         rows = [
             (
                 f"{vpa.namespace}/{vpa.name}",

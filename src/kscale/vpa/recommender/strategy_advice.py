@@ -94,7 +94,7 @@ class OOMKillHistory:
         return problems
 
     def forget(self, state: RecommenderState, before: Moment) -> None:
-        """Drop kills before a time, and kills of label sets without pods that no VPA selects."""
+        """Drop kills before the time ``before``, and kills of label sets without pods that no VPA selects."""
         self._seen = {name: at for name, at in self._seen.items() if name[:2] in state.pods}
         for container_key, own in list(self._by_container.items()):
             remaining = {}
@@ -167,7 +167,7 @@ class LatestAdvice(msgspec.Struct, frozen=True):
         return None if vpa in self.by_vpa else _NO_SAMPLES_CONDITION
 
     def for_vpas(self, vpas: Container[Vpa]) -> LatestAdvice:
-        """Return the advice of some VPAs only."""
+        """Return a copy with the advice and failures of the VPAs in ``vpas`` only."""
         return LatestAdvice(
             by_vpa={vpa: advice for vpa, advice in self.by_vpa.items() if vpa in vpas},
             failures={vpa: why for vpa, why in self.failures.items() if vpa in vpas},
@@ -248,7 +248,10 @@ class StrategyAdvisor:
         self._in_progress = {namespace: at + by for namespace, at in self._in_progress.items()}
 
     def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[InBackground | Wait, list[str]]:
-        """Start queries that are due, update the advice, and return texts of problems since the last call."""
+        """Start queries that are due in the background, wait for them for a while, and update ``advice``.
+
+        Returns texts of problems since the last call.
+        """
         vpas = _group_by_namespace(state)
         observed = {vpa for own in vpas.values() for vpa in own}
         now = progress.now

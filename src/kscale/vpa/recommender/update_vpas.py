@@ -71,9 +71,10 @@ def apply_vpa_policy(
     policy: PodResourcePolicy | None,
     global_max: ResourceList | None = None,
 ) -> RecommendedPodResources | None:
-    """Clamp target and bounds between ``minAllowed`` and ``maxAllowed`` (the uncapped target stays).
+    """Return the recommendation with target and bounds clamped between ``minAllowed`` and ``maxAllowed``.
 
-    ``global_max`` applies to resources without ``maxAllowed``. Zero bounds count as none; the maximum wins.
+    The uncapped target stays. ``global_max`` applies to resources without ``maxAllowed``. Zero bounds count as none;
+    the maximum wins. Returns None for None.
     """
     if recommendation is None:
         return None
@@ -95,7 +96,10 @@ def apply_vpa_policy(
 
 
 def _clamp_resources(resources: ResourceList | None, low: ResourceList, high: ResourceList) -> ResourceList | None:
-    """Return the resources clamped to minimum and maximum; a zero bound counts as none, and the maximum wins."""
+    """Return a copy of the resources, clamped to minimum and maximum; None for None.
+
+    A zero bound counts as none, and the maximum wins.
+    """
     if resources is None:
         return None
     result = dict(resources)
@@ -131,7 +135,10 @@ def find_integer_cpu_containers(annotations: Mapping[str, str] | None) -> set[st
 def round_up_integer_cpu(
     recommendation: RecommendedPodResources, annotations: Mapping[str, str] | None
 ) -> RecommendedPodResources:
-    """Round CPU in target, bounds and uncapped target of annotated containers up to whole cores."""
+    """Return the recommendation with CPU of annotated containers rounded up to whole cores.
+
+    Target, bounds and uncapped target are rounded. ``annotations``: those of the VPA.
+    """
     chosen = find_integer_cpu_containers(annotations)
     if not chosen:
         return recommendation
@@ -178,7 +185,8 @@ def update_vpas_steps(
 ) -> StepsOf[GetScale | Together | Emit | Observe, list[VpaResult]]:
     """Compute recommendations for the observed VPAs, and write changed statuses, several concurrently.
 
-    ``advice``: see :func:`recommend_vpas`. ``explain`` is called before anything is written.
+    ``advice``: see :func:`recommend_vpas`. ``explain`` is called with the results before anything is written. Returns
+    the result of each VPA, in listed order; failed writes are in the results and in ``diagnostics``.
     """
     tally = ObservationTally()
     results = recommend_vpas(
@@ -205,8 +213,9 @@ def recommend_vpas(
 ) -> list[VpaResult]:
     """Compute recommendation, post-processing and conditions of each VPA, without writing the status.
 
-    ``advice``: advice of a strategy, which replaces upstream's targets. A VPA without advice keeps its recommendation,
-    and a condition reports it.
+    The VPAs in ``state`` are updated, changes of targets are observed in ``quality``, and ``diagnostics`` receives
+    messages about VPAs that have been without a recommendation for long. ``advice``: advice of a strategy, which
+    replaces upstream's targets. A VPA without advice keeps its recommendation, and a condition reports it.
     """
     options = state.options
     ordered = sorted(vpas, key=attrgetter("namespace", "name"))
@@ -264,7 +273,10 @@ def recommend_vpas(
 def _apply_strategy_advice(
     vpa: Vpa, raw: RecommendedPodResources, advice: LatestAdvice, options: RecommenderOptions
 ) -> RecommendedPodResources:
-    """Return the recommendation with the strategy's targets; the last recommendation of a VPA without advice."""
+    """Return the recommendation with the strategy's targets.
+
+    For a VPA without advice, return its last recommendation, or an empty one.
+    """
     own = advice.by_vpa.get(vpa)
     if own is None:
         return vpa.recommendation or RecommendedPodResources()
@@ -272,7 +284,10 @@ def _apply_strategy_advice(
 
 
 def _cap_with_cache(vpa: Vpa, raw: RecommendedPodResources, most: ResourceList) -> RecommendedPodResources:
-    """Return a recommendation within the policy and the global maximum, cached."""
+    """Return the recommendation ``raw`` clamped to the VPA's policy and the global maximum ``most``.
+
+    The result is cached in the VPA.
+    """
     cached = vpa.capped
     if cached is None or cached.raw is not raw or cached.policy is not vpa.resource_policy or cached.most != most:
         capped = apply_vpa_policy(raw, vpa.resource_policy, most)
@@ -282,7 +297,10 @@ def _cap_with_cache(vpa: Vpa, raw: RecommendedPodResources, most: ResourceList) 
 
 
 def _is_status_unchanged(vpa: Vpa, status: VerticalPodAutoscalerStatus) -> bool:
-    """Compare the observed and the new status as :func:`is_equal_status` does, cached."""
+    """Check whether the new status equals the observed one, as :func:`is_equal_status` does.
+
+    The comparison of recommendations is cached in the VPA.
+    """
     observed, cached = vpa.observed_status, vpa.compared
     one, other = observed.recommendation, status.recommendation
     if cached is None or cached.observed is not one or cached.other is not other:
@@ -299,6 +317,7 @@ class _StatusWrite(SingleAction):
         self._result, self._diagnostics = result, diagnostics
 
     def build(self, now: Moment) -> Patch:  # noqa: ARG002 - the status was decided before
+        """Return the patch of the VPA's status."""
         result = self._result
         return Patch(
             kind="VerticalPodAutoscaler",
@@ -311,6 +330,7 @@ class _StatusWrite(SingleAction):
         )
 
     def finish(self, outcome: Outcome) -> None:
+        """Record an error of the patch in the result and in the diagnostics."""
         result = self._result
         if outcome.error is not None:
             result.refusal = outcome.error
@@ -345,7 +365,7 @@ def _seconds_since_creation(vpa: Vpa, now: Moment) -> list[float]:
 
 
 def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
-    """Count VPAs for ``vpa_objects_count`` by all combinations of labels, including zeros."""
+    """Count the observed VPAs in ``tally`` by all combinations of labels of ``vpa_objects_count``, including zeros."""
     counts: Counter[tuple[str | bool, ...]] = Counter(
         (
             vpa.update_mode or "Recreate",

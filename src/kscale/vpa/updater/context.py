@@ -85,17 +85,17 @@ class RateLimiter(msgspec.Struct):
             self.last_event += by
 
     def _get_tokens(self, now: int) -> float:
-        """Return the number of tokens at a time; negative if tokens were taken in advance."""
+        """Return the number of tokens at ``now`` (nanoseconds); negative if tokens were taken in advance."""
         if self.last is None:
             return float(self.burst)
         elapsed = max(0, now - self.last)
         return min(self.tokens + float(elapsed) / _SECOND_NS * self.limit, float(self.burst))
 
     def wait(self, now: int, deadline: int | None = None, n: int = 1) -> int:
-        """Take ``n`` tokens, and return the nanoseconds to wait for them.
+        """Take ``n`` tokens at ``now`` (nanoseconds), and return the nanoseconds to wait for them.
 
         Raises :class:`RateLimitError`, and takes nothing, if ``n`` exceeds the burst or the wait would exceed the
-        ``deadline``.
+        ``deadline`` (nanoseconds; None: no deadline).
         """
         if n > self.burst and not math.isinf(self.limit):
             raise RateLimitError(f"rate: Wait(n={n}) exceeds limiter's burst {self.burst}")
@@ -114,7 +114,10 @@ class RateLimiter(msgspec.Struct):
         return delay
 
     def cancel(self, event: int, now: int, n: int = 1) -> None:
-        """Give back the tokens of a wait that was to end at ``event`` (nanoseconds)."""
+        """Give back the ``n`` tokens of a wait that was to end at ``event``, less those that later waits have taken.
+
+        Nothing is given back if ``event`` is before ``now``. Times are nanoseconds.
+        """
         if math.isinf(self.limit) or n == 0 or event < now or self.last_event is None:
             return
         restore = n - self.limit * (float(self.last_event - event) / _SECOND_NS)

@@ -78,7 +78,7 @@ def is_infeasible(error: ApiError) -> bool:
 
 
 def is_resizing(pod: Pod) -> bool:
-    """Check whether the status of the first resize condition of a pod is True."""
+    """Check whether the first resize condition of a pod has the status True; False if there is none."""
     for condition in pod.status.conditions:
         if condition.type in (RESIZE_PENDING_CONDITION, RESIZE_IN_PROGRESS_CONDITION):
             return condition.status == "True"
@@ -115,9 +115,10 @@ def restarts_containers(pod: Pod) -> bool:
 def build_in_place_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, now: int
 ) -> tuple[list[PatchOperation], list[PatchOperation]]:
-    """Build the patches of the ``resize`` sub-resource and of the pod's annotations.
+    """Build the patches of the ``resize`` sub-resource, and those of the pod's annotations.
 
-    Raises :class:`InPlaceError` if the resources cannot be computed, or if nothing would change.
+    Containers whose startup boost has expired at ``now`` (nanoseconds) lose the boost and its annotation. Raises
+    :class:`InPlaceError` if the resources cannot be computed, or if nothing would change.
     """
     try:
         resize = _build_resize_patches(pod, vpa, limit_ranges, now)
@@ -136,7 +137,12 @@ def build_in_place_patches(
 def _build_resize_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, now: int
 ) -> list[PatchOperation]:
-    """Build the patches of resources; containers whose boost has expired get their original resources back."""
+    """Build the patches of the containers' resources; empty if nothing changes.
+
+    A container whose boost has expired at ``now`` gets the recommended resources, or its original ones without a
+    recommendation. One whose boost goes on stays as it is. Raises BoostError, CappingError or ProviderError if
+    resources cannot be computed.
+    """
     off = update_mode(vpa) == "Off"
     recommended = (
         [ContainerResources()] * len(pod.spec.containers)
@@ -197,7 +203,8 @@ def decide_in_place(pod: Pod, *, in_place_only: bool, may_disrupt: bool, waited:
     Returns
     -------
     str
-        One of the ``IN_PLACE_*`` constants.
+        One of the ``IN_PLACE_*`` constants: approved (resize the pod now), deferred (leave it for now), evict (its
+        resize failed or is stuck) or, in mode InPlace, infeasible (its node has no room for the current resize).
     """
     status = get_resize_status(pod)
     if status != RESIZE_NONE:

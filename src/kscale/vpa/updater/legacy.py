@@ -128,9 +128,10 @@ def run_legacy_updater(
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
 ) -> UpdaterResult:
-    """Run one loop of the profile as if every action succeeded.
+    """Run one loop of the updater of 2020 as if every action succeeded.
 
-    For ``inputs`` and ``admission`` see :func:`legacy_updater_steps`. The result contains the actions and events.
+    The parameters are those of :func:`legacy_updater_steps`; ``state`` is changed in place. The result contains the
+    actions and events.
     """
     begun = moment(now)
     return dry_run_loop(legacy_updater_steps(state, inputs, now=begun, options=options, admission=admission), begun)
@@ -192,7 +193,10 @@ def _drop_min_replicas(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler:
 
 
 def _assess_pod(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodPriority:
-    """Return the priority of a pod, ``accepted`` if the updater of 2020 would evict it."""
+    """Return the priority of a pod: ``accepted`` if the updater of 2020 would evict it.
+
+    Its ``error`` is set if the recommendation cannot be fitted to the pod.
+    """
     try:
         fitted = cap_recommendation(vpa, pod, loop.inputs.limit_ranges).recommendation
     except CappingError as error:

@@ -110,7 +110,10 @@ class VpaUpdate:
         self._resized = False
 
     def run(self) -> StepsOf[UpdaterAction, None]:
-        """Update the VPA's pods. Raises :class:`LoopStoppedError` if a rate limiter ends the loop."""
+        """Resize or evict the VPA's pods that are due, as the update mode says, and record why others are unchanged.
+
+        Raises :class:`LoopStoppedError` if a rate limiter cannot wait, which ends the loop.
+        """
         mode, options = self._restriction.mode, self._loop.options
         for key, count in self._restriction.too_few.items():
             text = f"Too few replicas: {key.kind} {key.namespace}/{key.name} has {count} live pods"
@@ -179,7 +182,7 @@ class VpaUpdate:
         self._loop.result.diagnostics += texts
 
     def _wait(self, limiter: RateLimiter, *failed: Observation) -> StepsOf[UpdaterAction, None]:
-        """Wait for a token. Raises LoopStoppedError, after observing ``failed``, if that is impossible."""
+        """Wait for the limiter's token. Raises LoopStoppedError, after observing ``failed``, if that is impossible."""
         try:
             yield from self._loop.wait(limiter)
         except RateLimitError as error:
@@ -287,9 +290,10 @@ class VpaUpdate:
             yield from self._progress.observe(self._counters.not_updated_in_place("UnboostError"))
 
     def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
-        """Decide again on an in-place update, and resize the pod.
+        """Decide again on an in-place update of a pod, and resize it unless it has to wait or to be evicted.
 
-        A pod that cannot be resized is added to ``to_evict``, unless the mode is InPlace.
+        A pod whose resize is stuck or refused is added to ``to_evict``, unless the mode is InPlace. Raises
+        LoopStoppedError if the rate limiter cannot wait.
         """
         in_place_only = self._restriction.mode == "InPlace"
         decision = self._decide_in_place(pod)
@@ -320,7 +324,7 @@ class VpaUpdate:
             self._record_unchanged(pod, "Refused", problem.message)
 
     def _remember_infeasible(self, pod: Pod) -> None:
-        """Store the recommendation that the pod's node has no room for."""
+        """Store the VPA's recommendation as one that the pod's node has no room for."""
         recommendation = self._vpa.status.recommendation
         if recommendation is not None:
             self._loop.state.infeasible_attempts[pod.metadata.uid] = recommendation
@@ -347,7 +351,10 @@ class VpaUpdate:
         return None
 
     def _evict_all(self, pods: list[Pod]) -> StepsOf[UpdaterAction, bool]:
-        """Evict pods and return True if any was evicted."""
+        """Evict those pods that may be evicted, and return True if any was. Other pods are recorded as unchanged.
+
+        Raises LoopStoppedError if the rate limiter cannot wait.
+        """
         some = False
         for i, pod in enumerate(pods):
             if not self._can_evict(pod):
@@ -530,7 +537,10 @@ def dry_run_loop(
 
 
 def _run_loop_steps(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[UpdaterAction, None]:
-    """Run the steps of a loop, in upstream's order."""
+    """Run the steps of a loop, in upstream's order, and record their results in ``loop.result``.
+
+    Without a live admission controller only expired startup boosts end.
+    """
     yield from _end_boosts_steps(loop)
     if not (yield from _is_admission_controller_alive_steps(loop)):
         return
@@ -595,7 +605,10 @@ def _end_boosts_steps(loop: LoopContext) -> StepsOf[UpdaterAction, None]:
 
 
 def _is_admission_controller_alive_steps(loop: LoopContext) -> StepsOf[UpdaterAction, bool]:
-    """Check whether the admission controller's lease is fresh. Without it, evicted pods would be created unchanged."""
+    """Check whether the admission controller's lease is fresh; True if the options turn the check off.
+
+    If it is not fresh, or cannot be read, a diagnostic is added: evicted pods would be created again unchanged.
+    """
     options = loop.options
     if not options.use_admission_controller_status:
         return True

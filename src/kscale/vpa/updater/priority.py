@@ -56,7 +56,10 @@ _WORD: Final = (1 << 64) - 1
 
 
 def sort_as_go(items: Iterable[T], less: Callable[[T, T], bool]) -> list[T]:
-    """Sort items in ascending order as Go does; ``less(a, b)`` is whether ``a`` comes strictly before ``b``."""
+    """Return the items in ascending order, equal ones in the order of Go's unstable sort.
+
+    ``less(a, b)``: whether ``a`` comes strictly before ``b``.
+    """
     result = list(items)
     _Sorting(result, less).sort(0, len(result), len(result).bit_length())
     return result
@@ -110,7 +113,7 @@ class _Sorting(Generic[T]):
         self.sort_by_insertion(begin, end)
 
     def sink(self, i: int, least: int) -> None:
-        """Move an element towards ``least`` while it is less than its predecessor."""
+        """Move element ``i`` towards the index ``least`` while it is less than its predecessor."""
         while i > least and self.less(i, i - 1):
             self.swap(i, i - 1)
             i -= 1
@@ -194,7 +197,7 @@ class _Sorting(Generic[T]):
         return False
 
     def partition_equal(self, begin: int, end: int, pivot: int) -> int:
-        """Move elements equal to the pivot to the front; return where the greater ones begin."""
+        """Move elements equal to the pivot to the front; return the index at which the greater ones begin."""
         self.swap(begin, pivot)
         i, j = begin + 1, end - 1
         while True:
@@ -235,10 +238,10 @@ class EvictionAdmission(Protocol):
     """Filter of pods about to be updated."""
 
     def loop_init(self, pods: Iterable[Pod], controlled: Iterable[tuple[VerticalPodAutoscaler, list[Pod]]]) -> None:
-        """Prepare for a loop. ``controlled``: the pods of each VPA."""
+        """Prepare for a loop. ``pods``: all live pods; ``controlled``: the pods of each VPA."""
 
     def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
-        """Return True if a pod may be updated."""
+        """Return True if a pod may be updated. ``recommendation``: the VPA's, fitted to the pod."""
 
     def clean_up(self) -> None:
         """Drop all state, as there is no VPA."""
@@ -261,9 +264,9 @@ class ScalingDirectionAdmission:
         }
 
     def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
-        """Return True if a pod's requirements hold.
+        """Return True if all requirements of a pod hold for at least one container with a recommendation.
 
-        Unknown pods, and pods with a container that lacks a cpu or memory request, are admitted.
+        Pods without requirements, and pods with such a container that lacks a cpu or memory request, are admitted.
         """
         requirements = self.requirements.get((pod.namespace, pod.name))
         if requirements is None:
@@ -317,7 +320,7 @@ class SequentialAdmission:
         return all(part.admit(pod, recommendation) for part in self.parts)
 
     def clean_up(self) -> None:
-        """Call ``clean_up`` of every combined filter, at the end of a loop."""
+        """Call ``clean_up`` of every combined filter, as there is no VPA."""
         for part in self.parts:
             part.clean_up()
 
@@ -386,7 +389,11 @@ def _index_by_container(recommendation: RecommendedPodResources | None) -> dict[
 
 
 def compute_priority(pod: Pod, recommendation: RecommendedPodResources | None) -> tuple[bool, bool, float]:
-    """Return (outside the recommended range, scale up, relative difference) of a pod and its fitted recommendation."""
+    """Return (outside the recommended range, scale up, relative difference) of a pod and its fitted recommendation.
+
+    Scale up: a target is above its request. The difference is the sum over resources of the change of the pod's request
+    relative to this request: 0.1 is 10 %. A missing request counts as outside and as scale up.
+    """
     observed = _get_observed_containers(pod)
     items = _index_by_container(recommendation)
     outside = scale_up = False
@@ -416,9 +423,10 @@ def compute_priority(pod: Pod, recommendation: RecommendedPodResources | None) -
 
 
 def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: UpdaterOptions) -> bool:
-    """Return whether a container was killed for memory soon after its start, and not long ago.
+    """Return whether a container was killed for memory soon after its start, and not long before ``now``.
 
-    With the profile ``1.8.0`` a kill counts however long ago it was. The threshold is the VPA's or the flag's.
+    The container's lifetime and the time since its end must be shorter than the VPA's or the flag's threshold. With the
+    profile ``1.8.0`` a kill counts however long ago it was. ``now``: nanoseconds.
     """
     policy = vpa.spec.update_policy
     threshold = duration(options.evict_after_oom_threshold)
@@ -443,7 +451,7 @@ def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: Updat
 
 
 def _get_age_ns(time: str | None, now: int) -> int:
-    """Return the nanoseconds since an API time; 2^63 - 1 for a missing time."""
+    """Return the nanoseconds from an API time to ``now``; 2^63 - 1 for a missing time."""
     moment = from_text(time)
     return 2**63 - 1 if moment == ZERO_TIME else now - moment
 
@@ -470,6 +478,9 @@ def assess_pod(
     """Return the priority of a pod, and whether the pod needs an update now (``PodPriority.accepted``).
 
     Upstream: ``AddPod``. A pod without a recommendation is never accepted; upstream crashes if it exceeds a threshold.
+    ``now``: nanoseconds. ``infeasible_attempts``: by pod UID, the recommendation that the pod's node had no room for;
+    in mode InPlace, a recommendation that is not lower is not accepted. If the recommendation cannot be fitted to the
+    pod, ``error`` is set.
     """
     options = options or UpdaterOptions()
     try:
@@ -488,7 +499,7 @@ def assess_pod(
 
 
 def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) -> bool:
-    """Check whether a pod with a recommendation needs an update now."""
+    """Check whether a pod with this priority needs an update at ``now`` (nanoseconds)."""
     if priority.quick_oom:
         return priority.resource_diff != 0
     if priority.outside_recommended_range:
@@ -540,7 +551,7 @@ def order_updates(priorities: Iterable[PodPriority], admission: EvictionAdmissio
 
 
 def describe_targets(recommendation: RecommendedPodResources | None, pod: Pod) -> str:
-    """Format what upstream logs about an accepted pod.
+    """Return the text that upstream logs about an accepted pod: the targets of the containers with a recommendation.
 
     Upstream prints the target under ``uncappedTarget`` too.
     """

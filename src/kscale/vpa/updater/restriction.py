@@ -100,9 +100,9 @@ def _get_creator(pod: Pod) -> PodGroupKey:
 
 
 def get_replica_count(key: PodGroupKey, controllers: Controllers) -> int:
-    """Return the desired replicas of a controller; 0 for kinds without replicas.
+    """Return the desired replicas of a controller, of a DaemonSet its ready pods; 0 for kinds without replicas.
 
-    Raises :class:`ReplicaCountError` if the controller does not exist or has no replicas.
+    Raises :class:`ReplicaCountError` if the controller does not exist or this number is 0.
     """
     if key.kind not in _KIND_NAMES:
         return 0
@@ -124,9 +124,9 @@ def get_replica_count(key: PodGroupKey, controllers: Controllers) -> int:
 class PodsRestriction:
     """Decides which pods of one VPA may be evicted or resized in place.
 
-    Call :meth:`register_eviction` and :meth:`register_resize` after each disruption; other methods change nothing.
-    ``last_attempts``: time of the first attempt to resize each pod, by ``namespace/name``. It is shared by all
-    restrictions of an updater and is never cleared.
+    Call :meth:`register_eviction` and :meth:`register_resize` after each disruption, and :meth:`note_attempt` for a
+    resizing pod that is checked; other methods change nothing. ``last_attempts``: time of the first attempt to resize
+    each pod (nanoseconds), by ``namespace/name``. It is shared by all restrictions of an updater and is never cleared.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class PodsRestriction:
     # -- queries -----------------------------------------------------------------------------------------------------
 
     def can_evict(self, pod: Pod, now: int) -> bool:
-        """Check whether the pod may be evicted (``CanEvict``).
+        """Check whether the pod may be evicted at ``now``, in nanoseconds (``CanEvict``).
 
         False for a pod in no group. A pending pod may always be evicted, a resizing pod once its resize has been stuck
         for long enough.
@@ -235,15 +235,16 @@ class PodsRestriction:
         return self._can_evict_resizing(pod, stats, now) if is_resizing(pod) else stats.disruptable
 
     def _can_evict_resizing(self, pod: Pod, stats: PodGroupStats, now: int) -> bool:
-        """Check whether the resize of a pod is stuck, so that the pod may be evicted."""
+        """Check whether a resizing pod may be evicted: its resize is stuck, and its group tolerates a disruption."""
         return stats.disruptable and is_resize_stuck(pod, now - self.last_attempts.get(pod.key, now))
 
     def can_update_in_place(
         self, pod: Pod, now: int, infeasible_attempts: Mapping[str, RecommendedPodResources]
     ) -> str:
-        """Decide on an in-place update of the pod (``CanInPlaceUpdate``).
+        """Decide on an in-place update of the pod at ``now``, in nanoseconds (``CanInPlaceUpdate``).
 
-        Returns one of the ``IN_PLACE_*`` constants of :mod:`kscale.vpa.updater.in_place`.
+        ``infeasible_attempts``: by pod UID, the recommendation that the pod's node had no room for. Returns one of the
+        ``IN_PLACE_*`` constants of :mod:`kscale.vpa.updater.in_place`.
         """
         stats = self.stats(pod)
         in_place_only = self.mode == "InPlace"
