@@ -314,7 +314,14 @@ def test_copies(given_texts: list[Any], gap: int) -> None:
         keep.append(kept)
         data += text + b"#" * gap
     table = np.array(columns, dtype=np.int64).reshape(-1, 6).T.copy()
-    block, (at, size, mark_at) = _projection.copy_texts(data, table, np.array(keep, dtype=np.uint8))
+    block = bytearray()
+
+    def room(size: int) -> bytearray:
+        block.extend(bytes(size))
+        return block
+
+    used, (at, size, mark_at) = _projection.copy_texts(data, table, np.array(keep, dtype=np.uint8), room)
+    assert used <= len(block)
     for i, ((text, cut, mark), kept) in enumerate(given_texts):
         expected = copied(text, cut) if kept else b""
         assert bytes(block[at[i] : at[i] + size[i]]) == expected
@@ -344,7 +351,7 @@ def test_copies(given_texts: list[Any], gap: int) -> None:
 def test_refused_copies(columns: tuple[list[int], ...]) -> None:
     *spans, keep = columns
     with pytest.raises(NativeError):
-        _projection.copy_texts(b"abcd", np.array(spans, np.int64), np.array(keep, np.uint8))
+        _projection.copy_texts(b"abcd", np.array(spans, np.int64), np.array(keep, np.uint8), bytearray)
 
 
 @pytest.mark.parametrize(
