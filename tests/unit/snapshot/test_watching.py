@@ -222,8 +222,7 @@ def test_any_way_leads_to_the_same_cluster(steps: list[Any], texts: Texts, threa
 def test_what_is_given_back_at_once_is_not_missed(steps: list[Any], texts: Texts) -> None:
     """Rows, numbers and texts that nothing uses are usually given back when there are many."""
     eager = {(store, "_UNUSED_ROWS_ALLOWED"): -1, (store, "_ROWS_PER_STEP"): 2, (store, "_UNUSED_NUMBERS_ALLOWED"): -1,
-             (texts_of_pods, "_SEGMENT"): 1 << 11, (texts_of_pods, "_LARGE_SEGMENT"): 1 << 13,
-                 (texts_of_pods, "_MANY"): 1 << 13}  # fmt: skip
+             (texts_of_pods, "_SEGMENT"): 1 << 9, (texts_of_pods, "_LARGE"): 1 << 9}  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         for (module, name), value in eager.items():
             patch.setattr(module, name, value)

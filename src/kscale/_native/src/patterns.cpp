@@ -72,37 +72,35 @@ std::size_t room_of(const Pattern& pattern) {
 }  // namespace
 
 const KnownParts::Part* KnownParts::find(std::uint64_t key, std::int32_t rule, const char* p, const char* end) const {
-  if (parts_.empty()) return nullptr;
-  const Part& found = parts_[key % kSize];
-  if (found.key != key || found.rule != rule) return nullptr;
-  return std::string_view(p, static_cast<std::size_t>(end - p)).starts_with(found.text) ? &found : nullptr;
+  const Part* found = parts_.at(key);
+  if (found == nullptr || found->key != key || found->rule != rule) return nullptr;
+  return std::string_view(p, static_cast<std::size_t>(end - p)).starts_with(found->text) ? found : nullptr;
 }
 
 void KnownParts::store(std::uint64_t key, std::int32_t rule, std::string_view text, std::int32_t number) {
   if (text.size() > kLongest || (text.front() != '{' && text.front() != '[')) return;
-  if (parts_.empty()) parts_.resize(kSize);
-  Part& to = parts_[key % kSize];
+  if (bytes_ > kRoom) clear();
+  Part& to = parts_.place(key, [key](const Part& each) { return each.rule >= 0 && each.key != key; });
+  bytes_ = bytes_ - to.text.size() + text.size();
   to.key = key;
   to.rule = rule;
   to.number = number;
   to.text = text;
 }
 
-std::size_t KnownNumbers::place(const Key& key) {
+std::uint64_t KnownNumbers::hash_of(const Key& key) {
   std::uint64_t hash = 0;
   for (const std::uint64_t part : key) hash = std::rotl(hash ^ part, 29) * 0x9e3779b97f4a7c15u;
-  return static_cast<std::size_t>(hash >> 32) % kSize;
+  return hash >> 32;
 }
 
 std::int32_t KnownNumbers::find(const Key& key) const {
-  if (entries_.empty()) return -1;
-  const Entry& found = entries_[place(key)];
-  return found.key == key ? found.number : -1;
+  const Entry* found = entries_.at(hash_of(key));
+  return found != nullptr && found->key == key ? found->number : -1;
 }
 
 void KnownNumbers::store(const Key& key, std::int32_t number) {
-  if (entries_.empty()) entries_.resize(kSize);
-  entries_[place(key)] = {key, number};
+  entries_.place(hash_of(key), [&key](const Entry& each) { return each.number >= 0 && each.key != key; }) = {key, number};
 }
 
 std::uint64_t Pattern::next_serial() {

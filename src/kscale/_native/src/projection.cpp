@@ -258,7 +258,8 @@ std::int32_t Projector::combine(const std::int32_t* numbers, std::string& key) {
   const std::size_t size = tables_.size();
   std::uint32_t hash = 0;
   for (std::size_t i = 0; i < size; ++i) hash = (std::rotl(hash, 5) ^ static_cast<std::uint32_t>(numbers[i])) * 0x9e3779b1u;
-  std::int32_t& likely = likely_[hash >> 19];
+  if (likely_.size() * size < 2 * combinations_.size()) likely_.assign(4 * likely_.size(), -1);
+  std::int32_t& likely = likely_[(hash >> 8) & (likely_.size() - 1)];
   if (likely >= 0 && std::equal(numbers, numbers + size, combinations_.begin() + static_cast<std::ptrdiff_t>(size) * likely)) {
     return likely;
   }

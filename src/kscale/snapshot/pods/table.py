@@ -232,21 +232,7 @@ def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
 
 NO_TEXT: Final = memoryview(b"")
 _SEGMENT: Final = 1 << 20  # size in bytes of a buffer for several texts
-_LARGE_SEGMENT: Final = 1 << 23  # the same, in a store with many texts
-_MANY: Final = 4 * _LARGE_SEGMENT
-_HUGE_PAGE: Final = 1 << 21
-
-
-def _new_segment(size: int) -> memoryview:
-    """Return new memory for texts.
-
-    Memory of several huge pages begins at one: NumPy asks for these, and new memory is most of the cost of a copy.
-    """
-    if size < _HUGE_PAGE:
-        return memoryview(bytearray(size))
-    block = np.empty(size + _HUGE_PAGE, dtype=np.uint8)
-    begin = -block.ctypes.data % _HUGE_PAGE
-    return block[begin : begin + size].data
+_LARGE: Final = _SEGMENT // 4  # a block of this size is a segment by itself
 
 
 class TextStore:
@@ -257,13 +243,12 @@ class TextStore:
     another list.
     """
 
-    __slots__ = ("_fill", "_free", "_live", "_open", "_reserved", "_shared", "_total", "_whole", "buffers")
+    __slots__ = ("_fill", "_free", "_live", "_open", "_reserved", "_shared", "_whole", "buffers")
 
     def __init__(self) -> None:
         self.buffers: list[memoryview] = []
         self._live = array("q")  # bytes in use by rows
         self._whole = array("q")  # bytes that were ever in use, in the current buffer of a number
-        self._total = 0  # sum of ``_whole``
         self._free: list[int] = []
         self._open = -1  # the segment that is being filled
         self._fill = 0
@@ -279,7 +264,7 @@ class TextStore:
         """Return an independent copy with the same texts."""
         result = TextStore()
         result.buffers = list(self.buffers)
-        result._live, result._whole, result._total = self._live[:], self._whole[:], self._total
+        result._live, result._whole = self._live[:], self._whole[:]
         result._free = list(self._free)
         return result  # only the original continues to fill the open segment
 
@@ -312,22 +297,17 @@ class TextStore:
         """Count ``size`` more bytes of a buffer as used."""
         self._live[number] += size
         self._whole[number] += size
-        self._total += size
 
     def reserve(self, size: int) -> memoryview:
-        """Return ``size`` bytes of memory to write texts into. Call :meth:`fill` afterwards.
-
-        Texts that are large beside a segment are a segment by themselves.
-        """
-        segment = _SEGMENT if self._total < _MANY else _LARGE_SEGMENT
-        if size >= segment // 4:
-            self._reserved = self._add_buffer(memoryview(bytearray(size))), 0
+        """Return ``size`` bytes of memory to write texts into. Call :meth:`fill` afterwards."""
+        if size >= _LARGE:
+            self._reserved = self._add_buffer(np.empty(size, dtype=np.uint8).data), 0
             return self.buffers[self._reserved[0]]
-        if self._open < 0 or self._fill + size > len(self.buffers[self._open]):
+        if self._open < 0 or self._fill + size > _SEGMENT:
             full, self._open = self._open, -1
             if full >= 0 and not self._live[full]:
                 self._release_buffer(full)
-            self._open, self._fill = self._add_buffer(_new_segment(segment)), 0
+            self._open, self._fill = self._add_buffer(memoryview(bytearray(_SEGMENT))), 0
         self._reserved = self._open, self._fill
         return self.buffers[self._open][self._fill : self._fill + size]
 
@@ -339,12 +319,6 @@ class TextStore:
         number, begin = self._reserved
         if number == self._open:
             self._fill += size
-        else:  # the rest of a segment of its own is given back
-            view = self.buffers[number]
-            block: Any = view.obj
-            view.release()
-            del block[size:]
-            self.buffers[number] = memoryview(block)
         self._use(number, size)
         return number, begin
 
@@ -381,7 +355,6 @@ class TextStore:
     def _release_buffer(self, number: int) -> None:
         """Release a buffer and make its number free."""
         self._set(number, NO_TEXT)
-        self._total -= self._whole[number]
         self._whole[number] = 0
         self._free.append(number)
 

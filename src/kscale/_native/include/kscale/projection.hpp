@@ -236,7 +236,7 @@ class Projector {
   std::vector<TextTable> tables_;  // one a facet, then the items'
   std::vector<std::int32_t> combinations_;
   TextTable combined_;
-  // A cache: by hash, the number of a combination with this hash, which may be another one by now.
+  // A cache: by hash, the number of a combination with this hash, which may be another one by now. A power of two.
   std::vector<std::int32_t> likely_ = std::vector<std::int32_t>(1 << 13, -1);
   std::vector<ProjectionRule> rules_;
   std::string text_, apart_;  // room for an item
