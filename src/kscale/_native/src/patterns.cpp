@@ -124,19 +124,19 @@ const PatternTree::Branch* PatternTree::branch(const Trace& trace, char next) co
   return found == all.end() || found->where != wanted ? nullptr : &*found;
 }
 
-const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trace& trace) const {
+const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trace& trace, std::int32_t first) const {
   trace.tree = this;
   trace.pattern = -1;
   trace.at = trace.value_at = 0;
   trace.next = 0;
   trace.stretches.clear();
   trace.others.clear();
-  if (patterns_.empty()) return nullptr;
-  trace.pattern = 0;
-  trace.stretches.push_back({0, 0, 0});
+  if (static_cast<std::size_t>(first) >= patterns_.size()) return nullptr;
+  trace.pattern = first;
+  trace.stretches.push_back({0, first, 0});
   const char* const start = in.p;
   const char* p = start;
-  const Pattern* pattern = &patterns_[0];
+  const Pattern* pattern = &patterns_[static_cast<std::size_t>(first)];
   std::size_t t = 0;
   // Where the text at `t` is from now on, seen from the next free part on.
   const auto shift = [&] {
@@ -248,10 +248,13 @@ void Patterns::take(const Patterns& other) {
   }
 }
 
-const Pattern* Patterns::follow(std::int32_t place, JsonReader& in) {
+const Pattern* Patterns::follow(std::int32_t place, JsonReader& in, std::int32_t& guess) {
   const auto at = static_cast<std::size_t>(place);
-  const Pattern* found = base_ == nullptr ? nullptr : base_->trees_[at].follow(in, known_, trace_);
-  if (found == nullptr) found = trees_[at].follow(in, known_, trace_);
+  const PatternTree& tree = base_ == nullptr ? trees_[at] : base_->trees_[at];
+  const Pattern* found = guess > 0 ? tree.follow(in, known_, trace_, guess) : nullptr;
+  if (found == nullptr) found = tree.follow(in, known_, trace_);
+  if (found == nullptr && base_ != nullptr) found = trees_[at].follow(in, known_, trace_);
+  guess = found != nullptr && trace_.tree == &tree ? trace_.pattern : 0;
   trees_[at].followed += found != nullptr;
   return found;
 }

@@ -189,7 +189,8 @@ class PatternTree {
   };
 
   // The pattern that the value at `in` follows: its text but for free parts. `in` is then behind it. Null: none.
-  const Pattern* follow(JsonReader& in, const KnownParts& known, Trace& trace) const;
+  // `first`: the pattern to begin with, the root or a guess; with a guess, null may also mean that it was wrong.
+  const Pattern* follow(JsonReader& in, const KnownParts& known, Trace& trace, std::int32_t first = 0) const;
   // A value followed none and left that trace; how many more bytes that takes (0: it cannot stand in this tree).
   std::size_t add(Pattern pattern, const Trace& trace);
 
@@ -231,7 +232,13 @@ class Patterns {
   void settle();
   void take(const Patterns& other);  // what another with the same places has learnt
 
-  const Pattern* follow(std::int32_t place, JsonReader& in);
+  // The pattern that a value follows. `guess`: the number of the one that it is likely to follow, 0 = none is; then that
+  // of the one that was found. A good guess saves the way from the root of the tree, a wrong one changes no result.
+  const Pattern* follow(std::int32_t place, JsonReader& in, std::int32_t& guess);
+  const Pattern* follow(std::int32_t place, JsonReader& in) {
+    std::int32_t none = 0;
+    return follow(place, in, none);
+  }
   // Of the last value that was asked about: where it ended in a tree, and where the places of its pattern are in it.
   const PatternTree::Trace& trace() const { return trace_; }
   KnownParts& known_parts() { return known_; }
