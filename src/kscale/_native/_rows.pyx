@@ -41,6 +41,7 @@ cdef extern from "kscale/table_rows.hpp" namespace "kscale" nogil:
                                          vector[int64_t]& more) except +
     cbool c_none "kscale::placed_take_none"(const c_Placed& pods, const int64_t* amounts, int64_t classes)
     void c_add "kscale::add_placed"(const c_Placed& pods, const int64_t* amounts, int64_t sign, int64_t* sums)
+    void c_prefetch "kscale::prefetch_text"(const char* text)
     bint c_same_text "kscale::same_text"(const char* a, const char* b, int64_t size)
 
 
@@ -224,22 +225,25 @@ def same_texts(list buffers, const int32_t[::1] source, const int64_t[::1] at, c
     """bool[n]: whether ``buffers[source[i]][at[i]:][:size[i]]`` is ``data[other_at[i]:][:other_size[i]]``."""
     cdef Py_ssize_t i, n = source.shape[0]
     cdef Py_buffer held
+    cdef vector[const char*] texts  # in the buffers, which the list keeps alive
     if at.shape[0] != n or size.shape[0] != n or other_at.shape[0] != n or other_size.shape[0] != n:
         raise NativeError("same_texts: shapes do not match")
     out = np.zeros(n, dtype=np.bool_)
     cdef uint8_t[::1] to = out.view(np.uint8)
+    texts.resize(n)
     for i in range(n):
         if size[i] != other_size[i]:
             continue
         if not 0 <= source[i] < len(buffers):
             raise NativeError("same_texts: no such buffer")
         PyObject_GetBuffer(buffers[source[i]], &held, PyBUF_SIMPLE)
-        try:
-            if size[i] < 0 or at[i] < 0 or at[i] > held.len - size[i] or other_at[i] < 0 \
-                    or other_at[i] > data.shape[0] - size[i]:
-                raise NativeError("same_texts: outside the buffer")
-            to[i] = not size[i] or c_same_text(<const char*>held.buf + at[i], <const char*>&data[0] + other_at[i],
-                                               size[i])
-        finally:
-            PyBuffer_Release(&held)
+        PyBuffer_Release(&held)
+        if size[i] < 0 or at[i] < 0 or at[i] > held.len - size[i] or other_at[i] < 0 \
+                or other_at[i] > data.shape[0] - size[i]:
+            raise NativeError("same_texts: outside the buffer")
+        texts[i] = <const char*>held.buf + at[i]
+        c_prefetch(texts[i])
+    for i in range(n):
+        if size[i] == other_size[i]:
+            to[i] = not size[i] or c_same_text(texts[i], <const char*>&data[0] + other_at[i], size[i])
     return out

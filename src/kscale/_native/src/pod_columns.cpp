@@ -65,10 +65,16 @@ void write_pods(const NotedPods& pods, const PodLooks* looks, const std::uint8_t
                 std::vector<std::pair<std::int64_t, std::int64_t>>& odd) {
   std::size_t to = 0;
   const auto put = [&](PodColumn column, std::int64_t value) { out[column * count + to] = value; };
+  std::string_view last_text;  // many times of a pod are the same
+  std::int64_t last = kOddMoment;
   const auto moment = [&](PodSlot slot, std::size_t i) {
-    const std::int64_t found = printed_moment(pods.data + pods.place(slot, i), pods.size_of(slot, i));
-    if (found == kOddMoment) odd.emplace_back(to, slot);
-    return found;
+    const std::int64_t size = pods.size_of(slot, i);
+    if (size < 0) return kNoMoment;
+    const std::string_view text(pods.data + pods.place(slot, i), static_cast<std::size_t>(size));
+    if (text != last_text || last == kOddMoment) last = printed_moment(text.data(), size);
+    last_text = text;
+    if (last == kOddMoment) odd.emplace_back(to, slot);
+    return last;
   };
   for (std::size_t i = 0; i < pods.n; ++i) {
     ahead(pods, i, {kCreated, kStarted, kSince});

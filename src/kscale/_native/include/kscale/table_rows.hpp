@@ -58,6 +58,9 @@ bool placed_take_none(const PlacedRows& pods, const std::int64_t* amounts, std::
 // sums[at] += sign * amounts[class_of]; without `amounts`: += sign. Sums wrap.
 void add_placed(const PlacedRows& pods, const std::int64_t* amounts, std::int64_t sign, std::int64_t* sums);
 
+// Has the memory at `text` brought into the cache.
+inline void prefetch_text(const char* text) { __builtin_prefetch(text); }
+
 inline bool same_text(const char* a, const char* b, std::int64_t size) {
   return std::memcmp(a, b, static_cast<std::size_t>(size)) == 0;
 }
