@@ -4,9 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-def changes(
-    rows: NDArray[np.int64], columns: list[NDArray[Any]], values: NDArray[np.int64]
-) -> NDArray[np.int64]: ...
+def changes(rows: NDArray[np.int64], columns: list[NDArray[Any]], values: NDArray[np.int64]) -> NDArray[np.int64]: ...
 def scatter(rows: NDArray[np.int64], columns: list[NDArray[Any]], values: NDArray[np.int64]) -> None: ...
 def release_texts(
     rows: NDArray[np.int64],
