@@ -203,9 +203,13 @@ def test_a_facet_is_that_of_the_value_in_every_branch() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.sampled_from("xyz"), st.sampled_from("xyz"), st.booleans()), max_size=20),
     st.integers(1, 3),
+    st.sampled_from(("", f'"start":"{"-" * 40}",')),
 )
-def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threads: int) -> None:
-    """Items that differ in values with patterns alone, in lists and in lines, also after texts were forgotten."""
+def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threads: int, start: str) -> None:
+    """Items that differ in values with patterns alone, in lists and in lines, also after texts were forgotten.
+
+    Items whose first value begins alike (``start``) are guessed to follow the same patterns.
+    """
     metadata = ("object", {"n": ("capture", 0), "f": ("facet", 0, "keep"), "k": "keep"}, ())
     spec = ("object", {"k": "keep"}, ("k",))
     members = {"kind": "keep", "e": ("equals", '"e"'), "m": ("alike", metadata), "s": ("alike", spec)}
@@ -218,7 +222,8 @@ def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threa
     )
     items = [
         frames[frame].format(
-            m=f'{{"n":"{facet * 3}","f":{{"g":"{facet}"}},"k":"{kept}"}}', s=f'{{"{"k" if full else "l"}":"{kept}"}}'
+            m=f'{{{start}"n":"{facet * 3}","f":{{"g":"{facet}"}},"k":"{kept}"}}',
+            s=f'{{"{"k" if full else "l"}":"{kept}"}}',
         )
         for frame, facet, kept, full in pods
     ]
@@ -314,7 +319,14 @@ def test_copies(given_texts: list[Any], gap: int) -> None:
         keep.append(kept)
         data += text + b"#" * gap
     table = np.array(columns, dtype=np.int64).reshape(-1, 6).T.copy()
-    block, (at, size, mark_at) = _projection.copy_texts(data, table, np.array(keep, dtype=np.uint8))
+    block = bytearray()
+
+    def room(size: int) -> bytearray:
+        block.extend(bytes(size))
+        return block
+
+    used, (at, size, mark_at) = _projection.copy_texts(data, table, np.array(keep, dtype=np.uint8), room)
+    assert used <= len(block)
     for i, ((text, cut, mark), kept) in enumerate(given_texts):
         expected = copied(text, cut) if kept else b""
         assert bytes(block[at[i] : at[i] + size[i]]) == expected
@@ -344,7 +356,7 @@ def test_copies(given_texts: list[Any], gap: int) -> None:
 def test_refused_copies(columns: tuple[list[int], ...]) -> None:
     *spans, keep = columns
     with pytest.raises(NativeError):
-        _projection.copy_texts(b"abcd", np.array(spans, np.int64), np.array(keep, np.uint8))
+        _projection.copy_texts(b"abcd", np.array(spans, np.int64), np.array(keep, np.uint8), bytearray)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from kscale._native import _projection, _rows
 from kscale.errors import NativeError
-from reference.table_rows import added, numbered, scattered
+from reference.table_rows import added, changed_columns, numbered, released, scattered
 
 DTYPES = st.sampled_from((np.int8, np.int32, np.int64, np.bool_))
 LARGE = st.integers(-(2**63), 2**63 - 1)
@@ -27,6 +28,64 @@ def test_scatter(size: int, rows: list[int], dtypes: list[Any], random: Any) -> 
     expected = [scattered(column.tolist(), rows, value) for column, value in zip(columns, values, strict=True)]
     _rows.scatter(np.array(rows, np.int64), columns, np.array(values, np.int64).reshape(len(dtypes), len(rows)))
     assert [column.tolist() for column in columns] == expected
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.integers(0, 5), max_size=8),
+    st.lists(st.sampled_from((np.int8, np.int32, np.int64)), max_size=4),
+    st.integers(0, 2),
+    st.randoms(),
+)
+def test_changes(size: int, rows: list[int], dtypes: list[Any], more: int, random: Any) -> None:
+    rows = [row % size for row in rows]
+    columns = [np.array([random.randint(-1, 1) for _ in range(size)], dtype) for dtype in dtypes]
+    values = [[random.choice((-1, 0, 1, 1 << 40)) for _ in range(len(rows) + more)] for _ in dtypes]
+    given_values = np.array(values, np.int64).reshape(len(dtypes), len(rows) + more)
+    result = _rows.changes(np.array(rows, np.int64), columns, given_values)
+    expected = changed_columns([column.tolist() for column in columns], rows, values)
+    assert result.tolist() == [sum(1 << number for number in each) for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "shape"),
+    [
+        ([2], [np.zeros(2, np.int64)], (1, 1)), ([-1], [np.zeros(2, np.int64)], (1, 1)),
+        ([0, 0], [np.zeros(2, np.int64)], (1, 1)), ([0], [np.zeros(2, np.int64)], (2, 1)),
+        ([0], [np.zeros(2)], (1, 1)), ([0], [np.zeros(2, np.int64)] * 33, (33, 1)),
+    ],
+)  # fmt: skip
+def test_changes_that_are_not_there(rows: list[int], columns: list[Any], shape: tuple[int, int]) -> None:
+    with pytest.raises((NativeError, ValueError)):
+        _rows.changes(np.array(rows, np.int64), columns, np.ones(shape, np.int64))
+
+
+@given(st.lists(st.tuples(st.integers(-2, 3), st.integers(0, 9), st.integers(0, 9)), max_size=8), st.randoms())
+def test_release_texts(texts: list[tuple[int, int, int]], random: Any) -> None:
+    used = [(source, size or uid_size) for source, size, uid_size in texts]
+    live = [sum(size for source, size in used if source == buffer) + random.randint(0, 9) for buffer in range(4)]
+    whole = [size + random.randint(0, 20) for size in live]
+    rows = random.sample(range(len(texts)), random.randint(0, len(texts)))
+    columns = [np.array([text[i] for text in texts], np.int32) for i in range(3)]
+    now = array("q", live)
+    few = _rows.release_texts(np.array(rows, np.int64), *columns, now, array("q", whole))
+    assert (now.tolist(), few) == released(live, whole, [used[row] for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("row", "source", "sizes", "live"), [(1, 0, 1, 1), (-1, 0, 1, 1), (0, 1, 1, 1), (0, 0, 2, 1), (0, 0, 1, 2)]
+)
+def test_texts_of_rows_that_are_not_there(row: int, source: int, sizes: int, live: int) -> None:
+    column = np.zeros(sizes, np.int32)
+    with pytest.raises(NativeError):
+        _rows.release_texts(
+            np.array([row], np.int64),
+            np.array([source], np.int32),
+            column,
+            column,
+            array("q", [0] * live),
+            array("q", [0]),
+        )
 
 
 @given(

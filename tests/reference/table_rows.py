@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["added", "numbered", "scattered"]
+__all__ = ["added", "changed_columns", "numbered", "released", "scattered"]
 
 
 def scattered(column: list[Any], rows: list[int], values: list[Any]) -> list[Any]:
@@ -13,6 +13,27 @@ def scattered(column: list[Any], rows: list[int], values: list[Any]) -> list[Any
     for row, value in zip(rows, values, strict=True):
         out[row] = value
     return out
+
+
+def changed_columns(columns: list[list[int]], rows: list[int], values: list[list[int]]) -> list[set[int]]:
+    """For each row, the numbers of the columns whose entry is not the row's value (``values[column][i]``)."""
+    return [
+        {number for number, column in enumerate(columns) if column[row] != values[number][i]}
+        for i, row in enumerate(rows)
+    ]
+
+
+def released(live: list[int], whole: list[int], texts: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Subtract texts (buffer, bytes) from the bytes in use of each buffer; a negative number is no buffer.
+
+    Returns the bytes in use, and those of these buffers of which less than half of ``whole``, or nothing, is in use.
+    """
+    out = list(live)
+    for buffer, size in texts:
+        if buffer >= 0:
+            out[buffer] -= size
+    few = {buffer for buffer, _ in texts if buffer >= 0 and (2 * out[buffer] < whole[buffer] or not out[buffer])}
+    return out, sorted(few)
 
 
 def added(sums: list[int], amounts: list[int] | None, pods: list[tuple[int, int]], sign: int) -> list[int]:

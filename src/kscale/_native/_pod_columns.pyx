@@ -9,9 +9,14 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 from libcpp cimport bool as cbool
 from libcpp.pair cimport pair
+from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 
 from kscale.errors import NativeError
+
+
+cdef extern from "kscale/json_reader.hpp" namespace "kscale" nogil:
+    cbool is_ascii "kscale::is_ascii"(string_view text)
 
 
 cdef extern from "kscale/pod_columns.hpp" namespace "kscale" nogil:
@@ -49,6 +54,7 @@ cdef extern from "kscale/pod_columns.hpp" namespace "kscale" nogil:
     cdef struct c_States "kscale::PlacedStates":
         int8_t placed
         int8_t finished
+    cbool c_fit "kscale::pods_fit"(const c_Pods& pods, int64_t kinds, int64_t size)
     cbool c_usual "kscale::usual_pods"(const c_Pods& pods, const c_Looks* looks, uint8_t* usual)
     void c_write "kscale::write_pods"(const c_Pods& pods, const c_Looks* looks, const uint8_t* usual, size_t count,
                                       int64_t first, c_States states, int64_t* out,
@@ -116,13 +122,6 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
         raise NativeError("read_pods: looks of another kind")
     cdef _Looks held = _Looks(looks)
     cdef Py_ssize_t kinds = held.buffer.len // <Py_ssize_t>sizeof(c_Looks)
-    for i in range(n):
-        if not -3 <= combined[i] < kinds - 1 or kinds < 1:
-            raise NativeError("read_pods: no such combination")
-        for k in range(kPodSlots):
-            if length[k, i] >= 0 and (at[k, i] < 0 or at[k, i] > data.shape[0]
-                                      or length[k, i] > data.shape[0] - at[k, i]):
-                raise NativeError("read_pods: outside the buffer")
     usual = np.zeros(n, dtype=np.bool_)
     if n == 0:
         return usual, [], np.empty((kPodColumns, 0), dtype=np.int64), []
@@ -134,6 +133,8 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     pods.stride = at.strides[0] // <Py_ssize_t>sizeof(int64_t)
     pods.listed = listed
     known.placed, known.finished = states
+    if not c_fit(pods, kinds, data.shape[0]):
+        raise NativeError("read_pods: no such combination, or a place outside the buffer")
     with nogil:
         told = c_usual(pods, <const c_Looks*>held.buffer.buf, &chosen[0])
     if not told:
@@ -158,7 +159,7 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
 cdef str _key(const char* space, int64_t head, const char* name, int64_t size, str absent):
     """``namespace/name``; ``absent``: the namespace if there is none."""
     cdef str text
-    if head <= 0 or not _is_ascii(space, head):
+    if head <= 0 or not is_ascii(string_view(space, head)):
         return (absent if head <= 0 else PyUnicode_DecodeUTF8(space, head, NULL)) + "/" \
             + PyUnicode_DecodeUTF8(name, size, NULL)
     text = PyUnicode_New(head + 1 + size, 127)  # a usual name is ASCII
@@ -166,11 +167,3 @@ cdef str _key(const char* space, int64_t head, const char* name, int64_t size, s
     (<char*>PyUnicode_1BYTE_DATA(text))[head] = b"/"
     memcpy(<char*>PyUnicode_1BYTE_DATA(text) + head + 1, name, size)
     return text
-
-
-cdef bint _is_ascii(const char* text, int64_t size) noexcept:
-    cdef int64_t i
-    cdef unsigned char every = 0
-    for i in range(size):
-        every |= <unsigned char>text[i]
-    return every < 128

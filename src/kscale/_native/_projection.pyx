@@ -494,9 +494,10 @@ def strings(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[
     return out
 
 
-def copy_texts(const unsigned char[::1] data, const int64_t[:, ::1] spans, const uint8_t[::1] keep):
-    """``(texts, places)``: texts of ``data`` one after the other in a bytearray, and int64[3, n]: where each is, its size,
-    and where its mark is.
+def copy_texts(const unsigned char[::1] data, const int64_t[:, ::1] spans, const uint8_t[::1] keep, room):
+    """Write texts of ``data`` one after the other into ``room(size)``, a writable buffer of at least ``size`` bytes, which
+    is called once. Return ``(used, places)``: the bytes written, and int64[3, n]: where each text is, its size, and where
+    its mark is.
 
     ``spans`` int64[6, n]: where each is now and its size, the same of its cut, a member of an object (size -1: nothing is
     cut), which goes with a comma beside it, and of its mark (-1: none). Where not ``keep`` (uint8) only its mark is
@@ -515,7 +516,8 @@ def copy_texts(const unsigned char[::1] data, const int64_t[:, ::1] spans, const
                 raise NativeError("copy_texts: outside the text")
     places = np.empty((3, n), dtype=np.int64)
     if n == 0:
-        return bytearray(), places
+        room(0)
+        return 0, places
     cdef int64_t[:, ::1] to_place = places
     of.at = &spans[0, 0]
     of.size = &spans[1, 0]
@@ -523,18 +525,16 @@ def copy_texts(const unsigned char[::1] data, const int64_t[:, ::1] spans, const
     of.cut_size = &spans[3, 0]
     of.mark_at = &spans[4, 0]
     of.mark_size = &spans[5, 0]
-    made = bytearray(c_room(of, &keep[0], n))
-    cdef unsigned char[::1] target = made
+    cdef size_t used, most = c_room(of, &keep[0], n)
+    cdef unsigned char[::1] target = room(most)
     cdef unsigned char nothing = 0
     cdef unsigned char* to = &target[0] if target.shape[0] else &nothing
-    cdef size_t used
+    if <size_t>target.shape[0] < most:
+        raise NativeError("copy_texts: not enough room")
     with nogil:
         used = c_copy(<const char*>_first(data), of, &keep[0], n, <char*>to, &to_place[0, 0], &to_place[1, 0],
                       &to_place[2, 0])
-    del target
-    if used < <size_t>len(made):
-        del made[used:]
-    return made, places
+    return used, places
 
 
 cdef bint _within(int64_t at, int64_t size, int64_t begin, int64_t whole) noexcept nogil:

@@ -4,7 +4,16 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+def changes(rows: NDArray[np.int64], columns: list[NDArray[Any]], values: NDArray[np.int64]) -> NDArray[np.int64]: ...
 def scatter(rows: NDArray[np.int64], columns: list[NDArray[Any]], values: NDArray[np.int64]) -> None: ...
+def release_texts(
+    rows: NDArray[np.int64],
+    source: NDArray[np.int32],
+    size: NDArray[np.int32],
+    uid_size: NDArray[np.int32],
+    live: Buffer,
+    whole: Buffer,
+) -> list[int]: ...
 def add_placed(
     rows: NDArray[np.int64],
     state: NDArray[np.int8],

@@ -72,37 +72,35 @@ std::size_t room_of(const Pattern& pattern) {
 }  // namespace
 
 const KnownParts::Part* KnownParts::find(std::uint64_t key, std::int32_t rule, const char* p, const char* end) const {
-  if (parts_.empty()) return nullptr;
-  const Part& found = parts_[key % kSize];
-  if (found.key != key || found.rule != rule) return nullptr;
-  return std::string_view(p, static_cast<std::size_t>(end - p)).starts_with(found.text) ? &found : nullptr;
+  const Part* found = parts_.at(key);
+  if (found == nullptr || found->key != key || found->rule != rule) return nullptr;
+  return std::string_view(p, static_cast<std::size_t>(end - p)).starts_with(found->text) ? found : nullptr;
 }
 
 void KnownParts::store(std::uint64_t key, std::int32_t rule, std::string_view text, std::int32_t number) {
   if (text.size() > kLongest || (text.front() != '{' && text.front() != '[')) return;
-  if (parts_.empty()) parts_.resize(kSize);
-  Part& to = parts_[key % kSize];
+  if (bytes_ > kRoom) clear();
+  Part& to = parts_.place(key, [key](const Part& each) { return each.rule >= 0 && each.key != key; });
+  bytes_ = bytes_ - to.text.size() + text.size();
   to.key = key;
   to.rule = rule;
   to.number = number;
   to.text = text;
 }
 
-std::size_t KnownNumbers::place(const Key& key) {
+std::uint64_t KnownNumbers::hash_of(const Key& key) {
   std::uint64_t hash = 0;
   for (const std::uint64_t part : key) hash = std::rotl(hash ^ part, 29) * 0x9e3779b97f4a7c15u;
-  return static_cast<std::size_t>(hash >> 32) % kSize;
+  return hash >> 32;
 }
 
 std::int32_t KnownNumbers::find(const Key& key) const {
-  if (entries_.empty()) return -1;
-  const Entry& found = entries_[place(key)];
-  return found.key == key ? found.number : -1;
+  const Entry* found = entries_.at(hash_of(key));
+  return found != nullptr && found->key == key ? found->number : -1;
 }
 
 void KnownNumbers::store(const Key& key, std::int32_t number) {
-  if (entries_.empty()) entries_.resize(kSize);
-  entries_[place(key)] = {key, number};
+  entries_.place(hash_of(key), [&key](const Entry& each) { return each.number >= 0 && each.key != key; }) = {key, number};
 }
 
 std::uint64_t Pattern::next_serial() {
@@ -126,19 +124,19 @@ const PatternTree::Branch* PatternTree::branch(const Trace& trace, char next) co
   return found == all.end() || found->where != wanted ? nullptr : &*found;
 }
 
-const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trace& trace) const {
+const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trace& trace, std::int32_t first) const {
   trace.tree = this;
   trace.pattern = -1;
   trace.at = trace.value_at = 0;
   trace.next = 0;
   trace.stretches.clear();
   trace.others.clear();
-  if (patterns_.empty()) return nullptr;
-  trace.pattern = 0;
-  trace.stretches.push_back({0, 0, 0});
+  if (static_cast<std::size_t>(first) >= patterns_.size()) return nullptr;
+  trace.pattern = first;
+  trace.stretches.push_back({0, first, 0});
   const char* const start = in.p;
   const char* p = start;
-  const Pattern* pattern = &patterns_[0];
+  const Pattern* pattern = &patterns_[static_cast<std::size_t>(first)];
   std::size_t t = 0;
   // Where the text at `t` is from now on, seen from the next free part on.
   const auto shift = [&] {
@@ -250,10 +248,13 @@ void Patterns::take(const Patterns& other) {
   }
 }
 
-const Pattern* Patterns::follow(std::int32_t place, JsonReader& in) {
+const Pattern* Patterns::follow(std::int32_t place, JsonReader& in, std::int32_t& guess) {
   const auto at = static_cast<std::size_t>(place);
-  const Pattern* found = base_ == nullptr ? nullptr : base_->trees_[at].follow(in, known_, trace_);
-  if (found == nullptr) found = trees_[at].follow(in, known_, trace_);
+  const PatternTree& tree = base_ == nullptr ? trees_[at] : base_->trees_[at];
+  const Pattern* found = guess > 0 ? tree.follow(in, known_, trace_, guess) : nullptr;
+  if (found == nullptr) found = tree.follow(in, known_, trace_);
+  if (found == nullptr && base_ != nullptr) found = trees_[at].follow(in, known_, trace_);
+  guess = found != nullptr && trace_.tree == &tree ? trace_.pattern : 0;
   trees_[at].followed += found != nullptr;
   return found;
 }

@@ -34,6 +34,19 @@ std::int64_t ready_status(const NotedPods& pods, std::size_t i) {
 
 }  // namespace
 
+bool pods_fit(const NotedPods& pods, std::int64_t kinds, std::int64_t size) {
+  bool fit = kinds > 0;
+  for (std::size_t i = 0; i < pods.n; ++i) fit &= pods.combined[i] >= -3 && pods.combined[i] < kinds - 1;
+  for (std::size_t slot = 0; slot < kPodSlots; ++slot) {
+    const std::int64_t* at = pods.at + static_cast<std::ptrdiff_t>(slot) * pods.stride;
+    const std::int64_t* length = pods.length + static_cast<std::ptrdiff_t>(slot) * pods.stride;
+    for (std::size_t i = 0; i < pods.n; ++i) {
+      fit &= length[i] < 0 || (at[i] >= 0 && at[i] <= size && length[i] <= size - at[i]);
+    }
+  }
+  return fit;
+}
+
 bool usual_pods(const NotedPods& pods, const PodLooks* looks, std::uint8_t* usual) {
   for (std::size_t i = 0; i < pods.n; ++i) {
     ahead(pods, i, {kName, kVersion});
@@ -52,10 +65,16 @@ void write_pods(const NotedPods& pods, const PodLooks* looks, const std::uint8_t
                 std::vector<std::pair<std::int64_t, std::int64_t>>& odd) {
   std::size_t to = 0;
   const auto put = [&](PodColumn column, std::int64_t value) { out[column * count + to] = value; };
+  std::string_view last_text;  // many times of a pod are the same
+  std::int64_t last = kOddMoment;
   const auto moment = [&](PodSlot slot, std::size_t i) {
-    const std::int64_t found = printed_moment(pods.data + pods.place(slot, i), pods.size_of(slot, i));
-    if (found == kOddMoment) odd.emplace_back(to, slot);
-    return found;
+    const std::int64_t size = pods.size_of(slot, i);
+    if (size < 0) return kNoMoment;
+    const std::string_view text(pods.data + pods.place(slot, i), static_cast<std::size_t>(size));
+    if (text != last_text || last == kOddMoment) last = printed_moment(text.data(), size);
+    last_text = text;
+    if (last == kOddMoment) odd.emplace_back(to, slot);
+    return last;
   };
   for (std::size_t i = 0; i < pods.n; ++i) {
     ahead(pods, i, {kCreated, kStarted, kSince});

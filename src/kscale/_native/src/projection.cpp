@@ -123,11 +123,14 @@ std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader&
   ProjectedValue item{in, rules_, data, tables_, patterns_, known_, static_cast<std::size_t>(slots_), text_, apart_,
                       numbers_.data(), at_.data(), length_.data(), depth == Depth::kTexts};
   KnownNumbers::Key key{};
+  LikelyPatterns* likely = nullptr;
   for (std::size_t k = 0; k < frame_.rules.size(); ++k) {
     framed = in.word(frame_.text[k]);
     if (!framed) return std::nullopt;
     JsonReader ahead = in;
-    const Pattern* found = patterns_.follow(rules_[static_cast<std::size_t>(frame_.rules[k])].place, ahead);
+    if (k == 0) likely = &likely_patterns(in);
+    const Pattern* found =
+        patterns_.follow(rules_[static_cast<std::size_t>(frame_.rules[k])].place, ahead, likely->pattern[k]);
     if (found == nullptr || !found->present || !item.may_take(*found)) return std::nullopt;
     key[k] = found->serial;
     text_ += frame_.kept[k];
@@ -147,6 +150,15 @@ std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader&
   }
   numbers_.back() = rest;
   return combine(numbers_.data(), text_);
+}
+
+LikelyPatterns& Projector::likely_patterns(const JsonReader& in) {
+  constexpr std::size_t kEntries = 4096, kBytes = 32;
+  if (guesses_.empty()) guesses_.resize(kEntries);
+  const std::uint64_t key = TextHash{}({in.p, std::min(kBytes, static_cast<std::size_t>(in.end - in.p))});
+  LikelyPatterns& likely = guesses_[key & (kEntries - 1)];
+  if (likely.key != key) likely = {key, {}};
+  return likely;
 }
 
 void Projector::clear_item() {
@@ -258,7 +270,8 @@ std::int32_t Projector::combine(const std::int32_t* numbers, std::string& key) {
   const std::size_t size = tables_.size();
   std::uint32_t hash = 0;
   for (std::size_t i = 0; i < size; ++i) hash = (std::rotl(hash, 5) ^ static_cast<std::uint32_t>(numbers[i])) * 0x9e3779b1u;
-  std::int32_t& likely = likely_[hash >> 19];
+  if (likely_.size() * size < 2 * combinations_.size()) likely_.assign(4 * likely_.size(), -1);
+  std::int32_t& likely = likely_[(hash >> 8) & (likely_.size() - 1)];
   if (likely >= 0 && std::equal(numbers, numbers + size, combinations_.begin() + static_cast<std::ptrdiff_t>(size) * likely)) {
     return likely;
   }

@@ -1,5 +1,6 @@
 #include "kscale/table_rows.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace kscale {
@@ -18,6 +19,35 @@ void scatter(char* to, const std::int64_t* values, std::size_t width, const std:
   } else {
     write(std::int64_t{});
   }
+}
+
+void note_changes(const char* column, const std::int64_t* values, std::size_t width, const std::int64_t* rows,
+                  std::size_t n, std::int64_t bit, std::int64_t* changed) {
+  const auto compare = [=](auto entry) {
+    for (std::size_t i = 0; i < n; ++i) {
+      std::memcpy(&entry, column + static_cast<std::size_t>(rows[i]) * sizeof entry, sizeof entry);
+      if (entry != values[i]) changed[i] |= bit;
+    }
+  };
+  if (width == 1) {
+    compare(std::int8_t{});
+  } else if (width == 4) {
+    compare(std::int32_t{});
+  } else {
+    compare(std::int64_t{});
+  }
+}
+
+void release_texts(const StoredTexts& texts, const std::int64_t* rows, std::size_t n, std::int64_t* live,
+                   const std::int64_t* whole, std::vector<std::int64_t>& few) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::int64_t row = rows[i], buffer = texts.source[row];
+    if (buffer < 0) continue;
+    live[buffer] -= texts.size[row] != 0 ? texts.size[row] : texts.uid_size[row];
+    if (live[buffer] == 0 || 2 * live[buffer] < whole[buffer]) few.push_back(buffer);
+  }
+  std::sort(few.begin(), few.end());
+  few.erase(std::unique(few.begin(), few.end()), few.end());
 }
 
 bool placed_fit(const PlacedRows& pods, std::int64_t nodes) {

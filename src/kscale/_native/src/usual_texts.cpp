@@ -14,6 +14,13 @@ bool is_inner(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 
 bool is_plain_name(const char* text, std::int64_t length) {
   if (length < 1 || length > kLongestName || !is_inner(text[length - 1])) return false;
+  unsigned other = 0;  // characters; most names are one label, and this loop has no branches
+  for (std::int64_t i = 0; i < length; ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    other |= static_cast<unsigned>(static_cast<unsigned char>(c - 'a') >= 26) &
+             static_cast<unsigned>(static_cast<unsigned char>(c - '0') >= 10) & static_cast<unsigned>(c != '-');
+  }
+  if (other == 0) return text[0] != '-';
   bool begins = true;  // of a label
   for (std::int64_t i = 0; i < length; ++i) {
     if (is_inner(text[i])) {

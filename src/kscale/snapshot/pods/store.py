@@ -399,6 +399,7 @@ _KEEP: Final = np.ones(1, dtype=np.uint8)
 
 _COUNTED: Final = ("state", "class_of", "at")
 """Columns that the sums of nodes follow from."""
+_COUNTED_CHANGES: Final = sum(1 << COLUMN[name] for name in _COUNTED)
 
 _NEW_ROW: Final = dict.fromkeys(POD_COLUMNS, 0)
 
@@ -630,14 +631,14 @@ class PodStore:
 
     def _write_rows(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Put rows as :meth:`PodTable.put` does, and update the sums where they change."""
-        columns, existing = self.table.columns, len(rows)
-        changes = [columns[name][rows] != values[COLUMN[name], :existing] for name in _COUNTED]
-        counted = np.append(np.logical_or.reduce(changes), np.ones(len(keys), np.bool_))
-        self.sums.change(self.table, rows[counted[:existing]], -1)
-        rows = self.table.put(rows, keys, values)
-        self._index.add(keys, rows[existing:])
-        self.sums.change(self.table, rows[counted], 1)
-        return rows
+        changes = _rows.changes(rows, [*self.table.columns.values()], values)
+        counted = rows[(changes & _COUNTED_CHANGES) != 0]
+        self.sums.change(self.table, counted, -1)
+        put = self.table.put(rows, keys, values, changes)
+        fresh = put[len(rows) :]
+        self._index.add(keys, fresh)
+        self.sums.change(self.table, np.concatenate([counted, fresh]) if len(counted) else fresh, 1)
+        return put
 
     def remove(self, key: str, uid: str = "") -> bool:
         """Remove a pod; return False if its key does not exist or both UIDs are set and differ."""
@@ -737,7 +738,9 @@ class PodStore:
         values[COLUMN["seen"]] = int(self._listing)
         values[COLUMN["contents"]] = 0
         if self.texts == "pending" and (values[COLUMN["bound"]] or values[COLUMN["state"]] == FINISHED):
-            source, begin = table.texts.add(bytearray(batch.uid(0)))
+            uid = batch.uid(0)
+            table.texts.reserve(len(uid))[:] = uid
+            source, begin = table.texts.fill(len(uid))
             offset = size = mark = 0
         else:
             source, begin, places = copy_batch(table.texts, batch, _KEEP)

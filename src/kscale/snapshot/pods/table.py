@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -241,15 +243,16 @@ class TextStore:
     another list.
     """
 
-    __slots__ = ("_fill", "_free", "_live", "_open", "_shared", "_whole", "buffers")
+    __slots__ = ("_fill", "_free", "_live", "_open", "_reserved", "_shared", "_whole", "buffers")
 
     def __init__(self) -> None:
         self.buffers: list[memoryview] = []
-        self._live: list[int] = []  # bytes in use by rows
-        self._whole: list[int] = []  # size of the buffer in bytes
+        self._live = array("q")  # bytes in use by rows
+        self._whole = array("q")  # bytes that were ever in use, in the current buffer of a number
         self._free: list[int] = []
         self._open = -1  # the segment that is being filled
         self._fill = 0
+        self._reserved = -1, 0  # buffer and position that texts are being written to
         self._shared = False
 
     def freeze(self) -> list[memoryview]:
@@ -261,7 +264,7 @@ class TextStore:
         """Return an independent copy with the same texts."""
         result = TextStore()
         result.buffers = list(self.buffers)
-        result._live, result._whole = list(self._live), list(self._whole)
+        result._live, result._whole = self._live[:], self._whole[:]
         result._free = list(self._free)
         return result  # only the original continues to fill the open segment
 
@@ -287,44 +290,65 @@ class TextStore:
         number = len(self.buffers) - 1
         if number < 0 or self.buffers[number] is not view:
             number = self._add_buffer(view)
-        self._live[number] += size
-        self._whole[number] += size
+        self._use(number, size)
         return number
 
-    def add(self, block: bytearray) -> tuple[int, int]:
-        """Take ownership of texts, and return the buffer's number and the position of the texts in it."""
-        size = len(block)
-        if size >= _LARGE:
-            number, at = self._add_buffer(memoryview(block)), 0
-        else:
-            if self._open < 0 or self._fill + size > _SEGMENT:
-                full, self._open = self._open, -1
-                if full >= 0 and not self._live[full]:
-                    self._release_buffer(full)
-                self._open, self._fill = self._add_buffer(memoryview(bytearray(_SEGMENT))), 0
-            number, at = self._open, self._fill
-            self.buffers[number][at : at + size] = block
-            self._fill += size
+    def _use(self, number: int, size: int) -> None:
+        """Count ``size`` more bytes of a buffer as used."""
         self._live[number] += size
         self._whole[number] += size
-        return number, at
 
-    def release(self, numbers: Sequence[int], sizes: Sequence[int]) -> list[int]:
-        """Subtract bytes that rows no longer use from their buffers; negative numbers stand for no buffer.
+    def reserve(self, size: int) -> memoryview:
+        """Return ``size`` bytes of memory to write texts into. Call :meth:`fill` afterwards."""
+        if size >= _LARGE:
+            self._reserved = self._add_buffer(np.empty(size, dtype=np.uint8).data), 0
+            return self.buffers[self._reserved[0]]
+        if self._open < 0 or self._fill + size > _SEGMENT:
+            full, self._open = self._open, -1
+            if full >= 0 and not self._live[full]:
+                self._release_buffer(full)
+            self._open, self._fill = self._add_buffer(memoryview(bytearray(_SEGMENT))), 0
+        self._reserved = self._open, self._fill
+        return self.buffers[self._open][self._fill : self._fill + size]
 
-        Returns those of the buffers in memory of which rows now use less than half.
+    def fill(self, size: int) -> tuple[int, int]:
+        """Count ``size`` bytes as used that were written to the memory that :meth:`reserve` returned.
+
+        Returns the number of the buffer, and the position of that memory in it.
         """
-        live, total = self._live, self._whole
-        for number, size in zip(numbers, sizes, strict=True):
-            if number >= 0:
-                live[number] -= size
+        number, begin = self._reserved
+        if number == self._open:
+            self._fill += size
+        self._use(number, size)
+        return number, begin
+
+    def release(self, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.int64]) -> list[int]:
+        """Subtract the bytes of the rows' texts from their buffers.
+
+        ``columns`` are those of the table. Returns those of the buffers in memory of which rows now use less than half,
+        in ascending order.
+        """
+        unused = _rows.release_texts(
+            rows, columns["source"], columns["size"], columns["uid_size"], self._live, self._whole
+        )
+        return self._release_unused(unused)
+
+    def release_one(self, number: int, size: int) -> list[int]:
+        """Subtract bytes from a buffer as :meth:`release` does; a negative number stands for no buffer."""
+        if number < 0:
+            return []
+        self._live[number] -= size
+        return self._release_unused([number] if 2 * self._live[number] < max(self._whole[number], 1) else [])
+
+    def _release_unused(self, numbers: list[int]) -> list[int]:
+        """Release those of the buffers that rows do not use; return the others, if they are in memory."""
         few = []
-        for number in sorted(set(numbers)):
-            if number < 0 or number == self._open:
+        for number in numbers:
+            if number == self._open:
                 continue
-            if not live[number]:
+            if not self._live[number]:
                 self._release_buffer(number)
-            elif 2 * live[number] < total[number] and not isinstance(self.buffers[number].obj, MappedFile):
+            elif not isinstance(self.buffers[number].obj, MappedFile):
                 few.append(number)
         return few
 
@@ -344,27 +368,28 @@ class CopiedRows(msgspec.Struct, frozen=True):
     """Concatenated texts of rows.
 
     ``offset`` is the position of each row's text, ``uid_offset`` that of the UID in it, and ``used`` the number of
-    bytes that the row used in the old buffer.
+    bytes of all of them.
     """
 
-    block: bytearray
     offset: NDArray[np.int64]
     uid_offset: NDArray[np.int64]
-    used: NDArray[np.int64]
+    used: int
 
 
-def copy_rows(buffer: memoryview, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.int64]) -> CopiedRows:
-    """Copy the texts of rows from a buffer; for rows without a text only the UID.
+def copy_rows(
+    buffer: memoryview, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.int64], room: Callable[[int], Any]
+) -> CopiedRows:
+    """Copy the texts of rows from a buffer into ``room(size)``; for rows without a text only the UID.
 
     ``columns`` are those of the table.
     """
     at, size = columns["offset"][rows], columns["size"][rows].astype(np.int64)
     uid_at, uid_size = at + columns["uid_offset"][rows], columns["uid_size"][rows].astype(np.int64)
     none = np.full(len(rows), -1, dtype=np.int64)
-    block, (offset, _, mark) = _projection.copy_texts(
-        buffer, np.stack([at, size, at, none, uid_at, uid_size]), (size > 0).view(np.uint8)
+    used, (offset, _, mark) = _projection.copy_texts(
+        buffer, np.stack([at, size, at, none, uid_at, uid_size]), (size > 0).view(np.uint8), room
     )
-    return CopiedRows(block, offset, mark - offset, np.where(size > 0, size, uid_size))
+    return CopiedRows(offset, mark - offset, used)
 
 
 def refer_to_batch(texts: TextStore, batch: PodBatch, to: NDArray[np.int64]) -> None:
@@ -382,8 +407,14 @@ def copy_batch(texts: TextStore, batch: PodBatch, keep: NDArray[np.uint8]) -> tu
     Returns the number of the buffer, the position of the texts in it, and from there on int64[3, n]: position and size
     of each text, and position of its UID.
     """
-    block, places = _projection.copy_texts(batch.view, batch.columns[TEXT_COLUMNS], keep)
-    return (*texts.add(block), places)
+    used, places = _projection.copy_texts(batch.view, batch.columns[TEXT_COLUMNS], keep, texts.reserve)
+    return (*texts.fill(used), places)
+
+
+def _append_zeros(block: bytearray, size: int) -> bytearray:
+    """Append ``size`` zeros to a bytearray and return it."""
+    block.extend(bytes(size))
+    return block
 
 
 class MovedRows(NamedTuple):
@@ -486,16 +517,15 @@ class PodTable:
         if self._records_shared:
             self.records, self.versions, self._records_shared = self.records.copy(), dict(self.versions), False
 
-    def _own_what_changes(self, rows: NDArray[np.int64], values: NDArray[np.int64]) -> None:
-        """Copy the shared columns in which ``values`` differ from the rows' current values.
+    def _own_what_changes(self, count: int, changed: int) -> None:
+        """Copy the shared columns that change in ``count`` rows: bit ``COLUMN[name]`` of ``changed`` is 1.
 
         ``shape`` and ``stamp`` are always copied: facts about the old pods may still be learned.
         """
-        if 8 * len(rows) > len(self):
+        if 8 * count > len(self):
             self.own()
-            return
-        columns = ((name, self.columns[name][rows], COLUMN[name]) for name in self._shared)
-        self._own(["shape", "stamp", *(name for name, current, number in columns if (current != values[number]).any())])
+        else:
+            self._own(["shape", "stamp", *(name for name in self._shared if changed >> COLUMN[name] & 1)])
 
     def append(self, key: str, values: list[int]) -> int:
         """Add a row with values in the order of the columns, and return its number."""
@@ -561,17 +591,20 @@ class PodTable:
             self.keys = keys
         return np.arange(first, size)
 
-    def put(self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def put(
+        self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64], changes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """Replace the pods of existing rows, then add new rows with the given keys; return all these rows.
 
         ``values`` has the columns of :data:`~kscale.snapshot.pods.table.POD_COLUMNS`, one entry per pod, with stamps
-        from :meth:`next_stamps`.
+        from :meth:`next_stamps`. ``changes`` int64[n]: which columns change in the existing rows, a bit each.
         """
         existing = len(rows)
         if existing:
-            self._own_what_changes(rows, values[:, :existing])
+            all_changes = int(np.bitwise_or.reduce(changes))
+            self._own_what_changes(existing, all_changes)
             self._release_rows(rows)
-            if (self.columns["class_of"][rows] != values[COLUMN["class_of"], :existing]).any():
+            if all_changes >> COLUMN["class_of"] & 1:
                 self.population = object()
         if len(keys):
             rows = np.concatenate([rows, self._grow(keys)])
@@ -607,9 +640,7 @@ class PodTable:
             for row in rows.tolist():
                 self.records.pop(row)
                 self.versions.pop(row, None)
-        columns = [self.columns[name] for name in ("source", "size", "uid_size")]
-        source, size, of_uid = (column[rows].tolist() for column in columns)
-        self._release_texts(source, [of_text or of_uid for of_text, of_uid in zip(size, of_uid, strict=True)], rows)
+        self._move_texts(self.texts.release(self.columns, rows), rows)
 
     def _release_row(self, row: int) -> None:
         """Release what the table stores, outside its columns, about one pod that is being replaced or deleted.
@@ -622,28 +653,22 @@ class PodTable:
             self.versions.pop(row, None)
         columns = self.columns
         used = int(columns["size"][row]) or int(columns["uid_size"][row])
-        self._release_texts([int(columns["source"][row])], [used], row)
+        self._move_texts(self.texts.release_one(int(columns["source"][row]), used), row)
 
-    def _release_texts(self, source: list[int], used: list[int], going: int | NDArray[np.int64]) -> None:
-        """Subtract bytes that the rows ``going`` no longer use from their buffers."""
-        sparse = self.texts.release(source, used)
-        self.buffers = self.texts.buffers
-        for number in sparse:
-            self._move_texts(number, going)
-
-    def _move_texts(self, number: int, going: int | NDArray[np.int64]) -> None:
-        """Copy the texts of a little-used buffer elsewhere, except those of rows in ``going``."""
-        self._own(("source", "offset", "uid_offset"))
-        using = self.columns["source"] == number
-        using[going] = False
-        rows = np.flatnonzero(using)
-        copied = copy_rows(self.buffers[number], self.columns, rows)
-        into, begin = self.texts.add(copied.block)
-        columns = self.columns
-        columns["source"][rows] = into
-        columns["offset"][rows] = copied.offset + begin
-        columns["uid_offset"][rows] = copied.uid_offset
-        self.texts.release([number] * len(rows), copied.used.tolist())
+    def _move_texts(self, numbers: list[int], going: int | NDArray[np.int64]) -> None:
+        """Copy the texts of little-used buffers elsewhere, except those of rows in ``going``."""
+        for number in numbers:
+            self._own(("source", "offset", "uid_offset"))
+            columns = self.columns
+            using = columns["source"] == number
+            using[going] = False
+            rows = np.flatnonzero(using)
+            copied = copy_rows(self.texts.buffers[number], columns, rows, self.texts.reserve)
+            into, begin = self.texts.fill(copied.used)
+            columns["source"][rows] = into
+            columns["offset"][rows] = copied.offset + begin
+            columns["uid_offset"][rows] = copied.uid_offset
+            self.texts.release_one(number, copied.used)
         self.buffers = self.texts.buffers
 
     def see(self, rows: int | slice | NDArray[np.int64], seen: bool) -> None:
@@ -797,10 +822,11 @@ class PodTable:
             if mapped is not None:
                 mapped.check()
             rows = np.flatnonzero((columns["source"] == number) & (columns["state"] != REMOVED))
-            copied = copy_rows(buffer, columns, rows)
+            block = bytearray()
+            copied = copy_rows(buffer, columns, rows, partial(_append_zeros, block))
             columns["offset"][rows] = copied.offset
             columns["uid_offset"][rows] = copied.uid_offset
-            buffers.append(np.frombuffer(copied.block, dtype=np.uint8))
+            buffers.append(np.frombuffer(block, dtype=np.uint8)[: copied.used])
         return {
             "interner": self.interner,
             "columns": columns,

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kscale/json_reader.hpp"
@@ -60,6 +61,35 @@ struct Pattern {
   }
 };
 
+// Entries by key, one for each place among a number of places that is a power of two. There are more places once many
+// entries were replaced by others, up to `kMost`.
+template <class Entry, std::size_t kLeast, std::size_t kMost>
+class PlacedEntries {
+ public:
+  // The entry at the place of a hash; null: there is none at all. It may be that of another key.
+  const Entry* at(std::uint64_t hash) const { return entries_.empty() ? nullptr : &entries_[hash & (entries_.size() - 1)]; }
+  // The place of an entry with this hash. `replaces(entry)`: whether it holds the entry of another key.
+  template <class Replaces>
+  Entry& place(std::uint64_t hash, Replaces replaces) {
+    if (entries_.empty()) entries_.resize(kLeast);
+    if (replaces(*at(hash)) && ++replaced_ > entries_.size() / 4 && entries_.size() < kMost) {
+      std::vector<Entry> before(4 * entries_.size());
+      before.swap(entries_);
+      for (Entry& each : before) entries_[each.hash() & (entries_.size() - 1)] = std::move(each);
+      replaced_ = 0;
+    }
+    return entries_[hash & (entries_.size() - 1)];
+  }
+  void clear() {
+    entries_.clear();
+    replaced_ = 0;
+  }
+
+ private:
+  std::vector<Entry> entries_;
+  std::size_t replaced_ = 0;
+};
+
 // A cache of texts that stood where patterns have other facets, and of the numbers of what they are reduced to. It saves
 // reading those texts again.
 class KnownParts {
@@ -68,17 +98,24 @@ class KnownParts {
     std::uint64_t key = 0;
     std::int32_t rule = -1, number = -1;
     std::string text;  // an object or array, so that it ends where this ends
+
+    std::uint64_t hash() const { return key; }
   };
 
   // The text at `p` by a rule, if it is one that was stored under this key; otherwise null.
   const Part* find(std::uint64_t key, std::int32_t rule, const char* p, const char* end) const;
   void store(std::uint64_t key, std::int32_t rule, std::string_view text, std::int32_t number);
-  void clear() { parts_.clear(); }
+  void clear() {
+    parts_.clear();
+    bytes_ = 0;
+  }
 
  private:
-  static constexpr std::size_t kSize = 2048, kLongest = 1024;  // texts, and bytes of one
+  static constexpr std::size_t kLongest = 1024;   // bytes of a text
+  static constexpr std::size_t kRoom = 4 << 20;  // bytes of all of them
 
-  std::vector<Part> parts_;
+  PlacedEntries<Part, 2048, 32768> parts_;
+  std::size_t bytes_ = 0;
 };
 
 // A cache of the numbers of reduced texts, by the serials of the patterns that they follow from. Only for one projector.
@@ -91,14 +128,15 @@ class KnownNumbers {
   void clear() { entries_.clear(); }
 
  private:
-  static constexpr std::size_t kSize = 4096;  // entries; a key has one place among them
   struct Entry {
     Key key{};
     std::int32_t number = -1;
-  };
-  static std::size_t place(const Key& key);
 
-  std::vector<Entry> entries_;
+    std::uint64_t hash() const { return hash_of(key); }
+  };
+  static std::uint64_t hash_of(const Key& key);
+
+  PlacedEntries<Entry, 4096, 16384> entries_;
 };
 
 // The patterns of values that stand at one place: a tree, in which what begins like a pattern and then differs has a
@@ -151,7 +189,8 @@ class PatternTree {
   };
 
   // The pattern that the value at `in` follows: its text but for free parts. `in` is then behind it. Null: none.
-  const Pattern* follow(JsonReader& in, const KnownParts& known, Trace& trace) const;
+  // `first`: the pattern to begin with, the root or a guess; with a guess, null may also mean that it was wrong.
+  const Pattern* follow(JsonReader& in, const KnownParts& known, Trace& trace, std::int32_t first = 0) const;
   // A value followed none and left that trace; how many more bytes that takes (0: it cannot stand in this tree).
   std::size_t add(Pattern pattern, const Trace& trace);
 
@@ -193,7 +232,13 @@ class Patterns {
   void settle();
   void take(const Patterns& other);  // what another with the same places has learnt
 
-  const Pattern* follow(std::int32_t place, JsonReader& in);
+  // The pattern that a value follows. `guess`: the number of the one that it is likely to follow, 0 = none is; then that
+  // of the one that was found. A good guess saves the way from the root of the tree, a wrong one changes no result.
+  const Pattern* follow(std::int32_t place, JsonReader& in, std::int32_t& guess);
+  const Pattern* follow(std::int32_t place, JsonReader& in) {
+    std::int32_t none = 0;
+    return follow(place, in, none);
+  }
   // Of the last value that was asked about: where it ended in a tree, and where the places of its pattern are in it.
   const PatternTree::Trace& trace() const { return trace_; }
   KnownParts& known_parts() { return known_; }

@@ -53,6 +53,9 @@ struct NotedPods {
 };
 constexpr std::int32_t kOddItem = -1, kNotedItem = -2;
 
+// Whether the combinations have numbers below `kinds` - 1, and all strings lie in a text of `size` bytes.
+bool pods_fit(const NotedPods& pods, std::int64_t kinds, std::int64_t size);
+
 // The states of pods that have a node, and of those that have finished.
 struct PlacedStates {
   std::int8_t placed, finished;

@@ -160,6 +160,13 @@ struct ItemFrame {
   bool holds_for(ItemKind of) const { return !rules.empty() && api_version == of.api_version && kind == of.kind; }
 };
 
+// The patterns that the values of an item with a frame followed. Items whose first value begins with the same text
+// (`key` is its hash), such as the name of a workload, are likely to follow the same ones.
+struct LikelyPatterns {
+  std::uint64_t key = 0;
+  std::array<std::int32_t, 4> pattern{};
+};
+
 // Reduces the objects of a JSON list to what rules keep of them, and numbers the different texts that are left: those
 // of each facet, those of the rest, and the combinations of a rest with facets.
 //
@@ -210,6 +217,8 @@ class Projector {
   // The same for an item that has the frame and whose values follow patterns; nothing for any other item, which `read`
   // reads. `framed`: false if the item does not have the frame.
   std::optional<std::int32_t> read_framed(const char* data, JsonReader& in, Depth depth, bool& framed);
+  // The patterns that an item is likely to follow, of which the first value with patterns is at `in`.
+  LikelyPatterns& likely_patterns(const JsonReader& in);
   // Learns the frame of an item that was read by the rules, unless many were learnt in vain.
   void learn_frame(std::string_view item, ItemKind kind, bool told);
   // Reads items from `p`, at the first of them, up to the end of the array (`p` is then behind it), to a syntax error,
@@ -236,7 +245,7 @@ class Projector {
   std::vector<TextTable> tables_;  // one a facet, then the items'
   std::vector<std::int32_t> combinations_;
   TextTable combined_;
-  // A cache: by hash, the number of a combination with this hash, which may be another one by now.
+  // A cache: by hash, the number of a combination with this hash, which may be another one by now. A power of two.
   std::vector<std::int32_t> likely_ = std::vector<std::int32_t>(1 << 13, -1);
   std::vector<ProjectionRule> rules_;
   std::string text_, apart_;  // room for an item
@@ -245,6 +254,7 @@ class Projector {
   Patterns patterns_;
   ItemFrame frame_;
   KnownNumbers known_;
+  std::vector<LikelyPatterns> guesses_;  // a cache: by hash of the key; empty or a power of two of them
 };
 
 // A list that is read by `Projector::scan`: `ahead` and if it is long enough, on another thread while the caller works on
