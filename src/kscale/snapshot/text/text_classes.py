@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -40,7 +39,16 @@ from kscale.snapshot.classes.interner import Interner, Prototype
 from kscale.snapshot.classes.pod_shapes import Shape
 from kscale.snapshot.columns import GATED, PENDING, PHASES, TERMINATING, GrowingColumns
 
-__all__ = ["AFFINITY", "DELETION_PLACEHOLDER", "LABELS", "OWNERS", "VOLUMES", "TextCache", "TextClasses"]
+__all__ = [
+    "AFFINITY",
+    "AFFINITY_RULE",
+    "DELETION_PLACEHOLDER",
+    "LABELS",
+    "OWNERS",
+    "VOLUMES",
+    "TextCache",
+    "TextClasses",
+]
 
 
 T = TypeVar("T")
@@ -97,12 +105,15 @@ _VOLUMES_OF: Final = msgspec.json.Decoder(list[Volume])
 _OWNERS_OF: Final = msgspec.json.Decoder(list[OwnerReference])
 _PHASES: Final = {phase: number for number, phase in enumerate(PHASES)}
 _TO_NODE: Final = (
-    b'{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":'
-    b'[{"key":"metadata.name","operator":"In","values":["'
+    '{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":'
+    '[{"key":"metadata.name","operator":"In","values":["'
 )
-_TO_NODE_END: Final = b'"]}]}]}}}'
-_NODE_NAME: Final = re.compile(rb"[A-Za-z0-9.-]+")
-_TO_NODE_KEY: Final = affinity_facet(_AFFINITY_OF.decode(_TO_NODE + b"NODE" + _TO_NODE_END))[0][0] or b""
+_TO_NODE_END: Final = '"]}]}]}}}'
+_TO_SOME_NODE: Final = f"{_TO_NODE}*{_TO_NODE_END}"
+
+AFFINITY_RULE: Final = "blank", _TO_NODE, _TO_NODE_END, _TO_SOME_NODE
+"""The projector's rule for an affinity: all that only name a node, as the DaemonSet controller writes them, are equal."""
+
 _UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -110,19 +121,14 @@ class _Affinity(msgspec.Struct, frozen=True, eq=False):
     """An affinity of pods.
 
     Affinities with the same ``number`` lead to the same class for pods that may move; with the same ``settled_number``
-    for pods that stay on their node. ``source``: the facet for pods that may move, or the text to read it from.
+    for pods that stay on their node. ``facet`` is the facet for pods that may move; None if it depends on the node that
+    the affinity names, so that pods are decoded by themselves.
     """
 
-    source: AffinityFacet | bytes
+    facet: AffinityFacet | None
     settled: AffinityFacet
     number: int
     settled_number: int
-
-    @property
-    def facet(self) -> AffinityFacet:
-        """Return the facet for pods that may move."""
-        source = self.source
-        return affinity_facet(_AFFINITY_OF.decode(source)) if isinstance(source, bytes) else source
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
@@ -251,10 +257,14 @@ class TextClasses:
             assert owner is not None
             stays_there = owner.stays and is_fixed
             number = affinity.settled_number if stays_there else affinity.number
+            selection = affinity.settled if stays_there else affinity.facet
+            if selection is None:
+                classes.append(-1)
+                shapes.append(0)
+                continue
             key = labels, number, volumes, owner_number, rest_number, stays_there
             class_of = classified.get(key)
             if class_of is None:
-                selection = affinity.settled if stays_there else affinity.facet
                 class_of = classified[key] = self._class(row, selection, owner.facet)
             shape = shaped.get((class_of, volumes, rest_number))
             if shape is None:
@@ -388,14 +398,11 @@ class TextClasses:
     def _read_affinity(self, number: int) -> _Affinity | None:
         """Decode the text of an affinity; None if it is unusual.
 
-        A DaemonSet's pods stay on the node that their affinity names. Each node has such a text, which is not decoded.
+        A DaemonSet's pods stay on the node that their affinity names. All these texts have one number, see
+        :data:`AFFINITY_RULE`.
         """
-        text = self._projector.facet_text(AFFINITY, number)
-        if text.startswith(_TO_NODE) and text.endswith(_TO_NODE_END):
-            name = text[len(_TO_NODE) : -len(_TO_NODE_END)]
-            if _NODE_NAME.fullmatch(name):
-                key = _TO_NODE_KEY.replace(b"NODE", name), None
-                return _Affinity(text, NO_AFFINITY, self._affinity_number(key), self._affinity_number(NO_AFFINITY[0]))
+        if self._projector.facet_text(AFFINITY, number) == _TO_SOME_NODE.encode():
+            return _Affinity(None, NO_AFFINITY, -1, self._affinity_number(NO_AFFINITY[0]))
         with suppress(*_UNUSUAL):
             affinity = _AFFINITY_OF.decode(self._text(AFFINITY, number))
             if affinity is None or not is_unusual(affinity):
