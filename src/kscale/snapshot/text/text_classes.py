@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -54,7 +54,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class TextCache(Generic[T]):
+class TextCache(dict[int, T | None]):
     """Values of texts by number, read on first use; -1 means no text.
 
     ``read`` returns the value of a text by number, or None if the text is unusual: a pod with it is decoded by itself.
@@ -62,23 +62,18 @@ class TextCache(Generic[T]):
     """
 
     def __init__(self, read: Callable[[int], T | None], absent: T | None) -> None:
+        super().__init__({-1: absent})
         self._read = read
-        self._values: dict[int, T | None] = {-1: absent}
 
-    def get(self, number: int) -> T | None:
-        """Return the value of a text by number; None if the text is unusual."""
-        if number not in self._values:
-            self._values[number] = self._read(number)
-        return self._values[number]
-
-    def items(self) -> Iterator[tuple[int, T]]:
-        """Yield number and value of all texts that were read, except unusual ones, and the value without a text."""
-        return ((number, value) for number, value in self._values.items() if value is not None)
+    def __missing__(self, number: int) -> T | None:
+        """Read the text of a number, and return its value."""
+        value = self[number] = self._read(number)
+        return value
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Remove the texts of these numbers, which may be given to other texts."""
         for number in numbers:
-            self._values.pop(number, None)
+            self.pop(number, None)
 
 
 LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
@@ -112,7 +107,7 @@ _TO_NODE_END: Final = '"]}]}]}}}'
 _TO_SOME_NODE: Final = f"{_TO_NODE}*{_TO_NODE_END}"
 
 AFFINITY_RULE: Final = "blank", _TO_NODE, _TO_NODE_END, _TO_SOME_NODE
-"""The projector's rule for an affinity: all that only name a node, as the DaemonSet controller writes them, are equal."""
+"""The projector's rule for an affinity: all that only name a node, as a DaemonSet's pods have them, become equal."""
 
 _UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -172,7 +167,7 @@ class TextClasses:
         self._finished = finished
         self._same: dict[Any, int] = {}
         self._following = count()
-        self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes refer to
+        self._bytes = tuple(TextCache(partial(projector.facet_text, facet), None) for facet in range(OWNERS + 1))
         self._labels = TextCache(self._read_labels, NO_LABELS)
         self._affinities = TextCache(self._read_affinity, self._affinity(None))
         self._volumes = TextCache(self._read_volumes, NO_VOLUMES)
@@ -227,15 +222,13 @@ class TextClasses:
         ``places``: numbers of the combinations + 1, which are their rows.
         """
         rows = []
-        for *facets, rest_number in self._rows(places):
-            rest = self._rests.get(rest_number)
-            if rest is None or any(
-                cache.get(number) is None for cache, number in zip(self._facets, facets, strict=True)
-            ):
+        for labels, affinity, volumes, owner_number, rest_number in self._rows(places):
+            rest, owner = self._rests[rest_number], self._owners[owner_number]
+            others = self._labels[labels], self._affinities[affinity], self._volumes[volumes]
+            if rest is None or owner is None or None in others:
                 rows.append(_UNUSUAL_LOOKS)
                 continue
-            owner = self._owners.get(facets[OWNERS])
-            controller = -1 if rest.alone or owner is None else owner.number
+            controller = -1 if rest.alone else owner.number
             rows.append((
                 rest.priority, _NOT_CLASSIFIED, _NOT_CLASSIFIED, 0, 0, controller, rest.queueing, rest.unplaced,
                 rest.phase, True, rest.done, rest.bare,
@@ -252,7 +245,7 @@ class TextClasses:
         shaped: dict[tuple[int, ...], int] = {}
         for row, is_fixed in zip(self._rows(places), fixed, strict=True):
             labels, affinity_number, volumes, owner_number, rest_number = row
-            affinity, owner = self._affinities.get(affinity_number), self._owners.get(owner_number)
+            affinity, owner = self._affinities[affinity_number], self._owners[owner_number]
             assert affinity is not None  # callers pass only usable combinations
             assert owner is not None
             stays_there = owner.stays and is_fixed
@@ -276,7 +269,7 @@ class TextClasses:
 
     def _class(self, row: list[int], selection: AffinityFacet, owner: tuple[str, str, str] | None) -> int:
         """Return the class number of a combination, given as the numbers of its texts."""
-        rest, labels, volumes = self._rests.get(row[-1]), self._labels.get(row[LABELS]), self._volumes.get(row[VOLUMES])
+        rest, labels, volumes = self._rests[row[-1]], self._labels[row[LABELS]], self._volumes[row[VOLUMES]]
         assert rest is not None  # callers pass only usable combinations
         assert labels is not None
         assert volumes is not None
@@ -284,21 +277,12 @@ class TextClasses:
 
     def _shape(self, row: list[int], class_of: int) -> int:
         """Return the shape number of a combination with this class, given as the numbers of its texts."""
-        rest = self._rests.get(row[-1])
+        rest = self._rests[row[-1]]
         assert rest is not None  # callers pass only usable combinations
-        texts = tuple(self._facet_bytes(facet, number) for facet, number in enumerate(row[:-1]))
+        texts = tuple([texts[number] for texts, number in zip(self._bytes, row, strict=False)])  # without the rest
         stay = stays(self._interner.classes[class_of].owner)
         make_shape = partial(Shape, None, (rest.text, *texts), settled=stay)
         return self._interner.shape((class_of, texts[VOLUMES], rest.text), make_shape)
-
-    def _facet_bytes(self, facet: int, number: int) -> bytes | None:
-        """Return the text of a facet; None if there is none (a negative number)."""
-        if number < 0:
-            return None
-        cached = self._bytes[facet].get(number)
-        if cached is None:
-            cached = self._bytes[facet][number] = self._projector.facet_text(facet, number)
-        return cached
 
     # -- lifetimes ---------------------------------------------------------------------------------------------------
 
@@ -315,7 +299,9 @@ class TextClasses:
         for name in ("waiting", "settled"):
             outdated |= _is_marked(classes, self.values[name]) | _is_marked(shapes, self.values[f"{name}_shape"])
         outdated[0] = False
-        owners = [(text, owner.number) for text, owner in self._owners.items() if owner.number >= 0]
+        owners = [
+            (text, owner.number) for text, owner in self._owners.items() if owner is not None and owner.number >= 0
+        ]
         removed = _is_marked(controllers, np.array([number for _, number in owners], dtype=np.int32)).tolist()
         self._owners.forget(text for (text, _), is_removed in zip(owners, removed, strict=True) if is_removed)
         self.values["known"][outdated] = False  # their texts stay known
@@ -328,13 +314,13 @@ class TextClasses:
         for facet_texts, cached, in_use in zip(self._facets, self._bytes, facets, strict=True):
             removed = np.flatnonzero(~in_use).tolist()
             facet_texts.forget(removed)
-            for number in removed:
-                cached.pop(number, None)
+            cached.forget(removed)
         self._rests.forget(np.flatnonzero(~rests).tolist())
         forgotten = np.flatnonzero(~keep) + 1
         self.values[forgotten] = 0
         self.values["waiting"][forgotten] = self.values["settled"][forgotten] = -1
-        numbers = {number for _, each in self._affinities.items() for number in (each.number, each.settled_number)}
+        affinities = [each for each in self._affinities.values() if each is not None]
+        numbers = {number for each in affinities for number in (each.number, each.settled_number)}
         self._same = {key: number for key, number in self._same.items() if number in numbers}
 
     # -- texts -------------------------------------------------------------------------------------------------------
@@ -345,11 +331,10 @@ class TextClasses:
         if _projection.repeats_a_key(text):
             return None
         try:
-            head = _HEAD.decode(text)
-            bare = not head.kind
-            if (head.api_version, head.kind) != ("v1", "Pod") and not bare:
-                return None
             pod = from_json(text, Pod)
+            bare = (pod.api_version, pod.kind) != ("v1", "Pod")
+            if bare and _HEAD.decode(text).kind:
+                return None
         except (InputError, *_UNUSUAL):
             return None
         pod.metadata.name = "x"  # the real name is read separately; pods with an invalid name are not read here
