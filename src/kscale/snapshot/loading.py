@@ -381,13 +381,14 @@ def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str,
     keys = [key for key, _ in items.objects]
     report.total += len(keys)
     report.read.update([kind for kind, _, _ in keys])
-    if not seen.isdisjoint(keys) or len(set(keys)) != len(keys):
+    fresh = set(keys)
+    if len(fresh) != len(keys) or not seen.isdisjoint(fresh):
         for i, key in enumerate(keys):
             if key in seen:
                 report.duplicates += 1
                 report.warn(_TWICE, items.record(i))
             seen.add(key)
-    seen.update(keys)
+    seen |= fresh
 
 
 def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -> Loaded:

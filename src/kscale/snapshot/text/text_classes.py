@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -26,7 +25,6 @@ from kscale.snapshot.classes.facets import (
     NO_LABELS,
     NO_VOLUMES,
     AffinityFacet,
-    AffinityKey,
     LabelsFacet,
     VolumesFacet,
     affinity_facet,
@@ -37,7 +35,7 @@ from kscale.snapshot.classes.facets import (
 )
 from kscale.snapshot.classes.interner import Interner, Prototype
 from kscale.snapshot.classes.pod_shapes import Shape
-from kscale.snapshot.columns import GATED, PENDING, PHASES, TERMINATING, GrowingColumns
+from kscale.snapshot.columns import GATED, PENDING, PHASES, TERMINATING, GrowingColumns, distinct
 
 __all__ = [
     "AFFINITY",
@@ -115,15 +113,12 @@ _UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class _Affinity(msgspec.Struct, frozen=True, eq=False):
     """An affinity of pods.
 
-    Affinities with the same ``number`` lead to the same class for pods that may move; with the same ``settled_number``
-    for pods that stay on their node. ``facet`` is the facet for pods that may move; None if it depends on the node that
-    the affinity names, so that pods are decoded by themselves.
+    ``facet`` is the facet for pods that may move; None if it depends on the node that the affinity names, so that such
+    pods are decoded by themselves. ``settled`` is the facet for pods that stay on their node.
     """
 
     facet: AffinityFacet | None
     settled: AffinityFacet
-    number: int
-    settled_number: int
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
@@ -165,11 +160,9 @@ class TextClasses:
         self._projector = projector
         self._interner = interner
         self._finished = finished
-        self._same: dict[Any, int] = {}
-        self._following = count()
         self._bytes = tuple(TextCache(partial(projector.facet_text, facet), None) for facet in range(OWNERS + 1))
         self._labels = TextCache(self._read_labels, NO_LABELS)
-        self._affinities = TextCache(self._read_affinity, self._affinity(None))
+        self._affinities = TextCache(self._read_affinity, _Affinity(NO_AFFINITY, NO_AFFINITY))
         self._volumes = TextCache(self._read_volumes, NO_VOLUMES)
         self._owners = TextCache(self._read_owner, _Owner())
         self._rests: TextCache[_Rest] = TextCache(self._read_rest, None)
@@ -202,14 +195,16 @@ class TextClasses:
         ``bound``: whether the pod has a node; the two cases have classes of their own.
         """
         values = self.values
+        pairs = distinct(places * 2 + bound)  # of very many pods, few differ
+        places, bound = pairs >> 1, pairs % 2 == 1
         fresh = places[~values["known"][places]]
         if len(fresh):
-            self._read(np.array(sorted(set(fresh.tolist())), dtype=np.int32))
+            self._read(distinct(fresh))
         for name, having in (("settled", bound), ("waiting", ~bound)):
             now = places[having]
             now = now[values[name][now] == _NOT_CLASSIFIED]
             if len(now):
-                self._classify(name, np.array(sorted(set(now.tolist())), dtype=np.int32))
+                self._classify(name, now)
 
     def _rows(self, places: NDArray[np.int32]) -> list[list[int]]:
         """Return the numbers assigned to the texts of the combinations: of the facets, then of the rest."""
@@ -241,29 +236,14 @@ class TextClasses:
         # A finished pod counts as placed, even without a node.
         fixed = values["done"][places].tolist() if name == "waiting" else [True] * len(places)
         classes, shapes = [], []
-        classified: dict[tuple[int, ...], int] = {}
-        shaped: dict[tuple[int, ...], int] = {}
         for row, is_fixed in zip(self._rows(places), fixed, strict=True):
-            labels, affinity_number, volumes, owner_number, rest_number = row
-            affinity, owner = self._affinities[affinity_number], self._owners[owner_number]
+            affinity, owner = self._affinities[row[AFFINITY]], self._owners[row[OWNERS]]
             assert affinity is not None  # callers pass only usable combinations
             assert owner is not None
-            stays_there = owner.stays and is_fixed
-            number = affinity.settled_number if stays_there else affinity.number
-            selection = affinity.settled if stays_there else affinity.facet
-            if selection is None:
-                classes.append(-1)
-                shapes.append(0)
-                continue
-            key = labels, number, volumes, owner_number, rest_number, stays_there
-            class_of = classified.get(key)
-            if class_of is None:
-                class_of = classified[key] = self._class(row, selection, owner.facet)
-            shape = shaped.get((class_of, volumes, rest_number))
-            if shape is None:
-                shape = shaped[class_of, volumes, rest_number] = self._shape(row, class_of)
+            selection = affinity.settled if owner.stays and is_fixed else affinity.facet
+            class_of = -1 if selection is None else self._class(row, selection, owner.facet)
             classes.append(class_of)
-            shapes.append(shape)
+            shapes.append(0 if class_of < 0 else self._shape(row, class_of))
         values[name][places] = classes
         values[f"{name}_shape"][places] = shapes
 
@@ -319,9 +299,6 @@ class TextClasses:
         forgotten = np.flatnonzero(~keep) + 1
         self.values[forgotten] = 0
         self.values["waiting"][forgotten] = self.values["settled"][forgotten] = -1
-        affinities = [each for each in self._affinities.values() if each is not None]
-        numbers = {number for each in affinities for number in (each.number, each.settled_number)}
-        self._same = {key: number for key, number in self._same.items() if number in numbers}
 
     # -- texts -------------------------------------------------------------------------------------------------------
 
@@ -367,19 +344,6 @@ class TextClasses:
             return labels_facet(_LABELS_OF.decode(self._text(LABELS, number)))
         return None
 
-    def _affinity(self, affinity: Affinity | None) -> _Affinity:
-        """Return an affinity's facets and their numbers; equal facets have equal numbers."""
-        moving = affinity_facet(affinity)
-        staying = moving if moving[0][0] is None else drop_node_affinity(moving)
-        return _Affinity(moving, staying, self._affinity_number(moving[0]), self._affinity_number(staying[0]))
-
-    def _affinity_number(self, key: AffinityKey) -> int:
-        """Return the number of facets with this key."""
-        number = self._same.get(key)
-        if number is None:
-            number = self._same[key] = next(self._following)
-        return number
-
     def _read_affinity(self, number: int) -> _Affinity | None:
         """Decode the text of an affinity; None if it is unusual.
 
@@ -387,11 +351,12 @@ class TextClasses:
         :data:`AFFINITY_RULE`.
         """
         if self._projector.facet_text(AFFINITY, number) == _TO_SOME_NODE.encode():
-            return _Affinity(None, NO_AFFINITY, -1, self._affinity_number(NO_AFFINITY[0]))
+            return _Affinity(None, NO_AFFINITY)
         with suppress(*_UNUSUAL):
             affinity = _AFFINITY_OF.decode(self._text(AFFINITY, number))
             if affinity is None or not is_unusual(affinity):
-                return self._affinity(affinity)
+                facet = affinity_facet(affinity)
+                return _Affinity(facet, facet if facet[0][0] is None else drop_node_affinity(facet))
         return None
 
     def _read_volumes(self, number: int) -> VolumesFacet | None:
