@@ -116,13 +116,17 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
         raise NativeError("read_pods: looks of another kind")
     cdef _Looks held = _Looks(looks)
     cdef Py_ssize_t kinds = held.buffer.len // <Py_ssize_t>sizeof(c_Looks)
-    for i in range(n):
-        if not -3 <= combined[i] < kinds - 1 or kinds < 1:
-            raise NativeError("read_pods: no such combination")
+    cdef cbool numbered = kinds > 0 or n == 0, inside = True
+    with nogil:  # the thread that stores the pods before these runs meanwhile
+        for i in range(n):
+            numbered = numbered and -3 <= combined[i] < kinds - 1
         for k in range(kPodSlots):
-            if length[k, i] >= 0 and (at[k, i] < 0 or at[k, i] > data.shape[0]
-                                      or length[k, i] > data.shape[0] - at[k, i]):
-                raise NativeError("read_pods: outside the buffer")
+            for i in range(n):
+                inside = inside and (length[k, i] < 0 or 0 <= at[k, i] <= data.shape[0] - length[k, i])
+    if not numbered:
+        raise NativeError("read_pods: no such combination")
+    if not inside:
+        raise NativeError("read_pods: outside the buffer")
     usual = np.zeros(n, dtype=np.bool_)
     if n == 0:
         return usual, [], np.empty((kPodColumns, 0), dtype=np.int64), []
@@ -138,8 +142,9 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
         told = c_usual(pods, <const c_Looks*>held.buffer.buf, &chosen[0])
     if not told:
         return None
-    for i in range(n):
-        count += chosen[i]
+    with nogil:
+        for i in range(n):
+            count += chosen[i]
     columns = np.empty((kPodColumns, count), dtype=np.int64)
     cdef int64_t[:, ::1] out = columns
     if count:
