@@ -65,6 +65,38 @@ def test_what_is_no_text_is_refused() -> None:
         _api_text.plain_label(None)  # type: ignore[arg-type]  # that is the point
 
 
+@given(st.text("aZ0.-_", max_size=8) | st.sampled_from(["a" * 253, "a" * 254, "ä", "a.b\n", "a\ud800"]))
+def test_is_plain_name(text: str) -> None:
+    label = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+    expected = len(text) <= 253 and re.fullmatch(rf"{label}(?:\.{label})*", text) is not None
+    assert _api_text.is_plain_name(text) == expected
+
+
+def test_cached_conversion() -> None:
+    calls: list[object] = []
+
+    def convert(type_: type, value: object) -> object:
+        calls.append(value)
+        if value == "bad":
+            raise ValueError(value)
+        return [type_, value]
+
+    convert_once = _api_text.cached_conversion(int, convert, 3)
+    first = convert_once(int, "7")
+    assert convert_once(int, "7") is first
+    assert convert_once(int, 1) is not convert_once(int, 1.0)  # equal, but written differently
+    assert calls == ["7", 1, 1.0]
+    assert convert_once(str, "7") == [str, "7"]  # another type is not cached
+    assert convert_once(int, "8") == [int, "8"]  # the fourth: the cache is cleared
+    assert convert_once(int, "7") is not first
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bad"):
+            convert_once(int, "bad")
+    assert calls[-2:] == ["bad", "bad"]
+    with pytest.raises(TypeError):
+        convert_once(int, [])
+
+
 TIMES = re.compile(
     rb'Time(?:stamp)?(?:(?<="creationTimestamp)|(?<="startTime)|(?<="lastTransitionTime))"\s*:\s*"([^"]*)"'
 )

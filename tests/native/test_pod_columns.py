@@ -152,6 +152,7 @@ SLOTS = len(_pod_columns.SLOTS)
         {"at": np.zeros((SLOTS, 2), np.int64)}, {"length": np.zeros((1, 1), np.int64)},
         {"at": np.zeros((SLOTS, 2), np.int64)[:, ::2]}, {"looks": np.zeros(2, np.int64)},
         {"looks": np.zeros(0, _pod_columns.LOOKS)}, {"looks": np.zeros(4, _pod_columns.LOOKS)[::2]},
+        {"looks": np.zeros(0, _pod_columns.LOOKS), "combined": np.full(1, -3, np.int32)},
         {"data": b""}, {"namespace": None},
     ],
 )  # fmt: skip

@@ -17,7 +17,9 @@ from kscale.errors import NativeError
 from reference.projection import copied, events, grouped, parsed, reduced, rows_of, selected, told_kind
 
 KEYS = ("a", "b", "kind", "type", "apiVersion")
-SCALARS = st.sampled_from(["null", "true", "0", "-1.5e3", '""', '"x"', '"Pod"', '"v1"', '"é"', '"q\\n"', '"]},{["'])
+SCALARS = st.sampled_from(
+    ["null", "true", "0", "-1.5e3", '""', '"x"', '"Pod"', '"v1"', '"é"', '"q\\n"', '"]},{["', '"a-1.B"']
+)
 
 
 def texts(depth: int) -> st.SearchStrategy[str]:
@@ -44,7 +46,7 @@ def texts(depth: int) -> st.SearchStrategy[str]:
 def rules(draw: st.DrawFn, depth: int = 3, slots: Any = None, facets: Any = None) -> Any:
     slots = itertools.count() if slots is None else slots
     facets = itertools.count() if facets is None else facets
-    kinds = ["keep", "equals", "capture", "mark", "note", "span"]
+    kinds = ["keep", "equals", "blank", "capture", "mark", "note", "span"]
     if depth:
         kinds += ["object", "object", "object", "array", "switch", "alike"] + (["facet"] if facets is not False else [])
     kind = draw(st.sampled_from(kinds))
@@ -56,6 +58,8 @@ def rules(draw: st.DrawFn, depth: int = 3, slots: Any = None, facets: Any = None
 
     if kind == "equals":
         return kind, draw(SCALARS)
+    if kind == "blank":
+        return draw(st.sampled_from([(kind, '"', '"', '"NAME"'), (kind, '{"b":["', '"]}', "[1]")]))
     if kind in ("capture", "note", "span"):
         return kind, next(slots) % 8
     if kind == "mark":

@@ -92,6 +92,10 @@ def _value(rule: Any, value: Value, out: Reduced, key_at: int) -> Any:
     kind = rule if isinstance(rule, str) else rule[0]
     if kind == "equals":
         return json.loads(value.text) if value.text == rule[1] else _ABSENT
+    if kind == "blank":
+        compact = re.sub(r'("(?:[^"\\]|\\.)*")|\s+', r"\1", value.text)
+        named = re.fullmatch(f"{re.escape(rule[1])}[A-Za-z0-9.-]+{re.escape(rule[2])}", compact)
+        return json.loads(rule[3] if named else value.text)
     if kind in ("capture", "mark", "note"):
         if value.string is None:
             out.odd = out.odd or value.text != "null"

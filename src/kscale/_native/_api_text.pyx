@@ -3,7 +3,9 @@
 
 import numpy as np
 
+from cpython.dict cimport PyDict_GetItem
 from libc.stdint cimport int64_t
+from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
 from kscale.errors import NativeError
@@ -29,6 +31,9 @@ cdef extern from "kscale/api_text.hpp" namespace "kscale" nogil:
         vector[string_view] odd
         void read(string_view) except +
     size_t c_plain_label "kscale::plain_label"(string_view text) noexcept
+
+cdef extern from "kscale/usual_texts.hpp" namespace "kscale" nogil:
+    cbool c_is_plain_name "kscale::is_plain_name"(const char* text, int64_t length) noexcept
 
 
 def moments(list texts):
@@ -76,3 +81,33 @@ def plain_label(str text not None):
     at = PyUnicode_AsUTF8AndSize(text, &size)
     equals = c_plain_label(string_view(at, size))
     return (text[:equals], text[equals + 1:]) if equals else None
+
+
+def is_plain_name(str text not None):
+    """Whether a text is a DNS subdomain (RFC 1123) of at most 253 characters."""
+    cdef Py_ssize_t size
+    if not PyUnicode_IS_ASCII(text):
+        return False
+    return c_is_plain_name(PyUnicode_AsUTF8AndSize(text, &size), size)
+
+
+def cached_conversion(type kind not None, convert not None, Py_ssize_t most):
+    """A function of a type and a value, as msgspec's ``dec_hook``, with the results of ``convert``, which takes the same.
+    Results for ``kind`` are cached by value, at most ``most``; then the cache is cleared. Values that are equal but of
+    different types, such as 1 and 1.0, have different results. Raises TypeError for a value that is not hashable."""
+    cdef dict cached = {}
+
+    def convert_once(type_, value):
+        if type_ is not kind:
+            return convert(type_, value)
+        key = value if type(value) is str else (type(value), value)
+        result = PyDict_GetItem(cached, key)
+        if result is not NULL:
+            return <object>result
+        converted = convert(type_, value)
+        if len(cached) >= most:
+            cached.clear()
+        cached[key] = converted
+        return converted
+
+    return convert_once

@@ -133,14 +133,18 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     pods.stride = at.strides[0] // <Py_ssize_t>sizeof(int64_t)
     pods.listed = listed
     known.placed, known.finished = states
-    if not c_fit(pods, kinds, data.shape[0]):
+    cdef int64_t whole = data.shape[0]
+    cdef cbool fits
+    with nogil:  # the thread that stores the pods before these runs meanwhile
+        fits = c_fit(pods, kinds, whole)
+        told = fits and c_usual(pods, <const c_Looks*>held.buffer.buf, &chosen[0])
+    if not fits:
         raise NativeError("read_pods: no such combination, or a place outside the buffer")
-    with nogil:
-        told = c_usual(pods, <const c_Looks*>held.buffer.buf, &chosen[0])
     if not told:
         return None
-    for i in range(n):
-        count += chosen[i]
+    with nogil:
+        for i in range(n):
+            count += chosen[i]
     columns = np.empty((kPodColumns, count), dtype=np.int64)
     cdef int64_t[:, ::1] out = columns
     if count:

@@ -23,6 +23,7 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
     cdef enum c_Kind "kscale::ProjectionRule::Kind":
         kKeep "kscale::ProjectionRule::kKeep"
         kEquals "kscale::ProjectionRule::kEquals"
+        kBlank "kscale::ProjectionRule::kBlank"
         kCapture "kscale::ProjectionRule::kCapture"
         kObject "kscale::ProjectionRule::kObject"
         kArray "kscale::ProjectionRule::kArray"
@@ -226,6 +227,7 @@ cdef class Projector:
     """Rules, and the different reduced texts that were seen so far. A single owner at a time.
 
     A rule is ``"keep"`` (the text as it is), ``("equals", text)`` (kept if it is that JSON text, else absent),
+    ``("blank", before, after, text)`` (the text as it is, but ``text`` if it is a plain name between the first two),
     ``("capture", slot)`` (a string whose place is noted and which is left out), ``("mark", slot, text)`` (the same, and
     the JSON text stands in its place), ``("note", slot)`` (the same, and it is not left out), ``("span", slot)`` (any value: where it is with its key is noted, and it is left
     out), ``("object", {key: rule}, need)`` (without one of the keys ``need`` it is absent; an empty tuple needs none),
@@ -263,6 +265,15 @@ cdef class Projector:
         elif kind == "equals":
             made.kind = kEquals
             made.text = rule[1].encode()
+        elif kind == "blank":
+            made.kind = kBlank
+            for text in rule[1:3]:
+                if not text:
+                    raise NativeError("Projector: a name stands between two texts")
+                key.name = text.encode()
+                key.rule = -1
+                made.keys.push_back(key)
+            made.text = rule[3].encode()
         elif kind == "capture":
             made.kind = kCapture
             if not 0 <= rule[1] < self._slots:

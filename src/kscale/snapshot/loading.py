@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -343,22 +343,35 @@ def decode_plain_object(text: memoryview) -> DecodedObject | None:
     None if there is something to report about it, or if it must be read in another way.
     """
     try:
-        head = head_of(text)
-        decode = None if head is None else _plain_decoder(*head)
+        decode = _plain_decoder(bytes(text[:_START]).partition(b'"metadata"')[0])
         if decode is None:
             return None
         obj = decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if not obj.metadata.name or check(obj):
+    metadata = obj.metadata
+    if not metadata.name or check(obj):
         return None
-    obj = with_namespace(obj)
-    return (obj.kind, obj.metadata.namespace, obj.metadata.name), obj
+    if not metadata.namespace:
+        obj = with_namespace(obj)
+        metadata = obj.metadata
+    return (obj.kind, metadata.namespace, metadata.name), obj
+
+
+_START: Final = 128
+"""Bytes of an object in which its metadata begin, if API version and kind stand before them."""
 
 
 @lru_cache(maxsize=1 << 10)  # the keys come from input files
-def _plain_decoder(api_version: str, kind: str) -> Callable[[memoryview], KubeObject] | None:
-    """Return the decoder of a kind for :func:`decode_plain_object`; None if it does not decode this kind."""
+def _plain_decoder(start: bytes) -> Callable[[memoryview], KubeObject] | None:
+    """Return the decoder for :func:`decode_plain_object`; None for a kind that it does not decode.
+
+    ``start``: the object's text in front of its metadata.
+    """
+    head = head_of(memoryview(start))
+    if head is None:
+        return None
+    api_version, kind = head
     type_ = find_kind(api_version, kind) if api_version and kind not in _SCALING_KINDS else None
     return None if type_ in (None, Pod, CustomWorkload) or kind.endswith("List") else decoder(type_).decode
 
@@ -368,13 +381,14 @@ def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str,
     keys = [key for key, _ in items.objects]
     report.total += len(keys)
     report.read.update([kind for kind, _, _ in keys])
-    if not seen.isdisjoint(keys) or len(set(keys)) != len(keys):
+    fresh = set(keys)
+    if len(fresh) != len(keys) or not seen.isdisjoint(fresh):
         for i, key in enumerate(keys):
             if key in seen:
                 report.duplicates += 1
                 report.warn(_TWICE, items.record(i))
             seen.add(key)
-    seen.update(keys)
+    seen |= fresh
 
 
 def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -> Loaded:

@@ -55,6 +55,29 @@ inline bool member(JsonReader in, std::string_view name, std::string_view& text)
   }
 }
 
+// Reads text that is written like `compact`, but with any space outside of strings. `quoted`: it begins in a string.
+inline bool eat_text(JsonReader& in, std::string_view compact, bool quoted) {
+  for (const char c : compact) {
+    if (!quoted) in.space();
+    if (in.p == in.end || *in.p != c) return false;
+    ++in.p;
+    quoted = quoted != (c == '"');
+  }
+  return true;
+}
+
+// Whether a text is a name of ASCII letters, digits, dots and dashes between these two.
+inline bool is_name_between(std::string_view text, std::string_view before, std::string_view after) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || (c >= 'A' && c <= 'Z');
+  };
+  JsonReader in{text.data(), text.data() + text.size()};
+  if (!eat_text(in, before, false)) return false;
+  const char* const name = in.p;
+  in.p = std::find_if_not(in.p, in.end, is_plain);
+  return in.p != name && eat_text(in, after, true) && in.p == in.end;
+}
+
 // The keys of one object that have no rule.
 struct UnreadKeys {
   std::array<std::string_view, 16> keys;
@@ -331,6 +354,12 @@ struct ProjectedValue {
         present = std::string_view(start, static_cast<std::size_t>(in.p - start)) == rule.text;
         if (present) text += rule.text;
         return true;
+      case ProjectionRule::kBlank: {
+        if (!in.skip()) return false;
+        const std::string_view found(start, static_cast<std::size_t>(in.p - start));
+        text += is_name_between(found, rule.keys[0].name, rule.keys[1].name) ? std::string_view(rule.text) : found;
+        return true;
+      }
       case ProjectionRule::kFacet: {
         apart.clear();
         text.swap(apart);

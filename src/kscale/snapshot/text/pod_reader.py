@@ -27,7 +27,15 @@ from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FINISHED, PLACED
 from kscale.snapshot.text.files import MappedFile, file_of
-from kscale.snapshot.text.text_classes import AFFINITY, DELETION_PLACEHOLDER, LABELS, OWNERS, VOLUMES, TextClasses
+from kscale.snapshot.text.text_classes import (
+    AFFINITY,
+    AFFINITY_RULE,
+    DELETION_PLACEHOLDER,
+    LABELS,
+    OWNERS,
+    VOLUMES,
+    TextClasses,
+)
 
 __all__ = [
     "FACETS",
@@ -119,7 +127,7 @@ READ_OF_PODS: Final = _read(
         init_containers=("array", _CONTAINER),
         ephemeral_containers=("array", _CONTAINER),
         volumes=("facet", VOLUMES, ("array", _VOLUME)),
-        affinity=("facet", AFFINITY, "keep"),
+        affinity=("facet", AFFINITY, AFFINITY_RULE),
     )),
     status=("alike", _read(
         PodStatus, "phase", "resource_claim_statuses", "allocated_resources", "resources",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from itertools import count
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,7 +25,6 @@ from kscale.snapshot.classes.facets import (
     NO_LABELS,
     NO_VOLUMES,
     AffinityFacet,
-    AffinityKey,
     LabelsFacet,
     VolumesFacet,
     affinity_facet,
@@ -38,15 +35,24 @@ from kscale.snapshot.classes.facets import (
 )
 from kscale.snapshot.classes.interner import Interner, Prototype
 from kscale.snapshot.classes.pod_shapes import Shape
-from kscale.snapshot.columns import GATED, PENDING, PHASES, TERMINATING, GrowingColumns
+from kscale.snapshot.columns import GATED, PENDING, PHASES, TERMINATING, GrowingColumns, distinct
 
-__all__ = ["AFFINITY", "DELETION_PLACEHOLDER", "LABELS", "OWNERS", "VOLUMES", "TextCache", "TextClasses"]
+__all__ = [
+    "AFFINITY",
+    "AFFINITY_RULE",
+    "DELETION_PLACEHOLDER",
+    "LABELS",
+    "OWNERS",
+    "VOLUMES",
+    "TextCache",
+    "TextClasses",
+]
 
 
 T = TypeVar("T")
 
 
-class TextCache(Generic[T]):
+class TextCache(dict[int, T | None]):
     """Values of texts by number, read on first use; -1 means no text.
 
     ``read`` returns the value of a text by number, or None if the text is unusual: a pod with it is decoded by itself.
@@ -54,23 +60,18 @@ class TextCache(Generic[T]):
     """
 
     def __init__(self, read: Callable[[int], T | None], absent: T | None) -> None:
+        super().__init__({-1: absent})
         self._read = read
-        self._values: dict[int, T | None] = {-1: absent}
 
-    def get(self, number: int) -> T | None:
-        """Return the value of a text by number; None if the text is unusual."""
-        if number not in self._values:
-            self._values[number] = self._read(number)
-        return self._values[number]
-
-    def items(self) -> Iterator[tuple[int, T]]:
-        """Yield number and value of all texts that were read, except unusual ones, and the value without a text."""
-        return ((number, value) for number, value in self._values.items() if value is not None)
+    def __missing__(self, number: int) -> T | None:
+        """Read the text of a number, and return its value."""
+        value = self[number] = self._read(number)
+        return value
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Remove the texts of these numbers, which may be given to other texts."""
         for number in numbers:
-            self._values.pop(number, None)
+            self.pop(number, None)
 
 
 LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
@@ -97,32 +98,27 @@ _VOLUMES_OF: Final = msgspec.json.Decoder(list[Volume])
 _OWNERS_OF: Final = msgspec.json.Decoder(list[OwnerReference])
 _PHASES: Final = {phase: number for number, phase in enumerate(PHASES)}
 _TO_NODE: Final = (
-    b'{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":'
-    b'[{"key":"metadata.name","operator":"In","values":["'
+    '{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":'
+    '[{"key":"metadata.name","operator":"In","values":["'
 )
-_TO_NODE_END: Final = b'"]}]}]}}}'
-_NODE_NAME: Final = re.compile(rb"[A-Za-z0-9.-]+")
-_TO_NODE_KEY: Final = affinity_facet(_AFFINITY_OF.decode(_TO_NODE + b"NODE" + _TO_NODE_END))[0][0] or b""
+_TO_NODE_END: Final = '"]}]}]}}}'
+_TO_SOME_NODE: Final = f"{_TO_NODE}*{_TO_NODE_END}"
+
+AFFINITY_RULE: Final = "blank", _TO_NODE, _TO_NODE_END, _TO_SOME_NODE
+"""The projector's rule for an affinity: all that only name a node, as a DaemonSet's pods have them, become equal."""
+
 _UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Affinity(msgspec.Struct, frozen=True, eq=False):
     """An affinity of pods.
 
-    Affinities with the same ``number`` lead to the same class for pods that may move; with the same ``settled_number``
-    for pods that stay on their node. ``source``: the facet for pods that may move, or the text to read it from.
+    ``facet`` is the facet for pods that may move; None if it depends on the node that the affinity names, so that such
+    pods are decoded by themselves. ``settled`` is the facet for pods that stay on their node.
     """
 
-    source: AffinityFacet | bytes
+    facet: AffinityFacet | None
     settled: AffinityFacet
-    number: int
-    settled_number: int
-
-    @property
-    def facet(self) -> AffinityFacet:
-        """Return the facet for pods that may move."""
-        source = self.source
-        return affinity_facet(_AFFINITY_OF.decode(source)) if isinstance(source, bytes) else source
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
@@ -164,11 +160,9 @@ class TextClasses:
         self._projector = projector
         self._interner = interner
         self._finished = finished
-        self._same: dict[Any, int] = {}
-        self._following = count()
-        self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes refer to
+        self._bytes = tuple(TextCache(partial(projector.facet_text, facet), None) for facet in range(OWNERS + 1))
         self._labels = TextCache(self._read_labels, NO_LABELS)
-        self._affinities = TextCache(self._read_affinity, self._affinity(None))
+        self._affinities = TextCache(self._read_affinity, _Affinity(NO_AFFINITY, NO_AFFINITY))
         self._volumes = TextCache(self._read_volumes, NO_VOLUMES)
         self._owners = TextCache(self._read_owner, _Owner())
         self._rests: TextCache[_Rest] = TextCache(self._read_rest, None)
@@ -201,14 +195,16 @@ class TextClasses:
         ``bound``: whether the pod has a node; the two cases have classes of their own.
         """
         values = self.values
+        pairs = distinct(places * 2 + bound)  # of very many pods, few differ
+        places, bound = pairs >> 1, pairs % 2 == 1
         fresh = places[~values["known"][places]]
         if len(fresh):
-            self._read(np.array(sorted(set(fresh.tolist())), dtype=np.int32))
+            self._read(distinct(fresh))
         for name, having in (("settled", bound), ("waiting", ~bound)):
             now = places[having]
             now = now[values[name][now] == _NOT_CLASSIFIED]
             if len(now):
-                self._classify(name, np.array(sorted(set(now.tolist())), dtype=np.int32))
+                self._classify(name, now)
 
     def _rows(self, places: NDArray[np.int32]) -> list[list[int]]:
         """Return the numbers assigned to the texts of the combinations: of the facets, then of the rest."""
@@ -221,15 +217,13 @@ class TextClasses:
         ``places``: numbers of the combinations + 1, which are their rows.
         """
         rows = []
-        for *facets, rest_number in self._rows(places):
-            rest = self._rests.get(rest_number)
-            if rest is None or any(
-                cache.get(number) is None for cache, number in zip(self._facets, facets, strict=True)
-            ):
+        for labels, affinity, volumes, owner_number, rest_number in self._rows(places):
+            rest, owner = self._rests[rest_number], self._owners[owner_number]
+            others = self._labels[labels], self._affinities[affinity], self._volumes[volumes]
+            if rest is None or owner is None or None in others:
                 rows.append(_UNUSUAL_LOOKS)
                 continue
-            owner = self._owners.get(facets[OWNERS])
-            controller = -1 if rest.alone or owner is None else owner.number
+            controller = -1 if rest.alone else owner.number
             rows.append((
                 rest.priority, _NOT_CLASSIFIED, _NOT_CLASSIFIED, 0, 0, controller, rest.queueing, rest.unplaced,
                 rest.phase, True, rest.done, rest.bare,
@@ -242,31 +236,20 @@ class TextClasses:
         # A finished pod counts as placed, even without a node.
         fixed = values["done"][places].tolist() if name == "waiting" else [True] * len(places)
         classes, shapes = [], []
-        classified: dict[tuple[int, ...], int] = {}
-        shaped: dict[tuple[int, ...], int] = {}
         for row, is_fixed in zip(self._rows(places), fixed, strict=True):
-            labels, affinity_number, volumes, owner_number, rest_number = row
-            affinity, owner = self._affinities.get(affinity_number), self._owners.get(owner_number)
+            affinity, owner = self._affinities[row[AFFINITY]], self._owners[row[OWNERS]]
             assert affinity is not None  # callers pass only usable combinations
             assert owner is not None
-            stays_there = owner.stays and is_fixed
-            number = affinity.settled_number if stays_there else affinity.number
-            key = labels, number, volumes, owner_number, rest_number, stays_there
-            class_of = classified.get(key)
-            if class_of is None:
-                selection = affinity.settled if stays_there else affinity.facet
-                class_of = classified[key] = self._class(row, selection, owner.facet)
-            shape = shaped.get((class_of, volumes, rest_number))
-            if shape is None:
-                shape = shaped[class_of, volumes, rest_number] = self._shape(row, class_of)
+            selection = affinity.settled if owner.stays and is_fixed else affinity.facet
+            class_of = -1 if selection is None else self._class(row, selection, owner.facet)
             classes.append(class_of)
-            shapes.append(shape)
+            shapes.append(0 if class_of < 0 else self._shape(row, class_of))
         values[name][places] = classes
         values[f"{name}_shape"][places] = shapes
 
     def _class(self, row: list[int], selection: AffinityFacet, owner: tuple[str, str, str] | None) -> int:
         """Return the class number of a combination, given as the numbers of its texts."""
-        rest, labels, volumes = self._rests.get(row[-1]), self._labels.get(row[LABELS]), self._volumes.get(row[VOLUMES])
+        rest, labels, volumes = self._rests[row[-1]], self._labels[row[LABELS]], self._volumes[row[VOLUMES]]
         assert rest is not None  # callers pass only usable combinations
         assert labels is not None
         assert volumes is not None
@@ -274,21 +257,12 @@ class TextClasses:
 
     def _shape(self, row: list[int], class_of: int) -> int:
         """Return the shape number of a combination with this class, given as the numbers of its texts."""
-        rest = self._rests.get(row[-1])
+        rest = self._rests[row[-1]]
         assert rest is not None  # callers pass only usable combinations
-        texts = tuple(self._facet_bytes(facet, number) for facet, number in enumerate(row[:-1]))
+        texts = tuple([texts[number] for texts, number in zip(self._bytes, row, strict=False)])  # without the rest
         stay = stays(self._interner.classes[class_of].owner)
         make_shape = partial(Shape, None, (rest.text, *texts), settled=stay)
         return self._interner.shape((class_of, texts[VOLUMES], rest.text), make_shape)
-
-    def _facet_bytes(self, facet: int, number: int) -> bytes | None:
-        """Return the text of a facet; None if there is none (a negative number)."""
-        if number < 0:
-            return None
-        cached = self._bytes[facet].get(number)
-        if cached is None:
-            cached = self._bytes[facet][number] = self._projector.facet_text(facet, number)
-        return cached
 
     # -- lifetimes ---------------------------------------------------------------------------------------------------
 
@@ -305,7 +279,9 @@ class TextClasses:
         for name in ("waiting", "settled"):
             outdated |= _is_marked(classes, self.values[name]) | _is_marked(shapes, self.values[f"{name}_shape"])
         outdated[0] = False
-        owners = [(text, owner.number) for text, owner in self._owners.items() if owner.number >= 0]
+        owners = [
+            (text, owner.number) for text, owner in self._owners.items() if owner is not None and owner.number >= 0
+        ]
         removed = _is_marked(controllers, np.array([number for _, number in owners], dtype=np.int32)).tolist()
         self._owners.forget(text for (text, _), is_removed in zip(owners, removed, strict=True) if is_removed)
         self.values["known"][outdated] = False  # their texts stay known
@@ -318,14 +294,11 @@ class TextClasses:
         for facet_texts, cached, in_use in zip(self._facets, self._bytes, facets, strict=True):
             removed = np.flatnonzero(~in_use).tolist()
             facet_texts.forget(removed)
-            for number in removed:
-                cached.pop(number, None)
+            cached.forget(removed)
         self._rests.forget(np.flatnonzero(~rests).tolist())
         forgotten = np.flatnonzero(~keep) + 1
         self.values[forgotten] = 0
         self.values["waiting"][forgotten] = self.values["settled"][forgotten] = -1
-        numbers = {number for _, each in self._affinities.items() for number in (each.number, each.settled_number)}
-        self._same = {key: number for key, number in self._same.items() if number in numbers}
 
     # -- texts -------------------------------------------------------------------------------------------------------
 
@@ -335,11 +308,10 @@ class TextClasses:
         if _projection.repeats_a_key(text):
             return None
         try:
-            head = _HEAD.decode(text)
-            bare = not head.kind
-            if (head.api_version, head.kind) != ("v1", "Pod") and not bare:
-                return None
             pod = from_json(text, Pod)
+            bare = (pod.api_version, pod.kind) != ("v1", "Pod")
+            if bare and _HEAD.decode(text).kind:
+                return None
         except (InputError, *_UNUSUAL):
             return None
         pod.metadata.name = "x"  # the real name is read separately; pods with an invalid name are not read here
@@ -372,34 +344,19 @@ class TextClasses:
             return labels_facet(_LABELS_OF.decode(self._text(LABELS, number)))
         return None
 
-    def _affinity(self, affinity: Affinity | None) -> _Affinity:
-        """Return an affinity's facets and their numbers; equal facets have equal numbers."""
-        moving = affinity_facet(affinity)
-        staying = moving if moving[0][0] is None else drop_node_affinity(moving)
-        return _Affinity(moving, staying, self._affinity_number(moving[0]), self._affinity_number(staying[0]))
-
-    def _affinity_number(self, key: AffinityKey) -> int:
-        """Return the number of facets with this key."""
-        number = self._same.get(key)
-        if number is None:
-            number = self._same[key] = next(self._following)
-        return number
-
     def _read_affinity(self, number: int) -> _Affinity | None:
         """Decode the text of an affinity; None if it is unusual.
 
-        A DaemonSet's pods stay on the node that their affinity names. Each node has such a text, which is not decoded.
+        A DaemonSet's pods stay on the node that their affinity names. All these texts have one number, see
+        :data:`AFFINITY_RULE`.
         """
-        text = self._projector.facet_text(AFFINITY, number)
-        if text.startswith(_TO_NODE) and text.endswith(_TO_NODE_END):
-            name = text[len(_TO_NODE) : -len(_TO_NODE_END)]
-            if _NODE_NAME.fullmatch(name):
-                key = _TO_NODE_KEY.replace(b"NODE", name), None
-                return _Affinity(text, NO_AFFINITY, self._affinity_number(key), self._affinity_number(NO_AFFINITY[0]))
+        if self._projector.facet_text(AFFINITY, number) == _TO_SOME_NODE.encode():
+            return _Affinity(None, NO_AFFINITY)
         with suppress(*_UNUSUAL):
             affinity = _AFFINITY_OF.decode(self._text(AFFINITY, number))
             if affinity is None or not is_unusual(affinity):
-                return self._affinity(affinity)
+                facet = affinity_facet(affinity)
+                return _Affinity(facet, facet if facet[0][0] is None else drop_node_affinity(facet))
         return None
 
     def _read_volumes(self, number: int) -> VolumesFacet | None:

@@ -28,6 +28,7 @@ struct ProjectionRule {
   enum Kind : std::int32_t {
     kKeep,     // the text as it is
     kEquals,   // the text, if it is `text`; another value does not count as present
+    kBlank,    // the text as it is; but `text` if a plain name stands between the names of the first two `keys`
     kCapture,  // a string whose place is noted in `slot`, but which does not become part of the projected text
     kMark,     // the same, and `text` stands in its place: only that there is one counts
     kNote,     // the same, and it becomes part of the projected text nevertheless
