@@ -1,7 +1,4 @@
-# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""Pods that a projector noted, as columns (kscale/pod_columns.hpp)."""
-
-import numpy as np
+# Part of _projection. Pods that a projector noted, as columns (kscale/pod_columns.hpp).
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_DecodeUTF8, PyUnicode_New
@@ -10,8 +7,6 @@ from libc.string cimport memcpy
 from libcpp cimport bool as cbool
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
-
-from kscale.errors import NativeError
 
 
 cdef extern from "kscale/pod_columns.hpp" namespace "kscale" nogil:
