@@ -42,13 +42,13 @@ def replicas_columns() -> dict[str, np.ndarray]:
 
 
 def call_replicas(columns: dict[str, np.ndarray]) -> Any:
-    return _hpa.calculate(**columns, now=100, cpu_initialization=10, initial_readiness=5, threads=2)
+    return _hpa.calculate_replicas(**columns, now=100, cpu_initialization=10, initial_readiness=5, threads=2)
 
 
 def call_groups(columns: dict[str, np.ndarray]) -> Any:
     names = ("phase", "deleting", "ready", "started", "start", "transition", "sample_present", "sample_value",
              "sample_time", "sample_window")  # fmt: skip
-    return _hpa.groups(*(columns[name] for name in names), True, 100, 10, 5)
+    return _hpa.pod_groups(*(columns[name] for name in names), True, 100, 10, 5)
 
 
 HISTORY = ("begin", "capacity", "size", "values", "times", "outdated")

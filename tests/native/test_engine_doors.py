@@ -86,7 +86,7 @@ def test_rows_and_columns_of_a_scorer() -> None:
         scorer.add_row(np.array([0, 0], np.int32), np.array([3]), np.zeros(3, np.uint8))
     with pytest.raises(NativeError):
         scorer.add_static(np.zeros(3, np.int64))
-    count = len(_engine.PLUGINS)
+    count = len(_engine.SCORE_PLUGINS)
     for weights in ([], [1] * (count - 1), [1] * (count + 1), [-1] * count):
         with pytest.raises(REFUSED):
             scorer.set_weights(weights)
@@ -110,7 +110,7 @@ def test_scores_of_amounts_at_the_ends_of_int64(numbers: list[int], strategy: in
     scorer.add_static(np.array([0, 1]))
     scorer.add_class(**amounts(numbers[7]), taints=0, affinity=0, images=0, volumes=0, spread=[(0, numbers[8], False)],
                      terms=[(0, numbers[9])], touch=[(0, numbers[9])])  # fmt: skip
-    scorer.set_weights([1] * len(_engine.PLUGINS))
+    scorer.set_weights([1] * len(_engine.SCORE_PLUGINS))
     scorer.set_fit(strategy, [(0, numbers[8])], [(0, 1), (50, 100), (100, 3)])
     scorer.set_balanced([0])
     total, parts = scorer.score(0, np.array([0, 1], np.int32))

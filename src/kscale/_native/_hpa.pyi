@@ -4,7 +4,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-def calculate(
+def calculate_replicas(
     mode: NDArray[np.uint8],
     cpu: NDArray[np.uint8],
     given: NDArray[np.uint8],
@@ -47,7 +47,7 @@ def calculate(
     NDArray[np.int32],
     NDArray[np.float64],
 ]: ...
-def groups(
+def pod_groups(
     phase: NDArray[np.uint8],
     deleting: NDArray[np.uint8],
     ready: NDArray[np.uint8],

@@ -1,4 +1,5 @@
-# Part of _engine. Pods on nodes: the binpacking estimator and the hinting simulator, each in one call of the packing engine.
+# Part of _engine. Pods on nodes: the binpacking estimator and the hinting simulator, each in one call of the
+# packing engine.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp cimport bool as cbool

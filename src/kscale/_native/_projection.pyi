@@ -60,9 +60,9 @@ def json_elements(data: Buffer) -> NDArray[int64] | None: ...
 def json_extent(data: Buffer) -> tuple[int, int]: ...
 def exceeds_depth(data: Buffer, levels: int) -> bool: ...
 
-SLOTS: tuple[str, ...]
-COLUMNS: tuple[str, ...]
-LOOKS: np.dtype[Any]
+POD_SLOTS: tuple[str, ...]
+POD_COLUMNS: tuple[str, ...]
+POD_LOOKS: np.dtype[Any]
 
 def read_pods(
     data: Buffer,

@@ -95,8 +95,8 @@ cdef extern from "kscale/engine/select.hpp" namespace "kscale::engine" nogil:
     void c_select_nodes "kscale::engine::select_nodes"(
         c_Engine&, c_Scorer&, const SelectInput&, SelectOutput&, Interrupted, void*) except +
 
-PLUGINS = tuple(kScorePluginNames[i].decode() for i in range(kScorePlugins))
-STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+SCORE_PLUGINS = tuple(kScorePluginNames[i].decode() for i in range(kScorePlugins))
+FIT_STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 
 
 def enough_nodes(nodes, percentage):
@@ -217,7 +217,7 @@ cdef class Scorer:
         return self.s.add_class(move(pod))
 
     def set_weights(self, weights):
-        """What plug-ins weigh, in the order of PLUGINS; 0 = not asked."""
+        """What plug-ins weigh, in the order of SCORE_PLUGINS; 0 = not asked."""
         if len(weights) != kScorePlugins:
             raise NativeError(f"set_weights: {len(weights)} weights for {kScorePlugins} plug-ins")
         for i, weight in enumerate(weights):

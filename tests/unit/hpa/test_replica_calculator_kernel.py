@@ -97,7 +97,7 @@ def kernel(rows: list[Query], threads: int) -> list[Answer]:
         return np.array(column.get(name, []), dtype)
 
     first = rows[0]
-    replicas, utilization, usage, error, _, _, _ = _hpa.calculate(
+    replicas, utilization, usage, error, _, _, _ = _hpa.calculate_replicas(
         array("mode", np.uint8),
         array("cpu", np.uint8),
         array("given", np.uint8),

@@ -164,7 +164,7 @@ def group_pods(
     The start-up rules apply to ``cpu`` only.
     """
     arguments = (*pods.arrays, *samples.arrays, resource == "cpu", now, *options.calculator_terms)
-    return _hpa.groups(*arguments)
+    return _hpa.pod_groups(*arguments)
 
 
 def get_pod_requests(
@@ -333,12 +333,12 @@ def calculate_row(
     options: HPAOptions,
     now: Moment,
 ) -> CalculatedReplicas:
-    """Calculate one row with the kernel (``kscale._native._hpa.calculate``).
+    """Calculate one row with the kernel (``kscale._native._hpa.calculate_replicas``).
 
     ``mode`` indexes :data:`CALCULATION_MODES`. ``extra``: values of pods that are not listed. ``bad_request``: index of
     the first pod without a request, and its error.
     """
-    columns = _hpa.calculate(
+    columns = _hpa.calculate_replicas(
         np.array([mode], np.uint8),
         np.array([cpu], np.uint8),
         np.zeros(1, np.uint8),

@@ -439,7 +439,7 @@ class CompiledScores:
         pods, self.class_of = self._classify_pods(records, unique, which)
         counters = Counters(ctx, options)
         counters.add_classes(unique)
-        self.names = (*_engine.PLUGINS, *(plugin.name for plugin, _ in options.scorers))
+        self.names = (*_engine.SCORE_PLUGINS, *(plugin.name for plugin, _ in options.scorers))
         columns = set(counters.columns)
         for _, preferences in pods.values():
             columns |= _columns_of(preferences)
@@ -582,9 +582,9 @@ class CompiledScores:
     def _configure(self) -> None:
         """Pass the weights, strategies and user plug-ins of the options to the scorer."""
         options, number = self._options, {name: i for i, name in enumerate(self._columns)}
-        self.scorer.set_weights([options.weights.get(name, 0) for name in _engine.PLUGINS])
+        self.scorer.set_weights([options.weights.get(name, 0) for name in _engine.SCORE_PLUGINS])
         self.scorer.set_fit(
-            _engine.STRATEGIES.index(options.fit_strategy),
+            _engine.FIT_STRATEGIES.index(options.fit_strategy),
             [(number[name], weight) for name, weight in options.fit_resources.items()],
             [(utilization, score * 10) for utilization, score in options.fit_shape],
         )

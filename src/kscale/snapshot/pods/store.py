@@ -391,10 +391,12 @@ Texts = Literal["all", "pending"]
 _UNUSED_ROWS_ALLOWED: Final = 64  # number of unused rows that are tolerated
 _ROWS_PER_STEP: Final = 4096  # number of rows moved at a time
 _UNUSED_NUMBERS_ALLOWED: Final = 512  # number of unused numbers that are tolerated
-_OF_BATCH: Final = [_projection.COLUMNS.index(name) if name in _projection.COLUMNS else 0 for name in POD_COLUMNS]
+_OF_BATCH: Final = [
+    _projection.POD_COLUMNS.index(name) if name in _projection.POD_COLUMNS else 0 for name in POD_COLUMNS
+]
 """Which column of a batch each of the table's is; some of them follow from several."""
 
-_NODE_OF: Final = _projection.COLUMNS.index("node_of")
+_NODE_OF: Final = _projection.POD_COLUMNS.index("node_of")
 _KEEP: Final = np.ones(1, dtype=np.uint8)
 
 _COUNTED: Final = ("state", "class_of", "at")

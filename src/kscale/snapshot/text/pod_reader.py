@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-SLOTS: Final = {name: slot for slot, name in enumerate(_projection.SLOTS)}
+SLOTS: Final = {name: slot for slot, name in enumerate(_projection.POD_SLOTS)}
 """Values of a pod that are recorded separately, by the number of the projector's slot."""
 
 FACETS: Final = 4
@@ -133,7 +133,7 @@ READ_OF_PODS: Final = _read(
 """The rule of a projector (:mod:`kscale._native._projection`) that reduces the text of a pod."""
 
 
-_NUMBER: Final = {name: number for number, name in enumerate(_projection.COLUMNS)}
+_NUMBER: Final = {name: number for number, name in enumerate(_projection.POD_COLUMNS)}
 
 TEXT_COLUMNS: Final = slice(_NUMBER["begin"], _NUMBER["uid_size"] + 1)
 """Columns ``begin`` to ``uid_size`` of a batch, which locate texts, managed fields and UIDs."""
@@ -154,7 +154,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
     place: str
     keys: list[str]
     nodes: list[str]
-    columns: NDArray[np.int64]  # [of kscale._native._projection.COLUMNS, pod]
+    columns: NDArray[np.int64]  # [of kscale._native._projection.POD_COLUMNS, pod]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -385,7 +385,7 @@ class PodReader:
         text = str(scanned.view[at : at + scanned.length[slot, item]], "ascii")  # the scan notes only ASCII
         try:
             nanoseconds(text)
-            batch.column(_projection.SLOTS[slot])[i] = moment_of(text)
+            batch.column(_projection.POD_SLOTS[slot])[i] = moment_of(text)
         except ValueError:
             return False
         return True
