@@ -27,7 +27,7 @@ def main(output: Path) -> None:
     script = Path(__file__)
     shared = output / f"{SHARED}.cxx"
     translate(shared, [script], f"--generate-shared={shared}")
-    declarations = [script, *folder.glob("*.pxd")]
+    declarations = [script, *folder.glob("*.px[di]")]
     for source in sorted(folder.glob("*.pyx")):
         target = output / f"{source.stem}.cxx"
         module = f"{PACKAGE}.{source.stem}"

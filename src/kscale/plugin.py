@@ -27,7 +27,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _scoring
+from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.imports import library
 from kscale.objects.argument_types import typed
@@ -248,6 +248,6 @@ def scores(
     unique = {pod.index: pod for pod in classes}
     request = np.array([[pod.demand.get(name, 0) for name in columns] for pod in unique.values()], dtype=np.int64)
     free = np.ascontiguousarray(snapshot.free_of(columns).T)
-    rows = _scoring.score_all(request.reshape(len(unique), len(columns)), free, plugin, threads=threads)
+    rows = _engine.score_all(request.reshape(len(unique), len(columns)), free, plugin, threads=threads)
     number = {index: i for i, index in enumerate(unique)}
     return rows[[number[pod.index] for pod in classes]]

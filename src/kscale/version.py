@@ -22,11 +22,11 @@ def build_info() -> dict[str, Any]:
     import msgspec
     import numpy as np
 
-    from kscale._native import _build
+    from kscale._native import _engine
 
     return {
         "kscale": __version__,
-        **_build.build_info(),
+        **_engine.build_info(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "msgspec": msgspec.__version__,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from golden_support import decoded, profile_of, world
-from kscale._native import _packing
+from kscale._native import _engine
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.fork import Fork
 from strategies import clusters
@@ -111,7 +111,7 @@ def test_an_estimate_leaves_nothing_behind(data: st.DataObject) -> None:
     def run() -> list[Any]:
         view.engine.cursor = cursor
         starts = np.array([0, len(pods)], dtype=np.int32)
-        result = _packing.estimate(view.engine, np.array(numbers, dtype=np.int32), starts, view.session.templates[0])
+        result = _engine.estimate(view.engine, np.array(numbers, dtype=np.int32), starts, view.session.templates[0])
         return [part.tolist() if isinstance(part, np.ndarray) else part for part in result]
 
     first = run()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import kscale
 from examples import examples
-from kscale._native import _selecting
+from kscale._native import _engine
 from reference import scores as reference
 from reference.cluster import Cluster
 from reference.labels import SelectorError
@@ -94,4 +94,4 @@ def test_one_after_the_other(data: st.DataObject, given_options: Json) -> None:
 @given(nodes=st.integers(0, 20_000), percentage=st.integers(0, 100))
 def test_enough_nodes(nodes: int, percentage: int) -> None:
     share = percentage or max(50 - nodes // 125, 5)
-    assert _selecting.enough_nodes(nodes, percentage) == (nodes if nodes < 100 else max(nodes * share // 100, 100))
+    assert _engine.enough_nodes(nodes, percentage) == (nodes if nodes < 100 else max(nodes * share // 100, 100))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import kscale
-from kscale._native import _engine, _packing
+from kscale._native import _engine
 from kscale.ca.expander.priority import PriorityConfigError, parse_priorities
 from kscale.capacity.groups.groups_file import read_plain
 from kscale.capacity.whatif import scenarios_from
@@ -285,7 +285,7 @@ def _engine_calls(engine: _engine.Engine, n_resources: int, read: _Numbers) -> S
     def estimate() -> object:
         pods = np.array([read.index() for _ in range(read.few())], np.int32)
         groups = np.array([0, len(pods)], np.int32)
-        return _packing.estimate(engine, pods, groups, template(), max_nodes=read.any())
+        return _engine.estimate(engine, pods, groups, template(), max_nodes=read.any())
 
     return (
         append_nodes,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale._native import _api_text
+from kscale._native import _projection
 from kscale.effects import from_text
 from kscale.errors import NativeError
 
@@ -24,7 +24,7 @@ selectors = st.builds(lambda key, sign, value: key + sign + value, names, st.sam
 def test_plain_label(text: str) -> None:
     result = PLAIN.fullmatch(text)
     plain = None if result is None or {"in", "notin"} & set(result.groups()) else result.groups()
-    assert _api_text.plain_label(text) == plain
+    assert _projection.plain_label(text) == plain
 
 
 dates = st.builds(
@@ -43,7 +43,7 @@ dates = st.builds(
 
 @given(st.lists(dates | st.none() | st.just("2026-03-01T12:00:0٠Z"), max_size=4))
 def test_moments(texts: list[str | None]) -> None:
-    result, odd = _api_text.moments(texts)
+    result, odd = _projection.moments(texts)
     assert result.dtype == np.int64
     assert len(result) == len(texts)
     for place, text in enumerate(texts):
@@ -54,22 +54,22 @@ def test_moments(texts: list[str | None]) -> None:
 
 
 def test_usual_moments_are_read() -> None:
-    result, odd = _api_text.moments(["2026-03-01T12:00:00Z", None, "2024-02-29T23:59:59.5Z", "1969-12-31T23:59:59Z"])
+    result, odd = _projection.moments(["2026-03-01T12:00:00Z", None, "2024-02-29T23:59:59.5Z", "1969-12-31T23:59:59Z"])
     assert odd == [1]
     assert result.tolist() == [1772366400 * 10**9, 0, 1709251199 * 10**9 + 5 * 10**8, -(10**9)]
 
 
 def test_what_is_no_text_is_refused() -> None:
-    assert _api_text.moments([5, b"2026-03-01T12:00:00Z"])[1] == [0, 1]  # type: ignore[list-item]  # that is the point
+    assert _projection.moments([5, b"2026-03-01T12:00:00Z"])[1] == [0, 1]  # type: ignore[list-item]  # that is the point
     with pytest.raises(TypeError):
-        _api_text.plain_label(None)  # type: ignore[arg-type]  # that is the point
+        _projection.plain_label(None)  # type: ignore[arg-type]  # that is the point
 
 
 @given(st.text("aZ0.-_", max_size=8) | st.sampled_from(["a" * 253, "a" * 254, "ä", "a.b\n", "a\ud800"]))
 def test_is_plain_name(text: str) -> None:
     label = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
     expected = len(text) <= 253 and re.fullmatch(rf"{label}(?:\.{label})*", text) is not None
-    assert _api_text.is_plain_name(text) == expected
+    assert _projection.is_plain_name(text) == expected
 
 
 def test_cached_conversion() -> None:
@@ -81,7 +81,7 @@ def test_cached_conversion() -> None:
             raise ValueError(value)
         return [type_, value]
 
-    convert_once = _api_text.cached_conversion(int, convert, 3)
+    convert_once = _projection.cached_conversion(int, convert, 3)
     first = convert_once(int, "7")
     assert convert_once(int, "7") is first
     assert convert_once(int, 1) is not convert_once(int, 1.0)  # equal, but written differently
@@ -110,9 +110,9 @@ parts = st.sampled_from(
 def test_newest_time(objects: list[str]) -> None:
     texts = [each.encode() for each in objects]
     size = np.array([len(each) for each in texts], np.int64)
-    newest, odd = _api_text.newest_time(b"".join(texts), np.cumsum(size) - size, size)
+    newest, odd = _projection.newest_time(b"".join(texts), np.cumsum(size) - size, size)
     result = [time.decode() for text in texts for time in TIMES.findall(text)]
-    values, places = _api_text.moments([*result])
+    values, places = _projection.moments([*result])
     usual = [value for place, value in enumerate(values.tolist()) if place not in places]
     assert newest == max(usual, default=-(2**63))
     assert odd == [result[place].encode() for place in places]
@@ -120,10 +120,10 @@ def test_newest_time(objects: list[str]) -> None:
 
 def test_objects_lie_inside_the_text() -> None:
     text, one = b'{"startTime": "2026-03-01T12:00:00Z"}', np.array([1], np.int64)
-    assert _api_text.newest_time(text, one, np.array([len(text) - 1], np.int64)) == (1772366400 * 10**9, [])
-    assert _api_text.newest_time(b"", one[:0], one[:0]) == (-(2**63), [])
+    assert _projection.newest_time(text, one, np.array([len(text) - 1], np.int64)) == (1772366400 * 10**9, [])
+    assert _projection.newest_time(b"", one[:0], one[:0]) == (-(2**63), [])
     for begin, size in ((1, len(text)), (-1, 3), (3, -1), (2**63 - 1, 2**63 - 1)):
         with pytest.raises(NativeError):
-            _api_text.newest_time(text, np.array([begin], np.int64), np.array([size], np.int64))
+            _projection.newest_time(text, np.array([begin], np.int64), np.array([size], np.int64))
     with pytest.raises(NativeError):
-        _api_text.newest_time(text, one, one[:0])
+        _projection.newest_time(text, one, one[:0])

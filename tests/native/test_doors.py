@@ -15,15 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale._native import (
-    _bin_pricing,
-    _histogram,
-    _pod_metrics,
-    _reconcile,
-    _replay,
-    _replicas,
-    _usage_text,
-)
+from kscale._native import _bin_pricing, _histogram, _hpa, _projection, _usage_text
 from native.extremes import EXTREMES, REFUSED
 
 # -- every kernel with columns: the same attacks ----------------------------------------------------------------------
@@ -50,13 +42,13 @@ def replicas_columns() -> dict[str, np.ndarray]:
 
 
 def call_replicas(columns: dict[str, np.ndarray]) -> Any:
-    return _replicas.calculate(**columns, now=100, cpu_initialization=10, initial_readiness=5, threads=2)
+    return _hpa.calculate_replicas(**columns, now=100, cpu_initialization=10, initial_readiness=5, threads=2)
 
 
 def call_groups(columns: dict[str, np.ndarray]) -> Any:
     names = ("phase", "deleting", "ready", "started", "start", "transition", "sample_present", "sample_value",
              "sample_time", "sample_window")  # fmt: skip
-    return _replicas.groups(*(columns[name] for name in names), True, 100, 10, 5)
+    return _hpa.pod_groups(*(columns[name] for name in names), True, 100, 10, 5)
 
 
 HISTORY = ("begin", "capacity", "size", "values", "times", "outdated")
@@ -104,27 +96,25 @@ def parts(columns: dict[str, np.ndarray], *names: str) -> list[SimpleNamespace]:
 
 
 def call_normalize(c: dict[str, np.ndarray]) -> Any:
-    return _reconcile.normalize(
+    return _hpa.normalize(
         *(c[name] for name in ("active", "behavior", "current", "proposal", "minimum", "maximum")),
         *parts(c, "up", "down", "past", "added", "removed"), 300, 1000, threads=2,
     )  # fmt: skip
 
 
 def call_store(c: dict[str, np.ndarray]) -> Any:
-    return _reconcile.store_events(
-        c["rescaled"], c["before"], c["after"], *parts(c, "up", "down", "added", "removed"), 1000
-    )
+    return _hpa.store_events(c["rescaled"], c["before"], c["after"], *parts(c, "up", "down", "added", "removed"), 1000)
 
 
 def call_decide(c: dict[str, np.ndarray]) -> Any:
-    return _reconcile.decide(
+    return _hpa.decide(
         targets(c), c["replicas"], c["metric_error"], *parts(c, "up", "down", "past", "added", "removed"),
         c["status"], c["reason"], c["time"], 1000, 300, True, threads=2,
     )  # fmt: skip
 
 
 def call_branches(c: dict[str, np.ndarray]) -> Any:
-    return _reconcile.branches(targets(c), c["status"], True)
+    return _hpa.branches(targets(c), c["status"], True)
 
 
 def replay_columns() -> dict[str, np.ndarray]:
@@ -142,7 +132,7 @@ def call_replay(c: dict[str, np.ndarray]) -> Any:
         SimpleNamespace(**shared, mode=0, cpu=True, target=50, request=100),
         SimpleNamespace(**shared, mode=5, cpu=False, target=1000, request=0),
     ]
-    return _replay.replay(
+    return _hpa.replay(
         4, metrics, c["recorded"], *parts(c, "up", "down"),
         tolerance_down=0.1, tolerance_up=0.1, cpu_initialization=0, initial_readiness=0, minimum=1, maximum=5,
         behavior=True, scale_to_zero=False, release=0, downscale_window=300, startup=0, lag=0, period=10**9,
@@ -339,6 +329,6 @@ def test_any_text_is_read_or_left_to_others(text: bytes) -> None:
     with contextlib.suppress(*REFUSED):  # UnicodeDecodeError is one
         _usage_text.csv_rows(text, ROLES, 10**9)
     with contextlib.suppress(*REFUSED):
-        _pod_metrics.read(text)
+        _projection.read_pod_metrics(text)
     for room in (0, 1, 5):
         assert -1 <= _usage_text.points(text, np.zeros(room, np.int64), np.zeros(room)) <= room

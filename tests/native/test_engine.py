@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale._native import _engine, _packing, _pod_classes
+from kscale._native import _engine
 from kscale._native._engine import ORDINALS
 from kscale.errors import NativeError
 
@@ -299,11 +299,11 @@ SMALL: Problem = {
         lambda e: _engine.Template(e, node_class=0, unschedulable=False, slots=1, free=[1], domain=[0, 0]),
         lambda e: _engine.Template(e, node_class=0, unschedulable=False, slots=1, free=[1, 1], domain=[9, 0]),
         lambda e: e.add(good(build(SMALL))),
-        lambda e: _packing.estimate(e, np.array([0], np.int32), np.array([0, 2], np.int32), good(e)),
-        lambda e: _packing.estimate(e, np.array([0], np.int32), np.array([1, 1], np.int32), good(e)),
-        lambda e: _packing.estimate(e, np.array([4], np.int32), np.array([0, 1], np.int32), good(e)),
-        lambda e: _packing.try_schedule(e, *(np.array([0], np.int32),) * 4, np.array([0, 2], np.int32)),
-        lambda e: _packing.try_schedule(
+        lambda e: _engine.estimate(e, np.array([0], np.int32), np.array([0, 2], np.int32), good(e)),
+        lambda e: _engine.estimate(e, np.array([0], np.int32), np.array([1, 1], np.int32), good(e)),
+        lambda e: _engine.estimate(e, np.array([4], np.int32), np.array([0, 1], np.int32), good(e)),
+        lambda e: _engine.try_schedule(e, *(np.array([0], np.int32),) * 4, np.array([0, 2], np.int32)),
+        lambda e: _engine.try_schedule(
             e, *(np.array([v], np.int32) for v in (0, 9, -1, -1)), np.array([0, 1], np.int32)
         ),
     ],
@@ -349,7 +349,7 @@ def test_what_a_class_has_is_of_this_engine(extra: dict[str, Any]) -> None:
 
 
 def test_extras_are_shared_and_replaced_for_later_engines_only() -> None:
-    extras = _pod_classes.Extras([None, {"ports": [(0, -1)]}])
+    extras = _engine.Extras([None, {"ports": [(0, -1)]}])
     engines = []
     for _ in range(2):
         engine = build(SMALL)

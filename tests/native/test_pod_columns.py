@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale._native import _pod_columns
+from kscale._native import _projection
 from kscale.errors import NativeError
 from kscale.snapshot.columns import READY
 from reference.pod_columns import is_usual, key_of, moments_of, row_of
@@ -55,12 +55,12 @@ TEXTS = st.fixed_dictionaries({
 def laid_out(pods: list[dict[str, bytes | None]]) -> dict[str, Any]:
     """A text that holds those of pods, and where they are in it."""
     data, at, length = b"#", [], []
-    for name in _pod_columns.SLOTS:
+    for name in _projection.POD_SLOTS:
         for pod in pods:
             at.append(len(data))
             length.append(-1 if pod[name] is None else len(pod[name] or b""))
             data += pod[name] or b""
-    shape = len(_pod_columns.SLOTS), len(pods)
+    shape = len(_projection.POD_SLOTS), len(pods)
     return {
         "data": data,
         "at": np.array(at, np.int64).reshape(shape),
@@ -71,8 +71,8 @@ def laid_out(pods: list[dict[str, bytes | None]]) -> dict[str, Any]:
 
 
 def table_of(looks: list[dict[str, Any]]) -> Any:
-    names = _pod_columns.LOOKS.names or ()
-    return np.array([tuple(each[name] for name in names) for each in looks], _pod_columns.LOOKS)
+    names = _projection.POD_LOOKS.names or ()
+    return np.array([tuple(each[name] for name in names) for each in looks], _projection.POD_LOOKS)
 
 
 @given(
@@ -88,7 +88,7 @@ def test_read_pods(
     combined = [number for _, number, _ in given_pods]
     own = [looks[max(number, -1) + 1] for number in combined]
     created = laid_out(pods) | {"size": np.array([size for _, _, size in given_pods], np.int64)}
-    read = _pod_columns.read_pods(
+    read = _projection.read_pods(
         listed=listed, first=5, combined=np.array(combined, np.int32), states=STATES, namespace="default",
         looks=table_of(looks), **created,
     )  # fmt: skip
@@ -103,7 +103,7 @@ def test_read_pods(
     assert fast.tolist() == usual
     chosen = [i for i, each in enumerate(usual) if each]
     assert keys == [key_of(pods[i], "default") for i in chosen]
-    column = dict(zip(_pod_columns.COLUMNS, columns.tolist(), strict=True))
+    column = dict(zip(_projection.POD_COLUMNS, columns.tolist(), strict=True))
     assert column["where"] == [5 + i for i in chosen]
     unusual = []
     for k, i in enumerate(chosen):
@@ -118,29 +118,29 @@ def test_read_pods(
             assert created["data"][at : at + max(size, 0)] == (pods[i][slot] or b"")
         for name, moment in moments_of(pods[i]).items():
             if moment is None:
-                unusual.append((k, _pod_columns.SLOTS.index(name)))
+                unusual.append((k, _projection.POD_SLOTS.index(name)))
             else:
                 assert column[name][k] == moment
     assert odd == unusual
 
 
 def test_a_namespace_that_is_not_utf8() -> None:
-    pod = dict.fromkeys(_pod_columns.SLOTS) | {"name": b"a", "namespace": b"\xff"}
+    pod = dict.fromkeys(_projection.POD_SLOTS) | {"name": b"a", "namespace": b"\xff"}
     with pytest.raises(UnicodeDecodeError):
         read_one(**laid_out([pod]))
 
 
 def read_one(**change: Any) -> Any:
-    looks = np.zeros(2, _pod_columns.LOOKS)
+    looks = np.zeros(2, _projection.POD_LOOKS)
     looks["known"] = True
     created = {
         "listed": True, "first": 0, "combined": np.zeros(1, np.int32), "looks": looks, "states": STATES,
-        "namespace": "default", **laid_out([dict.fromkeys(_pod_columns.SLOTS, b"a")]),
+        "namespace": "default", **laid_out([dict.fromkeys(_projection.POD_SLOTS, b"a")]),
     }  # fmt: skip
-    return _pod_columns.read_pods(**(created | change))
+    return _projection.read_pods(**(created | change))
 
 
-SLOTS = len(_pod_columns.SLOTS)
+SLOTS = len(_projection.POD_SLOTS)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ SLOTS = len(_pod_columns.SLOTS)
         {"at": np.full((SLOTS, 1), 99)}, {"at": np.full((SLOTS, 1), -1)}, {"length": np.full((SLOTS, 1), 99)},
         {"at": np.zeros((SLOTS, 2), np.int64)}, {"length": np.zeros((1, 1), np.int64)},
         {"at": np.zeros((SLOTS, 2), np.int64)[:, ::2]}, {"looks": np.zeros(2, np.int64)},
-        {"looks": np.zeros(0, _pod_columns.LOOKS)}, {"looks": np.zeros(4, _pod_columns.LOOKS)[::2]},
-        {"looks": np.zeros(0, _pod_columns.LOOKS), "combined": np.full(1, -3, np.int32)},
+        {"looks": np.zeros(0, _projection.POD_LOOKS)}, {"looks": np.zeros(4, _projection.POD_LOOKS)[::2]},
+        {"looks": np.zeros(0, _projection.POD_LOOKS), "combined": np.full(1, -3, np.int32)},
         {"data": b""}, {"namespace": None},
     ],
 )  # fmt: skip

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale._native import _engine, _removals
+from kscale._native import _engine
 from kscale.errors import NativeError
 from reference.removal import Node, Pod, World, lose, remove
 
 FATES = {
-    _removals.REMOVABLE: "removable",
-    _removals.BLOCKED: "blocked",
-    _removals.NO_PLACE: "no place",
-    _removals.NOT_THERE: "not there",
+    _engine.REMOVABLE: "removable",
+    _engine.BLOCKED: "blocked",
+    _engine.NO_PLACE: "no place",
+    _engine.NOT_THERE: "not there",
 }
 
 
@@ -61,9 +61,9 @@ def engine_of(world: World) -> tuple[_engine.Engine, np.ndarray]:
     return engine, np.array([pod.amount for pod in world.pods], np.int32)
 
 
-def removals_of(world: World) -> tuple[_removals.Removals, tuple[np.ndarray, ...]]:
+def removals_of(world: World) -> tuple[_engine.Removals, tuple[np.ndarray, ...]]:
     engine, classes = engine_of(world)
-    removals = _removals.Removals(
+    removals = _engine.Removals(
         engine,
         classes,
         classes,
@@ -84,7 +84,7 @@ def told(found: tuple[np.ndarray, ...], codes: np.ndarray) -> list[Any]:
     fate, risky, pod, start, pods, to = found
     answers = []
     for c in range(len(fate)):
-        if fate[c] == _removals.NOT_LOOKED:
+        if fate[c] == _engine.NOT_LOOKED:
             break
         went = {
             int(p): int(n)
@@ -164,7 +164,7 @@ def test_losses(world: World, data: st.DataObject) -> None:
     stays = data.draw(st.lists(st.booleans(), min_size=len(world.pods), max_size=len(world.pods)))
     engine, classes = engine_of(world)
     before = engine.checksum(), engine.cursor
-    moving, homeless, first = _removals.losses(
+    moving, homeless, first = _engine.losses(
         engine,
         classes,
         np.array([pod.priority for pod in world.pods], np.int64),
@@ -181,7 +181,7 @@ def test_losses(world: World, data: st.DataObject) -> None:
     assert (engine.checksum(), engine.cursor) == before
 
 
-def small() -> tuple[_removals.Removals, dict[str, Any]]:
+def small() -> tuple[_engine.Removals, dict[str, Any]]:
     removals, (codes, of_pod, start, ids, allowed) = removals_of(
         World([Node(4, 4), Node(4, 4)], [Pod(1, node=0, budgets=(0,))], [1])
     )
@@ -237,7 +237,7 @@ def test_a_loss_of_what_is_not_there(nodes: list[int]) -> None:
     engine, classes = engine_of(World([Node(1, 1)], [], []))
     none = np.zeros(0, np.int64)
     with pytest.raises(NativeError):
-        _removals.losses(
+        _engine.losses(
             engine, classes, none, classes, none.astype(np.uint8), np.array([0, len(nodes)], np.int32),
             np.array(nodes, np.int32),
         )  # fmt: skip
@@ -253,4 +253,4 @@ def test_pods_put_on_nodes() -> None:
     with pytest.raises(NativeError):
         removals.set_hints(np.array([2], np.int32))
     with pytest.raises(NativeError):
-        _removals.more_of(removals.engine, 9, 5)
+        _engine.more_of(removals.engine, 9, 5)

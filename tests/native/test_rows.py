@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale._native import _projection, _rows
+from kscale._native import _names, _projection
 from kscale.errors import NativeError
 from reference.table_rows import added, changed_columns, numbered, released, scattered
 
@@ -26,7 +26,7 @@ def test_scatter(size: int, rows: list[int], dtypes: list[Any], random: Any) -> 
     values = [[random.getrandbits(7) - 64 for _ in rows] for dtype in dtypes]
     values = [[int(each > 0) for each in row] if d is np.bool_ else row for row, d in zip(values, dtypes, strict=True)]
     expected = [scattered(column.tolist(), rows, value) for column, value in zip(columns, values, strict=True)]
-    _rows.scatter(np.array(rows, np.int64), columns, np.array(values, np.int64).reshape(len(dtypes), len(rows)))
+    _names.scatter(np.array(rows, np.int64), columns, np.array(values, np.int64).reshape(len(dtypes), len(rows)))
     assert [column.tolist() for column in columns] == expected
 
 
@@ -42,7 +42,7 @@ def test_changes(size: int, rows: list[int], dtypes: list[Any], more: int, rando
     columns = [np.array([random.randint(-1, 1) for _ in range(size)], dtype) for dtype in dtypes]
     values = [[random.choice((-1, 0, 1, 1 << 40)) for _ in range(len(rows) + more)] for _ in dtypes]
     given_values = np.array(values, np.int64).reshape(len(dtypes), len(rows) + more)
-    result = _rows.changes(np.array(rows, np.int64), columns, given_values)
+    result = _names.changes(np.array(rows, np.int64), columns, given_values)
     expected = changed_columns([column.tolist() for column in columns], rows, values)
     assert result.tolist() == [sum(1 << number for number in each) for each in expected]
 
@@ -57,7 +57,7 @@ def test_changes(size: int, rows: list[int], dtypes: list[Any], more: int, rando
 )  # fmt: skip
 def test_changes_that_are_not_there(rows: list[int], columns: list[Any], shape: tuple[int, int]) -> None:
     with pytest.raises((NativeError, ValueError)):
-        _rows.changes(np.array(rows, np.int64), columns, np.ones(shape, np.int64))
+        _names.changes(np.array(rows, np.int64), columns, np.ones(shape, np.int64))
 
 
 @given(st.lists(st.tuples(st.integers(-2, 3), st.integers(0, 9), st.integers(0, 9)), max_size=8), st.randoms())
@@ -68,7 +68,7 @@ def test_release_texts(texts: list[tuple[int, int, int]], random: Any) -> None:
     rows = random.sample(range(len(texts)), random.randint(0, len(texts)))
     columns = [np.array([text[i] for text in texts], np.int32) for i in range(3)]
     now = array("q", live)
-    few = _rows.release_texts(np.array(rows, np.int64), *columns, now, array("q", whole))
+    few = _names.release_texts(np.array(rows, np.int64), *columns, now, array("q", whole))
     assert (now.tolist(), few) == released(live, whole, [used[row] for row in rows])
 
 
@@ -78,7 +78,7 @@ def test_release_texts(texts: list[tuple[int, int, int]], random: Any) -> None:
 def test_texts_of_rows_that_are_not_there(row: int, source: int, sizes: int, live: int) -> None:
     column = np.zeros(sizes, np.int32)
     with pytest.raises(NativeError):
-        _rows.release_texts(
+        _names.release_texts(
             np.array([row], np.int64),
             np.array([source], np.int32),
             column,
@@ -109,7 +109,7 @@ def test_add_placed(
     count = np.arange(4, dtype=np.int64)
     sums = [np.arange(4, dtype=np.int64) if summed else None for summed, _ in resources]
     amounts = [np.array(of_class, np.int64) for _, of_class in resources]
-    more = _rows.add_placed(
+    more = _names.add_placed(
         np.array(rows, np.int64), state, PLACED, class_of, at, sign, np.array(known, np.uint8), count, sums, amounts
     )
     told = all(kind < len(known) and known[kind] for _, kind in asked) and not any(
@@ -132,7 +132,7 @@ def test_same_texts(pairs: list[tuple[bytes, bytes, int]]) -> None:
         other.append(len(data))
         held[source] += text
         data += given_text
-    result = _rows.same_texts(
+    result = _names.same_texts(
         [memoryview(each) for each in held],
         np.array([source for _, _, source in pairs], np.int32),
         np.array(at, np.int64),
@@ -183,7 +183,7 @@ def test_a_string_that_is_not_utf8() -> None:
 )
 def test_rows_that_are_not_there(rows: list[int], columns: list[Any], shape: tuple[int, int]) -> None:
     with pytest.raises((NativeError, ValueError, BufferError)):
-        _rows.scatter(np.array(rows, np.int64), columns, np.ones(shape, np.int64))
+        _names.scatter(np.array(rows, np.int64), columns, np.ones(shape, np.int64))
     assert not any(np.any(column) for column in columns if isinstance(column, np.ndarray))
 
 
@@ -206,9 +206,9 @@ def test_sums_that_are_not_there(change: dict[str, Any]) -> None:
         "sums": [np.zeros(2, np.int64)], "amounts": [np.ones(1, np.int64)],
     }  # fmt: skip
     with pytest.raises((NativeError, ValueError)):
-        _rows.add_placed(**(given | change))
+        _names.add_placed(**(given | change))
     assert not count.any()
-    assert _rows.add_placed(**given) == []
+    assert _names.add_placed(**given) == []
     assert count.tolist() == [1, 0]
 
 
@@ -219,6 +219,6 @@ def test_sums_that_are_not_there(change: dict[str, Any]) -> None:
 def test_texts_that_are_not_there(source: int, at: int, size: int, other: int) -> None:
     columns = [np.array([each], np.int64) for each in (at, size, other, size)]
     with pytest.raises(NativeError):
-        _rows.same_texts(
+        _names.same_texts(
             [memoryview(b"abc")], np.array([source], np.int32), columns[0], columns[1], b"abc", columns[2], columns[3]
         )

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kscale._native._scoring import score_all
+from kscale._native._engine import score_all
 from kscale.errors import NativeError
 from reference import scoring as reference
 

@@ -31,7 +31,7 @@ def test_every_kernel_is_held_against_something() -> None:
         for line in (ROOT / "tests/reference/README.md").read_text().splitlines()
         if line.startswith("| `")
     ]
-    kernels = {path.stem for path in (ROOT / "src/kscale/_native").glob("*.pyx")} - {"_build"}
+    kernels = {path.stem for path in (ROOT / "src/kscale/_native").glob("*.p[yx][xi]")} - {"_build", "_hpa"}
     assert {kernel.strip("`") for kernel, _, _ in rows} == kernels
     for kernel, slow, compared in rows:
         texts = [(ROOT / "tests" / name.strip("`")).read_text() for name in compared.split(", ")]

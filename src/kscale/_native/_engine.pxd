@@ -185,3 +185,7 @@ cdef class Engine:
 
 
 cdef cbool interrupted(void* context) noexcept nogil
+
+
+cdef class Extras:
+    cdef vector[shared_ptr[const Extra]] items

@@ -1,10 +1,8 @@
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-from kscale._native._pod_classes import Extras
 
 FITS: int
 FILTERED: int
@@ -133,3 +131,170 @@ class Engine:
     def total(self, group: int) -> int: ...
     def claim_users(self, claim: int) -> int: ...
     def checksum(self) -> int: ...
+
+class Extras:
+    def __init__(self, given: Iterable[dict[str, Any] | None] = ()) -> None: ...
+    def __len__(self) -> int: ...
+    def append(self, given: dict[str, Any] | None) -> None: ...
+    def set(self, number: int, given: dict[str, Any] | None) -> None: ...
+
+FAKE: int
+NOWHERE: int
+NOT_TRIED: int
+
+def estimate(
+    engine: Engine,
+    pod_class: NDArray[np.int32],
+    group_start: NDArray[np.int32],
+    template: Template,
+    *,
+    max_nodes: int = 0,
+    fast_last: bool = False,
+    clash: int = -1,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], int, int, int, int]: ...
+def try_schedule(
+    engine: Engine,
+    pod_class: NDArray[np.int32],
+    hint: NDArray[np.int32],
+    similar: NDArray[np.int32],
+    controller: NDArray[np.int32],
+    group_start: NDArray[np.int32],
+    *,
+    acceptable: NDArray[np.uint8] | None = None,
+    break_on_failure: bool = False,
+    max_looks: int = -1,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], int]: ...
+
+REMOVABLE: int
+BLOCKED: int
+NO_PLACE: int
+NOT_THERE: int
+NOT_LOOKED: int
+
+_Fates: TypeAlias = tuple[
+    NDArray[np.int8],
+    NDArray[np.uint8],
+    NDArray[np.int32],
+    NDArray[np.int64],
+    NDArray[np.int32],
+    NDArray[np.int32],
+]
+
+class Removals:
+    engine: Engine
+    def __init__(
+        self,
+        engine: Engine,
+        runs_as: NDArray[np.int32],
+        moves_as: NDArray[np.int32],
+        priority: NDArray[np.int64],
+        node: NDArray[np.int32],
+    ) -> None: ...
+    def copy(self, engine: Engine) -> Removals: ...
+    def set_hints(self, hint: NDArray[np.int32]) -> None: ...
+    def put(self, pod: int, node: int) -> None: ...
+    def on(self, node: int) -> NDArray[np.int32]: ...
+    def new_hints(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...
+    def run(
+        self,
+        candidates: NDArray[np.int32],
+        destinations: NDArray[np.uint8],
+        codes: NDArray[np.uint8],
+        set_of: NDArray[np.int32],
+        set_start: NDArray[np.int32],
+        set_ids: NDArray[np.int32],
+        allowed: NDArray[np.int64],
+        *,
+        atomic: NDArray[np.uint8] | None = None,
+        limit: int | None = None,
+        persist: bool = True,
+        charge: bool = True,
+    ) -> _Fates: ...
+    def alone(
+        self,
+        candidates: NDArray[np.int32],
+        destinations: NDArray[np.uint8],
+        codes: NDArray[np.uint8],
+        set_of: NDArray[np.int32],
+        set_start: NDArray[np.int32],
+        set_ids: NDArray[np.int32],
+        allowed: NDArray[np.int64],
+        *,
+        threads: int = 1,
+    ) -> _Fates: ...
+
+def losses(
+    engine: Engine,
+    pod_class: NDArray[np.int32],
+    priority: NDArray[np.int64],
+    node: NDArray[np.int32],
+    stays: NDArray[np.uint8],
+    start: NDArray[np.int32],
+    nodes: NDArray[np.int32],
+    *,
+    n_first: int = 3,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]: ...
+def more_of(engine: Engine, pod: int, most: int) -> int: ...
+
+SCORE_PLUGINS: tuple[str, ...]
+FIT_STRATEGIES: tuple[str, ...]
+
+def enough_nodes(nodes: int, percentage: int) -> int: ...
+def broken_line(shape: Iterable[tuple[int, int]], at: int) -> int: ...
+
+class Scorer:
+    def __init__(self, nodes: int) -> None: ...
+    def add_column(
+        self,
+        allocatable: NDArray[np.int64],
+        used: NDArray[np.int64],
+        non_zero: NDArray[np.int64],
+        *,
+        scalar: bool = False,
+    ) -> int: ...
+    def add_row(
+        self, domain: NDArray[np.int32], count: NDArray[np.int64], counts: NDArray[np.uint8] | None = None
+    ) -> int: ...
+    def add_static(self, scores: NDArray[np.int64]) -> int: ...
+    def add_class(
+        self,
+        *,
+        non_zero: Iterable[int],
+        requested: Iterable[int],
+        takes_non_zero: Iterable[int],
+        takes: Iterable[int],
+        taints: int = -1,
+        affinity: int = -1,
+        images: int = -1,
+        volumes: int = -1,
+        broken: bool = False,
+        whole: bool = False,
+        spread: Iterable[tuple[int, int, bool]] = (),
+        terms: Iterable[tuple[int, int]] = (),
+        touch: Iterable[tuple[int, int]] = (),
+    ) -> int: ...
+    def set_weights(self, weights: Sequence[int]) -> None: ...
+    def set_fit(
+        self, strategy: int, columns: Iterable[tuple[int, int]], shape: Iterable[tuple[int, int]] = ()
+    ) -> None: ...
+    def set_balanced(self, columns: Iterable[int]) -> None: ...
+    def add_user(self, plugin: Any, columns: Iterable[int], weight: int) -> None: ...
+    def score(self, pod: int, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+
+def select(
+    engine: Engine,
+    scorer: Scorer,
+    pod_class: NDArray[np.int32],
+    score_class: NDArray[np.int32],
+    node_set: NDArray[np.int32],
+    set_start: NDArray[np.int32],
+    set_nodes: NDArray[np.int32],
+    *,
+    acceptable: NDArray[np.uint8] | None = None,
+    percentage: int = 0,
+    start: int = 0,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], int]: ...
+def score_all(
+    request: NDArray[np.int64], free: NDArray[np.int64], plugin: _Plugin, *, threads: int = 1
+) -> NDArray[np.float64]: ...
+def build_info() -> dict[str, str | bool]: ...

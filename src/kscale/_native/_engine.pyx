@@ -11,11 +11,9 @@ from libcpp.memory cimport make_unique
 from libcpp.vector cimport vector
 
 from kscale._native._columns cimport in_range, indices
-from kscale._native._pod_classes cimport Extras
 
 import numpy as np
 
-from kscale._native._pod_classes import Extras as _Extras
 from kscale.errors import NativeError
 
 FITS = 0
@@ -26,6 +24,8 @@ USER_PREDICATE = kUserPredicate
 DISK_CONFLICT, CLAIM_IN_USE = kDiskConflict, kClaimInUse
 SKEW, MISSING_KEY = kSkew, kMissingKey
 AFFINITY, OWN_ANTI_AFFINITY, EXISTING_ANTI_AFFINITY = kAffinity, kOwnAntiAffinity, kExistingAntiAffinity
+
+include "_pod_classes.pxi"
 
 
 cdef cbool interrupted(void* context) noexcept nogil:
@@ -286,7 +286,7 @@ cdef class Engine:
 
         Returns the number of the first.
         """
-        cdef Extras more = extras if isinstance(extras, Extras) else _Extras(extras)
+        cdef Extras more = extras if isinstance(extras, Extras) else Extras(extras)
         cdef Py_ssize_t n = static_row.shape[0]
         cdef int32_t first = self.e.classes()
         cdef Py_ssize_t i
@@ -565,3 +565,10 @@ cdef class Engine:
     def checksum(self):
         """Equal states have equal sums: every counter, domain, port, reference and claim on devices goes into it."""
         return self.e.checksum() ^ (0 if self.ledger is None else self.ledger[0].checksum())
+
+
+include "_packing.pxi"
+include "_removals.pxi"
+include "_selecting.pxi"
+include "_scoring.pxi"
+include "_build.pxi"

@@ -334,3 +334,6 @@ def other_objects(list now, list before):
             out[k] = i
             k += 1
     return found[:k].copy()
+
+
+include "_rows.pxi"

@@ -1,6 +1,7 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy import bool_, int8, int32, int64, uint8
 from numpy.typing import NDArray
 from typing_extensions import Buffer
@@ -60,3 +61,63 @@ def json_members(data: Buffer) -> NDArray[int64] | None: ...
 def json_elements(data: Buffer) -> NDArray[int64] | None: ...
 def json_extent(data: Buffer) -> tuple[int, int]: ...
 def exceeds_depth(data: Buffer, levels: int) -> bool: ...
+
+POD_SLOTS: tuple[str, ...]
+POD_COLUMNS: tuple[str, ...]
+POD_LOOKS: np.dtype[Any]
+
+def read_pods(
+    data: Buffer,
+    listed: bool,
+    first: int,
+    begin: NDArray[np.int64],
+    size: NDArray[np.int64],
+    combined: NDArray[np.int32],
+    at: NDArray[np.int64],
+    length: NDArray[np.int64],
+    looks: NDArray[Any],
+    states: tuple[int, int],
+    namespace: str,
+) -> tuple[NDArray[np.bool_], list[str], NDArray[np.int64], list[tuple[int, int]]] | None: ...
+
+ODD_METRIC_TEXTS: Sequence[str]
+
+def read_pod_metrics(
+    text: bytes | memoryview,
+) -> (
+    tuple[
+        list[str],
+        NDArray[np.int32],
+        NDArray[np.int32],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int32],
+        list[NDArray[np.int64]],
+        list[NDArray[np.uint8]],
+        list[str],
+        list[str],
+        list[str],
+        list[str],
+        list[tuple[str, int, int, str]],
+        list[str] | None,
+    ]
+    | None
+): ...
+def sample_pod_metrics(
+    ends: NDArray[np.int64],
+    time: NDArray[np.int64],
+    window: NDArray[np.int64],
+    container: NDArray[np.int32],
+    amount: NDArray[np.int64],
+    present: NDArray[np.uint8],
+    named: int,
+    rows: NDArray[np.int64],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]: ...
+def moments(texts: list[str | None]) -> tuple[NDArray[np.int64], list[int]]: ...
+def newest_time(
+    text: bytes | memoryview, begin: NDArray[np.int64], size: NDArray[np.int64]
+) -> tuple[int, list[bytes]]: ...
+def plain_label(text: str) -> tuple[str, str] | None: ...
+def is_plain_name(text: str) -> bool: ...
+def cached_conversion(kind: type, convert: Callable[[type, Any], Any], most: int) -> Callable[[type, Any], Any]: ...

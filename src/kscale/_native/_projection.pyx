@@ -605,3 +605,8 @@ def exceeds_depth(const unsigned char[::1] data, int64_t levels):
     with nogil:
         found = c_exceeds_depth(<const char*>&data[0], data.shape[0], levels)
     return found
+
+
+include "_pod_columns.pxi"
+include "_pod_metrics.pxi"
+include "_api_text.pxi"

@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from kscale._native import _removals
+from kscale._native import _engine
 from kscale.capacity.fit import summarize_rejections, with_pod_claims, with_volume_claims
 from kscale.capacity.losses import (
     Loss,
@@ -283,7 +283,7 @@ def count_more_pods(snapshot: Snapshot, pod: Pod) -> int:
     if session.fails_prefilter(0):
         return 0
     if engine.is_local(0):
-        return _removals.more_of(engine, 0, _MOST)
+        return _engine.more_of(engine, 0, _MOST)
     count = 0
     while count < _MOST and (node := engine.any_node(0)) >= 0:
         engine.place(0, node)

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _removals
+from kscale._native import _engine
 from kscale.ca.scale_down.moving_pods import get_moving_pods
 from kscale.capacity.groups import members_of
 from kscale.capacity.mix import MixOptions, mix, offers_of
@@ -159,7 +159,7 @@ class _Pods:
         Returns three arrays with one row per loss: number of pods that must move, number of homeless pods, and
         positions of the first homeless ones (-1: none).
         """
-        result: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _removals.losses(
+        result: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _engine.losses(
             self.session.engine,
             self.of,
             self.priority,

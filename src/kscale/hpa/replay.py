@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _replay
+from kscale._native import _hpa
 from kscale.effects import SECOND, to_text
 from kscale.errors import InputError, Problem
 from kscale.files import replacing
@@ -302,7 +302,7 @@ def replay(
     behavior, spec = hpa.spec.behavior, hpa.spec
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
     tolerances = get_tolerances(hpa, options)
-    replicas, ready, desired, proposal, best, usage = _replay.replay(
+    replicas, ready, desired, proposal, best, usage = _hpa.replay(
         ticks,
         metrics,
         None if recorded is None else recorded.get_values(at).astype(np.int32),

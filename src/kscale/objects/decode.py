@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kscale._native import _api_text, _projection
+from kscale._native import _projection
 from kscale.errors import InputError, Problem, UnreadableObjectError
 from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import shorten
@@ -226,7 +226,7 @@ _OF_RESOURCES = frozenset({"requests", "limits", "claims"})
 
 # Caches the few distinct texts of very many quantities. An unhashable value (a list, a map) is not a quantity, as a
 # second, slower decoding reports.
-_known_hook = _api_text.cached_conversion(Quantity, dec_hook, 1 << 12)
+_known_hook = _projection.cached_conversion(Quantity, dec_hook, 1 << 12)
 
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from kscale._native import _api_text
+from kscale._native import _projection
 from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.quantity import Quantity
@@ -124,7 +124,7 @@ def dns_subdomain_errors(text: str, unit: str = "characters") -> list[str]:
 
     ``unit``: unit of length in the message.
     """
-    if _api_text.is_plain_name(text):
+    if _projection.is_plain_name(text):
         return []
     errors = [_too_long(253, unit)] if _utf8_length(text) > 253 else []
     return errors if _DNS_SUBDOMAIN.fullmatch(text) else [*errors, _DNS_SUBDOMAIN_TEXT]

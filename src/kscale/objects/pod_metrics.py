@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _names, _pod_metrics
+from kscale._native import _names, _projection
 from kscale.errors import InputError, Problem
 from kscale.objects.api.metrics import ContainerMetrics, MetricValue, PodMetrics, PodMetricsList
 from kscale.objects.decode import from_json
@@ -325,7 +325,7 @@ class PodUsage:
         The times are None if an item may have other fields than a PodMetrics with names, labels and a creation time.
         """
         try:
-            columns = _pod_metrics.read(data)
+            columns = _projection.read_pod_metrics(data)
         except UnicodeDecodeError as error:
             raise InputError(Problem(f"not readable as JSON in UTF-8: {error}", source)) from None
         if columns is None:  # another layout, or malformed: the reader of objects reports the errors
@@ -569,7 +569,7 @@ class PodUsage:
             return present, value, time, window
         number = self.resources.index(resource)
         named = self.containers.index(container) if container else -1
-        return _pod_metrics.sample(
+        return _projection.sample_pod_metrics(
             self.ends, self.time, self.window, self.container, self._amount[number], self._present[number], named, rows
         )
 

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from kscale._native import _api_text
+from kscale._native import _projection
 from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import LabelSelector
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
@@ -409,7 +409,7 @@ class _Parser:
 @lru_cache(maxsize=1 << 15)
 def parse_selector(text: str) -> Selector:
     """Parse a selector from its text form. Raises :class:`SelectorError` with upstream's text."""
-    plain = _api_text.plain_label(text)
+    plain = _projection.plain_label(text)
     if plain is not None:
         return Selector((Requirement(plain[0], "=", (plain[1],)),))
     requirements = _Parser(text).selector()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from kscale._native import _engine, _selecting
+from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.api.core import NodeAffinity, TopologySpreadConstraint
 from kscale.objects.argument_types import typed
@@ -408,7 +408,7 @@ def _weights(plugins: Mapping[str, Any]) -> dict[str, int]:
     enabled, disabled = plugin_set(plugins.get("score"), "profiles[0].plugins.score")
     defaults = {} if "*" in disabled else {name: w for name, w in everywhere.items() if name not in disabled}
     weights = defaults | {name: weight or 1 for name, weight in enabled.items()}
-    return {name: weights[name] for name in _selecting.PLUGINS if name in weights}
+    return {name: weights[name] for name in _engine.SCORE_PLUGINS if name in weights}
 
 
 def _resources(value: Any, path: str) -> dict[str, int]:
@@ -468,8 +468,8 @@ def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
         return {}
     strategy = fields_of(args["scoringStrategy"], path, {"type", "resources", _RATIO})
     type_ = strategy.get("type") or ""
-    if type_ not in _selecting.STRATEGIES:
-        strategies = ", ".join(f'"{name}"' for name in sorted(_selecting.STRATEGIES))
+    if type_ not in _engine.FIT_STRATEGIES:
+        strategies = ", ".join(f'"{name}"' for name in sorted(_engine.FIT_STRATEGIES))
         raise _build_error(f"{path}.type", f'Unsupported value: "{type_}": supported values: {strategies}')
     options: dict[str, Any] = {"fit_strategy": type_}
     if strategy.get("resources"):

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _packing
+from kscale._native import _engine
 from kscale.errors import InputError, StateError
 from kscale.objects.argument_types import typed, typed_methods
 from kscale.records import API_VERSION, Result, Rows
@@ -101,7 +101,7 @@ class PlaceResult(Result):
         nodes = len({*self.node[self._order].tolist()})
         stay = "".join(
             f", {count} {label}"
-            for label, outcome in (("fit nowhere", _packing.NOWHERE), ("not tried", _packing.NOT_TRIED))
+            for label, outcome in (("fit nowhere", _engine.NOWHERE), ("not tried", _engine.NOT_TRIED))
             if (count := int((self.node == outcome).sum()))
         )
         return f"<PlaceResult: {len(self._order)} of {len(self.node)} pods placed on {nodes} nodes{stay}>"
@@ -119,7 +119,7 @@ class PlaceResult(Result):
 
         They are in the order in which the pods were tried.
         """
-        positions: NDArray[np.int64] = self.positions[self.node == _packing.NOWHERE]
+        positions: NDArray[np.int64] = self.positions[self.node == _engine.NOWHERE]
         return positions
 
     @cached_property
@@ -142,12 +142,12 @@ class PlaceResult(Result):
     @cached_property
     def unschedulable(self) -> list[str]:
         """Return the names of pods that fit no node, in the order they were tried."""
-        return self._keys_with_outcome(_packing.NOWHERE)
+        return self._keys_with_outcome(_engine.NOWHERE)
 
     @cached_property
     def not_tried(self) -> list[str]:
         """Return the names of pods that were not tried, because placing stopped before."""
-        return self._keys_with_outcome(_packing.NOT_TRIED)
+        return self._keys_with_outcome(_engine.NOT_TRIED)
 
     def _keys_with_outcome(self, outcome: int) -> list[str]:
         """Return the keys of the pods whose ``node`` has this value, in the order they were tried."""
@@ -159,7 +159,7 @@ class PlaceResult(Result):
     @cached_property
     def unschedulable_records(self) -> list[PodRecord]:
         """Return the records of pods that fit no node, in the order they were tried."""
-        return [self.records[i] for i in np.flatnonzero(self.node == _packing.NOWHERE).tolist()]
+        return [self.records[i] for i in np.flatnonzero(self.node == _engine.NOWHERE).tolist()]
 
     @property
     def placed_count(self) -> int:
@@ -349,7 +349,7 @@ def _try_to_place(
     controller, shape = number_controllers_and_shapes(records)
     begins = np.flatnonzero(np.r_[True, priorities[1:] != priorities[:-1]]) if count else np.zeros(0, np.int64)
     engine.cursor = state.cursor
-    node, order, overflowing = _packing.try_schedule(
+    node, order, overflowing = _engine.try_schedule(
         engine,
         class_of,
         hints,

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale._native import _reconcile
+from kscale._native import _hpa
 from kscale.effects import SECOND
 from kscale.hpa.batch.columns import CONDITION_REASONS, CONDITION_TYPES, TargetColumns
 from kscale.hpa.batch.decisions import DECISION_BRANCHES, RESCALE_REASONS
@@ -85,7 +85,7 @@ def test_the_kernel_decides_as_the_reference_does(
         for type_, (is_true, why, since) in memory.conditions.items():
             at = i, CONDITION_TYPES.index(type_)
             status[at], reason[at], time[at] = 1 if is_true else 2, CONDITION_REASONS.index(why), since
-    result = _reconcile.decide(
+    result = _hpa.decide(
         columns,
         np.array([replicas for replicas, _ in flat], np.int32),
         np.array([ERRORS.index(error) for _, error in flat], np.uint8),

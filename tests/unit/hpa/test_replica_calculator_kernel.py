@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from kscale._native import _numeric, _replicas
+from kscale._native import _hpa
 from kscale.effects import ZERO_TIME
 from reference import go
 from reference.hpa_replicas import Answer, Pod, Query, Sample, calculate
@@ -97,7 +97,7 @@ def kernel(rows: list[Query], threads: int) -> list[Answer]:
         return np.array(column.get(name, []), dtype)
 
     first = rows[0]
-    replicas, utilization, usage, error, _, _, _ = _replicas.calculate(
+    replicas, utilization, usage, error, _, _, _ = _hpa.calculate_replicas(
         array("mode", np.uint8),
         array("cpu", np.uint8),
         array("given", np.uint8),
@@ -150,5 +150,5 @@ def test_the_kernel_computes_what_the_reference_does(rows: list[Query], threads:
 
 @given(st.floats())
 def test_conversions(number: float) -> None:
-    assert _numeric.to_int64(number) == go.to_int64(number)
-    assert _numeric.to_int32(number) == go.to_int32(number)
+    assert _hpa.to_int64(number) == go.to_int64(number)
+    assert _hpa.to_int32(number) == go.to_int32(number)

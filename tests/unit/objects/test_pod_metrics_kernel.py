@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from kscale._native import _pod_metrics
+from kscale._native import _projection
 from kscale.errors import InputError
 from kscale.hpa.controller.metric_proposals import get_pod_usage
 from kscale.objects.api.metrics import MetricValue, PodMetrics, PodMetricsList
@@ -185,7 +185,7 @@ def test_damaged_bytes(noise: bytes, at: int, byte: int) -> None:
     damaged = whole[: at % len(whole)] + bytes([byte]) + whole[at % len(whole) + 1 :]
     for data in (noise, damaged, whole[: at % len(whole)]):
         try:
-            _pod_metrics.read(data)
+            _projection.read_pod_metrics(data)
             PodUsage.from_json(data)
         except (InputError, UnicodeDecodeError):
             pass

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _packing
+from kscale._native import _engine
 from kscale.ca.estimator.result import (
     EstimateOptions,
     EstimateResult,
@@ -431,7 +431,7 @@ def estimate_in_session(
     if cached is not None:
         packed, engine.cursor = cached
     else:
-        packed = _packing.estimate(
+        packed = _engine.estimate(
             engine,
             layout.class_of,
             layout.starts,

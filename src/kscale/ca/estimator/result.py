@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _packing
+from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroup import NodeTemplate
@@ -410,8 +410,8 @@ class EstimateResult(Result):
     def _node_name(self, node: int) -> str:
         """Return the name of a node by its number, which may be that of an existing, a new or a fake node."""
         existing = len(self.snapshot.nodes)
-        if node >= _packing.FAKE:
-            return f"{self.new_node_name(self.nodes_added - 1)}-fake-{node - _packing.FAKE}"
+        if node >= _engine.FAKE:
+            return f"{self.new_node_name(self.nodes_added - 1)}-fake-{node - _engine.FAKE}"
         return self.snapshot.nodes[node] if node < existing else self.new_node_name(node - existing)
 
     def new_node_name(self, copy: int) -> str:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _engine, _packing, _removals
+from kscale._native import _engine
 from kscale.ca import unremovable_reasons
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions, default_options
@@ -189,7 +189,7 @@ class CompiledRemoval:
         for of, without in stripped.items():
             number[of] = self.session.classes_of([without])[0]
         self.moves_as: NDArray[np.int32] = number[pods.class_of] if stripped else runs_as
-        self.removals = _removals.Removals(
+        self.removals = _engine.Removals(
             self.session.engine, runs_as, self.moves_as, np.ascontiguousarray(pods.priority), pods.node
         )
 
@@ -375,7 +375,7 @@ class RemovalSimulator:
         pods = (by_priority + first).tolist()
         alone = np.full(len(pods), -1, dtype=np.int32)
         groups = [0, *(np.flatnonzero(np.diff(priority)) + 1).tolist(), len(pods)]
-        node, order, _ = _packing.try_schedule(
+        node, order, _ = _engine.try_schedule(
             self.engine,
             self._compiled.moves_as[pods],
             self._number_hints(state, first)[by_priority],
@@ -482,21 +482,21 @@ class RemovalSimulator:
         begin = start.tolist()
         answers: list[RemovableNode | UnremovableCandidate] = []
         for c, (name, outcome, pod_index) in enumerate(zip(candidates, outcomes.tolist(), pod.tolist(), strict=True)):
-            if outcome == _removals.REMOVABLE:
+            if outcome == _engine.REMOVABLE:
                 answers.append(
                     RemovableNode(
                         name, moves, begin[c], begin[c + 1], risky=bool(risky[c]), drain=drain[c], waits=waits[c]
                     )
                 )
-            elif outcome == _removals.NO_PLACE:
+            elif outcome == _engine.NO_PLACE:
                 answers.append(
                     UnremovableCandidate(
                         node=name, reason=unremovable_reasons.NO_PLACE_TO_MOVE_PODS, homeless=keys[pod_index]
                     )
                 )
-            elif outcome == _removals.BLOCKED:
+            elif outcome == _engine.BLOCKED:
                 answers.append(self._build_blocked_candidate(name, pod_index))
-            elif outcome == _removals.NOT_THERE:
+            elif outcome == _engine.NOT_THERE:
                 answers.append(UnremovableCandidate(node=name, reason=unremovable_reasons.NO_NODE_INFO))
             else:
                 break

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _names, _replicas
+from kscale._native import _hpa, _names
 from kscale.hpa.controller.behavior import StateColumns
 from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns
 from kscale.hpa.controller.state import HPAState
@@ -139,7 +139,7 @@ class TargetColumns:
 
 @dataclass(frozen=True, slots=True)
 class MetricRows:
-    """Inputs of the replica calculator, one row per metric of an HPA (``kscale._native._replicas.calculate``).
+    """Inputs of the replica calculator, one row per metric of an HPA (``kscale._native._hpa.calculate_replicas``).
 
     ``mode`` indexes ``CALCULATION_MODES``; ``failure`` 1: no metrics, 2: pods could not be listed; ``invalid``:
     the HPA's own spec is invalid (error class ``spec``).
@@ -177,7 +177,7 @@ class MetricRows:
 
 @dataclass(frozen=True, slots=True)
 class CalculatorResults:
-    """Results of the calculator for every row; see ``kscale._native._replicas.calculate``."""
+    """Results of the calculator for every row; see ``kscale._native._hpa.calculate_replicas``."""
 
     replicas: NDArray[np.int32]
     utilization: NDArray[np.int32]
@@ -202,7 +202,7 @@ def calculate_rows(
     """Run the replica calculator over all rows. ``now``: nanoseconds since 1970."""
     columns = (*rows.arrays, *pods.arrays, *samples.arrays, requests, values)
     arguments = (*columns, now, *options.calculator_terms, threads)
-    return CalculatorResults(*_replicas.calculate(*arguments))
+    return CalculatorResults(*_hpa.calculate_replicas(*arguments))
 
 
 CONDITION_TYPES: Final = ("AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero")

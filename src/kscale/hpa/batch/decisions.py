@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _reconcile
+from kscale._native import _hpa
 from kscale.effects import (
     Action,
     ApiError,
@@ -622,7 +622,7 @@ def _run_decision_kernel(
     error = (results.error != 0).astype(np.uint8)
     np.copyto(error, 2, where=inputs.rows.invalid != 0)
     before, histories, conditions = memory.histories, memory.histories.with_room(), memory.conditions.copy()
-    columns: tuple[NDArray[Any], ...] = _reconcile.decide(
+    columns: tuple[NDArray[Any], ...] = _hpa.decide(
         replace(inputs.targets, fresh=before.fresh),
         results.replicas,
         error,

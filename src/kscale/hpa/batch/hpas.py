@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _api_text, _names
+from kscale._native import _names, _projection
 from kscale.effects import ApiError, GetMetric, GetScale, from_text
 from kscale.effects.actions import NOT_FOUND
 from kscale.errors import InputError
@@ -323,7 +323,7 @@ def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> Conditio
 
 def _parse_moments(texts: list[str | None]) -> NDArray[np.int64]:
     """Parse times to nanoseconds; those not in the API's format with :func:`~kscale.effects.from_text`."""
-    out, unparsed = _api_text.moments(texts)
+    out, unparsed = _projection.moments(texts)
     for index in unparsed:
         out[index] = from_text(texts[index])
     return out
@@ -708,7 +708,7 @@ class BatchSelectors:
 
 def _is_valid_selector(selector: str) -> bool:
     """Check whether the text is a valid label selector."""
-    if _api_text.plain_label(selector) is None:
+    if _projection.plain_label(selector) is None:
         try:
             parse_selector(selector)
         except SelectorError:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _names, _reconcile
+from kscale._native import _hpa, _names
 from kscale.effects import ApiError, GetMetric
 from kscale.errors import InputError
 from kscale.hpa.api.admission import coerce_hpa
@@ -305,7 +305,7 @@ def prepare_batch(
         metrics_begin=zeros,
         metrics_end=zeros,
     )
-    branches = _reconcile.branches(targets, memory.conditions.status, options.gates["HPAScaleToZero"], options.legacy)
+    branches = _hpa.branches(targets, memory.conditions.status, options.gates["HPAScaleToZero"], options.legacy)
     metrics = np.flatnonzero(branches == _METRICS_BRANCH)
     selectors = None if before is None else before.selectors
     if selectors is None or not selectors.is_unchanged(

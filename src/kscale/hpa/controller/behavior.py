@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _reconcile
+from kscale._native import _hpa
 from kscale.hpa.controller.state import HPAState, Recommendation, ScaleEvent
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscalerBehavior, HPAScalingRules
@@ -324,7 +324,7 @@ def normalize(
     """
     up, down = build_rule_columns([behavior], options)
     histories = StateColumns.from_states([state])
-    stabilized, desired, stabilized_by, limit, limited = _reconcile.normalize(
+    stabilized, desired, stabilized_by, limit, limited = _hpa.normalize(
         np.ones(1, np.uint8),
         np.array([behavior is not None], np.uint8),
         np.array([current], np.int32),
@@ -368,7 +368,7 @@ def store_scale_event(
     up, down = build_rule_columns([behavior], options)
     added, removed = HistoryColumns.events([state.scale_up_events]), HistoryColumns.events([state.scale_down_events])
     before_, after_ = np.array([before], np.int32), np.array([after], np.int32)
-    _reconcile.store_events(np.ones(1, np.uint8), before_, after_, up, down, added, removed, now)
+    _hpa.store_events(np.ones(1, np.uint8), before_, after_, up, down, added, removed, now)
     return (
         tuple(ScaleEvent(*entry) for entry in added.entries(0)),
         tuple(ScaleEvent(*entry) for entry in removed.entries(0)),

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _replicas
+from kscale._native import _hpa
 from kscale.effects import ZERO_TIME, GetMetric, List, Moment, Outcome, Progress, StepsOf, moment
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import CrossVersionObjectReference
@@ -164,7 +164,7 @@ def group_pods(
     The start-up rules apply to ``cpu`` only.
     """
     arguments = (*pods.arrays, *samples.arrays, resource == "cpu", now, *options.calculator_terms)
-    return _replicas.groups(*arguments)
+    return _hpa.pod_groups(*arguments)
 
 
 def get_pod_requests(
@@ -333,12 +333,12 @@ def calculate_row(
     options: HPAOptions,
     now: Moment,
 ) -> CalculatedReplicas:
-    """Calculate one row with the kernel (``kscale._native._replicas.calculate``).
+    """Calculate one row with the kernel (``kscale._native._hpa.calculate_replicas``).
 
     ``mode`` indexes :data:`CALCULATION_MODES`. ``extra``: values of pods that are not listed. ``bad_request``: index of
     the first pod without a request, and its error.
     """
-    columns = _replicas.calculate(
+    columns = _hpa.calculate_replicas(
         np.array([mode], np.uint8),
         np.array([cpu], np.uint8),
         np.zeros(1, np.uint8),

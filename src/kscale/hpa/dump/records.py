@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kscale._native import _api_text
+from kscale._native import _projection
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem
 from kscale.hpa.batch.requests import MetricLists
@@ -179,7 +179,7 @@ class DumpPods:
 
 def read_newest_time(batch: PodBatch) -> Moment | None:
     """Return the newest time in a batch of pods, ``ZERO_TIME`` if there is none; None if a time is invalid."""
-    newest, unusual = _api_text.newest_time(batch.view, batch.column("begin"), batch.column("size"))
+    newest, unusual = _projection.newest_time(batch.view, batch.column("begin"), batch.column("size"))
     try:
         return max(newest, *(parse_cached_time(each.decode()) for each in set(unusual)), ZERO_TIME)
     except ValueError:

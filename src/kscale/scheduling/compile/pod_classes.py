@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _pod_classes
+from kscale._native import _engine
 from kscale.objects.api.storage import CSINode
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.compile.node_classes import NodeClasses
@@ -532,7 +532,7 @@ class PodClasses:
                     self.pods.append(pod)
                     entries.append(entry)
         self._set_arrays(static_rows)
-        self.extras = _pod_classes.Extras(entries)
+        self.extras = _engine.Extras(entries)
         self._counting = [i for i, entry in enumerate(entries) if entry is not None]
         self._is_compiled = True
         add_to_cache, self._add_to_cache = self._add_to_cache, None  # it refers to this object: avoid a cycle

@@ -228,7 +228,7 @@ class Part:
         return False
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
-        """Return the fields that describe a class to the engine (see :class:`kscale._native._pod_classes.Extras`).
+        """Return the fields that describe a class to the engine (see :class:`kscale._native._engine.Extras`).
 
         These are the counters that such a pod counts in and, if the class may be ``checked``, those that verdicts on it
         read.

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _selecting
+from kscale._native import _engine
 from kscale.objects.argument_types import typed
 from kscale.scheduling.coercion import PodLike, SnapshotLike, pods_of, snapshot_of
 from kscale.scheduling.profile import SchedulerProfile
@@ -132,7 +132,7 @@ def choose(
             members += sorted(index[name] for name in names if name in index)
             begins.append(len(members))
         set_of[i] = sets[names]
-    return _selecting.select(
+    return _engine.select(
         session.engine,
         compiled.scorer,
         which,

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _selecting
+from kscale._native import _engine
 from kscale.objects.api.core import Pod, PodAffinityTerm, PreferredSchedulingTerm, Taint, WeightedPodAffinityTerm
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.decode import enc_hook
@@ -186,7 +186,7 @@ def capacity_score(claims: WaitingClaims, shape: Shape, node: NodeFacts) -> int:
     volumes = claims.on(node)
     if isinstance(volumes, str):
         return 0
-    scores = [_selecting.broken_line(shape, _percent(*each)) for each in _sum_by_storage_class(volumes).values()]
+    scores = [_engine.broken_line(shape, _percent(*each)) for each in _sum_by_storage_class(volumes).values()]
     return (2 * sum(scores) + len(scores)) // (2 * len(scores)) if scores else 0
 
 
@@ -339,7 +339,7 @@ class Counters:
             touched += [(self._carried[term], w) for term, w in self._carries(pod).items() if term in self._carried]
         return touched
 
-    def fill(self, scorer: _selecting.Scorer, nodes: NodeClasses) -> None:
+    def fill(self, scorer: _engine.Scorer, nodes: NodeClasses) -> None:
         """Add the rows to the scorer, including placed pods."""
         snapshot, size = self._ctx.snapshot, nodes.existing
         domains: list[NDArray[np.int32]] = []
@@ -439,7 +439,7 @@ class CompiledScores:
         pods, self.class_of = self._classify_pods(records, unique, which)
         counters = Counters(ctx, options)
         counters.add_classes(unique)
-        self.names = (*_selecting.PLUGINS, *(plugin.name for plugin, _ in options.scorers))
+        self.names = (*_engine.SCORE_PLUGINS, *(plugin.name for plugin, _ in options.scorers))
         columns = set(counters.columns)
         for _, preferences in pods.values():
             columns |= _columns_of(preferences)
@@ -447,7 +447,7 @@ class CompiledScores:
         for claims in self._claims.values():
             columns |= claims.columns
         self._nodes = NodeClasses(ctx, (), frozenset(columns | _columns_of(options.added_preferences)))
-        self.scorer = _selecting.Scorer(self._nodes.existing)
+        self.scorer = _engine.Scorer(self._nodes.existing)
         self._add_columns()
         counters.fill(self.scorer, self._nodes)
         self._statics: dict[object, int] = {}
@@ -582,9 +582,9 @@ class CompiledScores:
     def _configure(self) -> None:
         """Pass the weights, strategies and user plug-ins of the options to the scorer."""
         options, number = self._options, {name: i for i, name in enumerate(self._columns)}
-        self.scorer.set_weights([options.weights.get(name, 0) for name in _selecting.PLUGINS])
+        self.scorer.set_weights([options.weights.get(name, 0) for name in _engine.SCORE_PLUGINS])
         self.scorer.set_fit(
-            _selecting.STRATEGIES.index(options.fit_strategy),
+            _engine.FIT_STRATEGIES.index(options.fit_strategy),
             [(number[name], weight) for name, weight in options.fit_resources.items()],
             [(utilization, score * 10) for utilization, score in options.fit_shape],
         )

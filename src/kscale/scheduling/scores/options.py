@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from kscale._native import _selecting
+from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.api.core import PreferredSchedulingTerm
 from kscale.objects.argument_types import check_fields
@@ -84,12 +84,12 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_fields(self)
         for name in self.weights:
-            if name not in _selecting.PLUGINS:
-                raise InputError(f"weights: no Score plug-in {name!r}; known: {', '.join(_selecting.PLUGINS)}")
+            if name not in _engine.SCORE_PLUGINS:
+                raise InputError(f"weights: no Score plug-in {name!r}; known: {', '.join(_engine.SCORE_PLUGINS)}")
         for name, weight in (*self.weights.items(), *((plugin.name, weight) for plugin, weight in self.scorers)):
             _check_integer(weight, 0, 2**31 - 1, f"weights: {name}")
-        if self.fit_strategy not in _selecting.STRATEGIES:
-            strategies = ", ".join(_selecting.STRATEGIES)
+        if self.fit_strategy not in _engine.FIT_STRATEGIES:
+            strategies = ", ".join(_engine.FIT_STRATEGIES)
             raise InputError(f"fit_strategy is {short(self.fit_strategy)}, not one of {strategies}")
         for name, weight in self.fit_resources.items():
             _check_integer(weight, 1, _MOST_WEIGHT, f"fit_resources: {name}")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _api_text, _names
+from kscale._native import _names, _projection
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import LabelSelector
 from kscale.objects.selectors import Selector, compile_selector, parse_selector
@@ -272,7 +272,7 @@ class _Identities:
 
     def _find_matches(self, interner: Interner, namespace: str, selector: SelectorLike) -> list[int]:
         """Return the numbers of a namespace's identities that a selector matches. Do not modify the list."""
-        if type(selector) is str and (label := _api_text.plain_label(selector)) is not None:
+        if type(selector) is str and (label := _projection.plain_label(selector)) is not None:
             labelled = self._known_lists[namespace, selector] = self._with_label(namespace, label)
             return labelled
         key = namespace, selector if isinstance(selector, str | Selector) else compile_selector(selector)

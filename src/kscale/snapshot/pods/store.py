@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _names, _pod_columns, _rows
+from kscale._native import _names, _projection
 from kscale.objects.api.core import Pod, PodSpec
 from kscale.objects.kinds import with_namespace
 from kscale.objects.pod_owners import controller_of
@@ -278,7 +278,7 @@ class PlacedSums:
     def _add(self, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
         """Add known amounts; return the rows with other resources, or None if the amounts of a class are unknown."""
         columns, amounts = table.columns, self._amounts.arrays
-        return _rows.add_placed(
+        return _names.add_placed(
             rows, columns["state"], PLACED, columns["class_of"], columns["at"], sign, amounts["known"], self.count,
             [self.used.get(name) for name in FIXED_RESOURCES], [amounts[name] for name in FIXED_RESOURCES],
         )  # fmt: skip
@@ -390,10 +390,12 @@ Texts = Literal["all", "pending"]
 _UNUSED_ROWS_ALLOWED: Final = 64  # number of unused rows that are tolerated
 _ROWS_PER_STEP: Final = 4096  # number of rows moved at a time
 _UNUSED_NUMBERS_ALLOWED: Final = 512  # number of unused numbers that are tolerated
-_OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
+_OF_BATCH: Final = [
+    _projection.POD_COLUMNS.index(name) if name in _projection.POD_COLUMNS else 0 for name in POD_COLUMNS
+]
 """Which column of a batch each of the table's is; some of them follow from several."""
 
-_NODE_OF: Final = _pod_columns.COLUMNS.index("node_of")
+_NODE_OF: Final = _projection.POD_COLUMNS.index("node_of")
 _KEEP: Final = np.ones(1, dtype=np.uint8)
 
 _COUNTED: Final = ("state", "class_of", "at")
@@ -630,7 +632,7 @@ class PodStore:
 
     def _write_rows(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Put rows as :meth:`PodTable.put` does, and update the sums where they change."""
-        changes = _rows.changes(rows, [*self.table.columns.values()], values)
+        changes = _names.changes(rows, [*self.table.columns.values()], values)
         counted = rows[(changes & _COUNTED_CHANGES) != 0]
         self.sums.change(self.table, counted, -1)
         put = self.table.put(rows, keys, values, changes)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _projection, _rows
+from kscale._native import _names, _projection
 from kscale.objects.api.core import Pod
 from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.classes.interner import Interner
@@ -199,7 +199,7 @@ def have_uids(
     inside = source >= 0
     fits = (size <= 0) | (inside & (uid_size <= 0))
     which = np.flatnonzero(inside & ~fits)
-    fits[which] = _rows.same_texts(
+    fits[which] = _names.same_texts(
         table.buffers, source[which], begin[which], uid_size[which], view, at[which], size[which]
     )
     for i in np.flatnonzero(~inside & ~fits).tolist():
@@ -328,7 +328,7 @@ class TextStore:
         ``columns`` are those of the table. Returns those of the buffers in memory of which rows now use less than half,
         in ascending order.
         """
-        unused = _rows.release_texts(
+        unused = _names.release_texts(
             rows, columns["source"], columns["size"], columns["uid_size"], self._live, self._whole
         )
         return self._release_unused(unused)
@@ -612,10 +612,10 @@ class PodTable:
         if existing and self._shared:
             mine = [number for number, name in enumerate(self.columns) if name not in self._shared]
             changed = np.ascontiguousarray(values[mine, :existing])
-            _rows.scatter(rows[:existing], [columns[number] for number in mine], changed)
-            _rows.scatter(rows[existing:], columns, np.ascontiguousarray(values[:, existing:]))
+            _names.scatter(rows[:existing], [columns[number] for number in mine], changed)
+            _names.scatter(rows[existing:], columns, np.ascontiguousarray(values[:, existing:]))
         else:
-            _rows.scatter(rows, columns, values)
+            _names.scatter(rows, columns, values)
         return rows
 
     def drop(self, rows: NDArray[np.int64]) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _pod_columns, _projection
+from kscale._native import _projection
 from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus, VolumeMount
 from kscale.objects.api.meta import ApiStruct, Condition, KubeObject, ObjectMeta
 from kscale.objects.api.volumes import Volume
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-SLOTS: Final = {name: slot for slot, name in enumerate(_pod_columns.SLOTS)}
+SLOTS: Final = {name: slot for slot, name in enumerate(_projection.POD_SLOTS)}
 """Values of a pod that are recorded separately, by the number of the projector's slot."""
 
 FACETS: Final = 4
@@ -141,7 +141,7 @@ READ_OF_PODS: Final = _read(
 """The rule of a projector (:mod:`kscale._native._projection`) that reduces the text of a pod."""
 
 
-_NUMBER: Final = {name: number for number, name in enumerate(_pod_columns.COLUMNS)}
+_NUMBER: Final = {name: number for number, name in enumerate(_projection.POD_COLUMNS)}
 
 TEXT_COLUMNS: Final = slice(_NUMBER["begin"], _NUMBER["uid_size"] + 1)
 """Columns ``begin`` to ``uid_size`` of a batch, which locate texts, managed fields and UIDs."""
@@ -162,7 +162,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
     place: str
     keys: list[str]
     nodes: list[str]
-    columns: NDArray[np.int64]  # [of kscale._native._pod_columns.COLUMNS, pod]
+    columns: NDArray[np.int64]  # [of kscale._native._projection.POD_COLUMNS, pod]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -382,7 +382,7 @@ class PodReader:
 
         None if some text is not known yet.
         """
-        return _pod_columns.read_pods(
+        return _projection.read_pods(
             scanned.view, scanned.listed, scanned.first, scanned.begin, scanned.size, scanned.combined, scanned.at,
             scanned.length, self.classes.values, (PLACED, FINISHED), DEFAULT_NAMESPACE,
         )  # fmt: skip
@@ -393,7 +393,7 @@ class PodReader:
         text = str(scanned.view[at : at + scanned.length[slot, item]], "ascii")  # the scan notes only ASCII
         try:
             nanoseconds(text)
-            batch.column(_pod_columns.SLOTS[slot])[i] = moment_of(text)
+            batch.column(_projection.POD_SLOTS[slot])[i] = moment_of(text)
         except ValueError:
             return False
         return True

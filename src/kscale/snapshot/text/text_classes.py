@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _pod_columns, _projection
+from kscale._native import _projection
 from kscale.errors import InputError
 from kscale.objects.api.core import Affinity, Pod
 from kscale.objects.api.meta import OwnerReference
@@ -167,12 +167,12 @@ class TextClasses:
         self._owners = TextCache(self._read_owner, _Owner())
         self._rests: TextCache[_Rest] = TextCache(self._read_rest, None)
         self._facets: tuple[TextCache[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
-        self._combination_values = GrowingColumns({"values": _pod_columns.LOOKS})
+        self._combination_values = GrowingColumns({"values": _projection.POD_LOOKS})
         self.values["known"][0] = True
 
     @property
     def values(self) -> NDArray[Any]:
-        """Return the values of all combinations by number + 1: :data:`kscale._native._pod_columns.LOOKS`."""
+        """Return the values of all combinations by number + 1: :data:`kscale._native._projection.POD_LOOKS`."""
         old_size, size = self._combination_values.size, self.size + 1
         if size > old_size:
             self._combination_values.extend_to(size)
@@ -228,7 +228,7 @@ class TextClasses:
                 rest.priority, _NOT_CLASSIFIED, _NOT_CLASSIFIED, 0, 0, controller, rest.queueing, rest.unplaced,
                 rest.phase, True, rest.done, rest.bare,
             ))  # fmt: skip
-        self.values[places] = np.array(rows, dtype=_pod_columns.LOOKS)
+        self.values[places] = np.array(rows, dtype=_projection.POD_LOOKS)
 
     def _classify(self, name: str, places: NDArray[np.int32]) -> None:
         """Fill in the classes and shapes of combinations: ``settled`` ones, or those of ``waiting`` pods."""

@@ -1,22 +1,12 @@
-# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""One HPA over recorded load in virtual time (kscale/hpa/replay.hpp). Bounds are checked here."""
-
-import numpy as np
+# Part of _hpa. One HPA over recorded load in virtual time (kscale/hpa/replay.hpp). Bounds are checked here.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
-
-from kscale.errors import NativeError
 
 
 cdef extern from "kscale/hpa/replay.hpp" namespace "kscale::hpa" nogil:
     cdef enum class Mode(uint8_t):
         pass
-
-    cdef enum class Release(uint8_t):
-        pass
-
-    const uint8_t kReleases
 
     cdef enum class SelectPolicy(uint8_t):
         pass
@@ -78,7 +68,7 @@ cdef extern from "kscale/hpa/replay.hpp" namespace "kscale::hpa" nogil:
     void c_replay "kscale::hpa::replay"(const Replay&, Py_ssize_t, const ReplayColumns&) except +
 
 
-cdef Rules rules_of(object rules, list keep) except *:
+cdef Rules single_rules_of(object rules, list keep) except *:
     """The first row; its columns must outlive the call: ``keep`` holds them."""
     columns = [rules.select, rules.window, rules.type, rules.value, rules.period]
     keep += columns
@@ -151,8 +141,8 @@ def replay(
     given.behavior = behavior
     given.scale_to_zero = scale_to_zero
     given.release = <Release> release
-    given.up = rules_of(up, keep)
-    given.down = rules_of(down, keep)
+    given.up = single_rules_of(up, keep)
+    given.down = single_rules_of(down, keep)
     given.downscale_window = downscale_window
     given.startup = startup
     given.lag = lag

@@ -1,5 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""Taking nodes away, what losing them would do, and how many more of a pod fit."""
+# Part of _engine. Taking nodes away, what losing them would do, and how many more of a pod fit.
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from libcpp cimport bool as cbool
@@ -7,11 +6,6 @@ from libcpp.memory cimport make_unique, unique_ptr
 from libcpp.vector cimport vector
 
 from kscale._native._columns cimport in_range, indices, starts
-from kscale._native._engine cimport Engine, Interrupted, c_Engine, interrupted
-
-import numpy as np
-
-from kscale.errors import NativeError
 
 
 cdef extern from "kscale/engine/losses.hpp" namespace "kscale::engine" nogil:

@@ -1,7 +1,4 @@
-# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""Pods that a projector noted, as columns (kscale/pod_columns.hpp)."""
-
-import numpy as np
+# Part of _projection. Pods that a projector noted, as columns (kscale/pod_columns.hpp).
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_DecodeUTF8, PyUnicode_New
@@ -11,8 +8,6 @@ from libcpp cimport bool as cbool
 from libcpp.pair cimport pair
 from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
-
-from kscale.errors import NativeError
 
 
 cdef extern from "kscale/json_reader.hpp" namespace "kscale" nogil:
@@ -61,28 +56,28 @@ cdef extern from "kscale/pod_columns.hpp" namespace "kscale" nogil:
                                       vector[pair[int64_t, int64_t]]& odd) except +
 
 
-SLOTS = ("name", "namespace", "uid", "node", "nominated", "created", "started", "deleted", "since", "ready", "version",
-         "managed")
+POD_SLOTS = ("name", "namespace", "uid", "node", "nominated", "created", "started", "deleted", "since", "ready",
+             "version", "managed")
 """What is noted of a pod, in the order of a projector's slots."""
 
-COLUMNS = ("where", "begin", "size", "cut_at", "cut_size", "uid_at", "uid_size", "node_at", "node_size", "node_of",
-           "combined", "class_of", "shape", "controller", "queueing", "priority", "state", "phase", "bound", "ready",
-           "version", "created", "started", "deleted", "since")
+POD_COLUMNS = ("where", "begin", "size", "cut_at", "cut_size", "uid_at", "uid_size", "node_at", "node_size", "node_of",
+               "combined", "class_of", "shape", "controller", "queueing", "priority", "state", "phase", "bound", "ready",
+               "version", "created", "started", "deleted", "since")
 """The columns that :func:`read_pods` makes, in their order."""
 
-LOOKS = np.dtype([
+POD_LOOKS = np.dtype([
     ("priority", np.int64), ("waiting", np.int32), ("settled", np.int32), ("waiting_shape", np.int32),
     ("settled_shape", np.int32), ("controller", np.int32), ("queueing", np.int32), ("unplaced", np.int8),
     ("phase", np.int8), ("known", np.bool_), ("done", np.bool_), ("bare", np.bool_),
 ], align=True)
 """What the pods of one combination of texts have in common."""
 
-if len(SLOTS) != kPodSlots or len(COLUMNS) != kPodColumns or LOOKS.itemsize != sizeof(c_Looks):
+if len(POD_SLOTS) != kPodSlots or len(POD_COLUMNS) != kPodColumns or POD_LOOKS.itemsize != sizeof(c_Looks):
     raise NativeError("_pod_columns: names do not fit the header")
 
 
 cdef class _Looks:
-    """The buffer of an array of :data:`LOOKS`, held as long as this is."""
+    """The buffer of an array of :data:`POD_LOOKS`, held as long as this is."""
 
     cdef Py_buffer buffer
 
@@ -96,13 +91,13 @@ cdef class _Looks:
 def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const int64_t[::1] begin,
               const int64_t[::1] size, const int32_t[::1] combined, const int64_t[:, :] at,
               const int64_t[:, :] length, looks, tuple states, str namespace not None):
-    """``(usual, keys, columns, odd)``, or None if ``looks`` (:data:`LOOKS`, by number of the combination + 1) does not
+    """``(usual, keys, columns, odd)``, or None if ``looks`` (:data:`POD_LOOKS`, by number of the combination + 1) does not
     say yet what some pod stands for.
 
     Of n pods, ``combined`` -1 and -3 those that are read the slow way and -2 those of which only what is noted counts: ``usual``
     bool[n], those that columns can tell; their ``keys``, with ``namespace`` where they have none; ``columns``
-    int64[:data:`COLUMNS`, m]; ``odd``: (usual pod, slot) of times that are not written as the API server does.
-    ``begin``, ``size`` int64[n], ``at``, ``length`` int64[:data:`SLOTS`, n]: places in ``data``; ``listed``: it is a
+    int64[:data:`POD_COLUMNS`, m]; ``odd``: (usual pod, slot) of times that are not written as the API server does.
+    ``begin``, ``size`` int64[n], ``at``, ``length`` int64[:data:`POD_SLOTS`, n]: places in ``data``; ``listed``: it is a
     list of pods; ``first``: where the first is among the items; ``states``: of pods with a node and of finished ones.
     Raises UnicodeDecodeError.
     """
@@ -118,7 +113,7 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     if n and (at.strides[1] != sizeof(int64_t) or length.strides[1] != sizeof(int64_t)
               or at.strides[0] != length.strides[0] or at.strides[0] % sizeof(int64_t)):
         raise NativeError("read_pods: places are not one behind the other")
-    if looks.dtype != LOOKS:
+    if looks.dtype != POD_LOOKS:
         raise NativeError("read_pods: looks of another kind")
     cdef _Looks held = _Looks(looks)
     cdef Py_ssize_t kinds = held.buffer.len // <Py_ssize_t>sizeof(c_Looks)

@@ -1,5 +1,4 @@
-# cython: language_level=3, freethreading_compatible=True
-"""Go's float to integer conversions as amd64 makes them."""
+# Part of _hpa. Go's float to integer conversions as amd64 makes them.
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,15 +1,10 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""Pods on nodes: the binpacking estimator and the hinting simulator, each in one call of the packing engine."""
+# Part of _engine. Pods on nodes: the binpacking estimator and the hinting simulator, each in one call of the
+# packing engine.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp cimport bool as cbool
 
 from kscale._native._columns cimport indices, starts
-from kscale._native._engine cimport Engine, Interrupted, Template, c_Engine, c_Template, interrupted
-
-import numpy as np
-
-from kscale.errors import NativeError
 
 cdef extern from "kscale/engine/estimate.hpp" namespace "kscale::engine" nogil:
     const int32_t kFake

@@ -1,21 +1,10 @@
-# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""A PodMetricsList out of its JSON text (kscale/pod_metrics.hpp), and samples out of its columns
-(kscale/pod_usage.hpp)."""
-
-import numpy as np
+# Part of _projection. A PodMetricsList out of its JSON text (kscale/pod_metrics.hpp), and samples out of its columns
+# (kscale/pod_usage.hpp).
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 from libcpp.vector cimport vector
-
-from kscale.errors import NativeError
-
-
-cdef extern from "<string_view>" namespace "std" nogil:
-    cdef cppclass string_view:
-        const char* data() noexcept
-        size_t size() noexcept
 
 
 cdef extern from "kscale/pod_metrics.hpp" namespace "kscale::pod_metrics" nogil:
@@ -72,7 +61,7 @@ cdef extern from "kscale/pod_usage.hpp" namespace "kscale::pod_usage" nogil:
                                               const Samples&) noexcept
 
 
-ODD = ("time", "window", "amount")
+ODD_METRIC_TEXTS = ("time", "window", "amount")
 
 
 cdef str decoded(const string_view& text):
@@ -108,7 +97,7 @@ cdef object uint8s(const vector[uint8_t]& values):
     return out
 
 
-def read(const unsigned char[::1] text):
+def read_pod_metrics(const unsigned char[::1] text):
     """What a list says, or None where it is not written in the plain way (then nothing is said of why).
 
     (names, namespaces by number int32[n], labels by number int32[n] (-1: absent), times int64[n] ns (the lowest: absent),
@@ -142,14 +131,14 @@ def read(const unsigned char[::1] text):
         decoded_all(found.containers.texts()),
         decoded_all(found.resources.texts()),
         [
-            (ODD[<int> found.odd[i].what], found.odd[i].row, found.odd[i].resource, decoded(found.odd[i].text))
+            (ODD_METRIC_TEXTS[<int> found.odd[i].what], found.odd[i].row, found.odd[i].resource, decoded(found.odd[i].text))
             for i in range(found.odd.size())
         ],
         decoded_all(found.created.texts()) if found.only_usage else None,
     )
 
 
-def sample(
+def sample_pod_metrics(
     const int64_t[::1] ends, const int64_t[::1] time, const int64_t[::1] window, const int32_t[::1] container,
     const int64_t[::1] amount, const uint8_t[::1] present, int32_t named, const int64_t[::1] rows,
 ):

@@ -1,8 +1,6 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""Score plug-ins: what they look at, and pods on the nodes with the greatest scores.
-
-A Scorer has a single owner, and goes with an engine that knows the same nodes and sees the same pods placed.
-"""
+# Part of _engine. Score plug-ins: what they look at, and pods on the nodes with the greatest scores.
+#
+# A Scorer has a single owner, and goes with an engine that knows the same nodes and sees the same pods placed.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libcpp cimport bool as cbool
@@ -12,11 +10,6 @@ from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
 from kscale._native._columns cimport in_range, indices, starts
-from kscale._native._engine cimport Engine, Interrupted, c_Engine, interrupted
-
-import numpy as np
-
-from kscale.errors import NativeError
 
 cdef extern from "kscale/engine/scorer.hpp" namespace "kscale::engine" nogil:
     ctypedef int32_t (*UserScore)(const int64_t*, const int64_t*, int64_t, int64_t, double*) noexcept
@@ -102,8 +95,8 @@ cdef extern from "kscale/engine/select.hpp" namespace "kscale::engine" nogil:
     void c_select_nodes "kscale::engine::select_nodes"(
         c_Engine&, c_Scorer&, const SelectInput&, SelectOutput&, Interrupted, void*) except +
 
-PLUGINS = tuple(kScorePluginNames[i].decode() for i in range(kScorePlugins))
-STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+SCORE_PLUGINS = tuple(kScorePluginNames[i].decode() for i in range(kScorePlugins))
+FIT_STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 
 
 def enough_nodes(nodes, percentage):
@@ -224,7 +217,7 @@ cdef class Scorer:
         return self.s.add_class(move(pod))
 
     def set_weights(self, weights):
-        """What plug-ins weigh, in the order of PLUGINS; 0 = not asked."""
+        """What plug-ins weigh, in the order of SCORE_PLUGINS; 0 = not asked."""
         if len(weights) != kScorePlugins:
             raise NativeError(f"set_weights: {len(weights)} weights for {kScorePlugins} plug-ins")
         for i, weight in enumerate(weights):

@@ -1,7 +1,4 @@
-# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""Rows of tables that are columns (kscale/table_rows.hpp)."""
-
-import numpy as np
+# Part of _names. Rows of tables that are columns (kscale/table_rows.hpp).
 
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS,
@@ -15,8 +12,6 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from libc.string cimport strchr
 from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
-
-from kscale.errors import NativeError
 
 
 cdef extern from "kscale/table_rows.hpp" namespace "kscale" nogil:

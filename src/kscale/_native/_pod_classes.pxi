@@ -1,12 +1,10 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""What pod classes have beyond requests and a row of static verdicts, read from dicts once and kept."""
+# Part of _engine. What pod classes have beyond requests and a row of static verdicts, read from dicts once and kept.
 
 from libc.stdint cimport int32_t
 from libcpp.memory cimport make_shared, shared_ptr
 from libcpp.vector cimport vector
 
 from kscale._native._columns cimport in_range
-from kscale._native._engine cimport Disk, Extra, Port, SpreadUse, Volume
 
 cdef int32_t _MOST = 1 << 30
 

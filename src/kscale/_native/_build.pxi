@@ -1,6 +1,4 @@
-# cython: language_level=3, freethreading_compatible=True
-"""How the native part was built."""
-
+# Part of _engine. How the native part was built.
 
 cdef extern from "kscale/build_info.hpp" namespace "kscale" nogil:
     cdef struct c_BuildInfo "kscale::BuildInfo":

@@ -1,13 +1,8 @@
-# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""Reconciles over columns (kscale/hpa/behavior.hpp, kscale/hpa/decide.hpp). Bounds are checked here."""
-
-import numpy as np
+# Part of _hpa. Reconciles over columns (kscale/hpa/behavior.hpp, kscale/hpa/decide.hpp). Bounds are checked here.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kscale._native._columns cimport same
-from kscale.errors import NativeError
-
 
 cdef extern from "kscale/hpa/behavior_batch.hpp" namespace "kscale::hpa" nogil:
     cdef struct Slots:

@@ -1,27 +1,14 @@
-# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""Texts of the API as they are usually written (kscale/api_text.hpp)."""
-
-import numpy as np
+# Part of _projection. Texts of the API as they are usually written (kscale/api_text.hpp).
 
 from cpython.dict cimport PyDict_GetItem
 from libc.stdint cimport int64_t
 from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
-from kscale.errors import NativeError
-
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-
-
-cdef extern from "<string_view>" namespace "std" nogil:
-    cdef cppclass string_view:
-        string_view()
-        string_view(const char*, size_t)
-        const char* data() noexcept
-        size_t size() noexcept
 
 
 cdef extern from "kscale/api_text.hpp" namespace "kscale" nogil:

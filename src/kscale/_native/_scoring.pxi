@@ -1,17 +1,12 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""Runs a compiled scorer over every pod and node."""
+# Part of _engine. Runs a compiled scorer over every pod and node.
 
 from libc.stdint cimport int32_t, int64_t, uintptr_t
 
-import numpy as np
-
-from kscale.errors import NativeError
-
 
 cdef extern from "kscale/scoring.hpp" namespace "kscale" nogil:
-    ctypedef int32_t (*ScoreRow)(const int64_t*, const int64_t*, int64_t, int64_t, double*) noexcept
+    ctypedef int32_t (*RowScorer "kscale::ScoreRow")(const int64_t*, const int64_t*, int64_t, int64_t, double*) noexcept
     Py_ssize_t c_score_all "kscale::score_all"(
-        const int64_t*, Py_ssize_t, const int64_t*, Py_ssize_t, Py_ssize_t, ScoreRow, double*, Py_ssize_t) except +
+        const int64_t*, Py_ssize_t, const int64_t*, Py_ssize_t, Py_ssize_t, RowScorer, double*, Py_ssize_t) except +
 
 
 def score_all(const int64_t[:, ::1] request not None, const int64_t[:, ::1] free not None, plugin not None, *,
@@ -33,7 +28,7 @@ def score_all(const int64_t[:, ::1] request not None, const int64_t[:, ::1] free
     cdef double[:, ::1] out = scores
     if pods and nodes and columns:
         with nogil:
-            failed = c_score_all(&request[0, 0], pods, &free[0, 0], nodes, columns, <ScoreRow>address, &out[0, 0],
+            failed = c_score_all(&request[0, 0], pods, &free[0, 0], nodes, columns, <RowScorer>address, &out[0, 0],
                                  threads)
     if failed != pods:
         raise NativeError(f"plug-in {plugin.name!r} failed on pod {failed}")

@@ -1,13 +1,9 @@
-# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""The replica calculator over columns (kscale/hpa/replica_calculator.hpp). Shapes and bounds are checked here."""
-
-import numpy as np
+# Part of _hpa. The replica calculator over columns (kscale/hpa/replica_calculator.hpp). Shapes and bounds are
+# checked here.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kscale._native._columns cimport same
-from kscale.errors import NativeError
-
 
 cdef extern from "kscale/hpa/replica_batch.hpp" namespace "kscale::hpa" nogil:
     cdef struct RowColumns:
@@ -108,7 +104,7 @@ cdef Release release_of(uint8_t code) except *:
     return <Release> code
 
 
-def calculate(
+def calculate_replicas(
     const uint8_t[::1] mode, const uint8_t[::1] cpu, const uint8_t[::1] given, const int32_t[::1] current,
     const int64_t[::1] target, const double[::1] down, const double[::1] up,
     const int64_t[::1] pods_begin, const int64_t[::1] pods_end, const int64_t[::1] samples,
@@ -171,7 +167,7 @@ def calculate(
     return replicas, utilization, usage, error, path, groups, ratios
 
 
-def groups(
+def pod_groups(
     const uint8_t[::1] phase, const uint8_t[::1] deleting, const uint8_t[::1] ready, const uint8_t[::1] started,
     const int64_t[::1] start, const int64_t[::1] transition,
     const uint8_t[::1] sample_present, const int64_t[::1] sample_value, const int64_t[::1] sample_time,
