@@ -37,6 +37,7 @@ from kscale.effects import (
     Wait,
     Within,
 )
+from kscale.effects.progress import SingleAction, check_outcome
 from kscale.errors import InputError, KscaleError
 from kscale.world.protocols import Change, Clock, LiveStores, PerformLive
 
@@ -503,6 +504,34 @@ class Live:
             self._stepper.machines -= 1
             steps.close()
 
+    async def _run_single(self, machine: SingleAction, scope: Scope, spent: Callable[[int], None] | None) -> None:
+        """Run a machine with one action as :meth:`run` does with ``brief``, but without a generator.
+
+        Its build and its finish run on the loop, unless another step holds ``turn``.
+        """
+        stepper, clock = self._stepper, self._clock
+        if self.turn.locked():
+            await self.run(machine, scope, spent, brief=True)
+            return
+        started = clock.monotonic()
+        action = machine.build(clock.now())
+        took = clock.monotonic() - started
+        if stepper.is_yield_due():
+            await asyncio.sleep(0)
+        if action is not None:
+            outcome = await self._act(action, scope, spent)
+            more: Steps[None] | None
+            if self.turn.locked():
+                more = machine.finish_steps(action, outcome)
+            else:
+                started = clock.monotonic()
+                more = machine.finish(check_outcome(action, outcome))
+                took += clock.monotonic() - started
+            if more is not None:
+                await self.run(lambda _: more, scope, spent, brief=True)
+        if spent is not None:
+            spent(took)
+
     async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None) -> Outcome:
         """Perform an action within a scope and return its outcome. ``spent``: as for :meth:`run`."""
         rule = LEGAL_OUTCOMES.get(type(action))
@@ -550,7 +579,10 @@ class Live:
 
         async def one_after_the_other() -> None:
             for number, machine in left:
-                results[number] = await self.run(machine, scope, spent, brief=action.brief)
+                if action.brief and isinstance(machine, SingleAction):
+                    await self._run_single(machine, scope, spent)
+                else:
+                    results[number] = await self.run(machine, scope, spent, brief=action.brief)
 
         try:
             async with asyncio.TaskGroup() as group:

@@ -309,6 +309,12 @@ class SingleAction(ABC):
     def finish(self, outcome: Outcome) -> Steps[None] | None:
         """Handle the outcome of the action. Steps that it returns are run as well."""
 
+    def finish_steps(self, action: Action, outcome: Outcome) -> Steps[None]:
+        """Check the outcome of the action and handle it, as a step machine."""
+        more = self.finish(check_outcome(action, outcome))
+        if more is not None:
+            yield from more
+
     def perform_steps(self, action: Action) -> Steps[bool]:
         """Perform the action and handle its outcome. Returns whether others continue before the machine ends."""
         more = self.finish(check_outcome(action, (yield action)))

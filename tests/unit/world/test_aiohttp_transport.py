@@ -607,8 +607,8 @@ def test_what_comes_after_a_response_is_not_the_next_one(first: list[bytes]) -> 
         async with Talkative(tls=False) as server, asyncio.timeout(30):
             transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
             bodies = [(await transport.call(GET)).body]
-            (pooled,) = transport._connector._conns.values()
-            while not pooled[0][0].should_close:
+            (idle,) = transport._idle
+            while idle.is_reusable():
                 await asyncio.sleep(0)
             bodies += [(await transport.call(GET)).body for _ in range(2)]
             await transport.close()
