@@ -18,7 +18,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -572,11 +572,38 @@ def _check_line(line: str) -> str:
     return line
 
 
+class _Headers(Mapping[str, str]):
+    """Headers of a response, by name in lower case, parsed when one is read. A repeated header has its first value."""
+
+    __slots__ = ("_lines", "_values")
+
+    def __init__(self, lines: bytes) -> None:
+        self._lines = lines
+        self._values: dict[str, str] | None = None
+
+    def _parse(self) -> dict[str, str]:
+        if self._values is None:
+            self._values = {}
+            for line in self._lines.decode("utf-8", "surrogateescape").split("\r\n")[:-1]:
+                name, _, value = line.partition(":")
+                self._values.setdefault(name.lower(), value.strip(" \t"))
+        return self._values
+
+    def __getitem__(self, name: str) -> str:
+        return self._parse()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parse())
+
+    def __len__(self) -> int:
+        return len(self._parse())
+
+
 class SimpleResponse(NamedTuple):
     """Complete response with status 200 or 201. ``headers`` has names in lower case."""
 
     status: int
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     body: bytes
 
 
@@ -588,42 +615,39 @@ _SIMPLE_HEAD: Final = re.compile(
     rb"HTTP/1\.1 (20[01]) [^\x00-\x1f\x7f]*\r\n((?:[!#-'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)+)\r\n"
 )
 _SIMPLE_HEAD_BYTES: Final = 4096
-_SPECIAL_HEADERS: Final = frozenset({"connection", "content-encoding", "trailer", "upgrade"})
+_FRAMING: Final = re.compile(
+    rb"\n(connection|content-encoding|content-length|trailer|transfer-encoding|upgrade):[ \t]*([^\r]*?)[ \t]*\r",
+    re.IGNORECASE,
+)
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 
 
 def read_simple_response(data: bytes) -> SimpleResponse | None:
     """Parse a response as API servers send it to small requests; None if ``data`` is only the beginning of one.
 
-    Such a response has status 200 or 201, each header once, a length or chunks without extensions and trailers, no
-    content encoding, and at most 64 KiB. Raises NotSimpleError for all other data.
+    Such a response has status 200 or 201, a length or chunks without extensions and trailers, no content encoding, no
+    ``Connection`` header, and at most 64 KiB. Raises NotSimpleError for all other data.
     """
     head = _SIMPLE_HEAD.match(data, 0, _SIMPLE_HEAD_BYTES)
     if head is None:
         if len(data) < _SIMPLE_HEAD_BYTES and b"\r\n\r\n" not in data:
             return None
         raise NotSimpleError
-    lines = head[2].decode("utf-8", "surrogateescape").split("\r\n")
-    lines.pop()
-    headers = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        headers[name.lower()] = value.strip(" \t")
-    if len(headers) != len(lines) or not _SPECIAL_HEADERS.isdisjoint(headers):
+    start = head.end()
+    framing = _FRAMING.findall(data, 0, start)
+    if len(framing) != 1:
         raise NotSimpleError
-    start, length = head.end(), headers.get("content-length")
-    if "transfer-encoding" in headers:
-        if headers["transfer-encoding"] != "chunked" or length is not None:
-            raise NotSimpleError
-        body = _join_chunks(data, start)
-    elif length is None or not (length.isascii() and length.isdigit()) or int(length[:9]) > FREE_BYTES:
-        raise NotSimpleError
-    else:
-        missing = int(length) - (len(data) - start)
+    name, value = framing[0][0].lower(), framing[0][1]
+    if name == b"content-length" and value.isdigit() and int(value[:9]) <= FREE_BYTES:
+        missing = int(value) - (len(data) - start)
         if missing < 0:
             raise NotSimpleError
         body = None if missing else data[start:]
-    return None if body is None else SimpleResponse(int(head[1]), headers, body)
+    elif name == b"transfer-encoding" and value == b"chunked":
+        body = _join_chunks(data, start)
+    else:
+        raise NotSimpleError
+    return None if body is None else SimpleResponse(int(head[1]), _Headers(head[2]), body)
 
 
 def _join_chunks(data: bytes, start: int) -> bytes | None:
@@ -668,6 +692,7 @@ class _Channel(asyncio.Protocol):
         self._waiter: asyncio.Future[SimpleResponse | None] | None = None
         self._end = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._is_clean = False
         self.transport.set_protocol(self)
 
     def write(self, data: bytes) -> None:
@@ -680,12 +705,10 @@ class _Channel(asyncio.Protocol):
         status 408 to a connection that is idle. As in Go, such a connection must not be used, because the data would be
         taken for the response to the next request. Nor if the last request has not been sent completely.
         """
-        return (
-            self.http.transport is not None
-            and not self.transport.is_closing()
-            and not self.http.should_close
-            and not self.transport.get_write_buffer_size()
-        )
+        if not self._is_clean:
+            is_open = self.http.transport is not None and not self.transport.is_closing()
+            self._is_clean = is_open and not self.http.should_close
+        return self._is_clean and not self.transport.get_write_buffer_size()
 
     def close(self) -> None:
         """Close the connection."""
@@ -723,6 +746,7 @@ class _Channel(asyncio.Protocol):
 
     def parse_with_aiohttp(self, *, skip_body: bool = False) -> None:
         """Let aiohttp parse the response to the next request. ``skip_body``: it has none, whatever its headers say."""
+        self._is_clean = False
         self.http.set_response_params(
             read_until_eof=True,
             read_bufsize=_BUFFER,
@@ -744,6 +768,7 @@ class _Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         waiter = self._waiter
         if waiter is None:
+            self._is_clean = False
             self.http.data_received(data)
             return
         data = self._data + data if self._data else data
@@ -763,11 +788,13 @@ class _Channel(asyncio.Protocol):
     def eof_received(self) -> None:
         if self._waiter is not None:
             self._hand_over()
+        self._is_clean = False
         self.http.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._waiter is not None:
             self._hand_over()
+        self._is_clean = False
         self.http.connection_lost(error)
 
     def pause_writing(self) -> None:
