@@ -166,7 +166,9 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, n
 
 _BUFFER: Final = 2**18
 _CONNECT: Final = 30.0
-_IDLE_SECONDS: Final = 15.0
+_IDLE_SECONDS: Final = 75.0
+"""Time for which an idle connection is kept: longer than a minute, the usual period of loops, and less than the 90
+seconds after which an API server closes it."""
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
