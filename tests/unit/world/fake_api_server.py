@@ -57,6 +57,17 @@ class _Body:
         self._watch.reads += 1
         return result
 
+    def read_received(self) -> bytes:
+        parts = [self._left]
+        self._left = b""
+        while self._watch is not None and not self._watch.queue.empty():
+            following = self._watch.queue.get_nowait()
+            if not isinstance(following, bytes) or not following:
+                self._watch.queue.put_nowait(following)
+                break
+            parts.append(following)
+        return b"".join(parts)
+
     def pause_reading(self) -> None:
         self._flows.clear()
 

@@ -549,6 +549,11 @@ class _Body:
             raise self._of.failure(self._call, error) from None
         return data
 
+    def read_received(self) -> bytes:
+        content = self._response.content
+        data: bytes = b"" if content.exception() is not None else content.read_nowait()
+        return data
+
     def pause_reading(self) -> None:
         transport = self._wire()
         if transport is not None:

@@ -331,6 +331,7 @@ _LONGER: Final = 9  # factor of the next rest after one without lines, as waking
 _BOOKMARK: Final = b'"BOOKMARK"'
 _TYPE_BYTES: Final = 32
 _GLANCE: Final = 0.0005
+_FEW: Final = 8  # lines of a quiet watch: fewer wake-ups than pausing the stream would cost
 _MUCH: Final = 2**16  # less than a connection buffers
 _MOST_EVENTS: Final = 1024
 _MOST_BYTES: Final = 8 * 2**20
@@ -403,7 +404,9 @@ class Informer:
         self._left = b""
         self._came = 0
         self._waiting: asyncio.Event | None = None
-        self._asked = asyncio.Event()
+        self._is_asked = False
+        self._resting: asyncio.Future[None] | None = None
+        self._is_quiet = False
         self._collecting = _COLLECT if watch.typed else _COLLECT_BYTES
 
     @property
@@ -430,7 +433,8 @@ class Informer:
         """Wait until buffered events have been applied to the sink. Does not wait for further events."""
         if self._waiting is None:
             return
-        self._asked.set()
+        self._is_asked = True
+        self._wake()
         await self._waiting.wait()
 
     async def run(self) -> None:
@@ -569,7 +573,8 @@ class Informer:
             await self._close(opened)
             if not absorbed.events and absorbed.error is None:
                 return Ended(at=self._now())
-        await asyncio.sleep(0)
+        if len(data) >= _MUCH:
+            await asyncio.sleep(0)  # reading took long: let other tasks run
         return Batch(
             at=self._now(),
             events=absorbed.events,
@@ -590,11 +595,12 @@ class Informer:
         if stream is None:
             return b"", False
         received = _Came(self._left, buffer)
-        self._asked.clear()
+        self._is_asked = False
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._ends):
                 while not received.ended and not received.lines:
-                    await self._wait_for_room(buffer)
+                    if not buffer.fits:
+                        await self._wait_for_room(buffer)
                     received.add(await _read(stream))
                     if received.size > self._limits.line_bytes and b"\n" not in received.parts[-1]:
                         text = f"a line of more than {self._limits.line_bytes:,} bytes"
@@ -622,7 +628,8 @@ class Informer:
     async def _collect_more(self, stream: Stream, came: _Came) -> None:
         """Collect lines until a time or size limit is reached or :meth:`caught_up` is called.
 
-        Collection continues while the sink is locked.
+        Collection continues while the sink is locked. The stream is paused meanwhile, unless the last batch had few
+        lines.
         """
         loop = asyncio.get_running_loop()
         end, rest = loop.time() + (self._collecting if self.settled else _COLLECT), _REST  # somebody waits for the list
@@ -631,12 +638,17 @@ class Informer:
             if self._turn.locked():
                 with _paused(stream):
                     await asyncio.sleep(_COLLECT)
-            elif left <= 0 or self._asked.is_set() or came.lines >= _MOST_EVENTS or came.size >= _MOST_BYTES:
-                return
+            elif left <= 0 or self._is_asked or came.lines >= _MOST_EVENTS or came.size >= _MOST_BYTES:
+                break
+            elif self._is_quiet:
+                await self._rest(left)
+                end = loop.time()  # a timer may fire a little early
+                if data := stream.read_received():
+                    came.add(data)
+                continue
             elif not came.much:
-                with _paused(stream), suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, rest)):
-                        await self._asked.wait()
+                with _paused(stream):
+                    await self._rest(min(left, rest))
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GLANCE):
                     while came.buffer.fits:
@@ -645,6 +657,23 @@ class Informer:
                             break
             came.much = came.size - before >= _MUCH
             rest = rest * _LONGER if came.size == before else _REST
+        self._is_quiet = came.lines < _FEW and not came.much
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait for some seconds, or until :meth:`caught_up` is called."""
+        loop = asyncio.get_running_loop()
+        self._resting = loop.create_future()
+        timer = loop.call_later(seconds, self._wake)
+        try:
+            await self._resting
+        finally:
+            timer.cancel()
+            self._resting = None
+
+    def _wake(self) -> None:
+        """End :meth:`_rest`."""
+        if self._resting is not None and not self._resting.done():
+            self._resting.set_result(None)
 
     async def _settle(self) -> None:
         """Finish the list of the sink, and notify that the stores may have become settled."""

@@ -119,6 +119,10 @@ class Stream(Protocol):
         """Return the available bytes of the body, empty at its end. Cancelling loses no data."""
         ...
 
+    def read_received(self) -> bytes:
+        """Return the bytes of the body that have been received, without waiting; empty if there are none."""
+        ...
+
     def pause_reading(self) -> None:
         """Stop reading: data stays in the system's buffers and does not wake the event loop."""
         ...
