@@ -17,9 +17,21 @@ import trustme
 
 from kscale.effects import SECOND
 from kscale.world.clock import SystemClock, VirtualClock, run_in_virtual_time
-from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, _Body, proxy_of
+from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, EventLoop, _Body, proxy_of
 from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.transport import PIECE_BYTES, Answer, Buffers, Call, ConnectionFailedError, ServerLimits
+
+
+@pytest.fixture(autouse=True, params=[EventLoop, asyncio.SelectorEventLoop], ids=["direct", "asyncio"])
+def loop_type(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every test run on the programs' event loop, and on asyncio's."""
+
+    def run(main: Any) -> Any:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(main)
+
+    monkeypatch.setattr(asyncio, "run", run)
+
 
 AUTHORITY = trustme.CA()
 CERTIFICATE = AUTHORITY.issue_cert("kubernetes.default")

@@ -3,6 +3,9 @@
 aiohttp keeps the connections, and parses and decompresses responses. Its ``ClientSession`` is not used: it builds URL,
 headers and cookies of each request anew, which takes three fifths of the time of a small request.
 
+:class:`EventLoop` opens aiohttp's TLS connections as :class:`TLSTransport`. asyncio's own copies each message between
+four buffers and needs 256 KiB for each connection.
+
 aiohttp decodes responses that consist of several compressed members. API servers send watches in this form, and a
 client that stops after the first member loses the remaining events without an error.
 """
@@ -17,7 +20,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -43,7 +46,190 @@ from kscale.world.kubernetes.transport import (
 from kscale.world.protocols import Clock
 from kscale.world.rpc import load_authorities, load_pair
 
-__all__ = ["AiohttpTransport", "ClientTLS", "connect", "proxy_of"]
+__all__ = ["AiohttpTransport", "ClientTLS", "EventLoop", "TLSTransport", "connect", "proxy_of"]
+
+
+class _DirectContext(ssl.SSLContext):
+    """TLS context whose connections :class:`EventLoop` opens as :class:`TLSTransport`."""
+
+
+_RECORD: Final = 16 << 10  # bytes of the largest TLS record: OpenSSL returns one at a time and holds nothing back
+_READ_BYTES: Final = 256 << 10
+_LAST_RECORD: Final = 1024  # a smaller record ends what the server had to send: servers begin with 1.4 KB
+
+
+class TLSTransport(asyncio.Transport):
+    """TLS connection of a client that reads and writes its socket without asyncio's buffers.
+
+    Create it with :meth:`open`. It never calls ``pause_writing`` of its protocol.
+    """
+
+    __slots__ = ("_is_closing", "_is_reading", "_loop", "_protocol", "_sock", "_unsent")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, protocol: asyncio.Protocol) -> None:
+        super().__init__(
+            {"socket": sock, "ssl_object": sock, "sslcontext": sock.context, "peername": sock.getpeername()}
+        )
+        self._loop, self._sock, self._protocol = loop, sock, protocol
+        self._unsent = bytearray()
+        self._is_closing = self._is_reading = False
+        protocol.connection_made(self)
+        self.resume_reading()
+
+    @classmethod
+    async def open(
+        cls,
+        loop: asyncio.AbstractEventLoop,
+        create_protocol: Callable[[], asyncio.Protocol],
+        connected: socket.socket,
+        context: ssl.SSLContext,
+        server_hostname: str | None,
+    ) -> tuple[TLSTransport, asyncio.Protocol]:
+        """Perform the TLS handshake on a connected socket, and return the transport with its protocol.
+
+        Raises OSError, also as ssl.SSLError, if the handshake fails. The socket is closed then.
+        """
+        connected.setblocking(False)
+        sock = context.wrap_socket(connected, server_hostname=server_hostname, do_handshake_on_connect=False)
+        try:
+            while True:
+                try:
+                    sock.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    await _wait_until(loop.add_reader, loop.remove_reader, sock)
+                except ssl.SSLWantWriteError:
+                    await _wait_until(loop.add_writer, loop.remove_writer, sock)
+                except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                    raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from None
+            protocol = create_protocol()
+            return cls(loop, sock, protocol), protocol
+        except BaseException:
+            sock.close()
+            raise
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol = protocol
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def is_reading(self) -> bool:
+        return self._is_reading
+
+    def pause_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._sock)
+
+    def resume_reading(self) -> None:
+        if not self._is_reading and not self._is_closing:
+            self._is_reading = True
+            self._loop.add_reader(self._sock, self._receive)
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._unsent)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send the data, as much as possible at once. Data after the end of the connection is dropped."""
+        if self._is_closing:
+            return
+        waits = bool(self._unsent)
+        self._unsent += data
+        if not waits:
+            self._send()
+
+    def close(self) -> None:
+        """Close the connection after the data that has been written."""
+        self._close(None, at_once=False)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._close(None)
+
+    def _receive(self) -> None:
+        """Pass the data that has arrived to the protocol."""
+        parts: list[bytes] = []
+        ended, error = False, None
+        try:
+            for _ in range(_READ_BYTES // _RECORD):
+                parts.append(self._sock.read(_RECORD))
+                if len(parts[-1]) < _LAST_RECORD:
+                    ended = not parts[-1]
+                    break
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError as failure:
+            error = failure
+        if data := parts[0] if len(parts) == 1 else b"".join(parts):
+            self._protocol.data_received(data)
+        if error is not None:
+            self._close(error)
+        elif ended and not self._is_closing:
+            self._protocol.eof_received()
+            self._close(None, at_once=False)
+
+    def _send(self) -> None:
+        """Send unsent data, and what remains when the socket can take more."""
+        try:
+            while self._unsent:
+                del self._unsent[: self._sock.send(self._unsent)]
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self._loop.add_writer(self._sock, self._send)
+            return
+        except OSError as error:
+            self._close(error)
+            return
+        self._loop.remove_writer(self._sock)
+        if self._is_closing:
+            self._loop.call_soon(self._end, None)
+
+    def _close(self, error: OSError | None, *, at_once: bool = True) -> None:
+        """Read no more, and end the connection: after the unsent data unless ``at_once``."""
+        if self._is_closing and not (at_once and self._unsent):
+            return
+        self.pause_reading()
+        self._is_closing = True
+        if at_once:
+            self._unsent.clear()
+            self._loop.remove_writer(self._sock)
+        if not self._unsent:
+            self._loop.call_soon(self._end, error)
+
+    def _end(self, error: OSError | None) -> None:
+        """Tell the server and the protocol that the connection ends, and close the socket."""
+        with suppress(OSError, ValueError):
+            self._sock.unwrap()  # the server's response is not waited for
+        self._sock.close()
+        self._protocol.connection_lost(error)
+
+
+async def _wait_until(
+    add: Callable[[Any, Callable[[], object]], object], remove: Callable[[Any], object], sock: ssl.SSLSocket
+) -> None:
+    """Wait until a callback that ``add`` registers for the socket is called."""
+    ready = asyncio.Event()
+    add(sock, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        remove(sock)
+
+
+class EventLoop(asyncio.SelectorEventLoop):
+    """asyncio's event loop, with :class:`TLSTransport` for the connections of :class:`AiohttpTransport`."""
+
+    async def create_connection(self, protocol_factory: Any, *arguments: Any, **options: Any) -> Any:
+        """Open a connection as asyncio does, which describes the parameters."""
+        context, connected = options.get("ssl"), options.get("sock")
+        if connected is None or not isinstance(context, _DirectContext):
+            return await super().create_connection(protocol_factory, *arguments, **options)
+        name = options.get("server_hostname")
+        return await TLSTransport.open(self, protocol_factory, connected, context, name)
 
 
 _EVERY: Final = 10**9  # nanoseconds between two checks of the files
@@ -53,13 +239,15 @@ _Seen = tuple[tuple[int, int, int], ...]
 class ClientTLS:
     """TLS context of an :class:`Access`, renewed when its certificate files or the exec plug-in's certificate change.
 
-    Raises :class:`~kscale.InputError` if a certificate cannot be read.
+    ``direct``: the connections can be :class:`TLSTransport`. Raises :class:`~kscale.InputError` if a certificate cannot
+    be read.
     """
 
-    __slots__ = ("_access", "_context", "_given", "_looked", "_seen")
+    __slots__ = ("_access", "_class", "_context", "_given", "_looked", "_seen")
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, direct: bool = False) -> None:
         self._access = access
+        self._class = _DirectContext if direct else ssl.SSLContext
         self._context: ssl.SSLContext | None = None
         self._seen: _Seen = ()
         self._given: tuple[bytes, bytes] | None = None
@@ -120,7 +308,7 @@ class ClientTLS:
     def _build_context(self, exec_certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:
         """Build the TLS context. Raises InputError if authorities, certificate or key cannot be used."""
         access = self._access
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = self._class(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if access.insecure:
             context.check_hostname = False
@@ -210,7 +398,9 @@ class AiohttpTransport:
         self._proxy = proxy_of(access, os.environ if environ is None else environ) or None
         # As in Go, the same context is for a proxy that is reached by TLS.
         uses_tls = any(url.startswith("https://") for url in (access.server, self._proxy or ""))
-        self._tls = ClientTLS(access) if uses_tls else None
+        # asyncio does TLS to a server within TLS to a proxy only on its own transports.
+        direct = not (self._proxy or "").startswith("https://")
+        self._tls = ClientTLS(access, direct=direct) if uses_tls else None
         self._credentials = Credentials(access, clock, run=run)
         # As in aiohttp's sessions, names and values of headers are checked where they are written.
         encoding = "gzip" if access.compress else "identity"
