@@ -64,7 +64,7 @@ class TLSTransport(asyncio.Transport):
     Create it with :meth:`open`. It never calls ``pause_writing`` of its protocol.
     """
 
-    __slots__ = ("_is_closing", "_is_reading", "_loop", "_protocol", "_sock", "_unsent")
+    __slots__ = ("_has_ended", "_is_closing", "_is_reading", "_loop", "_protocol", "_sock", "_unsent")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, protocol: asyncio.Protocol) -> None:
         super().__init__(
@@ -72,7 +72,7 @@ class TLSTransport(asyncio.Transport):
         )
         self._loop, self._sock, self._protocol = loop, sock, protocol
         self._unsent = bytearray()
-        self._is_closing = self._is_reading = False
+        self._is_closing = self._has_ended = self._is_reading = False
         protocol.connection_made(self)
         self.resume_reading()
 
@@ -138,10 +138,11 @@ class TLSTransport(asyncio.Transport):
         """Send the data, as much as possible at once. Data after the end of the connection is dropped."""
         if self._is_closing:
             return
-        waits = bool(self._unsent)
-        self._unsent += data
-        if not waits:
-            self._send()
+        if self._unsent:
+            self._unsent += data
+        elif (sent := self._send(data)) < len(data):
+            self._unsent += memoryview(data)[sent:]
+            self._loop.add_writer(self._sock, self._send_rest)
 
     def close(self) -> None:
         """Close the connection after the data that has been written."""
@@ -173,32 +174,38 @@ class TLSTransport(asyncio.Transport):
             self._protocol.eof_received()
             self._close(None, at_once=False)
 
-    def _send(self) -> None:
-        """Send unsent data, and what remains when the socket can take more."""
+    def _send(self, data: bytes | bytearray | memoryview) -> int:
+        """Return how many bytes of the data could be sent: all if the connection has failed, and is closed now."""
+        sent = 0
         try:
-            while self._unsent:
-                del self._unsent[: self._sock.send(self._unsent)]
+            while sent < len(data):
+                sent += self._sock.send(memoryview(data)[sent:] if sent else data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            self._loop.add_writer(self._sock, self._send)
-            return
+            pass
         except OSError as error:
             self._close(error)
-            return
-        self._loop.remove_writer(self._sock)
-        if self._is_closing:
-            self._loop.call_soon(self._end, None)
+            return len(data)
+        return sent
+
+    def _send_rest(self) -> None:
+        """Send unsent data, when the socket can take more."""
+        sent = self._send(self._unsent)
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._sock)
+            if self._is_closing:
+                self._close(None)
 
     def _close(self, error: OSError | None, *, at_once: bool = True) -> None:
         """Read no more, and end the connection: after the unsent data unless ``at_once``."""
-        if self._is_closing and not (at_once and self._unsent):
-            return
         self.pause_reading()
         self._is_closing = True
-        if at_once:
-            self._unsent.clear()
-            self._loop.remove_writer(self._sock)
-        if not self._unsent:
-            self._loop.call_soon(self._end, error)
+        if self._has_ended or (self._unsent and not at_once):
+            return
+        self._has_ended = True
+        self._unsent = bytearray()  # not cleared: the frames of an error may hold it
+        self._loop.remove_writer(self._sock)
+        self._loop.call_soon(self._end, error)
 
     def _end(self, error: OSError | None) -> None:
         """Tell the server and the protocol that the connection ends, and close the socket."""
