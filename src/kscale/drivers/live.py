@@ -475,7 +475,8 @@ class Live:
         """Run a machine and return its value. When cancelled, it closes the machine after the current step.
 
         ``spent`` is called with the nanoseconds of each step, also of machines that this machine runs or starts. With
-        ``brief`` its own steps run on the loop, which yields every few milliseconds.
+        ``brief`` its steps, also of machines that it runs within a time limit, run on the loop, which yields every few
+        milliseconds.
         """
         scope = scope or self.scope
         steps = machine(self._clock.now())
@@ -497,14 +498,14 @@ class Live:
                     return action.value
                 if isinstance(action, Failed):
                     raise action.error
-                outcome = await self._act(action, scope, spent)
+                outcome = await self._act(action, scope, spent, brief=brief)
                 del action, reports, taken  # free their objects before the next step
         finally:
             self._stepper.machines -= 1
             steps.close()
 
-    async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None) -> Outcome:
-        """Perform an action within a scope and return its outcome. ``spent``: as for :meth:`run`."""
+    async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None, *, brief: bool) -> Outcome:
+        """Perform an action within a scope and return its outcome. ``spent``, ``brief``: as for :meth:`run`."""
         rule = LEGAL_OUTCOMES.get(type(action))
         refusable = rule is not None and rule.refusable
         if refusable and (over := scope.error) is not None:
@@ -518,7 +519,7 @@ class Live:
             case Within(duration=duration, machine=machine):
                 part = scope.within(max(duration, 0) / _SECOND)
                 try:
-                    value = await self.run(machine, part, spent)  # an error is an outcome, too
+                    value = await self.run(machine, part, spent, brief=brief)  # an error is an outcome, too
                     return Outcome(at=self._clock.now(), value=value)
                 finally:
                     scope.leave(part)

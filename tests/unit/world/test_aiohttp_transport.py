@@ -707,3 +707,68 @@ def test_a_response_before_the_whole_request_was_sent() -> None:
 def test_proxies_of_the_environment(server: str, environ: dict[str, str], proxy: str) -> None:
     assert proxy_of(Access(server=server), environ) == proxy
     assert proxy_of(Access(server=server, proxy="http://own"), environ) == "http://own"
+
+
+@pytest.mark.parametrize("breaks", [False, True], ids=["ends", "breaks"])
+def test_the_end_of_a_stream_is_reported_while_nobody_reads(breaks: bool) -> None:
+    class Ending(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+            await writer.drain()
+            await go.wait()
+            writer.write(b"4\r\nmore\r\n" if breaks else b"4\r\nmore\r\n0\r\n\r\n")
+            writer.close()
+
+    go = asyncio.Event()
+
+    async def main() -> None:
+        async with Ending() as server:
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default")
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            ended = asyncio.Event()
+            try:
+                async with transport.stream(GET) as stream:
+                    stream.on_end(ended.set)
+                    assert await stream.read_some() == b"first"
+                    assert stream.read_received() == b""
+                    go.set()
+                    async with asyncio.timeout(10):
+                        await ended.wait()
+                    assert stream.read_received() == (b"" if breaks else b"more")
+                    if breaks:
+                        with pytest.raises(ConnectionFailedError):
+                            await stream.read_some()
+                    else:
+                        assert await stream.read_some() == b""
+            finally:
+                await transport.close()
+
+    asyncio.run(main())
+
+
+def test_more_is_sent_than_the_socket_takes_at_once() -> None:
+    """The server reads late; a part of the request waits for that."""
+    size = 8 << 20
+    received: list[int] = []
+
+    class Late(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.01)
+            head = await reader.readuntil(b"\r\n\r\n")
+            received.append(len(await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0]))))
+            writer.write(http(b"{}"))
+            await writer.drain()
+
+    async def main() -> None:
+        async with Late() as server:
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default")
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            try:
+                answer = await transport.call(Call(method="POST", path="/", body=b"x" * size))
+                assert answer.status == 200
+            finally:
+                await transport.close()
+
+    asyncio.run(main())
+    assert received == [size]

@@ -751,6 +751,15 @@ class _Body:
         data: bytes = b"" if content.exception() is not None else content.read_nowait()
         return data
 
+    def on_end(self, call: Callable[[], None]) -> None:
+        def handle_closed(closed: asyncio.Future[None]) -> None:
+            closed.exception()  # retrieve it: reading reports it
+            call()
+
+        self._response.content.on_eof(call)
+        if self._response.connection is not None:
+            self._response.connection.protocol.closed.add_done_callback(handle_closed)
+
     def pause_reading(self) -> None:
         transport = self._wire()
         if transport is not None:

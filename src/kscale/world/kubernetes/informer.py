@@ -53,6 +53,7 @@ __all__ = ["UNREADABLE", "WATCH_METRICS", "Absorbed", "Informer", "ObjectSink", 
 
 _log = logging.getLogger(__name__)
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+_LIST_END: Final = _INITIAL_EVENTS_END.encode()
 _NAMES_LOGGED: Final = 1024
 
 
@@ -326,12 +327,13 @@ def _newest(version: str, later: str) -> str:
 
 _COLLECT: Final = 0.005
 _COLLECT_BYTES: Final = 1.0  # a cluster reads fifty lines at the cost of two
+_COLLECT_FEW: Final = 10.0  # a quiet watch of a cluster: whoever reads the cluster calls caught_up before
 _REST: Final = 0.1
 _LONGER: Final = 9  # factor of the next rest after one without lines, as waking up costs as much as several lines
 _BOOKMARK: Final = b'"BOOKMARK"'
 _TYPE_BYTES: Final = 32
 _GLANCE: Final = 0.0005
-_FEW: Final = 8  # lines of a quiet watch: fewer wake-ups than pausing the stream would cost
+_FEW: Final = 32  # lines of a quiet watch: fewer wake-ups than pausing the stream would cost
 _MUCH: Final = 2**16  # less than a connection buffers
 _MOST_EVENTS: Final = 1024
 _MOST_BYTES: Final = 8 * 2**20
@@ -407,7 +409,7 @@ class Informer:
         self._is_asked = False
         self._resting: asyncio.Future[None] | None = None
         self._is_quiet = False
-        self._collecting = _COLLECT if watch.typed else _COLLECT_BYTES
+        self._collecting, self._collecting_few = (_COLLECT, _COLLECT) if watch.typed else (_COLLECT_BYTES, _COLLECT_FEW)
 
     @property
     def synced(self) -> bool:
@@ -543,6 +545,8 @@ class Informer:
         )
         await self._close(opened)
         self._open = await opened.enter_async_context(self._client.watch(call))
+        if self._open is not None:
+            self._open.on_end(self._wake)
         self._ends = asyncio.get_running_loop().time() + asked.timeout_seconds + _GRACE
         if asked.initial:
             async with self._turn:
@@ -557,8 +561,10 @@ class Informer:
                 if not data:
                     await self._close(opened)
                     return Ended(at=self._now())
-                async with self._turn:
-                    absorbed = self._sink.read_events(data)
+                absorbed = _read_bookmark(data)
+                if absorbed is None:
+                    async with self._turn:
+                        absorbed = self._sink.read_events(data)
         finally:
             if self._waiting is not None:
                 self._waiting.set()
@@ -626,13 +632,14 @@ class Informer:
         buffer.adjust(-PIECE_BYTES)
 
     async def _collect_more(self, stream: Stream, came: _Came) -> None:
-        """Collect lines until a time or size limit is reached or :meth:`caught_up` is called.
+        """Collect lines until a time or size limit is reached, the stream ends or :meth:`caught_up` is called.
 
         Collection continues while the sink is locked. The stream is paused meanwhile, unless the last batch had few
         lines.
         """
         loop = asyncio.get_running_loop()
-        end, rest = loop.time() + (self._collecting if self.settled else _COLLECT), _REST  # somebody waits for the list
+        longest = self._collecting_few if self._is_quiet else self._collecting
+        end, rest = loop.time() + (longest if self.settled else _COLLECT), _REST  # somebody waits for the list
         while not came.ended and came.size < self._limits.response_bytes and came.buffer.fits:
             before, left = came.size, end - loop.time()
             if self._turn.locked():
@@ -660,7 +667,7 @@ class Informer:
         self._is_quiet = came.lines < _FEW and not came.much
 
     async def _rest(self, seconds: float) -> None:
-        """Wait for some seconds, or until :meth:`caught_up` is called."""
+        """Wait for some seconds, or until the stream ends or :meth:`caught_up` is called."""
         loop = asyncio.get_running_loop()
         self._resting = loop.create_future()
         timer = loop.call_later(seconds, self._wake)
@@ -686,6 +693,17 @@ class Informer:
         """Close the open watch and drop an incomplete line."""
         self._open, self._left = None, b""
         await opened.pop_all().aclose()
+
+
+def _read_bookmark(data: bytes) -> Absorbed | None:
+    """Read a lone bookmark, which changes nothing but the version; None for other data and at the end of a list."""
+    if data.find(_BOOKMARK, 0, _TYPE_BYTES) < 0 or data.find(b"\n") != len(data) - 1 or _LIST_END in data:
+        return None
+    try:
+        event = read_event(data)
+        return Absorbed(len(data), 1, read_json(event.object, _Bookmark).metadata.resource_version)
+    except UnreadableError:
+        return None  # the sink reports it
 
 
 class _Came:
