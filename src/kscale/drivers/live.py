@@ -346,13 +346,14 @@ class Scope:
     Actions that are in progress then or requested later end with an error; the machines themselves run to their end.
     """
 
-    __slots__ = ("_children", "_error", "_limits", "deadline")
+    __slots__ = ("_children", "_error", "_limits", "_sleeping", "deadline")
 
     def __init__(self, deadline: float | None = None) -> None:
         self.deadline = deadline
         """Time of the event loop's clock in seconds; None without a deadline."""
         self._error: ApiError | None = None
         self._limits: set[asyncio.Timeout] = set()
+        self._sleeping: set[asyncio.Future[None]] = set()
         self._children: set[Scope] = set()
 
     def cancel(self) -> None:
@@ -394,9 +395,27 @@ class Scope:
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time())
+        for waiter in self._sleeping:
+            _finish(waiter)
         for child in self._children:
             child.cancel_with(error)
         self._children.clear()
+
+    async def sleep(self, seconds: float) -> ApiError | None:
+        """Sleep within the scope. Returns the scope's error if the scope ends first, or is over already."""
+        if seconds <= 0 or self.error is not None:
+            return await self.limit(asyncio.sleep(0))
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        end = loop.time() + seconds
+        timer = loop.call_at(end if self.deadline is None else min(end, self.deadline), _finish, waiter)
+        self._sleeping.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._sleeping.discard(waiter)
+            timer.cancel()
+        return self._error or (None if self.deadline is None or self.deadline >= end else DEADLINE_EXCEEDED)
 
     async def limit(self, work: Awaitable[_T]) -> _T | ApiError:
         """Run ``work`` within the scope, and return its result.
@@ -419,6 +438,12 @@ class Scope:
             if not limit.expired():
                 raise
         return self._error or DEADLINE_EXCEEDED
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    """Let the task continue that waits for a future."""
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class Live:
@@ -513,7 +538,7 @@ class Live:
         match action:
             case Wait(duration=duration, jitter=jitter):
                 seconds = max(duration, 0) * (1 + self._rng.random() * jitter) / _SECOND
-                return self._outcome(await scope.limit(asyncio.sleep(seconds)))
+                return self._outcome(await scope.sleep(seconds))
             case Together():
                 return self._outcome(await self._together(action, scope, spent))
             case Within(duration=duration, machine=machine):
