@@ -64,7 +64,17 @@ class TLSTransport(asyncio.Transport):
     Create it with :meth:`open`. It never calls ``pause_writing`` of its protocol.
     """
 
-    __slots__ = ("_has_ended", "_is_closing", "_is_reading", "_loop", "_protocol", "_sock", "_unsent")
+    __slots__ = (
+        "_has_ended",
+        "_is_closing",
+        "_is_reading",
+        "_loop",
+        "_protocol",
+        "_sock",
+        "_take",
+        "_unsent",
+        "is_used",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, protocol: asyncio.Protocol) -> None:
         super().__init__(
@@ -73,6 +83,9 @@ class TLSTransport(asyncio.Transport):
         self._loop, self._sock, self._protocol = loop, sock, protocol
         self._unsent = bytearray()
         self._is_closing = self._has_ended = self._is_reading = False
+        self._take: Callable[[bytes], bool] | None = None
+        self.is_used = False
+        """Whether data has been taken (:meth:`offer`)."""
         protocol.connection_made(self)
         self.resume_reading()
 
@@ -131,6 +144,13 @@ class TLSTransport(asyncio.Transport):
             self._is_reading = True
             self._loop.add_reader(self._sock, self._receive)
 
+    def offer(self, take: Callable[[bytes], bool]) -> None:
+        """Pass the next data to a function, and to the protocol only if the function returns False.
+
+        The data is empty if the connection ends.
+        """
+        self._take = take
+
     def get_write_buffer_size(self) -> int:
         return len(self._unsent)
 
@@ -166,13 +186,20 @@ class TLSTransport(asyncio.Transport):
             pass
         except OSError as failure:
             error = failure
-        if data := parts[0] if len(parts) == 1 else b"".join(parts):
+        if (data := parts[0] if len(parts) == 1 else b"".join(parts)) and not self._takes(data):
             self._protocol.data_received(data)
         if error is not None:
             self._close(error)
         elif ended and not self._is_closing:
             self._protocol.eof_received()
             self._close(None, at_once=False)
+
+    def _takes(self, data: bytes) -> bool:
+        """Offer data, and return whether it was taken."""
+        take, self._take = self._take, None
+        taken = take is not None and take(data)
+        self.is_used = self.is_used or taken
+        return taken
 
     def _send(self, data: bytes | bytearray | memoryview) -> int:
         """Return how many bytes of the data could be sent: all if the connection has failed, and is closed now."""
@@ -212,6 +239,7 @@ class TLSTransport(asyncio.Transport):
         with suppress(OSError, ValueError):
             self._sock.unwrap()  # the server's response is not waited for
         self._sock.close()
+        self._takes(b"")
         self._protocol.connection_lost(error)
 
 
@@ -423,7 +451,7 @@ class AiohttpTransport:
         limit = asyncio.timeout(self.limits.request_seconds)
         try:
             async with limit:
-                response = await self._request(call)
+                response = await self._request(call, whole=True)
                 try:
                     data, buffer = self._received(response), None
                     if data is None:
@@ -447,6 +475,8 @@ class AiohttpTransport:
     def _received(self, response: _Response) -> bytes | None:
         """Return the body if it is small and has arrived with the headers; otherwise None."""
         content = response.content
+        if content is None:
+            return response.body
         if not content.is_eof() or content.exception() is not None:
             return None
         if content.total_bytes > min(FREE_BYTES, self.limits.response_bytes):
@@ -484,9 +514,10 @@ class AiohttpTransport:
         """Close all connections."""
         await self._connector.close()
 
-    async def _request(self, call: Call) -> _Response:
+    async def _request(self, call: Call, *, whole: bool = False) -> _Response:
         """Send a request and return its response, whose body is still to be read.
 
+        ``whole``: the caller needs the whole body, so a small response may be read at once.
         Raises ConnectionFailedError if there are no credentials, or the connection fails or takes too long.
         """
         sent = self._clock.monotonic()
@@ -500,13 +531,13 @@ class AiohttpTransport:
         try:
             peer = self._find_peer(identity.headers, context)
             try:
-                response = await self._exchange(peer, call)
+                response = await self._exchange(peer, call, whole)
             except self._http.ClientConnectorError:
                 raise
             except (self._http.ClientOSError, self._http.ServerDisconnectedError):
                 if call.method != "GET":  # as in Go: the server may have performed a request that writes
                     raise
-                response = await self._exchange(peer, call)  # the server may have closed an idle connection
+                response = await self._exchange(peer, call, whole)  # the server may have closed an idle connection
         except (self._http.ClientError, self._bad_response, OSError, TimeoutError, ValueError) as error:
             raise self.failure(call, error) from None
         if response.status == 401:
@@ -537,29 +568,56 @@ class AiohttpTransport:
             peer = self._peer = _Peer(request, context, headers)
         return peer
 
-    async def _exchange(self, peer: _Peer, call: Call) -> _Response:
+    async def _exchange(self, peer: _Peer, call: Call, whole: bool) -> _Response:
         """Send a request on a connection of aiohttp's pool and return its response. Raises aiohttp's errors."""
         connection = await self._connector.connect(peer.request, [], self._connect_timeout)
-        while _has_unexpected_data(connection.protocol):
+        while _has_unexpected_data(connection):
             connection.close()
             connection = await self._connector.connect(peer.request, [], self._connect_timeout)
         try:
-            protocol = connection.protocol
-            protocol.set_response_params(
-                read_until_eof=True,
-                read_bufsize=_BUFFER,
-                max_line_size=self.limits.header_bytes,
-                max_field_size=self.limits.header_bytes,
-                skip_payload=call.method == "HEAD",
-            )
-            connection.transport.write(peer.write_head(call, self._build_target(call)) + (call.body or b""))
+            protocol, transport = connection.protocol, connection.transport
+            request = peer.write_head(call, self._build_target(call)) + (call.body or b"")
+            if whole and isinstance(transport, TLSTransport) and call.method != "HEAD":
+                small = self._offer_small(transport, protocol)
+                transport.write(request)
+                if (response := await small) is not None:
+                    return _Response(self, connection, *response)
+            else:
+                self._start_parser(protocol, call.method)
+                transport.write(request)
             message, content = await protocol.read()
             while 100 <= message.code < 200 and message.code != 101:  # interim responses are ignored
                 message, content = await protocol.read()
         except BaseException:
             connection.close()
             raise
-        return _Response(self, connection, message, content)
+        return _Response(self, connection, message.code, message.headers, None, content)
+
+    def _start_parser(self, protocol: Any, method: str = "") -> None:
+        """Let aiohttp parse the next response."""
+        protocol.set_response_params(
+            read_until_eof=True,
+            read_bufsize=_BUFFER,
+            max_line_size=self.limits.header_bytes,
+            max_field_size=self.limits.header_bytes,
+            skip_payload=method == "HEAD",
+        )
+
+    def _offer_small(self, transport: TLSTransport, protocol: Any) -> asyncio.Future[_Small | None]:
+        """Return a future of the next response if it is small and simple; None if aiohttp parses it."""
+        small: asyncio.Future[_Small | None] = asyncio.get_running_loop().create_future()
+        limit = min(FREE_BYTES, self.limits.response_bytes)
+
+        def take(data: bytes) -> bool:
+            response = _parse_small(data, limit)
+            if response is None:
+                self._start_parser(protocol)
+            if not small.done():
+                small.set_result(response)
+            return response is not None
+
+        transport.offer(take)
+        return small
 
     def _build_target(self, call: Call) -> str:
         """Return the target of the request line: a path with its query, or a URL for a proxy without TLS."""
@@ -681,30 +739,71 @@ def _check_line(line: str) -> str:
     return line
 
 
-def _has_unexpected_data(protocol: Any) -> bool:
+def _has_unexpected_data(connection: Any) -> bool:
     """Check whether a connection from the pool has received data that is the response to no request.
 
     For example, some load balancers respond with status 408 to a connection that is idle. As in Go, such a connection
     must not be used, because the data would be taken for the response to the next request.
     """
-    unexpected: bool = protocol.should_close and protocol._parser is not None  # noqa: SLF001 - new ones have no parser
-    return unexpected
+    protocol, transport = connection.protocol, connection.transport
+    # A new connection has no parser and has not been used.
+    is_used: bool = protocol._parser is not None or (isinstance(transport, TLSTransport) and transport.is_used)  # noqa: SLF001
+    return is_used and bool(protocol.should_close)
+
+
+_Small = tuple[int, Mapping[str, str], bytes]
+_SMALL_HEAD: Final = re.compile(
+    rb"HTTP/1\.1 ([2-5]\d\d) [^\r\n\0]*\r\n((?:[-!#$%&'*+.^`|~\w]+:[^\r\n\0]*\r\n){1,128})\r\n"
+)
+_NOT_SIMPLE: Final = frozenset({"connection", "content-encoding", "transfer-encoding", "upgrade"})
+
+
+def _parse_small(data: bytes, most: int) -> _Small | None:
+    """Parse a response that has arrived as a whole: status, headers by names in lower case, and body.
+
+    Returns None for other data, for a body of more than ``most`` bytes, and for what needs rules of HTTP: a transfer or
+    content encoding, a connection that ends, a repeated header.
+    """
+    head = _SMALL_HEAD.match(data)
+    if head is None or head.end() > _SMALL_HEAD_BYTES:
+        return None
+    lines = head[2].decode("utf-8", "surrogateescape").split("\r\n")[:-1]
+    headers = {name.lower(): value.strip(" \t") for name, _, value in (line.partition(":") for line in lines)}
+    length = len(data) - head.end()
+    if len(headers) < len(lines) or not _NOT_SIMPLE.isdisjoint(headers) or length > most:
+        return None
+    if headers.get("content-length") != str(length) or head[1] in (b"204", b"304"):
+        return None
+    return int(head[1]), headers, data[head.end() :]
+
+
+_SMALL_HEAD_BYTES: Final = 8 << 10
 
 
 class _Response:
-    """Status and headers of a response, and ``content``, aiohttp's reader of its body.
+    """Status and headers of a response, and its body, or else ``content``, aiohttp's reader of the body.
 
     At the end of the body the connection returns to the pool.
     """
 
-    __slots__ = ("_closed", "connection", "content", "headers", "status")
+    __slots__ = ("_closed", "body", "connection", "content", "headers", "status")
 
-    def __init__(self, of: AiohttpTransport, connection: Any, message: Any, content: Any) -> None:
+    def __init__(
+        self,
+        of: AiohttpTransport,
+        connection: Any,
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        content: Any = None,
+    ) -> None:
         self._closed = of.client_error
-        self.connection, self.content = connection, content
-        self.status: int = message.code
-        self.headers: Mapping[str, str] = message.headers
-        content.on_eof(self._release)
+        self.connection, self.content, self.body = connection, content, body
+        self.status, self.headers = status, headers
+        if content is None:
+            self._release()
+        else:
+            content.on_eof(self._release)
 
     def _release(self) -> None:
         connection, self.connection = self.connection, None
@@ -757,8 +856,9 @@ class _Body:
             call()
 
         self._response.content.on_eof(call)
-        if self._response.connection is not None:
-            self._response.connection.protocol.closed.add_done_callback(handle_closed)
+        connection = self._response.connection
+        if connection is not None and (closed := connection.protocol.closed) is not None:
+            closed.add_done_callback(handle_closed)
 
     def pause_reading(self) -> None:
         transport = self._wire()
