@@ -327,7 +327,7 @@ def _newest(version: str, later: str) -> str:
 
 _COLLECT: Final = 0.005
 _COLLECT_BYTES: Final = 1.0  # a cluster reads fifty lines at the cost of two
-_COLLECT_FEW: Final = 10.0  # a quiet watch of a cluster: whoever reads the cluster calls caught_up before
+_COLLECT_FEW: Final = 10.0  # a quiet watch: whoever reads the objects calls caught_up before
 _REST: Final = 0.1
 _LONGER: Final = 9  # factor of the next rest after one without lines, as waking up costs as much as several lines
 _BOOKMARK: Final = b'"BOOKMARK"'
