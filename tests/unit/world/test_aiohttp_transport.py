@@ -17,7 +17,7 @@ import trustme
 
 from kscale.effects import SECOND
 from kscale.world.clock import SystemClock, VirtualClock, run_in_virtual_time
-from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, EventLoop, _Body, proxy_of
+from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, EventLoop, _Body, _parse_small, proxy_of
 from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.transport import PIECE_BYTES, Answer, Buffers, Call, ConnectionFailedError, ServerLimits
 
@@ -772,3 +772,31 @@ def test_more_is_sent_than_the_socket_takes_at_once() -> None:
 
     asyncio.run(main())
     assert received == [size]
+
+
+@pytest.mark.parametrize(
+    ("data", "parsed"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", (200, {"content-length": "2"}, b"{}")),
+        (b"HTTP/1.1 409 \r\na:\t b \r\nContent-Length:0\r\n\r\n", (409, {"a": "b", "content-length": "0"}, b"")),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 02\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Encoding: gzip\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\na: 1\r\n b\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\na : 1\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\na: 1\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + b"a: " + b"b" * 300 + b"\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n" + b"b" * 9, None),
+        (b"HTTP/1.1 200 OK\r\n\r\n{}", None),
+        (b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", None),
+        (b"HTTP/1.1 100 Continue\r\nContent-Length: 0\r\n\r\n", None),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", None),
+        (b"", None),
+    ],
+)
+def test_which_responses_are_read_without_a_parser(data: bytes, parsed: Any) -> None:
+    assert _parse_small(data, 256, 8) == parsed

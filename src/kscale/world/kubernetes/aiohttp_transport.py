@@ -606,10 +606,10 @@ class AiohttpTransport:
     def _offer_small(self, transport: TLSTransport, protocol: Any) -> asyncio.Future[_Small | None]:
         """Return a future of the next response if it is small and simple; None if aiohttp parses it."""
         small: asyncio.Future[_Small | None] = asyncio.get_running_loop().create_future()
-        limit = min(FREE_BYTES, self.limits.response_bytes)
+        header_bytes, body_bytes = self.limits.header_bytes, min(FREE_BYTES, self.limits.response_bytes)
 
         def take(data: bytes) -> bool:
-            response = _parse_small(data, limit)
+            response = _parse_small(data, header_bytes, body_bytes)
             if response is None:
                 self._start_parser(protocol)
             if not small.done():
@@ -758,26 +758,23 @@ _SMALL_HEAD: Final = re.compile(
 _NOT_SIMPLE: Final = frozenset({"connection", "content-encoding", "transfer-encoding", "upgrade"})
 
 
-def _parse_small(data: bytes, most: int) -> _Small | None:
+def _parse_small(data: bytes, header_bytes: int, body_bytes: int) -> _Small | None:
     """Parse a response that has arrived as a whole: status, headers by names in lower case, and body.
 
-    Returns None for other data, for a body of more than ``most`` bytes, and for what needs rules of HTTP: a transfer or
-    content encoding, a connection that ends, a repeated header.
+    Returns None for other data, if the headers or the body have more bytes than allowed, and for what needs further
+    rules of HTTP: a transfer or content encoding, a connection that ends, a repeated header.
     """
     head = _SMALL_HEAD.match(data)
-    if head is None or head.end() > _SMALL_HEAD_BYTES:
+    if head is None or head.end() > header_bytes:
         return None
     lines = head[2].decode("utf-8", "surrogateescape").split("\r\n")[:-1]
     headers = {name.lower(): value.strip(" \t") for name, _, value in (line.partition(":") for line in lines)}
     length = len(data) - head.end()
-    if len(headers) < len(lines) or not _NOT_SIMPLE.isdisjoint(headers) or length > most:
+    if len(headers) < len(lines) or not _NOT_SIMPLE.isdisjoint(headers) or length > body_bytes:
         return None
     if headers.get("content-length") != str(length) or head[1] in (b"204", b"304"):
         return None
     return int(head[1]), headers, data[head.end() :]
-
-
-_SMALL_HEAD_BYTES: Final = 8 << 10
 
 
 class _Response:
