@@ -184,7 +184,7 @@ def run_program(
         finally:
             await client.close()
 
-    from kscale.world.kubernetes.aiohttp_transport import EventLoop
+    from kscale.world.kubernetes.client_tls import EventLoop
 
     collect_garbage_of_connections()
     return_large_buffers()

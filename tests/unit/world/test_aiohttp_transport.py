@@ -17,7 +17,8 @@ import trustme
 
 from kscale.effects import SECOND
 from kscale.world.clock import SystemClock, VirtualClock, run_in_virtual_time
-from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, EventLoop, _Body, _parse_small, proxy_of
+from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, _Body, _parse_small, proxy_of
+from kscale.world.kubernetes.client_tls import EventLoop
 from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.transport import PIECE_BYTES, Answer, Buffers, Call, ConnectionFailedError, ServerLimits
 
