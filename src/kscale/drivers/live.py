@@ -347,13 +347,14 @@ class Scope:
     Actions that are in progress then or requested later end with an error; the machines themselves run to their end.
     """
 
-    __slots__ = ("_children", "_error", "_limits", "deadline")
+    __slots__ = ("_children", "_error", "_limits", "_sleeping", "deadline")
 
     def __init__(self, deadline: float | None = None) -> None:
         self.deadline = deadline
         """Time of the event loop's clock in seconds; None without a deadline."""
         self._error: ApiError | None = None
         self._limits: set[asyncio.Timeout] = set()
+        self._sleeping: set[asyncio.Future[None]] = set()
         self._children: set[Scope] = set()
 
     def cancel(self) -> None:
@@ -395,9 +396,27 @@ class Scope:
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time())
+        for waiter in self._sleeping:
+            _finish(waiter)
         for child in self._children:
             child.cancel_with(error)
         self._children.clear()
+
+    async def sleep(self, seconds: float) -> ApiError | None:
+        """Sleep within the scope. Returns the scope's error if the scope ends first, or is over already."""
+        if seconds <= 0 or self.error is not None:
+            return await self.limit(asyncio.sleep(0))
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        end = loop.time() + seconds
+        timer = loop.call_at(end if self.deadline is None else min(end, self.deadline), _finish, waiter)
+        self._sleeping.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._sleeping.discard(waiter)
+            timer.cancel()
+        return self._error or (None if self.deadline is None or self.deadline >= end else DEADLINE_EXCEEDED)
 
     async def limit(self, work: Awaitable[_T]) -> _T | ApiError:
         """Run ``work`` within the scope, and return its result.
@@ -420,6 +439,12 @@ class Scope:
             if not limit.expired():
                 raise
         return self._error or DEADLINE_EXCEEDED
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    """Let the task continue that waits for a future."""
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class Live:
@@ -476,7 +501,8 @@ class Live:
         """Run a machine and return its value. When cancelled, it closes the machine after the current step.
 
         ``spent`` is called with the nanoseconds of each step, also of machines that this machine runs or starts. With
-        ``brief`` its own steps run on the loop, which yields every few milliseconds.
+        ``brief`` its steps, also of machines that it runs within a time limit, run on the loop, which yields every few
+        milliseconds.
         """
         scope = scope or self.scope
         steps = machine(self._clock.now())
@@ -498,7 +524,7 @@ class Live:
                     return action.value
                 if isinstance(action, Failed):
                     raise action.error
-                outcome = await self._act(action, scope, spent)
+                outcome = await self._act(action, scope, spent, brief=brief)
                 del action, reports, taken  # free their objects before the next step
         finally:
             self._stepper.machines -= 1
@@ -519,7 +545,7 @@ class Live:
         if stepper.is_yield_due():
             await asyncio.sleep(0)
         if action is not None:
-            outcome = await self._act(action, scope, spent)
+            outcome = await self._act(action, scope, spent, brief=True)
             more: Steps[None] | None
             if self.turn.locked():
                 more = machine.finish_steps(action, outcome)
@@ -532,8 +558,8 @@ class Live:
         if spent is not None:
             spent(took)
 
-    async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None) -> Outcome:
-        """Perform an action within a scope and return its outcome. ``spent``: as for :meth:`run`."""
+    async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None, *, brief: bool) -> Outcome:
+        """Perform an action within a scope and return its outcome. ``spent``, ``brief``: as for :meth:`run`."""
         rule = LEGAL_OUTCOMES.get(type(action))
         refusable = rule is not None and rule.refusable
         if refusable and (over := scope.error) is not None:
@@ -541,13 +567,13 @@ class Live:
         match action:
             case Wait(duration=duration, jitter=jitter):
                 seconds = max(duration, 0) * (1 + self._rng.random() * jitter) / _SECOND
-                return self._outcome(await scope.limit(asyncio.sleep(seconds)))
+                return self._outcome(await scope.sleep(seconds))
             case Together():
                 return self._outcome(await self._together(action, scope, spent))
             case Within(duration=duration, machine=machine):
                 part = scope.within(max(duration, 0) / _SECOND)
                 try:
-                    value = await self.run(machine, part, spent)  # an error is an outcome, too
+                    value = await self.run(machine, part, spent, brief=brief)  # an error is an outcome, too
                     return Outcome(at=self._clock.now(), value=value)
                 finally:
                     scope.leave(part)

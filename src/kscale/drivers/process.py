@@ -494,8 +494,8 @@ class _Process:
             self.program.clock_set(by)
 
     async def _log_missing_kinds(self) -> None:
-        """Log every ten seconds which kinds have not been listed yet."""
-        while True:
+        """Log every ten seconds which kinds have not been listed yet, until all have been."""
+        while not self.stores.synced:
             await asyncio.sleep(_MISSING_KINDS_INTERVAL)
             for watch, error in self.stores.waiting_for():
                 why = error.message if error is not None else "no answer yet"

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 import trustme
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kscale.effects import SECOND
@@ -26,8 +26,21 @@ from kscale.world.kubernetes.aiohttp_transport import (
     proxy_of,
     read_simple_response,
 )
+from kscale.world.kubernetes.client_tls import EventLoop
 from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.transport import PIECE_BYTES, Answer, Buffers, Call, ConnectionFailedError, ServerLimits
+
+
+@pytest.fixture(autouse=True, params=[EventLoop, asyncio.SelectorEventLoop], ids=["direct", "asyncio"])
+def loop_type(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every test run on the programs' event loop, and on asyncio's."""
+
+    def run(main: Any) -> Any:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(main)
+
+    monkeypatch.setattr(asyncio, "run", run)
+
 
 AUTHORITY = trustme.CA()
 CERTIFICATE = AUTHORITY.issue_cert("kubernetes.default")
@@ -705,6 +718,71 @@ def test_proxies_of_the_environment(server: str, environ: dict[str, str], proxy:
     assert proxy_of(Access(server=server, proxy="http://own"), environ) == "http://own"
 
 
+@pytest.mark.parametrize("breaks", [False, True], ids=["ends", "breaks"])
+def test_the_end_of_a_stream_is_reported_while_nobody_reads(breaks: bool) -> None:
+    class Ending(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+            await writer.drain()
+            await go.wait()
+            writer.write(b"4\r\nmore\r\n" if breaks else b"4\r\nmore\r\n0\r\n\r\n")
+            writer.close()
+
+    go = asyncio.Event()
+
+    async def main() -> None:
+        async with Ending() as server:
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default")
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            ended = asyncio.Event()
+            try:
+                async with transport.stream(GET) as stream:
+                    stream.on_end(ended.set)
+                    assert await stream.read_some() == b"first"
+                    assert stream.read_received() == b""
+                    go.set()
+                    async with asyncio.timeout(10):
+                        await ended.wait()
+                    assert stream.read_received() == (b"" if breaks else b"more")
+                    if breaks:
+                        with pytest.raises(ConnectionFailedError):
+                            await stream.read_some()
+                    else:
+                        assert await stream.read_some() == b""
+            finally:
+                await transport.close()
+
+    asyncio.run(main())
+
+
+def test_more_is_sent_than_the_socket_takes_at_once() -> None:
+    """The server reads late; a part of the request waits for that."""
+    size = 8 << 20
+    received: list[int] = []
+
+    class Late(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.01)
+            head = await reader.readuntil(b"\r\n\r\n")
+            received.append(len(await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0]))))
+            writer.write(http(b"{}"))
+            await writer.drain()
+
+    async def main() -> None:
+        async with Late() as server:
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default")
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            try:
+                answer = await transport.call(Call(method="POST", path="/", body=b"x" * size))
+                assert answer.status == 200
+            finally:
+                await transport.close()
+
+    asyncio.run(main())
+    assert received == [size]
+
+
 # -- simple responses ------------------------------------------------------------------------------------------------
 
 PATCH = Call(method="PATCH", path="/x", body=b"{}", content_type="application/json")
@@ -802,6 +880,7 @@ def test_a_simple_response_in_pieces(name: str) -> None:
         read_simple_response(data + b"x")
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the event loop
 @given(st.sampled_from(sorted(RESPONSES)), st.data())
 def test_bytes_that_are_no_simple_response(name: str, draw: st.DataObject) -> None:
     """Changed bytes are a response like that which aiohttp reads, or none."""
@@ -813,6 +892,24 @@ def test_bytes_that_are_no_simple_response(name: str, draw: st.DataObject) -> No
         simple = read_simple_response(bytes(data))
         if simple is not None:
             assert result_of([bytes(data)], 0) == (simple.status, dict(simple.headers), simple.body)
+
+
+def test_limits_of_a_simple_response() -> None:
+    for limits in ({"body_bytes": 1}, {"head_bytes": 20}):
+        with pytest.raises(NotSimpleError):
+            read_simple_response(GOOD, **limits)
+
+    async def main() -> str:
+        async with Reused([RESPONSES["chunks"]], 1) as server, asyncio.timeout(30):
+            limits = ServerLimits(response_bytes=12)
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={}, limits=limits)
+            assert (await transport.call(PATCH)).status == 200
+            with pytest.raises(ConnectionFailedError) as error:
+                await transport.call(PATCH)
+            await transport.close()
+        return error.value.kind
+
+    assert asyncio.run(main()) == "too large"
 
 
 def test_a_request_on_a_used_connection_takes_too_long() -> None:

@@ -327,6 +327,36 @@ def test_events_that_come_one_by_one_wake_it_ten_times_a_second() -> None:
     assert 10 <= reads[0] <= 15
 
 
+def test_a_quiet_watch_waits_until_somebody_looks_or_it_ends() -> None:
+    """After a batch of few lines, bytes are collected for ten seconds; the end of the watch is noticed meanwhile."""
+    seen: list[int] = []
+
+    async def case(api: FakeApi) -> None:
+        async with informing(api, typed=False) as (informer, sink):
+            await until(lambda: informer.synced)
+            await api.create("pods", pod("a"))
+            await until(lambda: len(sink.objects) == 1)  # a batch of few lines
+            for name in ("b", "c"):
+                await api.create("pods", pod(name))
+                await asyncio.sleep(4)
+            seen.append(len(sink.objects))
+            await asyncio.sleep(4)
+            seen.append(len(sink.objects))
+            await api.create("pods", pod("d"))
+            await asyncio.sleep(1)
+            seen.append(len(sink.objects))
+            await informer.caught_up()
+            seen.append(len(sink.objects))
+            await api.create("pods", pod("e"))
+            await asyncio.sleep(1)
+            api.server.cut_watches(None)
+            await asyncio.sleep(0.1)
+            seen.append(len(sink.objects))
+
+    against_fake(case)
+    assert seen == [1, 3, 3, 4, 5]
+
+
 def test_a_lone_bookmark_is_taken_up_at_once() -> None:
     """Other events of a cluster wait for a second, in case that more come."""
     lags: list[float] = []

@@ -1,4 +1,4 @@
-"""HTTP/1.1 transport based on aiohttp (extra ``[kube]``), and its TLS contexts.
+"""HTTP/1.1 transport based on aiohttp (extra ``[kube]``).
 
 aiohttp opens the connections, and parses and decompresses responses. Two parts of it are not used, because they take
 most of the time of a small request: its ``ClientSession``, which builds URL, headers and cookies of each request anew,
@@ -18,16 +18,17 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from kscale.errors import InputError, Problem
+from kscale.errors import InputError
 from kscale.imports import library
 from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.client_tls import ClientTLS
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
-from kscale.world.kubernetes.kubeconfig import Access, Pem, without_password
+from kscale.world.kubernetes.kubeconfig import Access, without_password
 from kscale.world.kubernetes.transport import (
     DEFAULT_LIMITS,
     FREE_BYTES,
@@ -42,126 +43,8 @@ from kscale.world.kubernetes.transport import (
     Stream,
 )
 from kscale.world.protocols import Clock
-from kscale.world.rpc import load_authorities, load_pair
 
-__all__ = ["AiohttpTransport", "ClientTLS", "connect", "proxy_of"]
-
-
-_EVERY: Final = 10**9  # nanoseconds between two checks of the files
-_Seen = tuple[tuple[int, int, int], ...]
-
-
-class ClientTLS:
-    """TLS context of an :class:`Access`, renewed when its certificate files or the exec plug-in's certificate change.
-
-    Raises :class:`~kscale.InputError` if a certificate cannot be read.
-    """
-
-    __slots__ = ("_access", "_context", "_given", "_looked", "_seen")
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._context: ssl.SSLContext | None = None
-        self._seen: _Seen = ()
-        self._given: tuple[bytes, bytes] | None = None
-        self._looked = 0
-
-    def context(self, now: int, exec_certificate: tuple[bytes, bytes] | None = None) -> ssl.SSLContext:
-        """Return the TLS context for requests that are sent now.
-
-        The files are checked at most once a second. If changed files cannot be read, the previous context is returned.
-
-        Parameters
-        ----------
-        now : int
-            Monotonic time in nanoseconds.
-        exec_certificate : tuple of bytes, optional
-            Certificate and key (PEM) that an exec plug-in returned. They replace those of the :class:`Access`.
-
-        Returns
-        -------
-        ssl.SSLContext
-            The context, cached until a file or the plug-in's certificate changes.
-
-        Raises
-        ------
-        InputError
-            If a certificate cannot be read and there is no earlier context for the same plug-in certificate.
-        """
-        if self._context is not None and exec_certificate == self._given and now - self._looked < _EVERY:
-            return self._context
-        signatures = self._read_signatures()
-        self._looked = now
-        if self._context is None or signatures != self._seen or exec_certificate != self._given:
-            try:
-                self._context = self._build_context(exec_certificate)
-            except InputError:
-                if self._context is None or exec_certificate != self._given:
-                    raise
-                return self._context  # a file may be half written: use the old context until the next check
-            self._seen, self._given = signatures, exec_certificate
-        return self._context
-
-    def _read_signatures(self) -> _Seen:
-        """Return (inode, modification time, size) of each certificate file; zeros if the file is missing."""
-        certificate = self._access.certificate
-        pems = [self._access.ca, *([] if certificate is None else [certificate.certificate, certificate.key])]
-        signatures = []
-        for pem in pems:
-            if not pem.path:
-                continue
-            try:
-                status = os.stat(pem.path)
-            except OSError:
-                signatures.append((0, 0, 0))
-            else:
-                signatures.append((status.st_ino, status.st_mtime_ns, status.st_size))
-        return tuple(signatures)
-
-    def _build_context(self, exec_certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:
-        """Build the TLS context. Raises InputError if authorities, certificate or key cannot be used."""
-        access = self._access
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if access.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        elif access.ca:
-            _trust(context, access.ca)
-        else:
-            context.load_default_certs()
-        # As in Go: any trusted certificate may end a chain, and X.509 strictness checks are off.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if exec_certificate is not None:
-            _load_certificate(context, *exec_certificate, "the certificate of the exec plug-in")
-        elif access.certificate is not None:
-            certificate, key = access.certificate.certificate, access.certificate.key
-            name = certificate.path or "client-certificate-data"
-            _load_certificate(context, _read(certificate), _read(key), name)
-        return context
-
-
-def _read(pem: Pem) -> bytes:
-    """Return the PEM text. Raises InputError if the file cannot be read."""
-    try:
-        return pem.read()
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), pem.path)) from None
-
-
-def _trust(context: ssl.SSLContext, ca: Pem) -> None:
-    """Make a context trust the authorities. Raises InputError if they cannot be read."""
-    load_authorities(context, _read(ca), ca.path or "certificate-authority-data")
-
-
-def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, name: str) -> None:
-    """Load a client certificate and its key (PEM). Raises InputError, which names ``name``, if they cannot be used."""
-    try:
-        load_pair(context, certificate, key)
-    except ssl.SSLError as error:
-        text = f"certificate and key cannot be used together: {error.reason or 'no PEM'}"
-        raise InputError(Problem(text, name)) from None
+__all__ = ["AiohttpTransport", "connect", "proxy_of"]
 
 
 _BUFFER: Final = 2**18
@@ -214,7 +97,9 @@ class AiohttpTransport:
         self._proxy = proxy_of(access, os.environ if environ is None else environ) or None
         # As in Go, the same context is for a proxy that is reached by TLS.
         uses_tls = any(url.startswith("https://") for url in (access.server, self._proxy or ""))
-        self._tls = ClientTLS(access) if uses_tls else None
+        # asyncio does TLS to a server within TLS to a proxy only on its own transports.
+        direct = not (self._proxy or "").startswith("https://")
+        self._tls = ClientTLS(access, direct=direct) if uses_tls else None
         self._credentials = Credentials(access, clock, run=run)
         # As in aiohttp's sessions, names and values of headers are checked where they are written.
         encoding = "gzip" if access.compress else "identity"
@@ -624,15 +509,18 @@ _FRAMING: Final = re.compile(
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 
 
-def read_simple_response(data: bytes) -> SimpleResponse | None:
+def read_simple_response(
+    data: bytes, *, head_bytes: int = _SIMPLE_HEAD_BYTES, body_bytes: int = FREE_BYTES
+) -> SimpleResponse | None:
     """Parse a response as API servers send it to small requests; None if ``data`` is only the beginning of one.
 
     Such a response has status 200 or 201, a length or chunks without extensions and trailers, no content encoding, no
-    ``Connection`` header, and at most 64 KiB. Raises NotSimpleError for all other data.
+    ``Connection`` header, at most ``head_bytes`` of status and headers, and a body of at most ``body_bytes``. Raises
+    NotSimpleError for all other data.
     """
-    head = _SIMPLE_HEAD.match(data, 0, _SIMPLE_HEAD_BYTES)
+    head = _SIMPLE_HEAD.match(data, 0, head_bytes)
     if head is None:
-        if len(data) < _SIMPLE_HEAD_BYTES and b"\r\n\r\n" not in data:
+        if len(data) < head_bytes and b"\r\n\r\n" not in data:
             return None
         raise NotSimpleError
     start = head.end()
@@ -640,21 +528,24 @@ def read_simple_response(data: bytes) -> SimpleResponse | None:
     if len(framing) != 1:
         raise NotSimpleError
     name, value = framing[0][0].lower(), framing[0][1]
-    if name == b"content-length" and value.isdigit() and int(value[:9]) <= FREE_BYTES:
+    if name == b"content-length" and value.isdigit() and int(value[:9]) <= body_bytes:
         missing = int(value) - (len(data) - start)
         if missing < 0:
             raise NotSimpleError
         body = None if missing else data[start:]
     elif name == b"transfer-encoding" and value == b"chunked":
-        body = _join_chunks(data, start)
+        body = _join_chunks(data, start, body_bytes)
     else:
         raise NotSimpleError
     return None if body is None else SimpleResponse(int(head[1]), _Headers(head[2]), body)
 
 
-def _join_chunks(data: bytes, start: int) -> bytes | None:
-    """Return the body of a chunked response; None if its end is missing. Raises NotSimpleError."""
-    if len(data) - start > FREE_BYTES:
+def _join_chunks(data: bytes, start: int, most: int) -> bytes | None:
+    """Return the body of a chunked response; None if its end is missing.
+
+    Raises NotSimpleError if the chunks have more than ``most`` bytes with their sizes, or are not simple.
+    """
+    if len(data) - start > most:
         raise NotSimpleError
     chunks: list[bytes] = []
     while True:
@@ -664,7 +555,7 @@ def _join_chunks(data: bytes, start: int) -> bytes | None:
                 return None
             raise NotSimpleError
         start, end = size.end(), size.end() + int(size[1], 16)
-        if end - start > FREE_BYTES:
+        if end - start > most:
             raise NotSimpleError
         if len(data) < end + 2:
             return None
@@ -690,6 +581,8 @@ class _Channel(asyncio.Protocol):
         self.http = connection.protocol
         self.transport = connection.transport
         self._limits = limits
+        self._head_bytes = min(_SIMPLE_HEAD_BYTES, limits.header_bytes)
+        self._body_bytes = min(FREE_BYTES, limits.response_bytes)
         self._data = b""
         self._waiter: asyncio.Future[SimpleResponse | None] | None = None
         self._end = 0.0
@@ -764,18 +657,19 @@ class _Channel(asyncio.Protocol):
         self.parse_with_aiohttp()
         if data:
             self.http.data_received(data)
+            self._is_clean = False
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         waiter = self._waiter
         if waiter is None:
-            self._is_clean = False
             self.http.data_received(data)
+            self._is_clean = False  # also if the connection was given back at the end of a body before other data
             return
         data = self._data + data if self._data else data
         try:
-            response = read_simple_response(data)
+            response = read_simple_response(data, head_bytes=self._head_bytes, body_bytes=self._body_bytes)
         except NotSimpleError:
             self._data = data
             self._hand_over()
@@ -807,7 +701,7 @@ class _Channel(asyncio.Protocol):
 
 
 class _Response:
-    """Status and headers of a response, and ``content``, aiohttp's reader of its body.
+    """Status and headers of a response, and its body, or else ``content``, aiohttp's reader of the body.
 
     At the end of the body the connection is given back.
     """
@@ -839,6 +733,11 @@ class _Response:
         """Transport of the connection; None after the end of the body and if the connection is closed."""
         return None if self._channel is None else self._channel.http.transport
 
+    @property
+    def closed(self) -> Any:
+        """Future of the end of the connection; None after the end of the body."""
+        return None if self._channel is None else self._channel.http.closed
+
 
 class _Body:
     """Response body that is read in pieces."""
@@ -861,6 +760,21 @@ class _Body:
         except (OSError, TimeoutError, self._of.client_error) as error:
             raise self._of.failure(self._call, error) from None
         return data
+
+    def read_received(self) -> bytes:
+        content = self._response.content
+        data: bytes = b"" if content.exception() is not None else content.read_nowait()
+        return data
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        def handle_closed(closed: asyncio.Future[None]) -> None:
+            closed.exception()  # retrieve it: reading reports it
+            call()
+
+        self._response.content.on_eof(call)
+        closed = self._response.closed
+        if closed is not None:
+            closed.add_done_callback(handle_closed)
 
     def pause_reading(self) -> None:
         transport = self._wire()
