@@ -29,6 +29,7 @@ from kscale.effects import (
     InBackground,
     Machine,
     Metric,
+    Moment,
     Observation,
     Observe,
     Outcome,
@@ -490,6 +491,10 @@ class Live:
                 raise
             raise faults.exceptions[0] from None
 
+    def now(self) -> Moment:
+        """Return the current time of the machines."""
+        return self._clock.now()
+
     async def run(
         self,
         machine: Machine,
@@ -697,6 +702,7 @@ async def lead(
     *,
     lost: Callable[[], None] = lambda: None,
     release: bool = False,
+    send: Callable[[bytes], Awaitable[str | ApiError]] | None = None,
 ) -> _T | None:
     """Run ``work`` while this process is the leader, and return its result.
 
@@ -713,6 +719,9 @@ async def lead(
     release : bool
         Release the lease after the work has ended. An :class:`~kscale.InputError` of the work always releases the
         lease, as the process that reports it starts anew.
+    send : callable
+        Sends a merge patch (JSON) of the lease, and returns the new resource version or the error. The usual renewals
+        are sent with it. Default: all requests are actions, which take more time.
 
     Returns
     -------
@@ -727,7 +736,7 @@ async def lead(
     if not await live.run(elector.acquire):
         return None
     renewal = live.scope.within()
-    renewing = asyncio.create_task(live.run(elector.renew, renewal))
+    renewing = asyncio.create_task(_renew(elector, live, renewal, send))
     working = asyncio.ensure_future(work())
     try:
         await asyncio.wait([working, renewing], return_when=asyncio.FIRST_COMPLETED)
@@ -749,3 +758,39 @@ async def lead(
         live.scope.leave(renewal)
         if release:
             await live.run(elector.release, Scope())
+
+
+async def _renew(
+    elector: LeaderElector, live: Live, scope: Scope, send: Callable[[bytes], Awaitable[str | ApiError]] | None
+) -> None:
+    """Renew the lease until that fails or the scope ends. ``send``: as for :func:`lead`."""
+    spent: int | None = 0
+    while True:
+        if send is not None and (spent := await _renew_directly(elector, live, scope, send)) is None:
+            await live.run(elector.stop_leading, scope)
+            return
+        if not await live.run(partial(elector.renew, spent=spent or 0, once=send is not None), scope):
+            return
+
+
+async def _renew_directly(
+    elector: LeaderElector, live: Live, scope: Scope, send: Callable[[bytes], Awaitable[str | ApiError]]
+) -> int | None:
+    """Renew the lease while nobody else writes it and no request fails.
+
+    Returns for how many nanoseconds the last renewal has failed; None if the scope ended between two renewals.
+    """
+    deadline, period = (each.total_seconds() for each in (elector.options.renew_deadline, elector.options.retry_period))
+    begun = live.now()
+    while (patch := elector.build_renewal(begun)) is not None:
+        part = scope.within(deadline)
+        try:
+            result = await part.limit(send(patch))
+        finally:
+            scope.leave(part)
+        if not elector.finish_renewal(result, live.now()):
+            return live.now() - begun
+        if await scope.sleep(period) is not None:
+            return None
+        begun = live.now()
+    return 0

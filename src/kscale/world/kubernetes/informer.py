@@ -409,7 +409,8 @@ class Informer:
         self._is_asked = False
         self._resting: asyncio.Future[None] | None = None
         self._is_quiet = False
-        self._collecting, self._collecting_few = (_COLLECT, _COLLECT) if watch.typed else (_COLLECT_BYTES, _COLLECT_FEW)
+        is_prompt = watch.typed and not watch.lazy
+        self._collecting, self._collecting_few = (_COLLECT, _COLLECT) if is_prompt else (_COLLECT_BYTES, _COLLECT_FEW)
 
     @property
     def synced(self) -> bool:
