@@ -815,6 +815,24 @@ def test_bytes_that_are_no_simple_response(name: str, draw: st.DataObject) -> No
             assert result_of([bytes(data)], 0) == (simple.status, dict(simple.headers), simple.body)
 
 
+def test_limits_of_a_simple_response() -> None:
+    for limits in ({"body_bytes": 1}, {"head_bytes": 20}):
+        with pytest.raises(NotSimpleError):
+            read_simple_response(GOOD, **limits)
+
+    async def main() -> str:
+        async with Reused([RESPONSES["chunks"]], 1) as server, asyncio.timeout(30):
+            limits = ServerLimits(response_bytes=12)
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={}, limits=limits)
+            assert (await transport.call(PATCH)).status == 200
+            with pytest.raises(ConnectionFailedError) as error:
+                await transport.call(PATCH)
+            await transport.close()
+        return error.value.kind
+
+    assert asyncio.run(main()) == "too large"
+
+
 def test_a_request_on_a_used_connection_takes_too_long() -> None:
     async def main() -> str:
         async with Reused([], 1) as server, asyncio.timeout(30):

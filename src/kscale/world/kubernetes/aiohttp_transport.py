@@ -624,15 +624,18 @@ _FRAMING: Final = re.compile(
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 
 
-def read_simple_response(data: bytes) -> SimpleResponse | None:
+def read_simple_response(
+    data: bytes, *, head_bytes: int = _SIMPLE_HEAD_BYTES, body_bytes: int = FREE_BYTES
+) -> SimpleResponse | None:
     """Parse a response as API servers send it to small requests; None if ``data`` is only the beginning of one.
 
     Such a response has status 200 or 201, a length or chunks without extensions and trailers, no content encoding, no
-    ``Connection`` header, and at most 64 KiB. Raises NotSimpleError for all other data.
+    ``Connection`` header, at most ``head_bytes`` of status and headers, and a body of at most ``body_bytes``. Raises
+    NotSimpleError for all other data.
     """
-    head = _SIMPLE_HEAD.match(data, 0, _SIMPLE_HEAD_BYTES)
+    head = _SIMPLE_HEAD.match(data, 0, head_bytes)
     if head is None:
-        if len(data) < _SIMPLE_HEAD_BYTES and b"\r\n\r\n" not in data:
+        if len(data) < head_bytes and b"\r\n\r\n" not in data:
             return None
         raise NotSimpleError
     start = head.end()
@@ -640,21 +643,24 @@ def read_simple_response(data: bytes) -> SimpleResponse | None:
     if len(framing) != 1:
         raise NotSimpleError
     name, value = framing[0][0].lower(), framing[0][1]
-    if name == b"content-length" and value.isdigit() and int(value[:9]) <= FREE_BYTES:
+    if name == b"content-length" and value.isdigit() and int(value[:9]) <= body_bytes:
         missing = int(value) - (len(data) - start)
         if missing < 0:
             raise NotSimpleError
         body = None if missing else data[start:]
     elif name == b"transfer-encoding" and value == b"chunked":
-        body = _join_chunks(data, start)
+        body = _join_chunks(data, start, body_bytes)
     else:
         raise NotSimpleError
     return None if body is None else SimpleResponse(int(head[1]), _Headers(head[2]), body)
 
 
-def _join_chunks(data: bytes, start: int) -> bytes | None:
-    """Return the body of a chunked response; None if its end is missing. Raises NotSimpleError."""
-    if len(data) - start > FREE_BYTES:
+def _join_chunks(data: bytes, start: int, most: int) -> bytes | None:
+    """Return the body of a chunked response; None if its end is missing.
+
+    Raises NotSimpleError if the chunks have more than ``most`` bytes with their sizes, or are not simple.
+    """
+    if len(data) - start > most:
         raise NotSimpleError
     chunks: list[bytes] = []
     while True:
@@ -664,7 +670,7 @@ def _join_chunks(data: bytes, start: int) -> bytes | None:
                 return None
             raise NotSimpleError
         start, end = size.end(), size.end() + int(size[1], 16)
-        if end - start > FREE_BYTES:
+        if end - start > most:
             raise NotSimpleError
         if len(data) < end + 2:
             return None
@@ -690,6 +696,8 @@ class _Channel(asyncio.Protocol):
         self.http = connection.protocol
         self.transport = connection.transport
         self._limits = limits
+        self._head_bytes = min(_SIMPLE_HEAD_BYTES, limits.header_bytes)
+        self._body_bytes = min(FREE_BYTES, limits.response_bytes)
         self._data = b""
         self._waiter: asyncio.Future[SimpleResponse | None] | None = None
         self._end = 0.0
@@ -775,7 +783,7 @@ class _Channel(asyncio.Protocol):
             return
         data = self._data + data if self._data else data
         try:
-            response = read_simple_response(data)
+            response = read_simple_response(data, head_bytes=self._head_bytes, body_bytes=self._body_bytes)
         except NotSimpleError:
             self._data = data
             self._hand_over()
