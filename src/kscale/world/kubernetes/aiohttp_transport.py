@@ -772,14 +772,15 @@ class _Channel(asyncio.Protocol):
         self.parse_with_aiohttp()
         if data:
             self.http.data_received(data)
+            self._is_clean = False
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         waiter = self._waiter
         if waiter is None:
-            self._is_clean = False
             self.http.data_received(data)
+            self._is_clean = False  # also if the connection was given back at the end of a body before other data
             return
         data = self._data + data if self._data else data
         try:
