@@ -260,6 +260,20 @@ class AiohttpTransport:
             return None  # the request reports it
         return self._find_peer(identity.headers, context)
 
+    async def _current_peer(self, now: int) -> _Peer:
+        """Return the peer for a request that is sent at monotonic time ``now``.
+
+        Raises ConnectionFailedError if there are no credentials.
+        """
+        try:
+            identity = await self._credentials.identity()
+            context: ssl.SSLContext | bool = True
+            if self._tls is not None:
+                context = self._tls.context(now, identity.certificate)
+        except (CredentialError, InputError) as error:
+            raise ConnectionFailedError(f"getting credentials: {error}") from None
+        return self._find_peer(identity.headers, context)
+
     async def _request(self, call: Call, sent: int, channel: _Channel | None = None) -> _Response:
         """Send a request and return its response, whose body is still to be read.
 
@@ -267,14 +281,7 @@ class AiohttpTransport:
         Raises ConnectionFailedError if there are no credentials, or the connection fails or takes too long.
         """
         try:
-            identity = await self._credentials.identity()
-            context: ssl.SSLContext | bool = True
-            if self._tls is not None:
-                context = self._tls.context(sent, identity.certificate)
-        except (CredentialError, InputError) as error:
-            raise ConnectionFailedError(f"getting credentials: {error}") from None
-        try:
-            peer = self._find_peer(identity.headers, context)
+            peer = await self._current_peer(sent) if channel is None else channel.peer
             try:
                 response = await (self._exchange(peer, call) if channel is None else self._read_response(channel))
             except self._http.ClientConnectorError:
@@ -283,6 +290,8 @@ class AiohttpTransport:
                 if call.method != "GET":  # as in Go: the server may have performed a request that writes
                     raise
                 response = await self._exchange(peer, call)  # the server may have closed an idle connection
+        except ConnectionFailedError:
+            raise
         except (self._http.ClientError, self._bad_response, OSError, TimeoutError, ValueError) as error:
             raise self.failure(call, error) from None
         if response.status == 401:
