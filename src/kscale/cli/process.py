@@ -184,10 +184,13 @@ def run_program(
         finally:
             await client.close()
 
+    from kscale.world.kubernetes.client_tls import EventLoop
+
     collect_garbage_of_connections()
     return_large_buffers()
     try:
-        asyncio.run(main())
+        with asyncio.Runner(loop_factory=EventLoop) as runner:
+            runner.run(main())
     except InputError:
         raise
     except KscaleError as error:

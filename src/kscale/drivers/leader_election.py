@@ -107,7 +107,17 @@ class LeaderElector:
     :class:`~kscale.InputError` for options that upstream rejects.
     """
 
-    __slots__ = ("_lease", "_lease_seconds", "_lock", "_observed_at", "_raw", "_reported", "observed", "options")
+    __slots__ = (
+        "_lease",
+        "_lease_seconds",
+        "_lock",
+        "_observed_at",
+        "_raw",
+        "_renewing",
+        "_reported",
+        "observed",
+        "options",
+    )
 
     def __init__(self, options: LeaderElectionOptions) -> None:
         problems = options.problems()
@@ -119,6 +129,7 @@ class LeaderElector:
         self._observed_at: Moment = ZERO_TIME
         self._raw: LeaseSpec | None = None  # the last version that was read, to detect changes
         self._lease: Lease | None = None
+        self._renewing = LeaseSpec()  # what the last renewal writes
         self._lease_seconds = duration(options.lease_duration) // SECOND
         self._lock = {"lock": f"{options.resource_namespace}/{options.resource_name}"}
         self._reported = ""
@@ -127,6 +138,11 @@ class LeaderElector:
     def leader(self) -> str:
         """Return the observed leader; empty if there is none."""
         return self.observed.holder_identity or ""
+
+    @property
+    def lease(self) -> Get:
+        """Return which lease it is."""
+        return self._get()
 
     @property
     def leads(self) -> bool:
@@ -162,18 +178,60 @@ class LeaderElector:
         _log.info("Successfully acquired lease", extra=self._lock)
         return True
 
-    def renew(self, now: Moment) -> StepsOf[_Action | Wait | Within, None]:
-        """Renew the lease until that has failed for ``renew_deadline``, or a wait is cut short."""
-        progress = Progress(now)
-        renewed = True
-        while renewed:
-            renewed = yield from progress.within(duration(self.options.renew_deadline), self._round)
-            if renewed and (yield from progress.wait(duration(self.options.retry_period))).error is not None:
+    def renew(self, now: Moment, *, spent: int = 0, once: bool = False) -> StepsOf[_Action | Wait | Within, bool]:
+        """Renew the lease until that has failed for ``renew_deadline``, or a wait is cut short. Returns False then.
+
+        ``spent``: nanoseconds for which the first renewal has failed already. ``once``: return True after a renewal and
+        the wait for the next one.
+        """
+        progress, limit = Progress(now), duration(self.options.renew_deadline)
+        left = limit - spent
+        while renewed := (yield from progress.within(left, self._round)):
+            left = limit
+            if (yield from progress.wait(duration(self.options.retry_period))).error is not None:
                 break
-        yield from self._report(progress, leads=False)
+            if once:
+                return True
         if not renewed:
             _log.info("Failed to renew lease", extra=self._lock)
+        yield from self.stop_leading(progress.now)
+        return False
+
+    def stop_leading(self, now: Moment) -> StepsOf[_Action, None]:
+        """Report that this candidate does not lead any more."""
+        progress = Progress(now)
+        yield from self._report(progress, leads=False)
         yield from self._emit_event(progress, "stopped leading")
+
+    def build_renewal(self, now: Moment) -> bytes | None:
+        """Build the merge patch (JSON) that renews the lease, if no other candidate can have written the lease.
+
+        Returns None otherwise, and if :meth:`renew` must renew the lease. Pass the outcome to :meth:`finish_renewal`.
+        """
+        lease = self._lease
+        if lease is None or not (self.leads and self._is_valid(now)):
+            return None
+        self._renewing = self._keep_acquire_time(self._own_spec(now), self.observed)
+        return _PATCH.encode(
+            {
+                "spec": _build_patch(lease, self._renewing),
+                "metadata": {"resourceVersion": lease.metadata.resource_version},
+            }
+        )
+
+    def finish_renewal(self, result: str | ApiError, at: Moment) -> bool:
+        """Record the outcome of a renewal: the new resource version, or an error. Returns whether it succeeded.
+
+        After an error, :meth:`renew` reads the lease first.
+        """
+        lease, self._lease = self._lease, None
+        assert lease is not None
+        if isinstance(result, ApiError):
+            text = "Failed to update lease optimistically, falling back to slow path"
+            _log.debug(text, extra={**self._lock, "err": result.message})
+            return False
+        self._written(msgspec.structs.replace(lease, spec=self._renewing), result, at)
+        return True
 
     def release(self, now: Moment) -> StepsOf[_Action | Within, bool]:
         """Release the lease, if this candidate holds it, so that the next leader need not wait.
@@ -319,22 +377,13 @@ class LeaderElector:
         lease = self._lease
         if lease is None:
             return ApiError("lease not initialized, call get or create first")
-        patch: dict[str, str | int | None] = {
-            "holderIdentity": spec.holder_identity,
-            "leaseDurationSeconds": spec.lease_duration_seconds,
-            "acquireTime": spec.acquire_time,
-            "renewTime": spec.renew_time,
-            "leaseTransitions": spec.lease_transitions,
-        }
-        if lease.spec.strategy is not None or lease.spec.preferred_holder is not None:
-            patch |= {"strategy": None, "preferredHolder": None}  # fields of coordinated leader election
         written = yield from progress.act(
             Patch(
                 kind="Lease",
                 api_version=_API_VERSION,
                 name=lease.name,
                 namespace=lease.namespace,
-                patch={"spec": patch},
+                patch={"spec": _build_patch(lease, spec)},
                 resource_version=lease.metadata.resource_version,
             )
         )
@@ -372,3 +421,20 @@ class LeaderElector:
         """Observe the gauge that says whether this candidate leads."""
         labels = {"name": self.options.resource_name}
         yield from progress.observe(Observation(name=_MASTER_STATUS, value=float(leads), labels=labels))
+
+
+_PATCH: Final = msgspec.json.Encoder()
+
+
+def _build_patch(lease: Lease, spec: LeaseSpec) -> dict[str, str | int | None]:
+    """Return the merge patch of the lease's spec."""
+    patch: dict[str, str | int | None] = {
+        "holderIdentity": spec.holder_identity,
+        "leaseDurationSeconds": spec.lease_duration_seconds,
+        "acquireTime": spec.acquire_time,
+        "renewTime": spec.renew_time,
+        "leaseTransitions": spec.lease_transitions,
+    }
+    if lease.spec.strategy is not None or lease.spec.preferred_holder is not None:
+        patch |= {"strategy": None, "preferredHolder": None}  # fields of coordinated leader election
+    return patch

@@ -29,6 +29,7 @@ from kscale.effects import (
     InBackground,
     Machine,
     Metric,
+    Moment,
     Observation,
     Observe,
     Outcome,
@@ -37,6 +38,7 @@ from kscale.effects import (
     Wait,
     Within,
 )
+from kscale.effects.progress import SingleAction, check_outcome
 from kscale.errors import InputError, KscaleError
 from kscale.world.protocols import Change, Clock, LiveStores, PerformLive
 
@@ -346,13 +348,14 @@ class Scope:
     Actions that are in progress then or requested later end with an error; the machines themselves run to their end.
     """
 
-    __slots__ = ("_children", "_error", "_limits", "deadline")
+    __slots__ = ("_children", "_error", "_limits", "_sleeping", "deadline")
 
     def __init__(self, deadline: float | None = None) -> None:
         self.deadline = deadline
         """Time of the event loop's clock in seconds; None without a deadline."""
         self._error: ApiError | None = None
         self._limits: set[asyncio.Timeout] = set()
+        self._sleeping: set[asyncio.Future[None]] = set()
         self._children: set[Scope] = set()
 
     def cancel(self) -> None:
@@ -394,9 +397,27 @@ class Scope:
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time())
+        for waiter in self._sleeping:
+            _finish(waiter)
         for child in self._children:
             child.cancel_with(error)
         self._children.clear()
+
+    async def sleep(self, seconds: float) -> ApiError | None:
+        """Sleep within the scope. Returns the scope's error if the scope ends first, or is over already."""
+        if seconds <= 0 or self.error is not None:
+            return await self.limit(asyncio.sleep(0))
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        end = loop.time() + seconds
+        timer = loop.call_at(end if self.deadline is None else min(end, self.deadline), _finish, waiter)
+        self._sleeping.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._sleeping.discard(waiter)
+            timer.cancel()
+        return self._error or (None if self.deadline is None or self.deadline >= end else DEADLINE_EXCEEDED)
 
     async def limit(self, work: Awaitable[_T]) -> _T | ApiError:
         """Run ``work`` within the scope, and return its result.
@@ -419,6 +440,12 @@ class Scope:
             if not limit.expired():
                 raise
         return self._error or DEADLINE_EXCEEDED
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    """Let the task continue that waits for a future."""
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class Live:
@@ -464,6 +491,10 @@ class Live:
                 raise
             raise faults.exceptions[0] from None
 
+    def now(self) -> Moment:
+        """Return the current time of the machines."""
+        return self._clock.now()
+
     async def run(
         self,
         machine: Machine,
@@ -475,7 +506,8 @@ class Live:
         """Run a machine and return its value. When cancelled, it closes the machine after the current step.
 
         ``spent`` is called with the nanoseconds of each step, also of machines that this machine runs or starts. With
-        ``brief`` its own steps run on the loop, which yields every few milliseconds.
+        ``brief`` its steps, also of machines that it runs within a time limit, run on the loop, which yields every few
+        milliseconds.
         """
         scope = scope or self.scope
         steps = machine(self._clock.now())
@@ -497,14 +529,42 @@ class Live:
                     return action.value
                 if isinstance(action, Failed):
                     raise action.error
-                outcome = await self._act(action, scope, spent)
+                outcome = await self._act(action, scope, spent, brief=brief)
                 del action, reports, taken  # free their objects before the next step
         finally:
             self._stepper.machines -= 1
             steps.close()
 
-    async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None) -> Outcome:
-        """Perform an action within a scope and return its outcome. ``spent``: as for :meth:`run`."""
+    async def _run_single(self, machine: SingleAction, scope: Scope, spent: Callable[[int], None] | None) -> None:
+        """Run a machine with one action as :meth:`run` does with ``brief``, but without a generator.
+
+        Its build and its finish run on the loop, unless another step holds ``turn``.
+        """
+        stepper, clock = self._stepper, self._clock
+        if self.turn.locked():
+            await self.run(machine, scope, spent, brief=True)
+            return
+        started = clock.monotonic()
+        action = machine.build(clock.now())
+        took = clock.monotonic() - started
+        if stepper.is_yield_due():
+            await asyncio.sleep(0)
+        if action is not None:
+            outcome = await self._act(action, scope, spent, brief=True)
+            more: Steps[None] | None
+            if self.turn.locked():
+                more = machine.finish_steps(action, outcome)
+            else:
+                started = clock.monotonic()
+                more = machine.finish(check_outcome(action, outcome))
+                took += clock.monotonic() - started
+            if more is not None:
+                await self.run(lambda _: more, scope, spent, brief=True)
+        if spent is not None:
+            spent(took)
+
+    async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None, *, brief: bool) -> Outcome:
+        """Perform an action within a scope and return its outcome. ``spent``, ``brief``: as for :meth:`run`."""
         rule = LEGAL_OUTCOMES.get(type(action))
         refusable = rule is not None and rule.refusable
         if refusable and (over := scope.error) is not None:
@@ -512,13 +572,13 @@ class Live:
         match action:
             case Wait(duration=duration, jitter=jitter):
                 seconds = max(duration, 0) * (1 + self._rng.random() * jitter) / _SECOND
-                return self._outcome(await scope.limit(asyncio.sleep(seconds)))
+                return self._outcome(await scope.sleep(seconds))
             case Together():
                 return self._outcome(await self._together(action, scope, spent))
             case Within(duration=duration, machine=machine):
                 part = scope.within(max(duration, 0) / _SECOND)
                 try:
-                    value = await self.run(machine, part, spent)  # an error is an outcome, too
+                    value = await self.run(machine, part, spent, brief=brief)  # an error is an outcome, too
                     return Outcome(at=self._clock.now(), value=value)
                 finally:
                     scope.leave(part)
@@ -550,7 +610,10 @@ class Live:
 
         async def one_after_the_other() -> None:
             for number, machine in left:
-                results[number] = await self.run(machine, scope, spent, brief=action.brief)
+                if action.brief and isinstance(machine, SingleAction):
+                    await self._run_single(machine, scope, spent)
+                else:
+                    results[number] = await self.run(machine, scope, spent, brief=action.brief)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -639,6 +702,7 @@ async def lead(
     *,
     lost: Callable[[], None] = lambda: None,
     release: bool = False,
+    send: Callable[[bytes], Awaitable[str | ApiError]] | None = None,
 ) -> _T | None:
     """Run ``work`` while this process is the leader, and return its result.
 
@@ -655,6 +719,9 @@ async def lead(
     release : bool
         Release the lease after the work has ended. An :class:`~kscale.InputError` of the work always releases the
         lease, as the process that reports it starts anew.
+    send : callable
+        Sends a merge patch (JSON) of the lease, and returns the new resource version or the error. The usual renewals
+        are sent with it. Default: all requests are actions, which take more time.
 
     Returns
     -------
@@ -669,7 +736,7 @@ async def lead(
     if not await live.run(elector.acquire):
         return None
     renewal = live.scope.within()
-    renewing = asyncio.create_task(live.run(elector.renew, renewal))
+    renewing = asyncio.create_task(_renew(elector, live, renewal, send))
     working = asyncio.ensure_future(work())
     try:
         await asyncio.wait([working, renewing], return_when=asyncio.FIRST_COMPLETED)
@@ -691,3 +758,39 @@ async def lead(
         live.scope.leave(renewal)
         if release:
             await live.run(elector.release, Scope())
+
+
+async def _renew(
+    elector: LeaderElector, live: Live, scope: Scope, send: Callable[[bytes], Awaitable[str | ApiError]] | None
+) -> None:
+    """Renew the lease until that fails or the scope ends. ``send``: as for :func:`lead`."""
+    spent: int | None = 0
+    while True:
+        if send is not None and (spent := await _renew_directly(elector, live, scope, send)) is None:
+            await live.run(elector.stop_leading, scope)
+            return
+        if not await live.run(partial(elector.renew, spent=spent or 0, once=send is not None), scope):
+            return
+
+
+async def _renew_directly(
+    elector: LeaderElector, live: Live, scope: Scope, send: Callable[[bytes], Awaitable[str | ApiError]]
+) -> int | None:
+    """Renew the lease while nobody else writes it and no request fails.
+
+    Returns for how many nanoseconds the last renewal has failed; None if the scope ended between two renewals.
+    """
+    deadline, period = (each.total_seconds() for each in (elector.options.renew_deadline, elector.options.retry_period))
+    begun = live.now()
+    while (patch := elector.build_renewal(begun)) is not None:
+        part = scope.within(deadline)
+        try:
+            result = await part.limit(send(patch))
+        finally:
+            scope.leave(part)
+        if not elector.finish_renewal(result, live.now()):
+            return live.now() - begun
+        if await scope.sleep(period) is not None:
+            return None
+        begun = live.now()
+    return 0

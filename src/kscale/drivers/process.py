@@ -23,7 +23,7 @@ from kscale.drivers.driver import Driver, pretending
 from kscale.drivers.event_correlator import CorrelatorOptions, EventCorrelator, make_event
 from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions, LeaderElector
 from kscale.drivers.live import DRIVE_METRICS, Live, drive, lead
-from kscale.effects import SECOND, Event, Machine, Metric, Moment, Observation, duration
+from kscale.effects import SECOND, ApiError, Event, Machine, Metric, Moment, Observation, duration
 from kscale.objects.api.core import Event as EventObject
 from kscale.objects.times import format_duration
 from kscale.world.clock import FollowingClock, SteadyClock, SystemClock
@@ -337,6 +337,7 @@ class _Process:
         self.served = served
         self.turn = asyncio.Lock()
         self.elector = None if options.dry_run or options.election is None else LeaderElector(options.election)
+        self.send_renewal: Callable[[bytes], Awaitable[str | ApiError]] | None = None
         self.leads = False
         self.shutdown: asyncio.Task[Any] | None = None
         self.following_clock = FollowingClock(context.clock)
@@ -388,6 +389,8 @@ class _Process:
             identities=self.identities,
         )
         leases = Live(lease_performer, context.steady, rng=self.rng)
+        if self.elector is not None:
+            self.send_renewal = lease_performer.prepare_patch(self.elector.lease)
         self.recorder = EventRecorder(
             other, context.clock, component=self.program.driver.name, options=self.program.correlation
         )
@@ -452,7 +455,12 @@ class _Process:
             else:
                 releases = self.program.releases
                 await lead(
-                    self.elector, leases, lambda: self._work(live), lost=self._handle_lost_lease, release=releases
+                    self.elector,
+                    leases,
+                    lambda: self._work(live),
+                    lost=self._handle_lost_lease,
+                    release=releases,
+                    send=self.send_renewal,
                 )
 
     async def _work(self, live: Live) -> None:
@@ -494,8 +502,8 @@ class _Process:
             self.program.clock_set(by)
 
     async def _log_missing_kinds(self) -> None:
-        """Log every ten seconds which kinds have not been listed yet."""
-        while True:
+        """Log every ten seconds which kinds have not been listed yet, until all have been."""
+        while not self.stores.synced:
             await asyncio.sleep(_MISSING_KINDS_INTERVAL)
             for watch, error in self.stores.waiting_for():
                 why = error.message if error is not None else "no answer yet"

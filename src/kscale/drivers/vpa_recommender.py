@@ -126,7 +126,12 @@ class VpaRecommender:
         """
         namespace = self.options.vpa_object_namespace
         pods = Watch(
-            kind="Pod", api_version="v1", namespace=namespace, field_selector="status.phase!=Pending", typed=True
+            kind="Pod",
+            api_version="v1",
+            namespace=namespace,
+            field_selector="status.phase!=Pending",
+            typed=True,
+            lazy=True,
         )
         events = Watch(kind="Event", api_version="v1", namespace=namespace, field_selector="reason=Evicted", typed=True)
         plans = [] if self._planner is None else plan_watches()

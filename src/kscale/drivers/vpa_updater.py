@@ -103,7 +103,7 @@ class VpaUpdater:
         If the driver plans its loops: also the objects that decide where pods fit (:func:`plan_watches`).
         """
         namespace = self.options.vpa_object_namespace
-        pods = Watch(kind="Pod", api_version="v1", namespace=namespace, field_selector=_PODS, typed=True)
+        pods = Watch(kind="Pod", api_version="v1", namespace=namespace, field_selector=_PODS, typed=True, lazy=True)
         plans = [] if self._planner is None else plan_watches()
         return [vpa_watch(namespace), pods, limit_range_watch(namespace), *controller_watches(namespace), *plans]
 

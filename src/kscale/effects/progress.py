@@ -315,6 +315,12 @@ class SingleAction(ABC):
         Returns further steps to run, or None if the machine has nothing left to do.
         """
 
+    def finish_steps(self, action: Action, outcome: Outcome) -> Steps[None]:
+        """Check the outcome of the action and handle it, as a step machine."""
+        more = self.finish(check_outcome(action, outcome))
+        if more is not None:
+            yield from more
+
     def perform_steps(self, action: Action) -> Steps[bool]:
         """Perform the action and handle its outcome.
 

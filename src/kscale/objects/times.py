@@ -196,7 +196,7 @@ def format_time(moment: datetime) -> str:
 def micro_time(nanoseconds: int) -> str:
     """Format nanoseconds since 1970 as the API prints a ``metav1.MicroTime``, truncated to microseconds."""
     total_seconds, rest = divmod(nanoseconds, _SECOND)
-    return f"{datetime.fromtimestamp(total_seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
+    return f"{datetime.fromtimestamp(total_seconds, UTC).isoformat()[:19]}.{rest // 1000:06d}Z"
 
 
 _DURATION_UNITS: Final = {

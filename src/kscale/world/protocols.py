@@ -99,6 +99,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
     Selects objects of ``namespace`` (empty: all namespaces) by ``field_selector`` and ``label_selector``.
     ``api_version`` belongs to ``kind``. ``typed``: as single objects; otherwise only as part of the snapshot.
+    ``lazy``: a driver need not notice changes before its next round.
     """
 
     kind: str
@@ -107,6 +108,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     field_selector: str = ""
     label_selector: str = ""
     typed: bool = False
+    lazy: bool = False
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,10 +16,12 @@ from kscale.drivers.live import Live, LostLeadershipError, lead
 from kscale.effects import (
     SECOND,
     Action,
+    ApiError,
     Emit,
     Moment,
     Observe,
     Outcome,
+    Patch,
 )
 from kscale.errors import InputError
 from kscale.world.clock import VirtualClock, run_in_virtual_time
@@ -26,10 +30,23 @@ from unit.drivers.test_leader_election import Server
 T0 = 1_800_000_000 * SECOND
 
 
-def elected(
-    work: Callable[[], Awaitable[Any]], *, release: bool = False, stop: float | None = None, hang: float | None = None
+@pytest.fixture(params=[False, True], ids=["machine", "direct"])
+def elected(request: pytest.FixtureRequest) -> Any:
+    """Return :func:`elect`, whose usual renewals are actions, or sent directly."""
+    return partial(elect, direct=request.param)
+
+
+def elect(
+    work: Callable[[], Awaitable[Any]],
+    *,
+    direct: bool,
+    release: bool = False,
+    stop: float | None = None,
+    hang: float | None = None,
+    refuse: Callable[[str, int], ApiError | None] = lambda verb, number: None,
 ) -> tuple[Any, Server, Moment]:
     server = Server()
+    server.refuse = refuse
     options = LeaderElectionOptions(
         identity="me", resource_name="bar", resource_namespace="foo", renew_deadline=timedelta(seconds=10)
     )
@@ -40,12 +57,20 @@ def elected(
                 await asyncio.sleep(3600)
             return server.perform(action, clock.now())
 
+        async def send(patch: bytes) -> str | ApiError:
+            content = json.loads(patch)
+            version = content.pop("metadata")["resourceVersion"]
+            outcome = await perform(
+                Patch(kind="Lease", name="bar", namespace="foo", patch=content, resource_version=version)
+            )
+            return outcome.error or outcome.value
+
         async with Live(perform, clock) as live:
             if stop is not None:
                 asyncio.get_running_loop().call_later(stop, live.scope.cancel)
             result: Any = None
             try:
-                result = await lead(LeaderElector(options), live, work, release=release)
+                result = await lead(LeaderElector(options), live, work, release=release, send=send if direct else None)
             except (InputError, LostLeadershipError) as error:
                 result = error
             return result, clock.now() - T0
@@ -54,7 +79,7 @@ def elected(
     return result, server, took
 
 
-def test_work_is_done_by_the_leader() -> None:
+def test_work_is_done_by_the_leader(elected: Any) -> None:
     result, server, took = elected(lambda: asyncio.sleep(60, "done"), release=True)
     assert (result, took) == ("done", 60 * SECOND)
     assert server.holders[-1] == ""
@@ -62,12 +87,12 @@ def test_work_is_done_by_the_leader() -> None:
     assert server.events == ["me became leader", "me stopped leading"]
 
 
-def test_the_lease_is_kept_for_the_next_start_unless_it_is_given_up() -> None:
+def test_the_lease_is_kept_for_the_next_start_unless_it_is_given_up(elected: Any) -> None:
     _, server, _ = elected(lambda: asyncio.sleep(60))
     assert server.holders[-1] == "me"
 
 
-def test_who_cannot_renew_stops_working() -> None:
+def test_who_cannot_renew_stops_working(elected: Any) -> None:
     stopped: list[bool] = []
 
     async def work() -> None:
@@ -82,7 +107,7 @@ def test_who_cannot_renew_stops_working() -> None:
     assert took == 18 * SECOND  # the round that began at 8 s has 10
 
 
-def test_a_fault_of_the_work_is_raised() -> None:
+def test_a_fault_of_the_work_is_raised(elected: Any) -> None:
     async def work() -> None:
         await asyncio.sleep(5)
         raise ZeroDivisionError
@@ -91,12 +116,12 @@ def test_a_fault_of_the_work_is_raised() -> None:
         elected(work)
 
 
-def test_stopped_before_it_led() -> None:
+def test_stopped_before_it_led(elected: Any) -> None:
     result, server, took = elected(lambda: asyncio.sleep(1, "never"), stop=30, hang=0)
     assert (result, server.holders, took) == (None, [], 30 * SECOND)
 
 
-def test_the_lease_is_given_up_where_the_work_cannot_be_done_with_what_it_was_given() -> None:
+def test_the_lease_is_given_up_where_the_work_cannot_be_done_with_what_it_was_given(elected: Any) -> None:
     """So that the next start, with other flags, need not wait for it."""
 
     async def work() -> None:
@@ -105,3 +130,26 @@ def test_the_lease_is_given_up_where_the_work_cannot_be_done_with_what_it_was_gi
     result, server, _ = elected(work)
     assert isinstance(result, InputError)
     assert server.holders[-1] == ""
+
+
+def test_a_renewal_that_fails_is_tried_again_by_reading_the_lease(elected: Any) -> None:
+    """As in client-go: the lease is read after a conflict. Later renewals do not read it."""
+
+    def refuse(verb: str, number: int) -> ApiError | None:
+        return ApiError("conflict", code=409, reason="Conflict") if (verb, number) == ("patch", 5) else None
+
+    result, server, took = elected(lambda: asyncio.sleep(21, "done"), refuse=refuse)
+    assert (result, took) == ("done", 21 * SECOND)
+    assert server.asked == ["get", "create", *["patch"] * 5, "get", *["patch"] * 7]  # at 0, 2, ..., 20 s; two at 8 s
+
+
+def test_who_is_refused_for_too_long_stops_working(elected: Any) -> None:
+    """The time that the first renewal took counts."""
+
+    def refuse(verb: str, number: int) -> ApiError | None:
+        return ApiError("no", code=500) if (verb == "get" and number > 1) or (verb == "patch" and number > 3) else None
+
+    result, server, took = elected(lambda: asyncio.sleep(3600), refuse=refuse)
+    assert isinstance(result, LostLeadershipError)
+    assert took == 16 * SECOND  # the renewal that began at 6 s has 10
+    assert server.events == ["me became leader", "me stopped leading"]

@@ -381,6 +381,29 @@ def test_brief_steps_are_taken_on_the_loop() -> None:
         assert result[0] == [here, thread]
 
 
+def test_brief_steps_within_a_time_limit_are_taken_on_the_loop() -> None:
+    threads: list[bool] = []
+
+    def part(now: Moment) -> Steps[None]:
+        threads.append(threading.current_thread() is threading.main_thread())
+        yield from Progress(now).wait(0)
+
+    def machine(now: Moment) -> Steps[None]:
+        yield from Progress(now).within(SECOND, part)
+
+    async def perform(action: Action) -> Outcome:
+        return Outcome(at=0)
+
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as worker:
+            async with Live(perform, SystemClock(), worker=worker) as live:
+                for brief in (True, False):
+                    await live.run(machine, brief=brief)
+
+    asyncio.run(main())
+    assert threads == [True, False]
+
+
 def test_brief_steps_let_others_take_their_turn() -> None:
     """Also where no action waits for anything, as in a dry run. Each look at the clock takes half a millisecond."""
 

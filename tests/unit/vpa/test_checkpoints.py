@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -244,8 +245,8 @@ def test_many_vpas_are_merged_together_as_alone() -> None:
             assert result[one.name, container] == status
 
 
-def test_only_what_prepares_is_no_brief_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is done for many VPAs in one go, by itself, and once: whoever asks for it meanwhile finds it done."""
+def test_checkpoints_are_prepared_in_batches_by_the_round_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preparing takes long, so that it is no step of the brief machines that write; a batch follows another."""
     prepared: list[list[str]] = []
     prepare = CheckpointBatch.prepare
 
@@ -254,25 +255,43 @@ def test_only_what_prepares_is_no_brief_step(monkeypatch: pytest.MonkeyPatch) ->
         prepare(self, vpas, now)
 
     monkeypatch.setattr(CheckpointBatch, "prepare", noted)
-    state, vpas = with_vpas(3, update_worker_count=2)
+    monkeypatch.setattr("kscale.vpa.recommender.checkpoints._VPAS_PER_BATCH", 2)
+    state, vpas = with_vpas(5, update_worker_count=2)
+    names = [vpa.name for vpa in vpas]
     writing = maintain_checkpoints_steps(state, None, Progress(T0), [])
     action = next(writing)
-    assert isinstance(action, Together)
-    assert action.brief
-    assert action.at_most == 2
-    workers = [machine(T0) for machine in action.machines[: action.at_most]]
-    asked = [next(worker) for worker in workers]
-    assert prepared == []
-    for one in asked:
-        assert isinstance(one, Together)
-        assert not one.brief
-        (machine,) = one.machines
-        assert list(machine(T0)) == []
-    assert prepared == [[vpa.name for vpa in vpas]]
-    for worker in workers:
-        assert isinstance(worker.send(Outcome(at=T0, value=[None])), Patch)
-        worker.close()
-    writing.close()
+    for first in (0, 2, 4):
+        assert isinstance(action, Together)
+        assert action.brief
+        assert action.at_most == 2
+        assert prepared == [names[start : start + 2] for start in range(0, first + 1, 2)]
+        for machine in action.machines:
+            steps = machine(T0)
+            assert isinstance(next(steps), Patch)
+            steps.close()
+        if first < 4:
+            action = writing.send(Outcome(at=T0, value=[None] * len(action.machines)))
+    with pytest.raises(StopIteration):
+        writing.send(Outcome(at=T0, value=[None]))
+    assert len(prepared) == 3
+
+
+def test_no_batch_is_prepared_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kscale.vpa.recommender.checkpoints._VPAS_PER_BATCH", 2)
+    state, _ = with_vpas(7, update_worker_count=3, checkpoints_timeout=timedelta(seconds=1))
+    problems: list[str] = []
+    writing = maintain_checkpoints_steps(state, None, Progress(T0), problems)
+    action = next(writing)
+    batches = 0
+    with suppress(StopIteration):
+        while True:
+            batches += 1
+            assert isinstance(action, Together)
+            action = writing.send(Outcome(at=T0 + SECOND, value=[None] * len(action.machines)))
+    assert batches == 2  # with the first three VPAs, as many as there are workers
+    assert problems == [
+        "Failed to store all checkpoints within the configured `checkpoints-timeout`: context deadline exceeded"
+    ]
 
 
 @pytest.mark.parametrize("taken", [T0 + 60 * SECOND, T0 + DAY - SECOND, T0 + DAY, T0 + 2 * DAY])

@@ -46,6 +46,12 @@ class FakeWatch:
         self.resource, self.wants, self.namespace = resource, wants, namespace
         self.queue: asyncio.Queue[bytes | ConnectionFailedError] = asyncio.Queue()
         self.reads = 0
+        self.on_end: Callable[[], None] = lambda: None
+
+    def end(self, error: ConnectionFailedError | None = None) -> None:
+        """End the watch, or break its connection with an error."""
+        self.queue.put_nowait(error or b"")
+        self.on_end()
 
     def send(self, type_: str, obj: Object) -> None:
         self.queue.put_nowait(json.dumps({"type": type_, "object": obj}).encode() + b"\n")

@@ -57,6 +57,21 @@ class _Body:
         self._watch.reads += 1
         return result
 
+    def read_received(self) -> bytes:
+        parts = [self._left]
+        self._left = b""
+        while self._watch is not None and not self._watch.queue.empty():
+            following = self._watch.queue.get_nowait()
+            if not isinstance(following, bytes) or not following:
+                self._watch.queue.put_nowait(following)
+                break
+            parts.append(following)
+        return b"".join(parts)
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        if self._watch is not None:
+            self._watch.on_end = call
+
     def pause_reading(self) -> None:
         self._flows.clear()
 
@@ -100,14 +115,14 @@ class FakeApiServer(FakeObjects):
     def cut_watches(self, error: ConnectionFailedError | None = BROKEN) -> None:
         """Breaks what is open; None: ends it in peace."""
         for watch in self.watches:
-            watch.queue.put_nowait(b"" if error is None else error)
+            watch.end(error)
         self.watches.clear()
 
     def fail_watches(self, code: int, reason: str) -> None:
         """Ends what is open with an ERROR event."""
         for watch in self.watches:
             watch.send("ERROR", status(code, reason))
-            watch.queue.put_nowait(b"")
+            watch.end()
         self.watches.clear()
 
     def bookmark(self) -> None:
@@ -339,7 +354,7 @@ class FakeApiServer(FakeObjects):
                     watch.send("ADDED", each)
         elif int(version) < self.compacted:
             watch.send("ERROR", status(410, "Expired", f"too old resource version: {version} ({self.compacted})"))
-            watch.queue.put_nowait(b"")
+            watch.end()
             return watch
         else:
             for at, type_, plural, new, old in self.log:

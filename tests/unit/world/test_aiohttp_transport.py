@@ -14,12 +14,33 @@ from typing import Any, Self
 
 import pytest
 import trustme
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kscale.effects import SECOND
 from kscale.world.clock import SystemClock, VirtualClock, run_in_virtual_time
-from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, _Body, proxy_of
+from kscale.world.kubernetes.aiohttp_transport import (
+    AiohttpTransport,
+    NotSimpleError,
+    _Body,
+    proxy_of,
+    read_simple_response,
+)
+from kscale.world.kubernetes.client_tls import EventLoop
 from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.transport import PIECE_BYTES, Answer, Buffers, Call, ConnectionFailedError, ServerLimits
+
+
+@pytest.fixture(autouse=True, params=[EventLoop, asyncio.SelectorEventLoop], ids=["direct", "asyncio"])
+def loop_type(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every test run on the programs' event loop, and on asyncio's."""
+
+    def run(main: Any) -> Any:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(main)
+
+    monkeypatch.setattr(asyncio, "run", run)
+
 
 AUTHORITY = trustme.CA()
 CERTIFICATE = AUTHORITY.issue_cert("kubernetes.default")
@@ -607,8 +628,8 @@ def test_what_comes_after_a_response_is_not_the_next_one(first: list[bytes]) -> 
         async with Talkative(tls=False) as server, asyncio.timeout(30):
             transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
             bodies = [(await transport.call(GET)).body]
-            (pooled,) = transport._connector._conns.values()
-            while not pooled[0][0].should_close:
+            (idle,) = transport._idle
+            while idle.is_reusable():
                 await asyncio.sleep(0)
             bodies += [(await transport.call(GET)).body for _ in range(2)]
             await transport.close()
@@ -695,3 +716,248 @@ def test_a_response_before_the_whole_request_was_sent() -> None:
 def test_proxies_of_the_environment(server: str, environ: dict[str, str], proxy: str) -> None:
     assert proxy_of(Access(server=server), environ) == proxy
     assert proxy_of(Access(server=server, proxy="http://own"), environ) == "http://own"
+
+
+@pytest.mark.parametrize("breaks", [False, True], ids=["ends", "breaks"])
+def test_the_end_of_a_stream_is_reported_while_nobody_reads(breaks: bool) -> None:
+    class Ending(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+            await writer.drain()
+            await go.wait()
+            writer.write(b"4\r\nmore\r\n" if breaks else b"4\r\nmore\r\n0\r\n\r\n")
+            writer.close()
+
+    go = asyncio.Event()
+
+    async def main() -> None:
+        async with Ending() as server:
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default")
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            ended = asyncio.Event()
+            try:
+                async with transport.stream(GET) as stream:
+                    stream.on_end(ended.set)
+                    assert await stream.read_some() == b"first"
+                    assert stream.read_received() == b""
+                    go.set()
+                    async with asyncio.timeout(10):
+                        await ended.wait()
+                    assert stream.read_received() == (b"" if breaks else b"more")
+                    if breaks:
+                        with pytest.raises(ConnectionFailedError):
+                            await stream.read_some()
+                    else:
+                        assert await stream.read_some() == b""
+            finally:
+                await transport.close()
+
+    asyncio.run(main())
+
+
+def test_more_is_sent_than_the_socket_takes_at_once() -> None:
+    """The server reads late; a part of the request waits for that."""
+    size = 8 << 20
+    received: list[int] = []
+
+    class Late(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.01)
+            head = await reader.readuntil(b"\r\n\r\n")
+            received.append(len(await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0]))))
+            writer.write(http(b"{}"))
+            await writer.drain()
+
+    async def main() -> None:
+        async with Late() as server:
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default")
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            try:
+                answer = await transport.call(Call(method="POST", path="/", body=b"x" * size))
+                assert answer.status == 200
+            finally:
+                await transport.close()
+
+    asyncio.run(main())
+    assert received == [size]
+
+
+# -- simple responses ------------------------------------------------------------------------------------------------
+
+PATCH = Call(method="PATCH", path="/x", body=b"{}", content_type="application/json")
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+RESPONSES = {
+    "length": GOOD,
+    "created": b"HTTP/1.1 201 Created\r\nX-A: b\xc3\xa9 \r\nContent-Length: 3\r\n\r\nabc",
+    "empty": b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+    "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n",
+    "extension of a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\n\r\n",
+    "trailer": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-T: y\r\n\r\n",
+    "chunk that does not end": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n",
+    "size of a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-3\r\nabc\r\n0\r\n\r\n",
+    "compressed": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s"
+    % (len(gzip.compress(b"abc", mtime=0)), gzip.compress(b"abc", mtime=0)),
+    "repeated header": b"HTTP/1.1 200 OK\r\nWarning: 299 - a\r\nWarning: 299 - b\r\nContent-Length: 2\r\n\r\n{}",
+    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+    "length and chunks": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "length that is no number": b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}",
+    "no length": b"HTTP/1.1 200 OK\r\nX-A: b\r\n\r\nall until the end",
+    "no header": b"HTTP/1.1 200 OK\r\n\r\nall until the end",
+    "close": b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}",
+    "interim": b"HTTP/1.1 102 Processing\r\n\r\n" + GOOD,
+    "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "not found": b"HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nabc",
+    "throttled": b"HTTP/1.1 429 Too Many\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n",
+    "folded header": b"HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\n{}",
+    "control character": b"HTTP/1.1 200 OK\r\nX-A: b\x00\r\nContent-Length: 2\r\n\r\n{}",
+    "no name": b"HTTP/1.1 200 OK\r\n: b\r\nContent-Length: 2\r\n\r\n{}",
+    "old version": b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "no response": b"SSH-2.0-x\r\n",
+    "cut head": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "cut body": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+    "cut chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+    "nothing": b"",
+    "large": b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + bytes(200000),
+    "large header": b"HTTP/1.1 200 OK\r\nX-A: %s\r\nContent-Length: 2\r\n\r\n{}" % (b"a" * 8000),
+    "too large header": b"HTTP/1.1 200 OK\r\nX-A: %s\r\nContent-Length: 2\r\n\r\n{}" % (b"a" * 40000),
+}
+
+
+class Reused(Server):
+    """Answers ``warm`` requests of a connection with GOOD, and the next one with ``pieces``, after which it closes."""
+
+    def __init__(self, pieces: list[bytes], warm: int) -> None:
+        super().__init__(tls=False)
+        self.pieces, self.warm = pieces, warm
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            for number in range(self.warm + 1):
+                await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(2)
+                for piece in [GOOD] if number < self.warm else self.pieces or []:
+                    writer.write(piece)
+                    await writer.drain()
+                    for _ in range(6):  # the client, which runs in this loop, reads the piece meanwhile
+                        await asyncio.sleep(0)
+
+
+def result_of(pieces: list[bytes], warm: int) -> Any:
+    """Return status, headers and body of a response, or the kind of its failure and its text without the URL."""
+
+    async def main() -> Any:
+        async with Reused(pieces, warm) as server, asyncio.timeout(30):
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
+            try:
+                for _ in range(warm):
+                    await transport.call(PATCH)
+                answer = await transport.call(PATCH)
+            except ConnectionFailedError as error:
+                return error.kind, error.message.replace(server.url, "")
+            finally:
+                await transport.close()
+            return answer.status, {name.lower(): answer.headers[name] for name in answer.headers}, answer.body
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_a_response_on_a_used_connection_is_as_on_a_new_one(name: str) -> None:
+    """A new connection is read by aiohttp alone, a used one by :func:`read_simple_response` first."""
+    data = RESPONSES[name]
+    expected = result_of([data], 0)
+    for at in {0, 9, 20, len(data) // 2, len(data) - 1}:
+        assert result_of([data[:at], data[at:]] if at else [data], 2) == expected, at
+
+
+@pytest.mark.parametrize("name", ["length", "created", "empty", "chunks"])
+def test_a_simple_response_in_pieces(name: str) -> None:
+    data = RESPONSES[name]
+    assert all(read_simple_response(data[:end]) is None for end in range(len(data)))
+    assert read_simple_response(data) is not None
+    with pytest.raises(NotSimpleError):
+        read_simple_response(data + b"x")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the event loop
+@given(st.sampled_from(sorted(RESPONSES)), st.data())
+def test_bytes_that_are_no_simple_response(name: str, draw: st.DataObject) -> None:
+    """Changed bytes are a response like that which aiohttp reads, or none."""
+    data = bytearray(RESPONSES[name][:300])
+    for _ in range(draw.draw(st.integers(0, 3))):
+        at = draw.draw(st.integers(0, len(data)))
+        data[at : at + draw.draw(st.integers(0, 1))] = draw.draw(st.binary(max_size=2))
+    with suppress(NotSimpleError):
+        simple = read_simple_response(bytes(data))
+        if simple is not None:
+            assert result_of([bytes(data)], 0) == (simple.status, dict(simple.headers), simple.body)
+
+
+def test_limits_of_a_simple_response() -> None:
+    for limits in ({"body_bytes": 1}, {"head_bytes": 20}):
+        with pytest.raises(NotSimpleError):
+            read_simple_response(GOOD, **limits)
+
+    async def main() -> str:
+        async with Reused([RESPONSES["chunks"]], 1) as server, asyncio.timeout(30):
+            limits = ServerLimits(response_bytes=12)
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={}, limits=limits)
+            assert (await transport.call(PATCH)).status == 200
+            with pytest.raises(ConnectionFailedError) as error:
+                await transport.call(PATCH)
+            await transport.close()
+        return error.value.kind
+
+    assert asyncio.run(main()) == "too large"
+
+
+def test_a_request_on_a_used_connection_takes_too_long() -> None:
+    async def main() -> str:
+        async with Reused([], 1) as server, asyncio.timeout(30):
+            limits = ServerLimits(request_seconds=0.05)
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={}, limits=limits)
+            await transport.call(PATCH)
+            server.pieces = None
+            (channel,) = transport._idle
+            channel.transport.pause_reading()  # nor the end of the connection is seen
+            with pytest.raises(ConnectionFailedError) as error:
+                await transport.call(PATCH)
+            assert channel.transport.is_closing()
+            await transport.close()
+        return error.value.kind
+
+    assert asyncio.run(main()) == "timeout"
+
+
+def test_a_cancelled_request_closes_its_connection() -> None:
+    async def main() -> None:
+        async with Reused([GOOD], 1) as server, asyncio.timeout(30):
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
+            await transport.call(PATCH)
+            (channel,) = transport._idle
+            request = asyncio.create_task(transport.call(PATCH))
+            await asyncio.sleep(0)
+            request.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await request
+            assert channel.transport.is_closing()
+            assert transport._idle == []
+            await transport.close()
+
+    asyncio.run(main())
+
+
+def test_idle_connections_are_closed_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with Reused([GOOD], 5) as server, asyncio.timeout(30):
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
+            monkeypatch.setattr("kscale.world.kubernetes.aiohttp_transport._IDLE_SECONDS", 0.0)
+            await asyncio.gather(*(transport.call(PATCH) for _ in range(3)))
+            while transport._idle:
+                await asyncio.sleep(0)
+            assert transport._cleanup is None
+            await transport.call(PATCH)
+            await transport.close()
+
+    asyncio.run(main())

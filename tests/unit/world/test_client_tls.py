@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from kscale import InputError
-from kscale.world.kubernetes.aiohttp_transport import ClientTLS
+from kscale.world.kubernetes.client_tls import ClientTLS
 from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, Pem
 from kscale.world.rpc import read_certificates
 

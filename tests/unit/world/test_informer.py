@@ -287,8 +287,8 @@ def test_who_looks_after_a_long_step_sees_what_came_during_it() -> None:
     assert seen == [1]
 
 
-@pytest.mark.parametrize(("typed", "batches"), [(True, [1, 1]), (False, [2])])
-def test_bytes_are_collected_for_longer_than_objects(typed: bool, batches: list[int]) -> None:
+@pytest.mark.parametrize(("typed", "lazy", "batches"), [(True, False, [1, 1]), (True, True, [2]), (False, False, [2])])
+def test_bytes_are_collected_for_longer_than_objects(typed: bool, lazy: bool, batches: list[int]) -> None:
     """Two events a bit less than a second apart; a cluster takes up both for the price of one."""
     sizes: list[int] = []
 
@@ -297,7 +297,7 @@ def test_bytes_are_collected_for_longer_than_objects(typed: bool, batches: list[
             if seen.name == "kscale_watch_events_total":
                 sizes.append(int(seen.value))
 
-        async with informing(api, typed=typed, observe=observe):
+        async with informing(api, typed=typed, lazy=lazy, observe=observe):
             sizes.clear()
             for name in ("a", "b"):
                 await api.create("pods", pod(name))
@@ -325,6 +325,36 @@ def test_events_that_come_one_by_one_wake_it_ten_times_a_second() -> None:
 
     against_fake(case)
     assert 10 <= reads[0] <= 15
+
+
+def test_a_quiet_watch_waits_until_somebody_looks_or_it_ends() -> None:
+    """After a batch of few lines, bytes are collected for ten seconds; the end of the watch is noticed meanwhile."""
+    seen: list[int] = []
+
+    async def case(api: FakeApi) -> None:
+        async with informing(api, typed=False) as (informer, sink):
+            await until(lambda: informer.synced)
+            await api.create("pods", pod("a"))
+            await until(lambda: len(sink.objects) == 1)  # a batch of few lines
+            for name in ("b", "c"):
+                await api.create("pods", pod(name))
+                await asyncio.sleep(4)
+            seen.append(len(sink.objects))
+            await asyncio.sleep(4)
+            seen.append(len(sink.objects))
+            await api.create("pods", pod("d"))
+            await asyncio.sleep(1)
+            seen.append(len(sink.objects))
+            await informer.caught_up()
+            seen.append(len(sink.objects))
+            await api.create("pods", pod("e"))
+            await asyncio.sleep(1)
+            api.server.cut_watches(None)
+            await asyncio.sleep(0.1)
+            seen.append(len(sink.objects))
+
+    against_fake(case)
+    assert seen == [1, 3, 3, 4, 5]
 
 
 def test_a_lone_bookmark_is_taken_up_at_once() -> None:
@@ -394,12 +424,13 @@ async def informing(
     api: FakeApi,
     *,
     typed: bool,
+    lazy: bool = False,
     streaming: bool = False,
     turn: asyncio.Lock | None = None,
     observe: Callable[[Observation], None] = lambda _: None,
 ) -> AsyncIterator[tuple[Informer, ObjectSink]]:
     """An informer of pods that has listed them, or (``streaming``) is about to."""
-    watch = Watch(kind="Pod", api_version="v1", typed=typed)
+    watch = Watch(kind="Pod", api_version="v1", typed=typed, lazy=lazy)
     sink = ObjectSink(watch, lambda change: None)
     reflector = Reflector(streaming=streaming)
     informer = Informer(

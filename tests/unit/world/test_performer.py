@@ -99,6 +99,23 @@ def test_a_patch_with_a_struct_is_that_with_what_the_api_prints_of_it() -> None:
     assert mine == theirs
 
 
+def test_prepared_patches() -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        send = Performer(api.client, api.clock).prepare_patch(Get(kind="Pod", namespace="default", name="a"))
+        versions = [await send(json.dumps({"metadata": {"labels": {"n": str(n)}}}).encode()) for n in range(2)]
+        server_version = str(api.server.version)
+        assert versions[1] == server_version != versions[0]
+        refused = await send(b'{"metadata":{"resourceVersion":"1"}}')
+        assert isinstance(refused, ApiError)
+        assert refused.is_conflict
+        api.server.fault = lambda call: REFUSED
+        refused = await send(b"{}")
+        assert isinstance(refused, ApiError)
+
+    against_fake(case)
+
+
 def test_a_budget_that_refuses() -> None:
     """As client-go, it is asked again while the server says when; then the machine hears of it."""
 

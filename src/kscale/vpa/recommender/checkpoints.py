@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple, Never
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +19,11 @@ from kscale.effects import (
     Delete,
     Get,
     List,
-    Machine,
     Moment,
     Outcome,
     Patch,
     PatchOperation,
     Progress,
-    Steps,
     StepsOf,
     Together,
     Within,
@@ -341,40 +338,24 @@ def _store_checkpoints_steps(
 ) -> StepsOf[Together, None]:
     """Store checkpoints (``StoreCheckpoints``), those of several VPAs concurrently.
 
-    After the deadline no VPA is begun, except for the first ones: at least as many VPAs as workers are written.
+    After the deadline no VPA is begun, except for the first ones: at least as many VPAs as workers are written. The
+    VPAs are prepared and written batch by batch, so that the prepared checkpoints of few VPAs are in memory.
     """
     ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
     ordered = sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
     prepared, workers = CheckpointBatch(state), state.options.update_worker_count
-    writes: list[Machine] = []
-    for number, vpa in enumerate(ordered):
-        write = _CheckpointWrite(vpa, prepared, ZERO_TIME if number < workers else deadline, diagnostics)
-        first = number - number % _VPAS_PER_BATCH
-        if number < first + workers:  # may begin before the batch is prepared
-            writes.append(partial(_prepare_and_write_steps, write, ordered[first : first + _VPAS_PER_BATCH]))
-        else:
-            writes.append(write)
-    if writes:
+    for first in range(0, len(ordered), _VPAS_PER_BATCH):
+        if first >= workers and progress.now >= deadline:
+            break
+        batch = ordered[first : first + _VPAS_PER_BATCH]
+        prepared.prepare(batch, progress.now)
+        writes = [
+            _CheckpointWrite(vpa, prepared, ZERO_TIME if number < workers else deadline, diagnostics)
+            for number, vpa in enumerate(batch, first)
+        ]
         yield from progress.together(writes, at_most=workers, brief=True)
     if progress.now >= deadline:
         diagnostics.append(f"{_TIMEOUT_TEXT}: {DEADLINE_EXCEEDED.message}")
-
-
-def _prepare_and_write_steps(write: _CheckpointWrite, those: Sequence[Vpa], now: Moment) -> Steps[None]:
-    """Write the checkpoints of a VPA. Before, the checkpoints of the VPAs ``those`` are prepared, if they are not."""
-    progress = Progress(now)
-    if write.is_due(now) and write.vpa not in write.prepared:  # in a step of its own, as it takes long
-        yield from progress.together([partial(_prepare_checkpoints_steps, write.prepared, write.vpa, those)])
-    yield from write(progress.now)
-
-
-def _prepare_checkpoints_steps(
-    prepared: CheckpointBatch, vpa: Vpa, those: Sequence[Vpa], now: Moment
-) -> StepsOf[Never, None]:
-    """Prepare the checkpoints of the VPAs ``those``, unless another machine has prepared ``vpa`` meanwhile."""
-    if vpa not in prepared:
-        prepared.prepare(those, now)
-    yield from ()
 
 
 class _CheckpointWrite(SingleAction):

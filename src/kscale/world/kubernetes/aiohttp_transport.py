@@ -1,7 +1,8 @@
-"""HTTP/1.1 transport based on aiohttp (extra ``[kube]``), and its TLS contexts.
+"""HTTP/1.1 transport based on aiohttp (extra ``[kube]``).
 
-aiohttp keeps the connections, and parses and decompresses responses. Its ``ClientSession`` is not used: it builds URL,
-headers and cookies of each request anew, which takes three fifths of the time of a small request.
+aiohttp opens the connections, and parses and decompresses responses. Two parts of it are not used, because they take
+most of the time of a small request: its ``ClientSession``, which builds URL, headers and cookies of each request anew,
+and its parser and streams for a response that :func:`read_simple_response` can read.
 
 aiohttp decodes responses that consist of several compressed members. API servers send watches in this form, and a
 client that stops after the first member loses the remaining events without an error.
@@ -17,16 +18,17 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from kscale.errors import InputError, Problem
+from kscale.errors import InputError
 from kscale.imports import library
 from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.client_tls import ClientTLS
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
-from kscale.world.kubernetes.kubeconfig import Access, Pem, without_password
+from kscale.world.kubernetes.kubeconfig import Access, without_password
 from kscale.world.kubernetes.transport import (
     DEFAULT_LIMITS,
     FREE_BYTES,
@@ -41,130 +43,15 @@ from kscale.world.kubernetes.transport import (
     Stream,
 )
 from kscale.world.protocols import Clock
-from kscale.world.rpc import load_authorities, load_pair
 
-__all__ = ["AiohttpTransport", "ClientTLS", "connect", "proxy_of"]
-
-
-_EVERY: Final = 10**9  # nanoseconds between two checks of the files
-_Seen = tuple[tuple[int, int, int], ...]
-
-
-class ClientTLS:
-    """TLS context of an :class:`Access`, renewed when its certificate files or the exec plug-in's certificate change.
-
-    Raises :class:`~kscale.InputError` if a certificate cannot be read.
-    """
-
-    __slots__ = ("_access", "_context", "_given", "_looked", "_seen")
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._context: ssl.SSLContext | None = None
-        self._seen: _Seen = ()
-        self._given: tuple[bytes, bytes] | None = None
-        self._looked = 0
-
-    def context(self, now: int, exec_certificate: tuple[bytes, bytes] | None = None) -> ssl.SSLContext:
-        """Return the TLS context for requests that are sent now.
-
-        The files are checked at most once a second. If changed files cannot be read, the previous context is returned.
-
-        Parameters
-        ----------
-        now : int
-            Monotonic time in nanoseconds.
-        exec_certificate : tuple of bytes, optional
-            Certificate and key (PEM) that an exec plug-in returned. They replace those of the :class:`Access`.
-
-        Returns
-        -------
-        ssl.SSLContext
-            The context, cached until a file or the plug-in's certificate changes.
-
-        Raises
-        ------
-        InputError
-            If a certificate cannot be read and there is no earlier context for the same plug-in certificate.
-        """
-        if self._context is not None and exec_certificate == self._given and now - self._looked < _EVERY:
-            return self._context
-        signatures = self._read_signatures()
-        self._looked = now
-        if self._context is None or signatures != self._seen or exec_certificate != self._given:
-            try:
-                self._context = self._build_context(exec_certificate)
-            except InputError:
-                if self._context is None or exec_certificate != self._given:
-                    raise
-                return self._context  # a file may be half written: use the old context until the next check
-            self._seen, self._given = signatures, exec_certificate
-        return self._context
-
-    def _read_signatures(self) -> _Seen:
-        """Return (inode, modification time, size) of each certificate file; zeros if the file is missing."""
-        certificate = self._access.certificate
-        pems = [self._access.ca, *([] if certificate is None else [certificate.certificate, certificate.key])]
-        signatures = []
-        for pem in pems:
-            if not pem.path:
-                continue
-            try:
-                status = os.stat(pem.path)
-            except OSError:
-                signatures.append((0, 0, 0))
-            else:
-                signatures.append((status.st_ino, status.st_mtime_ns, status.st_size))
-        return tuple(signatures)
-
-    def _build_context(self, exec_certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:
-        """Build the TLS context. Raises InputError if authorities, certificate or key cannot be used."""
-        access = self._access
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if access.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        elif access.ca:
-            _trust(context, access.ca)
-        else:
-            context.load_default_certs()
-        # As in Go: any trusted certificate may end a chain, and X.509 strictness checks are off.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if exec_certificate is not None:
-            _load_certificate(context, *exec_certificate, "the certificate of the exec plug-in")
-        elif access.certificate is not None:
-            certificate, key = access.certificate.certificate, access.certificate.key
-            name = certificate.path or "client-certificate-data"
-            _load_certificate(context, _read(certificate), _read(key), name)
-        return context
-
-
-def _read(pem: Pem) -> bytes:
-    """Return the PEM text. Raises InputError if the file cannot be read."""
-    try:
-        return pem.read()
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), pem.path)) from None
-
-
-def _trust(context: ssl.SSLContext, ca: Pem) -> None:
-    """Make a context trust the authorities. Raises InputError if they cannot be read."""
-    load_authorities(context, _read(ca), ca.path or "certificate-authority-data")
-
-
-def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, name: str) -> None:
-    """Load a client certificate and its key (PEM). Raises InputError, which names ``name``, if they cannot be used."""
-    try:
-        load_pair(context, certificate, key)
-    except ssl.SSLError as error:
-        text = f"certificate and key cannot be used together: {error.reason or 'no PEM'}"
-        raise InputError(Problem(text, name)) from None
+__all__ = ["AiohttpTransport", "connect", "proxy_of"]
 
 
 _BUFFER: Final = 2**18
 _CONNECT: Final = 30.0
+_IDLE_SECONDS: Final = 75.0
+"""Time for which an idle connection is kept: longer than a minute, the usual period of loops, and less than the 90
+seconds after which an API server closes it."""
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
@@ -210,7 +97,9 @@ class AiohttpTransport:
         self._proxy = proxy_of(access, os.environ if environ is None else environ) or None
         # As in Go, the same context is for a proxy that is reached by TLS.
         uses_tls = any(url.startswith("https://") for url in (access.server, self._proxy or ""))
-        self._tls = ClientTLS(access) if uses_tls else None
+        # asyncio does TLS to a server within TLS to a proxy only on its own transports.
+        direct = not (self._proxy or "").startswith("https://")
+        self._tls = ClientTLS(access, direct=direct) if uses_tls else None
         self._credentials = Credentials(access, clock, run=run)
         # As in aiohttp's sessions, names and values of headers are checked where they are written.
         encoding = "gzip" if access.compress else "identity"
@@ -220,13 +109,22 @@ class AiohttpTransport:
         self._connector = self._http.TCPConnector(limit=0, socket_factory=_socket)
         self._connect_timeout = self._http.ClientTimeout(total=None, sock_connect=_CONNECT)
         self._peer: _Peer | None = None
+        self._idle: list[_Channel] = []
+        self._cleanup: asyncio.TimerHandle | None = None
 
     async def call(self, call: Call) -> Answer:
         """Send a request and return the complete response."""
-        limit = asyncio.timeout(self.limits.request_seconds)
+        end = asyncio.get_running_loop().time() + self.limits.request_seconds
+        sent = self._clock.monotonic()
+        channel = self._take_idle(self._known_peer(sent)) if self._idle and call.method != "HEAD" else None
+        if channel is not None:
+            answer = await self._call_simply(channel, call, end)
+            if answer is not None:
+                return answer
+        limit = asyncio.timeout_at(end)
         try:
             async with limit:
-                response = await self._request(call)
+                response = await self._request(call, sent, channel)
                 try:
                     data, buffer = self._received(response), None
                     if data is None:
@@ -246,6 +144,30 @@ class AiohttpTransport:
             buffer.release()
             buffer = None
         return Answer(response.status, response.headers, data, buffer)
+
+    async def _call_simply(self, channel: _Channel, call: Call, end: float) -> Answer | None:
+        """Send a request on an idle connection and return the response if it is simple and a success.
+
+        Returns None for other responses, and for broken connections; :meth:`_Channel.read` then has the response.
+        ``end``: time of the loop when the request fails. Raises ConnectionFailedError.
+        """
+        try:
+            head = channel.peer.write_head(call, self._build_target(call))
+            response = await channel.exchange(head + (call.body or b""), end)
+        except (OSError, TimeoutError, ValueError) as error:
+            channel.close()
+            raise self.failure(call, error) from None
+        except BaseException:
+            channel.close()
+            raise
+        if response is None:
+            return None
+        self.give_back(channel)
+        buffer = None
+        if call.kept:
+            buffer = self.buffers.open(kept=True)
+            buffer.adjust(len(response.body))
+        return Answer(response.status, response.headers, response.body, buffer)
 
     def _received(self, response: _Response) -> bytes | None:
         """Return the body if it is small and has arrived with the headers; otherwise None."""
@@ -271,7 +193,7 @@ class AiohttpTransport:
         limit = asyncio.timeout(self.limits.request_seconds)
         try:
             async with limit:
-                response = await self._request(call)
+                response = await self._request(call, self._clock.monotonic())
                 if response.status == 200:
                     limit.reschedule(None)
                 try:
@@ -285,31 +207,91 @@ class AiohttpTransport:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._cleanup is not None:
+            self._cleanup.cancel()
+        for channel in self._idle:
+            channel.close()
+        self._idle.clear()
         await self._connector.close()
 
-    async def _request(self, call: Call) -> _Response:
-        """Send a request and return its response, whose body is still to be read.
+    def give_back(self, channel: _Channel) -> None:
+        """Keep a connection for later requests, or close it if it cannot be used again."""
+        loop = asyncio.get_running_loop()
+        if not channel.is_reusable():
+            channel.close()
+            return
+        channel.idle_since = loop.time()
+        self._idle.append(channel)
+        if self._cleanup is None:
+            self._cleanup = loop.call_later(_IDLE_SECONDS, self._close_unused)
 
-        Raises ConnectionFailedError if there are no credentials, or the connection fails or takes too long.
+    def _close_unused(self) -> None:
+        """Close the connections that have been idle for too long; the oldest are first."""
+        loop = asyncio.get_running_loop()
+        self._cleanup = None
+        while self._idle and self._idle[0].idle_since + _IDLE_SECONDS <= loop.time():
+            self._idle.pop(0).close()
+        if self._idle:
+            self._cleanup = loop.call_at(self._idle[0].idle_since + _IDLE_SECONDS, self._close_unused)
+
+    def _take_idle(self, peer: _Peer | None) -> _Channel | None:
+        """Take the most recently used idle connection to this peer; None if there is none.
+
+        Connections to other peers are closed: the credentials or certificates have changed.
         """
-        sent = self._clock.monotonic()
+        while peer is not None and self._idle:
+            channel = self._idle.pop()
+            if channel.peer is peer and channel.is_reusable():
+                return channel
+            channel.close()
+        return None
+
+    def _known_peer(self, now: int) -> _Peer | None:
+        """Return the peer for a request that is sent at monotonic time ``now``.
+
+        Returns None if an exec plug-in provides the credentials, or if there are no credentials.
+        """
+        try:
+            identity = self._credentials.known_identity()
+            if identity is None:
+                return None
+            context = True if self._tls is None else self._tls.context(now)
+        except (CredentialError, InputError):
+            return None  # the request reports it
+        return self._find_peer(identity.headers, context)
+
+    async def _current_peer(self, now: int) -> _Peer:
+        """Return the peer for a request that is sent at monotonic time ``now``.
+
+        Raises ConnectionFailedError if there are no credentials.
+        """
         try:
             identity = await self._credentials.identity()
             context: ssl.SSLContext | bool = True
             if self._tls is not None:
-                context = self._tls.context(sent, identity.certificate)
+                context = self._tls.context(now, identity.certificate)
         except (CredentialError, InputError) as error:
             raise ConnectionFailedError(f"getting credentials: {error}") from None
+        return self._find_peer(identity.headers, context)
+
+    async def _request(self, call: Call, sent: int, channel: _Channel | None = None) -> _Response:
+        """Send a request and return its response, whose body is still to be read.
+
+        ``sent``: monotonic time of the request. ``channel``: the connection on which the request has been sent already.
+        Raises ConnectionFailedError if there are no credentials, or the connection fails or takes too long.
+        """
         try:
-            peer = self._find_peer(identity.headers, context)
+            peer = await self._current_peer(sent) if channel is None else channel.peer
             try:
-                response = await self._exchange(peer, call)
+                response = await (self._exchange(peer, call) if channel is None else self._read_response(channel))
             except self._http.ClientConnectorError:
                 raise
             except (self._http.ClientOSError, self._http.ServerDisconnectedError):
                 if call.method != "GET":  # as in Go: the server may have performed a request that writes
                     raise
                 response = await self._exchange(peer, call)  # the server may have closed an idle connection
+        except ConnectionFailedError:
+            raise
         except (self._http.ClientError, self._bad_response, OSError, TimeoutError, ValueError) as error:
             raise self.failure(call, error) from None
         if response.status == 401:
@@ -341,28 +323,30 @@ class AiohttpTransport:
         return peer
 
     async def _exchange(self, peer: _Peer, call: Call) -> _Response:
-        """Send a request on a connection of aiohttp's pool and return its response. Raises aiohttp's errors."""
-        connection = await self._connector.connect(peer.request, [], self._connect_timeout)
-        while _has_unexpected_data(connection.protocol):
-            connection.close()
-            connection = await self._connector.connect(peer.request, [], self._connect_timeout)
-        try:
-            protocol = connection.protocol
-            protocol.set_response_params(
-                read_until_eof=True,
-                read_bufsize=_BUFFER,
-                max_line_size=self.limits.header_bytes,
-                max_field_size=self.limits.header_bytes,
-                skip_payload=call.method == "HEAD",
+        """Send a request on an idle or a new connection and return its response. Raises aiohttp's errors."""
+        channel = self._take_idle(peer)
+        if channel is None:
+            channel = _Channel(
+                await self._connector.connect(peer.request, [], self._connect_timeout), peer, self.limits
             )
-            connection.transport.write(peer.write_head(call, self._build_target(call)) + (call.body or b""))
-            message, content = await protocol.read()
-            while 100 <= message.code < 200 and message.code != 101:  # interim responses are ignored
-                message, content = await protocol.read()
+        try:
+            channel.parse_with_aiohttp(skip_body=call.method == "HEAD")
+            channel.write(peer.write_head(call, self._build_target(call)) + (call.body or b""))
         except BaseException:
-            connection.close()
+            channel.close()
             raise
-        return _Response(self, connection, message, content)
+        return await self._read_response(channel)
+
+    async def _read_response(self, channel: _Channel) -> _Response:
+        """Return the response that aiohttp parses on a connection. Interim responses are ignored."""
+        try:
+            message, content = await channel.http.read()
+            while 100 <= message.code < 200 and message.code != 101:
+                message, content = await channel.http.read()
+        except BaseException:
+            channel.close()
+            raise
+        return _Response(self, channel, message, content)
 
     def _build_target(self, call: Call) -> str:
         """Return the target of the request line: a path with its query, or a URL for a proxy without TLS."""
@@ -484,47 +468,284 @@ def _check_line(line: str) -> str:
     return line
 
 
-def _has_unexpected_data(protocol: Any) -> bool:
-    """Check whether a connection from the pool has received data that is the response to no request.
+class _Headers(Mapping[str, str]):
+    """Headers of a response, by name in lower case, parsed when one is read. A repeated header has its first value."""
 
-    For example, some load balancers respond with status 408 to a connection that is idle. As in Go, such a connection
-    must not be used, because the data would be taken for the response to the next request.
+    __slots__ = ("_lines", "_values")
+
+    def __init__(self, lines: bytes) -> None:
+        self._lines = lines
+        self._values: dict[str, str] | None = None
+
+    def _parse(self) -> dict[str, str]:
+        if self._values is None:
+            self._values = {}
+            for line in self._lines.decode("utf-8", "surrogateescape").split("\r\n")[:-1]:
+                name, _, value = line.partition(":")
+                self._values.setdefault(name.lower(), value.strip(" \t"))
+        return self._values
+
+    def __getitem__(self, name: str) -> str:
+        return self._parse()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parse())
+
+    def __len__(self) -> int:
+        return len(self._parse())
+
+
+class SimpleResponse(NamedTuple):
+    """Complete response with status 200 or 201. ``headers`` has names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class NotSimpleError(Exception):
+    """A response that :func:`read_simple_response` does not read."""
+
+
+_SIMPLE_HEAD: Final = re.compile(
+    rb"HTTP/1\.1 (20[01]) [^\x00-\x1f\x7f]*\r\n((?:[!#-'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)+)\r\n"
+)
+_SIMPLE_HEAD_BYTES: Final = 4096
+_FRAMING: Final = re.compile(
+    rb"\n(connection|content-encoding|content-length|trailer|transfer-encoding|upgrade):[ \t]*([^\r]*?)[ \t]*\r",
+    re.IGNORECASE,
+)
+_CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
+
+
+def read_simple_response(
+    data: bytes, *, head_bytes: int = _SIMPLE_HEAD_BYTES, body_bytes: int = FREE_BYTES
+) -> SimpleResponse | None:
+    """Parse a response as API servers send it to small requests; None if ``data`` is only the beginning of one.
+
+    Such a response has status 200 or 201, a length or chunks without extensions and trailers, no content encoding, no
+    ``Connection`` header, at most ``head_bytes`` of status and headers, and a body of at most ``body_bytes``. Raises
+    NotSimpleError for all other data.
     """
-    unexpected: bool = protocol.should_close and protocol._parser is not None  # noqa: SLF001 - new ones have no parser
-    return unexpected
+    head = _SIMPLE_HEAD.match(data, 0, head_bytes)
+    if head is None:
+        if len(data) < head_bytes and b"\r\n\r\n" not in data:
+            return None
+        raise NotSimpleError
+    start = head.end()
+    framing = _FRAMING.findall(data, 0, start)
+    if len(framing) != 1:
+        raise NotSimpleError
+    name, value = framing[0][0].lower(), framing[0][1]
+    if name == b"content-length" and value.isdigit() and int(value[:9]) <= body_bytes:
+        missing = int(value) - (len(data) - start)
+        if missing < 0:
+            raise NotSimpleError
+        body = None if missing else data[start:]
+    elif name == b"transfer-encoding" and value == b"chunked":
+        body = _join_chunks(data, start, body_bytes)
+    else:
+        raise NotSimpleError
+    return None if body is None else SimpleResponse(int(head[1]), _Headers(head[2]), body)
+
+
+def _join_chunks(data: bytes, start: int, most: int) -> bytes | None:
+    """Return the body of a chunked response; None if its end is missing.
+
+    Raises NotSimpleError if the chunks have more than ``most`` bytes with their sizes, or are not simple.
+    """
+    if len(data) - start > most:
+        raise NotSimpleError
+    chunks: list[bytes] = []
+    while True:
+        size = _CHUNK_SIZE.match(data, start)
+        if size is None:
+            if len(data) - start < 10 and b"\n" not in data[start:]:
+                return None
+            raise NotSimpleError
+        start, end = size.end(), size.end() + int(size[1], 16)
+        if end - start > most:
+            raise NotSimpleError
+        if len(data) < end + 2:
+            return None
+        if data[end : end + 2] != b"\r\n":
+            raise NotSimpleError
+        if start == end:
+            if len(data) != end + 2:
+                raise NotSimpleError
+            return b"".join(chunks)
+        chunks.append(data[start:end])
+        start = end + 2
+
+
+class _Channel(asyncio.Protocol):
+    """A connection to a peer, which reads simple responses itself.
+
+    It stands between asyncio's transport and ``http``, aiohttp's protocol of the connection, which receives everything
+    that belongs to no simple response: other responses, the end of the connection, and unexpected data.
+    """
+
+    def __init__(self, connection: Any, peer: _Peer, limits: ServerLimits) -> None:
+        self.connection, self.peer, self.idle_since = connection, peer, 0.0
+        self.http = connection.protocol
+        self.transport = connection.transport
+        self._limits = limits
+        self._head_bytes = min(_SIMPLE_HEAD_BYTES, limits.header_bytes)
+        self._body_bytes = min(FREE_BYTES, limits.response_bytes)
+        self._data = b""
+        self._waiter: asyncio.Future[SimpleResponse | None] | None = None
+        self._end = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_clean = False
+        self.transport.set_protocol(self)
+
+    def write(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def is_reusable(self) -> bool:
+        """Check whether another request can be sent: the connection is open and nothing is left over.
+
+        A server may have sent data that is the response to no request. For example, some load balancers respond with
+        status 408 to a connection that is idle. As in Go, such a connection must not be used, because the data would be
+        taken for the response to the next request. Nor if the last request has not been sent completely.
+        """
+        if not self._is_clean:
+            is_open = self.http.transport is not None and not self.transport.is_closing()
+            self._is_clean = is_open and not self.http.should_close
+        return self._is_clean and not self.transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._waiter = None
+        self.connection.close()
+
+    async def exchange(self, request: bytes, end: float) -> SimpleResponse | None:
+        """Send a request and return its response if it is simple.
+
+        Returns None as soon as the response turns out not to be simple, or the connection has broken: aiohttp's
+        protocol has then received what came. Raises TimeoutError at ``end``, a time of the loop.
+        """
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[SimpleResponse | None] = loop.create_future()
+        self._waiter = waiter
+        self._end = end
+        if self._timer is None:  # one timer serves many requests
+            self._timer = loop.call_at(end, self._check_time)
+        self.transport.write(request)
+        return await waiter
+
+    def _check_time(self) -> None:
+        """End a request whose time is over, or look again at its end."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        if self._waiter is None:
+            return
+        if loop.time() < self._end:
+            self._timer = loop.call_at(self._end, self._check_time)
+        elif not self._waiter.done():
+            self._waiter.set_exception(TimeoutError())
+
+    def parse_with_aiohttp(self, *, skip_body: bool = False) -> None:
+        """Let aiohttp parse the response to the next request. ``skip_body``: it has none, whatever its headers say."""
+        self._is_clean = False
+        self.http.set_response_params(
+            read_until_eof=True,
+            read_bufsize=_BUFFER,
+            max_line_size=self._limits.header_bytes,
+            max_field_size=self._limits.header_bytes,
+            skip_payload=skip_body,
+        )
+
+    def _hand_over(self) -> None:
+        """Leave the response, with what has come of it, to aiohttp."""
+        waiter, self._waiter = self._waiter, None
+        data, self._data = self._data, b""
+        self.parse_with_aiohttp()
+        if data:
+            self.http.data_received(data)
+            self._is_clean = False
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        waiter = self._waiter
+        if waiter is None:
+            self.http.data_received(data)
+            self._is_clean = False  # also if the connection was given back at the end of a body before other data
+            return
+        data = self._data + data if self._data else data
+        try:
+            response = read_simple_response(data, head_bytes=self._head_bytes, body_bytes=self._body_bytes)
+        except NotSimpleError:
+            self._data = data
+            self._hand_over()
+            return
+        if response is None:
+            self._data = data
+            return
+        self._data, self._waiter = b"", None
+        if not waiter.done():
+            waiter.set_result(response)
+
+    def eof_received(self) -> None:
+        if self._waiter is not None:
+            self._hand_over()
+        self._is_clean = False
+        self.http.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._waiter is not None:
+            self._hand_over()
+        self._is_clean = False
+        self.http.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self.http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.http.resume_writing()
 
 
 class _Response:
-    """Status and headers of a response, and ``content``, aiohttp's reader of its body.
+    """Status and headers of a response, and its body, or else ``content``, aiohttp's reader of the body.
 
-    At the end of the body the connection returns to the pool.
+    At the end of the body the connection is given back.
     """
 
-    __slots__ = ("_closed", "connection", "content", "headers", "status")
+    __slots__ = ("_channel", "_of", "content", "headers", "status")
 
-    def __init__(self, of: AiohttpTransport, connection: Any, message: Any, content: Any) -> None:
-        self._closed = of.client_error
-        self.connection, self.content = connection, content
+    def __init__(self, of: AiohttpTransport, channel: _Channel, message: Any, content: Any) -> None:
+        self._of, self.content = of, content
+        self._channel: _Channel | None = channel
         self.status: int = message.code
         self.headers: Mapping[str, str] = message.headers
         content.on_eof(self._release)
 
     def _release(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is None:
-            return
-        if connection.transport is None or connection.transport.get_write_buffer_size():
-            connection.close()  # the server has responded before the whole request was sent
-        else:
-            connection.release()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            self._of.give_back(channel)
 
     def close(self) -> None:
         """Close the connection, unless the whole body has been received. A task that reads the body gets an error."""
-        connection, self.connection = self.connection, None
-        if connection is not None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
             if self.content.exception() is None:
-                self.content.set_exception(self._closed("connection closed"))
-            connection.close()
+                self.content.set_exception(self._of.client_error("connection closed"))
+            channel.close()
+
+    @property
+    def wire(self) -> Any:
+        """Transport of the connection; None after the end of the body and if the connection is closed."""
+        return None if self._channel is None else self._channel.http.transport
+
+    @property
+    def closed(self) -> Any:
+        """Future of the end of the connection; None after the end of the body."""
+        return None if self._channel is None else self._channel.http.closed
 
 
 class _Body:
@@ -549,6 +770,21 @@ class _Body:
             raise self._of.failure(self._call, error) from None
         return data
 
+    def read_received(self) -> bytes:
+        content = self._response.content
+        data: bytes = b"" if content.exception() is not None else content.read_nowait()
+        return data
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        def handle_closed(closed: asyncio.Future[None]) -> None:
+            closed.exception()  # retrieve it: reading reports it
+            call()
+
+        self._response.content.on_eof(call)
+        closed = self._response.closed
+        if closed is not None:
+            closed.add_done_callback(handle_closed)
+
     def pause_reading(self) -> None:
         transport = self._wire()
         if transport is not None:
@@ -564,8 +800,7 @@ class _Body:
 
     def _wire(self) -> Any:
         """Return asyncio's transport of the connection, or None if the connection is closed."""
-        connection = self._response.connection
-        return None if connection is None else connection.transport
+        return self._response.wire
 
     async def read(self) -> bytes:
         with self._of.buffers.open() as buffer:

@@ -268,6 +268,14 @@ class Credentials:
         if self._exec is not None:
             credentials = self._given = await self._exec.get_credentials()
             return Identity(self._headers + _bearer(credentials.token), credentials.certificate)
+        identity = self.known_identity()
+        assert identity is not None  # there is no exec plug-in
+        return identity
+
+    def known_identity(self) -> Identity | None:
+        """Return what :meth:`identity` returns; None if an exec plug-in provides it, so that it may take time."""
+        if self._exec is not None:
+            return None
         if self._basic:
             return Identity((*self._headers, ("Authorization", self._basic)))
         token = self._file.token(self._clock.monotonic()) if self._file is not None else self._token

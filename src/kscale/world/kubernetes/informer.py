@@ -53,6 +53,7 @@ __all__ = ["UNREADABLE", "WATCH_METRICS", "Absorbed", "Informer", "ObjectSink", 
 
 _log = logging.getLogger(__name__)
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+_LIST_END: Final = _INITIAL_EVENTS_END.encode()
 _NAMES_LOGGED: Final = 1024
 
 
@@ -326,11 +327,13 @@ def _newest(version: str, later: str) -> str:
 
 _COLLECT: Final = 0.005
 _COLLECT_BYTES: Final = 1.0  # a cluster reads fifty lines at the cost of two
+_COLLECT_FEW: Final = 10.0  # a quiet watch: whoever reads the objects calls caught_up before
 _REST: Final = 0.1
 _LONGER: Final = 9  # factor of the next rest after one without lines, as waking up costs as much as several lines
 _BOOKMARK: Final = b'"BOOKMARK"'
 _TYPE_BYTES: Final = 32
 _GLANCE: Final = 0.0005
+_FEW: Final = 32  # lines of a quiet watch: fewer wake-ups than pausing the stream would cost
 _MUCH: Final = 2**16  # less than a connection buffers
 _MOST_EVENTS: Final = 1024
 _MOST_BYTES: Final = 8 * 2**20
@@ -403,8 +406,11 @@ class Informer:
         self._left = b""
         self._came = 0
         self._waiting: asyncio.Event | None = None
-        self._asked = asyncio.Event()
-        self._collecting = _COLLECT if watch.typed else _COLLECT_BYTES
+        self._is_asked = False
+        self._resting: asyncio.Future[None] | None = None
+        self._is_quiet = False
+        is_prompt = watch.typed and not watch.lazy
+        self._collecting, self._collecting_few = (_COLLECT, _COLLECT) if is_prompt else (_COLLECT_BYTES, _COLLECT_FEW)
 
     @property
     def synced(self) -> bool:
@@ -430,7 +436,8 @@ class Informer:
         """Wait until buffered events have been applied to the sink. Does not wait for further events."""
         if self._waiting is None:
             return
-        self._asked.set()
+        self._is_asked = True
+        self._wake()
         await self._waiting.wait()
 
     async def run(self) -> None:
@@ -539,6 +546,8 @@ class Informer:
         )
         await self._close(opened)
         self._open = await opened.enter_async_context(self._client.watch(call))
+        if self._open is not None:
+            self._open.on_end(self._wake)
         self._ends = asyncio.get_running_loop().time() + asked.timeout_seconds + _GRACE
         if asked.initial:
             async with self._turn:
@@ -553,8 +562,10 @@ class Informer:
                 if not data:
                     await self._close(opened)
                     return Ended(at=self._now())
-                async with self._turn:
-                    absorbed = self._sink.read_events(data)
+                absorbed = _read_bookmark(data)
+                if absorbed is None:
+                    async with self._turn:
+                        absorbed = self._sink.read_events(data)
         finally:
             if self._waiting is not None:
                 self._waiting.set()
@@ -569,7 +580,8 @@ class Informer:
             await self._close(opened)
             if not absorbed.events and absorbed.error is None:
                 return Ended(at=self._now())
-        await asyncio.sleep(0)
+        if len(data) >= _MUCH:
+            await asyncio.sleep(0)  # reading took long: let other tasks run
         return Batch(
             at=self._now(),
             events=absorbed.events,
@@ -590,11 +602,12 @@ class Informer:
         if stream is None:
             return b"", False
         received = _Came(self._left, buffer)
-        self._asked.clear()
+        self._is_asked = False
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._ends):
                 while not received.ended and not received.lines:
-                    await self._wait_for_room(buffer)
+                    if not buffer.fits:
+                        await self._wait_for_room(buffer)
                     received.add(await _read(stream))
                     if received.size > self._limits.line_bytes and b"\n" not in received.parts[-1]:
                         text = f"a line of more than {self._limits.line_bytes:,} bytes"
@@ -620,23 +633,30 @@ class Informer:
         buffer.adjust(-PIECE_BYTES)
 
     async def _collect_more(self, stream: Stream, came: _Came) -> None:
-        """Collect lines until a time or size limit is reached or :meth:`caught_up` is called.
+        """Collect lines until a time or size limit is reached, the stream ends or :meth:`caught_up` is called.
 
-        Collection continues while the sink is locked.
+        Collection continues while the sink is locked. The stream is paused meanwhile, unless the last batch had few
+        lines.
         """
         loop = asyncio.get_running_loop()
-        end, rest = loop.time() + (self._collecting if self.settled else _COLLECT), _REST  # somebody waits for the list
+        longest = self._collecting_few if self._is_quiet else self._collecting
+        end, rest = loop.time() + (longest if self.settled else _COLLECT), _REST  # somebody waits for the list
         while not came.ended and came.size < self._limits.response_bytes and came.buffer.fits:
             before, left = came.size, end - loop.time()
             if self._turn.locked():
                 with _paused(stream):
                     await asyncio.sleep(_COLLECT)
-            elif left <= 0 or self._asked.is_set() or came.lines >= _MOST_EVENTS or came.size >= _MOST_BYTES:
-                return
+            elif left <= 0 or self._is_asked or came.lines >= _MOST_EVENTS or came.size >= _MOST_BYTES:
+                break
+            elif self._is_quiet:
+                await self._rest(left)
+                end = loop.time()  # a timer may fire a little early
+                if data := stream.read_received():
+                    came.add(data)
+                continue
             elif not came.much:
-                with _paused(stream), suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, rest)):
-                        await self._asked.wait()
+                with _paused(stream):
+                    await self._rest(min(left, rest))
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GLANCE):
                     while came.buffer.fits:
@@ -645,6 +665,23 @@ class Informer:
                             break
             came.much = came.size - before >= _MUCH
             rest = rest * _LONGER if came.size == before else _REST
+        self._is_quiet = came.lines < _FEW and not came.much
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait for some seconds, or until the stream ends or :meth:`caught_up` is called."""
+        loop = asyncio.get_running_loop()
+        self._resting = loop.create_future()
+        timer = loop.call_later(seconds, self._wake)
+        try:
+            await self._resting
+        finally:
+            timer.cancel()
+            self._resting = None
+
+    def _wake(self) -> None:
+        """End :meth:`_rest`."""
+        if self._resting is not None and not self._resting.done():
+            self._resting.set_result(None)
 
     async def _settle(self) -> None:
         """Finish the list of the sink, and notify that the stores may have become settled."""
@@ -657,6 +694,17 @@ class Informer:
         """Close the open watch and drop an incomplete line."""
         self._open, self._left = None, b""
         await opened.pop_all().aclose()
+
+
+def _read_bookmark(data: bytes) -> Absorbed | None:
+    """Read a lone bookmark, which changes nothing but the version; None for other data and at the end of a list."""
+    if data.find(_BOOKMARK, 0, _TYPE_BYTES) < 0 or data.find(b"\n") != len(data) - 1 or _LIST_END in data:
+        return None
+    try:
+        event = read_event(data)
+        return Absorbed(len(data), 1, read_json(event.object, _Bookmark).metadata.resource_version)
+    except UnreadableError:
+        return None  # the sink reports it
 
 
 class _Came:

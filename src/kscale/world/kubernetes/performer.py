@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import cache, lru_cache, partial
 from typing import Any, Final, TypeVar
@@ -510,6 +510,33 @@ class Performer:
             metadata = action.object.metadata
             self._identities.note(resource.kind, metadata.namespace, metadata.name, written.uid)
         return written.resource_version or None
+
+    def prepare_patch(self, about: Get) -> Callable[[bytes], Awaitable[str | ApiError]]:
+        """Return a function that sends a merge patch (JSON) of one object, and returns its new version or an error.
+
+        Faster than the action :class:`~kscale.effects.Patch` for many patches of the same object.
+        """
+        prepared: list[Call] = []
+
+        async def send(patch: bytes) -> str | ApiError:
+            try:
+                if not prepared:
+                    resource = await self._resources.find_kind(about.kind, about.api_version)
+                    action = Patch(
+                        kind=about.kind,
+                        api_version=about.api_version,
+                        namespace=about.namespace,
+                        name=about.name,
+                        patch={},
+                    )
+                    prepared.append(call_of(action, resource))
+                call = msgspec.structs.replace(prepared[0], body=patch)
+                answer = await self._client.call(call)
+                return self._client.decode(answer, _Written, call).metadata.resource_version
+            except RequestFailedError as error:
+                return error.error
+
+        return send
 
     # -- objects of the watches --------------------------------------------------------------------------------------
 

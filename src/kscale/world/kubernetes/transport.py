@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Literal, NamedTuple, Protocol, Self
 
@@ -117,6 +117,14 @@ class Stream(Protocol):
 
     async def read_some(self) -> bytes:
         """Return the available bytes of the body, empty at its end. Cancelling loses no data."""
+        ...
+
+    def read_received(self) -> bytes:
+        """Return the bytes of the body that have been received, without waiting; empty if there are none."""
+        ...
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call a function when the response ends or its connection breaks, while reading is not paused."""
         ...
 
     def pause_reading(self) -> None:
