@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -173,6 +173,30 @@ def one_by_one(call: Callable[[Any, Any], None]) -> Listener:
     return tell
 
 
+class _DeferredStatuses:
+    """Statuses of objects of one kind that are built when the kind is read. ``make``: builds them, by key."""
+
+    __slots__ = ("_make", "_statuses")
+
+    def __init__(self, make: Callable[[], Mapping[str, object]]) -> None:
+        self._make: Callable[[], Mapping[str, object]] | None = make
+        self._statuses: Mapping[str, object] = _NO_OBJECTS
+
+    def get(self, key: str) -> object:
+        """Return the status of an object. The first call builds those of all objects."""
+        if self._make is not None:
+            self._statuses, self._make = self._make(), None
+        return self._statuses[key]
+
+
+class _Everything(NamedTuple):
+    """Listener to all kinds but ``other_than``. ``statuses``: whether it is called if only a status is written."""
+
+    call: Callable[[str, Changes[Any]], None]
+    other_than: Collection[str]
+    statuses: bool
+
+
 class ApiObjects:
     """Objects by kind and key, each with a resource version. Returned objects are never changed in place.
 
@@ -185,7 +209,10 @@ class ApiObjects:
         self._time = time
         self._kinds: dict[str, dict[str, KubeObject]] = {}
         self._listeners: dict[str, list[Listener]] = {}
-        self._every: list[Callable[[str, Changes[Any]], None]] = []
+        self._every: list[_Everything] = []
+        self._deferred: dict[
+            str, dict[str, tuple[int, _DeferredStatuses]]
+        ] = {}  # versions and statuses by kind and key
         self._made: Counter[str] = Counter()
         self._text: tuple[Moment, str] = (-1, "")
         self._versions: Counter[str] = Counter()  # by kind: a change of one kind does not affect the versions of others
@@ -207,17 +234,21 @@ class ApiObjects:
 
     def get_all(self, kind: str) -> Mapping[str, Any]:
         """Return the objects of a kind by key, in the order of creation."""
+        if kind in self._deferred:
+            self._build_deferred(kind)
         return self._kinds.get(kind, _NO_OBJECTS)
 
     def get(self, kind: str, namespace: str, name: str) -> Any:
         """Return one object. Raises :class:`RefusedError` (NotFound) if there is none."""
-        result = self._kinds.get(kind, _NO_OBJECTS).get(object_key(namespace, name))
+        result = self.find(kind, object_key(namespace, name))
         if result is None:
             raise RefusedError(f'{_resource(kind)} "{name}" not found', 404, NOT_FOUND)
         return result
 
     def find(self, kind: str, key: str) -> Any:
         """Return the object of a kind with a key (:func:`object_key`: ``namespace/name`` or ``name``), or None."""
+        if kind in self._deferred:
+            self._build_deferred(kind)
         return self._kinds.get(kind, _NO_OBJECTS).get(key)
 
     def present(self, kind: str) -> Changes[Any]:
@@ -225,8 +256,13 @@ class ApiObjects:
         return [(key, None, item) for key, item in self.get_all(kind).items()]
 
     def __iter__(self) -> Iterator[KubeObject]:
-        for objects in self._kinds.values():
-            yield from objects.values()
+        for kind in self._kinds:
+            yield from self.get_all(kind).values()
+
+    def get_version(self, kind: str) -> str:
+        """Return the newest resource version of a kind; empty if no object of the kind was ever there."""
+        version = self._versions[kind]
+        return str(version) if version else ""
 
     # -- listeners ---------------------------------------------------------------------------------------------------
 
@@ -234,9 +270,18 @@ class ApiObjects:
         """Register a listener for changes of a kind."""
         self._listeners.setdefault(kind, []).append(call)
 
-    def listen_all(self, call: Callable[[str, Changes[Any]], None]) -> None:
-        """Register a listener for changes of all kinds; it is called with (kind, changes)."""
-        self._every.append(call)
+    def listen_all(
+        self,
+        call: Callable[[str, Changes[Any]], None],
+        *,
+        other_than: Collection[str] = (),
+        statuses: bool = True,
+    ) -> None:
+        """Register a listener for changes of all kinds but ``other_than``; it is called with (kind, changes).
+
+        ``statuses``: whether it is also called after writes of a status alone.
+        """
+        self._every.append(_Everything(call, other_than, statuses))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -301,6 +346,8 @@ class ApiObjects:
         Raises KeyError if there is no such object. Versions are not compared: the caller has just read the object.
         """
         kind, key = item.kind, item.key
+        if kind in self._deferred:
+            self._build_deferred(kind)
         objects = self._kinds[kind]
         old = objects[key]
         version = self._next(kind)
@@ -314,13 +361,55 @@ class ApiObjects:
         return item
 
     def put_status(self, current: KubeObject, status: object) -> str:
-        """Replace the status of an existing object and return the new resource version."""
+        """Replace the status of an existing object, just read, and return the new resource version."""
         kind, metadata = current.kind, current.metadata
-        key, version = current.key, str(self._next(kind))
+        key = object_key(metadata.namespace, metadata.name)
+        version = str(self._next(kind))
         item: Any = replace(current, status=status, metadata=replace(metadata, resource_version=version))
         self._kinds[kind][key] = item
-        self._notify(kind, [(key, current, item)])
+        self._notify(kind, [(key, current, item)], status_only=True)
         return version
+
+    def put_statuses_later(self, kind: str, keys: Sequence[str], make: Callable[[], Mapping[str, object]]) -> bool:
+        """Replace the statuses of objects of one kind, each built only when an object of the kind is read.
+
+        A status that is replaced before it is read is never built.
+
+        Parameters
+        ----------
+        kind : str
+            The kind of the objects.
+        keys : sequence of str
+            Their keys, in the order of the writes. Each write has a resource version of its own.
+        make : callable
+            Returns the statuses by key. The values that it uses must not change.
+
+        Returns
+        -------
+        bool
+            False, and nothing is replaced, if an object does not exist or somebody listens to changes of the kind.
+        """
+        objects = self._kinds.get(kind, _NO_OBJECTS)
+        if not all(map(objects.__contains__, keys)) or self._is_heard(kind):
+            return False
+        statuses, version = _DeferredStatuses(make), self._versions[kind]
+        self._versions[kind] = version + len(keys)
+        deferred = self._deferred.setdefault(kind, {})
+        for number, key in enumerate(keys, version + 1):
+            deferred[key] = number, statuses
+        return True
+
+    def _is_heard(self, kind: str) -> bool:
+        """Return whether there is a listener for written statuses of a kind."""
+        return kind in self._listeners or any(each.statuses and kind not in each.other_than for each in self._every)
+
+    def _build_deferred(self, kind: str) -> None:
+        """Build the deferred statuses of a kind and store them in its objects."""
+        objects: dict[str, Any] = self._kinds[kind]
+        for key, (version, statuses) in self._deferred.pop(kind).items():
+            current = objects[key]
+            metadata = replace(current.metadata, resource_version=str(version))
+            objects[key] = replace(current, status=statuses.get(key), metadata=metadata)
 
     def put_pods(self, pods: Iterable[tuple[str, Pod]]) -> None:
         """Replace several distinct pods, passed as (key, pod), in one change."""
@@ -361,6 +450,8 @@ class ApiObjects:
 
     def _remove(self, kind: str, keys: Iterable[str]) -> None:
         """Remove objects of a kind by key. Listeners get their last versions with new resource versions."""
+        if kind in self._deferred:
+            self._build_deferred(kind)
         objects = self._kinds[kind]
         changes: list[tuple[str, Any, Any]] = []
         for key in keys:
@@ -384,12 +475,13 @@ class ApiObjects:
         self._versions[kind] += 1
         return self._versions[kind]
 
-    def _notify(self, kind: str, changes: Changes[Any]) -> None:
-        """Call the listeners of a kind, then those of all kinds."""
+    def _notify(self, kind: str, changes: Changes[Any], *, status_only: bool = False) -> None:
+        """Call the listeners of a kind, then those of all kinds. ``status_only``: only statuses were written."""
         for call in self._listeners.get(kind, ()):
             call(changes)
-        for tell in self._every:
-            tell(kind, changes)
+        for tell, other_than, statuses in self._every:
+            if kind not in other_than and (statuses or not status_only):
+                tell(kind, changes)
 
 
 def _uid(kind: str, version: int) -> str:
