@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from kscale.effects import ApiError, Moment, VirtualTime, to_text
 from kscale.effects.actions import ALREADY_EXISTS, CONFLICT, NOT_FOUND
 from kscale.errors import InputError
-from kscale.objects.api.core import Event, Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import KubeObject, object_key
 from kscale.objects.kinds import kind_of, with_namespace
 from kscale.objects.names import created_pods_key, next_name, with_name
@@ -497,21 +498,14 @@ def _resource(kind: str) -> str:
 Wanted = Callable[[KubeObject], bool]
 """Returns whether an object is selected."""
 
-_Read = Callable[[KubeObject], str]
-
-
-def _read_from_pod(read: Callable[[Pod], str]) -> _Read:
-    """Convert a function of pods to one of all objects, which returns an empty text for other objects."""
-    return lambda item: read(item) if isinstance(item, Pod) else ""
-
-
-_FIELDS: Final[dict[str, _Read]] = {
-    "metadata.name": lambda item: item.metadata.name,
-    "metadata.namespace": lambda item: item.metadata.namespace,
-    "spec.nodeName": _read_from_pod(lambda pod: pod.spec.node_name),
-    "status.phase": _read_from_pod(lambda pod: pod.status.phase),
-    "reason": lambda item: item.reason if isinstance(item, Event) else "",
+_FIELDS: Final[dict[str, tuple[str, str]]] = {
+    "metadata.name": ("", "metadata.name"),
+    "metadata.namespace": ("", "metadata.namespace"),
+    "spec.nodeName": ("Pod", "spec.node_name"),
+    "status.phase": ("Pod", "status.phase"),
+    "reason": ("Event", "reason"),
 }
+"""Kind that has a field (empty: all kinds), and its attribute. Objects of other kinds have an empty text instead."""
 
 
 def build_predicate(watch: Watch) -> Wanted | None:
@@ -525,7 +519,7 @@ def build_predicate(watch: Watch) -> Wanted | None:
     if watch.label_selector:
         selector = parse_selector(watch.label_selector)
         tests.append(lambda item: selector.matches(item.metadata.labels or {}))
-    tests += [_requirement(text) for text in watch.field_selector.split(",") if text]
+    tests += [_requirement(text, watch.kind) for text in watch.field_selector.split(",") if text]
     if len(tests) < 2:
         return tests[0] if tests else None
 
@@ -538,12 +532,16 @@ def build_predicate(watch: Watch) -> Wanted | None:
     return is_wanted
 
 
-def _requirement(text: str) -> Wanted:
-    """Parse one requirement of a field selector (``=``, ``==``, ``!=``). Raises InputError for an unsupported field."""
+def _requirement(text: str, kind: str) -> Wanted:
+    """Parse one requirement of a field selector (``=``, ``==``, ``!=``) on objects of a kind.
+
+    Raises InputError for an unsupported field.
+    """
     name, equals, value = text.partition("=")
-    unequal = name.endswith("!")
-    read = _FIELDS.get(name.removesuffix("!"))
-    if not equals or read is None:
+    field = _FIELDS.get(name.removesuffix("!"))
+    if not equals or field is None:
         raise InputError(f"the simulated world cannot select by {text!r}")
-    value = value.removeprefix("=")
-    return lambda item: (read(item) == value) is not unequal
+    value, unequal, read = value.removeprefix("="), name.endswith("!"), attrgetter(field[1])
+    if field[0] not in ("", kind):
+        return lambda _: (value == "") is not unequal
+    return (lambda item: read(item) != value) if unequal else (lambda item: read(item) == value)

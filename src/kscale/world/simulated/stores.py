@@ -186,6 +186,7 @@ class SimulatedStores:
         if typed is None or not self._listed:
             return
         watch, is_wanted, objects = typed
+        calls, count = tuple(self._calls), 0
         for key, _, new in changes:
             before = objects.get(key)
             after = new if new is not None and (is_wanted is None or is_wanted(new)) else None
@@ -195,10 +196,11 @@ class SimulatedStores:
                 del objects[key]
             else:
                 continue
-            self._changes[kind] += 1
+            count += 1
             change = Change(watch=watch, old=before, new=after)
-            for call in tuple(self._calls):
+            for call in calls:
                 call(change)
+        self._changes[kind] += count
 
     def _list(self) -> None:
         """Report all existing objects of typed watches as new."""
