@@ -110,11 +110,10 @@ class Timeline:
         for column, value in zip(self._rows.values(), (moment(time, "time"), *values), strict=True):
             column.append(value)
 
-    def add_all(self, time: Moment, *columns: Sequence[Any]) -> None:
-        """Append rows of one ``time``, with their values in the order of the columns."""
-        own = [*self._rows.values()]
-        own[0] += [time] * len(columns[0])
-        for column, values in zip(own[1:], columns, strict=True):
+    def add_all(self, time: datetime | Moment, *columns: Sequence[Any]) -> None:
+        """Append rows of one ``time``. ``columns``: their values, in the order of the columns."""
+        times = [moment(time, "time")] * len(columns[0] if columns else ())
+        for column, values in zip(self._rows.values(), (times, *columns), strict=True):
             column += values
 
     def columns(self) -> dict[str, Column]:
