@@ -209,14 +209,15 @@ class VirtualDrive:
         """Perform an action, and record whether it changes the cluster or the cloud."""
         if type(action) is ReadStores:
             return Outcome(at=now, value=action.read(self._stores))
-        self._acted = self._acted or changes_something(action)
+        if not self._acted:
+            self._acted = changes_something(action)
         return self._performs(action, now)
 
     def _notice(self, change: Change | None) -> None:
         """Pass a change to the driver (None: only a new plan is needed), and schedule its next round."""
         if change is not None:
             self.driver.notice(change, self._time.now)
-        if self._begun:  # not during the first list
+        if self._under_way is None and self._begun:  # not during a round and the first list
             self._plan()
 
     def _plan(self) -> None:

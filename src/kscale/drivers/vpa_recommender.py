@@ -38,6 +38,7 @@ from kscale.vpa.recommender import (
     init_from_prometheus_steps,
     recommender_steps,
 )
+from kscale.vpa.recommender.checkpoints import CheckpointStorage
 from kscale.vpa.recommender.records import VpaResult
 from kscale.vpa.recommender.strategy_advice import STRATEGY_METRICS, StrategyAdvisor
 from kscale.vpa.target import filter_live_pods, find_controlled_pods_steps, resolve_vpa_selectors_steps
@@ -83,8 +84,8 @@ class VpaRecommender:
 
     ``scales``: cached scales; ``history``: Prometheus queries if ``storage`` is ``prometheus``, with ``query_timeout``;
     ``monitored`` is called when the history is loaded, ``active`` after each round. ``explain`` receives, in each
-    round, the effect of the recommendations on nodes. ``advisor``: a strategy that decides targets. ``state`` is the
-    recommender's state.
+    round, the effect of the recommendations on nodes. ``advisor``: a strategy that decides targets. ``storage``: stores
+    checkpoints in a simulation. ``state`` is the recommender's state.
     """
 
     name = "vpa-recommender"
@@ -100,6 +101,7 @@ class VpaRecommender:
         active: Callable[[], None] = lambda: None,
         explain: Callable[[VPARoundPlan], None] | None = None,
         advisor: StrategyAdvisor | None = None,
+        storage: CheckpointStorage | None = None,
         threads: int = 1,
     ) -> None:
         self.options = options or RecommenderOptions()
@@ -113,6 +115,7 @@ class VpaRecommender:
         self._query_timeout = duration(query_timeout)
         self._monitored, self._active = monitored, active
         self._advisor = advisor
+        self._storage = storage
         self._first = True
         self._rounds: Ticker | None = None
         self._refreshes: Ticker | None = None
@@ -225,7 +228,7 @@ class VpaRecommender:
         planner = self._planner
         explain = None if planner is None else partial(self._explain_steps, planner, view)
         result = yield from recommender_steps(
-            self.state, round_inputs, now=progress.now, advisor=self._advisor, explain=explain
+            self.state, round_inputs, now=progress.now, advisor=self._advisor, explain=explain, storage=self._storage
         )
         self._log_result(result)
         self._active()

@@ -53,7 +53,7 @@ from kscale.simulation.scenario import (
 )
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.world.simulated.api_server import json_patch
-from kscale.world.simulated.world import SimulatedWorld
+from kscale.world.simulated.world import DeferredCheckpoints, SimulatedWorld
 
 __all__ = ["Admitting", "Autoscalers", "SimulatedPools", "provisioner_of", "read_pools"]
 
@@ -229,7 +229,7 @@ class Autoscalers:
             self._check_interval("horizontal", "horizontal-pod-autoscaler-sync-period", horizontal)
             result.append(HorizontalAutoscaler(horizontal, repeats=True, aligned=True))
         if (recommender := self._options("vpa_recommender", RecommenderOptions)) is not None:
-            result.append(VpaRecommender(recommender))
+            result.append(VpaRecommender(recommender, storage=DeferredCheckpoints(self.world)))
         if (updater := self._options("vpa_updater", UpdaterOptions)) is not None:
             result.append(VpaUpdater(updater))
         if (admission := self._options("vpa_admission", AdmissionOptions)) is not None:

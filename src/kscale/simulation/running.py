@@ -110,6 +110,12 @@ class Timeline:
         for column, value in zip(self._rows.values(), (moment(time, "time"), *values), strict=True):
             column.append(value)
 
+    def add_all(self, time: datetime | Moment, *columns: Sequence[Any]) -> None:
+        """Append rows of one ``time``. ``columns``: their values, in the order of the columns."""
+        times = [moment(time, "time")] * len(columns[0] if columns else ())
+        for column, values in zip(self._rows.values(), (times, *columns), strict=True):
+            column += values
+
     def columns(self) -> dict[str, Column]:
         """Return all columns by name."""
         return {name: _build_column(name, values) for name, values in self._rows.items()}
@@ -294,9 +300,15 @@ class _Run:
             *(milli / 1000 for milli in (ledger.allocatable, ledger.requested, ledger.wanted))
         )  # fmt: skip
         for kind in _SAMPLED:
-            for item in world.api.get_all(kind).values():
-                name = f"{kind}/{item.namespace}/{item.name}"
-                self.workloads.add(world.time.now, name, item.spec.replicas or 0, item.status.ready_replicas, 0, 0, 0)
+            items = world.api.get_all(kind)
+            zeros = [0] * len(items)
+            self.workloads.add_all(
+                world.time.now,
+                [f"{kind}/{key}" if "/" in key else f"{kind}//{key}" for key in items],
+                [item.spec.replicas or 0 for item in items.values()],
+                [item.status.ready_replicas for item in items.values()],
+                zeros, zeros, zeros,
+            )  # fmt: skip
         for job in world.api.get_all("Job").values():
             status, name = job.status, f"Job/{job.namespace}/{job.name}"
             counts = status.active, status.succeeded, status.failed

@@ -19,7 +19,7 @@ from kscale import InputError
 from kscale.cli.commands.simulate import simulation_view
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.vpa_updater import VpaUpdater
-from kscale.effects import SECOND
+from kscale.effects import SECOND, Action, Moment, Outcome, Patch
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
 from kscale.simulation.scenario import SignalEntry, Values
@@ -196,6 +196,37 @@ def test_the_vpa_runs_too_and_admits_what_is_made() -> None:
     assert (told.vpa, told.container) == ("shop/web", "c")
     assert 700 < Quantity(told.target["cpu"]).milli_value() < 1000
     assert int(told.lower_bound["memory"]) <= int(told.target["memory"]) <= int(told.upper_bound["memory"])
+
+
+def test_checkpoints_are_the_same_whether_they_are_built_late_or_written_one_by_one() -> None:
+    """A world whose ``perform`` was replaced gets every request; others build checkpoints when they are read."""
+    names = ("web", "api", "db")
+    vpas = [autoscaler(name, kind="Deployment", updatePolicy={"updateMode": "Off"}) for name in names]
+    for vpa in vpas:
+        vpa["metadata"]["namespace"] = "shop"
+    loads = [{"workload": f"Deployment/shop/{name}", "perPod": {"cpu": "70m", "memory": "90Mi"}} for name in names]
+    data = scenario(
+        horizon="13m30s",
+        objects=[*(workload("Deployment", name, 2, cpu="100m", memory="100Mi") for name in names), *vpas],
+        load=loads,
+        controllers={"vpaRecommender": {"flags": {"update-worker-count": 2, "checkpoints-gc-interval": "5m"}}},
+    )
+    late, written = (build(msgspec.convert(data, Scenario)) for _ in range(2))
+    patched: list[str] = []
+    perform = written.world.perform
+
+    def noting(action: Action, now: Moment) -> Outcome:
+        if isinstance(action, Patch) and action.kind == "VerticalPodAutoscalerCheckpoint":
+            patched.append(action.name)
+        return perform(action, now)
+
+    written.world.perform = noting  # type: ignore[assignment]
+    reports = [simulate(setup).report for setup in (late, written)]
+    assert reports[0] == reports[1]
+    assert len(patched) > 3 * 10
+    result, expected = (setup.world.api.get_all("VerticalPodAutoscalerCheckpoint") for setup in (late, written))
+    assert len(result) == 3
+    assert result == expected
 
 
 def test_a_run_that_is_stopped_keeps_what_was_simulated() -> None:

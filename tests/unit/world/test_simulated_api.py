@@ -32,6 +32,7 @@ from kscale.objects.api.vpa import (
     RecommendedPodResources,
     VerticalPodAutoscaler,
     VerticalPodAutoscalerCheckpoint,
+    VerticalPodAutoscalerCheckpointStatus,
     VerticalPodAutoscalerStatus,
 )
 from kscale.objects.decode import from_dict, to_dict
@@ -259,3 +260,48 @@ def test_applying_and_deleting() -> None:
     assert pods(world) == []
     world.apply(replace(deployment("new", 1), metadata=ObjectMeta(name="new")))
     assert world.api.find("Deployment", "default/new") is not None
+
+
+def checkpoint(name: str) -> VerticalPodAutoscalerCheckpoint:
+    """A checkpoint in namespace ``shop``."""
+    return VerticalPodAutoscalerCheckpoint(metadata=ObjectMeta(name=name, namespace="shop"), kind=CHECKPOINT)
+
+
+CHECKPOINT = "VerticalPodAutoscalerCheckpoint"
+
+
+def test_statuses_are_built_when_the_kind_is_read_and_only_the_last_ones() -> None:
+    world = world_of(checkpoint("a"), checkpoint("b"), options=QUICK)
+    built: list[int] = []
+
+    def put(total: int, *keys: str) -> bool:
+        def make() -> dict[str, VerticalPodAutoscalerCheckpointStatus]:
+            built.append(total)
+            return {key: VerticalPodAutoscalerCheckpointStatus(total_samples_count=total) for key in keys}
+
+        return world.api.put_statuses_later(CHECKPOINT, keys, make)
+
+    assert put(1, "shop/a", "shop/b")
+    assert put(2, "shop/a", "shop/b")
+    assert put(3, "shop/b")
+    assert not put(4, "shop/b", "shop/none")
+    assert built == []
+    first, second = world.api.get_all(CHECKPOINT).values()
+    assert built == [2, 3]
+    assert (first.status.total_samples_count, second.status.total_samples_count) == (2, 3)
+    assert (first.metadata.resource_version, second.metadata.resource_version) == ("5", "7")
+    assert world.api.get_version(CHECKPOINT) == "7"
+    assert put(8, "shop/a")
+    status = VerticalPodAutoscalerCheckpointStatus(total_samples_count=9)
+    assert world.api.put_status(world.api.get(CHECKPOINT, "shop", "a"), status) == "9"
+    world.api.remove(world.api.get(CHECKPOINT, "shop", "b"))
+    assert [each.status.total_samples_count for each in world.api.get_all(CHECKPOINT).values()] == [9]
+
+
+def test_statuses_that_somebody_listens_to_are_not_put_off() -> None:
+    changes: list[Any] = []
+    world = world_of(checkpoint("a"), options=QUICK)
+    world.api.listen(CHECKPOINT, changes.append)
+    assert not world.api.put_statuses_later(CHECKPOINT, ["shop/a"], dict)
+    seen_late = world_of(checkpoint("a"), options=replace(QUICK, watch_lag=SECOND))
+    assert not seen_late.api.put_statuses_later(CHECKPOINT, ["shop/a"], dict)

@@ -112,13 +112,14 @@ def _drop_status(state: LoopState) -> LoopState:
 
 def _strip_probe_times(status: ClusterAutoscalerStatus | None) -> Any:
     """Return the status as plain data without the probe times; None without a status."""
+    return _without_times(msgspec.to_builtins(status))
 
-    def without(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: without(each) for key, each in value.items() if key not in ("lastProbeTime", "time")}
-        return [without(each) for each in value] if isinstance(value, list) else value
 
-    return without(msgspec.to_builtins(status))
+def _without_times(value: Any) -> Any:
+    """Return plain data without the probe times."""
+    if isinstance(value, dict):
+        return {key: _without_times(each) for key, each in value.items() if key not in ("lastProbeTime", "time")}
+    return [_without_times(each) for each in value] if isinstance(value, list) else value
 
 
 def get_young_system_pod_times(snapshot: Snapshot) -> NDArray[np.int64]:

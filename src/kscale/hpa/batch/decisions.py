@@ -587,7 +587,8 @@ def repeat_decisions(
     Returns the new decisions, or None if they or their reasons differ from the ``last`` ones.
     """
     results = last.metrics
-    if options.legacy or not len(inputs.pods) or inputs.pods.start.max() + options.cpu_initialization_ns > since:
+    initialized = inputs.pods.start + options.cpu_initialization_ns  # else time changes no result of the calculator
+    if options.legacy or bool(((initialized > since) & (initialized <= now)).any()):
         rows = inputs.rows, inputs.pods, inputs.samples, inputs.requests, inputs.values
         results = calculate_rows(*rows, options=options, now=now)
         if not all(

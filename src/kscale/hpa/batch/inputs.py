@@ -32,6 +32,7 @@ from kscale.hpa.batch.hpas import (
     ScaleSource,
 )
 from kscale.hpa.batch.metric_rows import (
+    CalculatorInputs,
     CalculatorInputsBuilder,
     MetricTargets,
     find_rows_of_requests,
@@ -110,7 +111,7 @@ class BatchColumns:
     - ``selections``: (namespace, selector) of every selection, ``group`` int64[n]: the HPA's selection, -1 for none;
     - ``registered``: the selector of every HPA that has one, by (namespace, name), including this batch;
     - ``problems``: by row, why an HPA is malformed and cannot be decided;
-    - ``plain_states``: states after the decisions, without their columns; ``joined``: usage by pod, by usage source.
+    - ``plain_states``: states after the decisions, without their columns; ``calculator``: inputs of the calculator.
     """
 
     targets: TargetColumns
@@ -128,8 +129,13 @@ class BatchColumns:
     registered: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
     problems: Mapping[int, Exception] = field(default_factory=dict)
     plain_states: Sequence[HPAState] = ()
-    joined: Mapping[tuple[object, ...], JoinedUsage] = field(default_factory=dict)
+    calculator: CalculatorInputs | None = None
     store_cache: list[SelectorStore] = field(default_factory=list)
+
+    @property
+    def joined(self) -> Mapping[tuple[object, ...], JoinedUsage]:
+        """Return usage by pod, by usage source."""
+        return {} if self.calculator is None else self.calculator.joined
 
     def store(self) -> SelectorStore:
         """Return a store of all selectors for step machines, which then register no changes."""
@@ -239,10 +245,13 @@ class PreparedBatch:
         and do not change.
         """
         selectors, rows, at = self.selectors, self.at.row, self.at
-        pods, joined = self.objects.pods, {} if before is None else before.joined
-        calculator_inputs = CalculatorInputsBuilder(
-            at, self.hpas.specs, selectors.selections, pods, self.selected, metrics, self.options, joined
-        ).build()
+        specs, last = self.hpas.specs, None if before is None else before.calculator
+        calculator_inputs = None if last is None else last.update(at, specs, self.selected, metrics)
+        if calculator_inputs is None:
+            joined = {} if last is None else last.joined
+            calculator_inputs = CalculatorInputsBuilder(
+                at, specs, selectors.selections, self.objects.pods, self.selected, metrics, self.options, joined
+            ).build()
         begin, end = np.zeros(len(self.plain_states), np.int64), np.zeros(len(self.plain_states), np.int64)
         begin[rows], end[rows] = calculator_inputs.begin, calculator_inputs.end
         problems = {**self.hpas.scales.problems, **calculator_inputs.problems}
@@ -267,7 +276,7 @@ class PreparedBatch:
             registered=selectors.registered,
             problems=problems,
             plain_states=selectors.next_states(self.objects.hpas, self.plain_states, undecided),
-            joined=calculator_inputs.joined,
+            calculator=calculator_inputs,
         )
 
 

@@ -7,7 +7,7 @@ objects and external metrics are requested one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -62,13 +62,23 @@ class MetricTargets:
     spec_replicas: NDArray[np.int32]
     status_replicas: NDArray[np.int32]
 
+    def equals(self, other: MetricTargets) -> bool:
+        """Check whether all columns are equal."""
+        return (
+            np.array_equal(self.row, other.row)
+            and np.array_equal(self.group, other.group)
+            and np.array_equal(self.spec_replicas, other.spec_replicas)
+            and np.array_equal(self.status_replicas, other.status_replicas)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class CalculatorInputs:
     """Inputs of the replica calculator. Target ``i`` has the metric rows ``begin[i]`` to ``end[i]`` (int64, exclusive).
 
     ``problems``: errors of metrics that upstream would crash on, by the HPA's row among all HPAs. ``joined``: usage by
-    source (:meth:`CalculatorInputsBuilder._join_usage`), for the next batch.
+    source (:meth:`CalculatorInputsBuilder._join_usage`), for the next batch. ``targets``, ``specs``: of which HPAs, and
+    ``sampled``: the only ``usage_key`` of all metrics and the selections with samples; None if there are other metrics.
     """
 
     rows: MetricRows
@@ -79,6 +89,28 @@ class CalculatorInputs:
     values: NDArray[np.int64]
     problems: dict[int, Exception]
     joined: dict[tuple[object, ...], JoinedUsage]
+    targets: MetricTargets
+    specs: SpecColumns
+    sampled: tuple[tuple[str, str, str], NDArray[np.int64]] | None
+
+    def update(
+        self, targets: MetricTargets, specs: SpecColumns, selected: SelectedPods, metrics: Callable[[GetMetric], Any]
+    ) -> CalculatorInputs | None:
+        """Return the inputs with other amounts of usage. The arguments are those of :class:`CalculatorInputsBuilder`.
+
+        Returns None if anything else is not known to be unchanged.
+        """
+        if self.sampled is None or specs is not self.specs or not isinstance(metrics, MetricLists):
+            return None
+        (source, resource, container), groups = self.sampled
+        joined = self.joined[source,]
+        if not metrics.resource or joined.others or not targets.equals(self.targets):
+            return None
+        updated = joined.update(metrics.usage(), selected)
+        if updated is None:
+            return None
+        samples = updated.get_samples(selected, groups, resource, container).samples
+        return replace(self, samples=samples, joined={(source,): updated})
 
 
 @dataclass
@@ -122,6 +154,7 @@ class CalculatorInputsBuilder:
         self.problems: dict[int, Exception] = {}
         self._responses: dict[tuple[Any, ...], Any] = {}
         self._names: dict[int, list[str]] = {}
+        self._sampled: list[tuple[tuple[str, str, str], NDArray[np.int64]]] = []
 
     def build(self) -> CalculatorInputs:
         """Build the inputs. Usage is read for all pods at once if possible, otherwise with one request per HPA."""
@@ -152,6 +185,9 @@ class CalculatorInputsBuilder:
             np.array(self.values, np.int64),
             self.problems,
             {source: usage for source, usage in joined.items() if usage is not None},
+            self.targets,
+            self.specs,
+            self._sampled[0] if len(self._sampled) == len(by_usage) == 1 and not one_by_one else None,
         )
 
     def _build_rows(self) -> MetricRows:
@@ -216,6 +252,8 @@ class CalculatorInputsBuilder:
         if not len(rows):
             return
         groups, which = _unique_groups(self.group[rows])
+        if key[0] == "resource":
+            self._sampled.append((key, groups))
         samples = joined.get_samples(self.selected, groups, resource, container)
         self.sample_at[rows] = self._append_samples(samples.samples) + samples.offset[which]
         self.extra_count[rows], self.extra_sum[rows] = samples.extra_count[which], samples.extra_sum[which]

@@ -290,8 +290,10 @@ class _BatchReconcile:
         )
         yield from self.progress.together([machines[row] for row in order], at_most=max_parallel, brief=True)
         if self.updates:
-            yield from self.progress.act(Observe(Deferred(self._list_observations_of_updates)))
-        return self._build_batch_result([*runs, *self.refused])
+            yield from self.progress.act(Observe(Deferred(partial(self._list_observations, self.updates))))
+        result = self._build_batch_result([*runs, *self.refused])
+        self.updates = {}  # each refers to this object: without a cycle, its columns are freed at once
+        return result
 
     def _restart_with(self, current: CurrentObjects) -> None:
         """Prepare the batch again from the current objects.
@@ -546,10 +548,10 @@ class _BatchReconcile:
         run.advance(_move_outcome(outcome, update.begun - self.at), answer)
         yield from self._act_steps(run, answer, Progress(outcome.at), update.begun)
 
-    def _list_observations_of_updates(self) -> list[Observation]:
-        """Return the observations of the HPAs whose new metric values were written."""
+    def _list_observations(self, updates: Mapping[int, _MetricsUpdate]) -> list[Observation]:
+        """Return the observations of the HPAs whose new metric values were written (``updates``)."""
         result: list[Observation] = []
-        for update in self.updates.values():
+        for update in updates.values():
             if update.ended is not None:
                 ended = update.ended - (update.begun - self.at)
                 result += update.cached.observations[: -len(UNCHANGED_OBSERVATIONS)]

@@ -6,8 +6,8 @@ Upstream: ``pkg/recommender/checkpoint``, ``MaintainCheckpoints``.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +26,14 @@ from kscale.effects import (
     Progress,
     StepsOf,
     Together,
+    Wait,
     Within,
     duration,
 )
 from kscale.effects.moments import format_moment
 from kscale.effects.progress import SingleAction
 from kscale.errors import InputError, KscaleError, Problem
-from kscale.objects.api.meta import ObjectMeta, shorten
+from kscale.objects.api.meta import ObjectMeta, object_key, shorten
 from kscale.objects.api.vpa import (
     HistogramCheckpoint,
     VerticalPodAutoscaler,
@@ -42,7 +43,7 @@ from kscale.objects.api.vpa import (
 )
 from kscale.objects.selectors import parse_int64
 from kscale.objects.times import nanoseconds
-from kscale.vpa.model.cluster_state import merge_containers
+from kscale.vpa.model.cluster_state import VpaContainerSlots, merge_containers
 from kscale.vpa.model.histogram import Histogram, HistogramError, SavedHistogram
 from kscale.vpa.model.saved_state import Aggregate, AggregateKey, AggregateStore, RecommenderState, Vpa
 from kscale.vpa.model.vpa import FETCHING_HISTORY
@@ -52,6 +53,7 @@ __all__ = [
     "CHECKPOINT_VERSION",
     "CheckpointBatch",
     "CheckpointError",
+    "CheckpointStorage",
     "build_checkpoint_status",
     "collect_checkpoints_steps",
     "encode_histogram",
@@ -213,10 +215,10 @@ _NEVER_TIME: Final = np.iinfo(np.int64).max
 
 
 class _PreparedCheckpoints(NamedTuple):
-    """Prepared checkpoints of some VPAs, row by row: first and last time and number of ``samples``, and saved
-    histograms.
+    """Prepared checkpoints of a VPA, as the ``rows`` of its containers in lists that it shares with other VPAs.
 
-    ``until``: when the first open window of a VPA closes.
+    The lists have first and last time and number of ``samples``, and saved histograms. ``until``: when the first open
+    window of the VPA closes.
     """
 
     samples: list[tuple[Moment, Moment, int]]
@@ -224,6 +226,13 @@ class _PreparedCheckpoints(NamedTuple):
     cpu: list[SavedHistogram]
     rows: dict[str, int]
     until: Moment
+
+    def build(self, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
+        """Return the (container, checkpoint) pairs of one VPA, written at ``now``, sorted by container."""
+        return [
+            (name, build_checkpoint_status(self.samples[row], self.memory[row], self.cpu[row], now))
+            for name, row in sorted(self.rows.items())
+        ]
 
 
 class CheckpointBatch:
@@ -241,17 +250,8 @@ class CheckpointBatch:
 
         A memory window that is still open is subtracted, as its peak may still be replaced.
         """
-        names, store = merge_containers(self._state, vpas)
-        rows: dict[Vpa, dict[str, int]] = {vpa: {} for vpa in vpas}
-        for row, (vpa, name) in enumerate(names):
-            rows[vpa][name] = row
-        until = self._take_out_open_windows(store, rows, now)
-        which = np.arange(len(names))
-        memory, cpu = store.memory.save(which), store.cpu.save(which)
-        columns = (each[which].tolist() for each in (store.first, store.last, store.samples))
-        samples = list(zip(*columns, strict=True))
-        for vpa, closes in zip(vpas, until.tolist(), strict=True):
-            self._prepared[vpa] = _PreparedCheckpoints(samples, memory, cpu, rows[vpa], closes)
+        prepared = _MergedCheckpoints.of(self._state, vpas).prepare([now] * len(vpas))
+        self._prepared.update(zip(vpas, prepared, strict=True))
 
     def pop(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
         """Return the (container, checkpoint) pairs of a prepared VPA, sorted by container, and remove them.
@@ -260,42 +260,97 @@ class CheckpointBatch:
         """
         if now >= self._prepared[vpa].until:
             self.prepare([vpa], now)
-        samples, memory, cpu, rows, _ = self._prepared.pop(vpa)
+        return self._prepared.pop(vpa).build(now)
+
+
+class _MergedCheckpoints(NamedTuple):
+    """Merged aggregates of some VPAs, from which their checkpoints are prepared.
+
+    ``names``, ``store``: as in :class:`~kscale.vpa.model.cluster_state.MergedContainers`; ``slots``: the slots of each
+    VPA's containers; ``ends``, ``peaks``: of the memory window of each slot.
+    """
+
+    vpas: Sequence[Vpa]
+    names: Sequence[tuple[Vpa, str]]
+    store: AggregateStore
+    slots: Sequence[VpaContainerSlots]
+    ends: npt.NDArray[np.int64]
+    peaks: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, state: RecommenderState, vpas: Sequence[Vpa], *, copies: bool = False) -> _MergedCheckpoints:
+        """Merge the aggregates of VPAs. With ``copies``, later samples do not change the result."""
+        names, merged = merge_containers(state, vpas)
+        store = state.store
+        ends, peaks = store.window_end, np.maximum(store.memory_peak, store.oom_peak)
+        return cls(vpas, names, merged, [*map(state.slots_of, vpas)], ends.copy() if copies else ends, peaks)
+
+    def prepare(self, times: Sequence[Moment]) -> list[_PreparedCheckpoints]:
+        """Prepare the checkpoint of each VPA for the time at which it is written. Call this once.
+
+        A memory window that is still open at that time is subtracted, as its peak may still be replaced.
+        """
+        rows: dict[Vpa, dict[str, int]] = {vpa: {} for vpa in self.vpas}
+        for row, (vpa, name) in enumerate(self.names):
+            rows[vpa][name] = row
+        until = self._take_out_open_windows([*rows.values()], np.array(times, np.int64))
+        store, which = self.store, np.arange(len(self.names))
+        memory, cpu = store.memory.save(which), store.cpu.save(which)
+        columns = (each[which].tolist() for each in (store.first, store.last, store.samples))
+        samples = list(zip(*columns, strict=True))
         return [
-            (name, build_checkpoint_status(samples[row], memory[row], cpu[row], now))
-            for name, row in sorted(rows.items())
+            _PreparedCheckpoints(samples, memory, cpu, own, closes)
+            for own, closes in zip(rows.values(), until.tolist(), strict=True)
         ]
 
     def _take_out_open_windows(
-        self, merged: AggregateStore, rows: dict[Vpa, dict[str, int]], now: Moment
+        self, rows: Sequence[dict[str, int]], times: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Subtract the peaks of open memory windows from ``merged``.
+        """Subtract the peaks of windows that are open at the time of their VPA.
 
-        ``rows``: the row of each container by VPA. Returns when each VPA's first open window closes (nanoseconds).
+        ``rows``: the row of each container by name, for each VPA. Returns when each VPA's first open window closes
+        (nanoseconds).
         """
-        store = self._state.store
-        slots_by_vpa = [self._state.slots_of(vpa) for vpa in rows]
         until = np.full(len(rows), _NEVER_TIME)
-        if not slots_by_vpa:
+        if not rows:
             return until
-        which = np.concatenate([each.slot for each in slots_by_vpa])
-        end = store.window_end[which]
-        is_open = end > now
+        which = np.concatenate([each.slot for each in self.slots])
+        owner = np.repeat(np.arange(len(rows)), [len(each.slot) for each in self.slots])
+        end = self.ends[which]
+        is_open = end > times[owner]
         if is_open.any():
             # Concatenate the names of all VPAs, so that one lookup finds the rows of all containers.
             row_of = np.array(
-                [own[name] for each, own in zip(slots_by_vpa, rows.values(), strict=True) for name in each.names],
-                np.int64,
+                [own[name] for each, own in zip(self.slots, rows, strict=True) for name in each.names], np.int64
             )
-            begins = np.cumsum([0, *(len(each.names) for each in slots_by_vpa)])[:-1]
-            owner = np.repeat(np.arange(len(slots_by_vpa)), [len(each.slot) for each in slots_by_vpa])
-            name = np.concatenate([each.name for each in slots_by_vpa])
+            begins = np.cumsum([0, *(len(each.names) for each in self.slots)])[:-1]
+            name = np.concatenate([each.name for each in self.slots])
             if not is_open.all():
                 which, end, owner, name = which[is_open], end[is_open], owner[is_open], name[is_open]
-            peak = np.maximum(store.memory_peak[which], store.oom_peak[which]).astype(np.float64)
-            merged.memory.add_samples(row_of[name + begins[owner]], peak, np.ones(len(which)), end, subtract=True)
+            peak = self.peaks[which].astype(np.float64)
+            self.store.memory.add_samples(row_of[name + begins[owner]], peak, np.ones(len(which)), end, subtract=True)
             np.minimum.at(until, owner, end)
         return until
+
+
+class CheckpointStorage(Protocol):
+    """A world that stores many checkpoints in one call, without a request for each.
+
+    ``latency``: nanoseconds from a request until its checkpoint is stored.
+    """
+
+    @property
+    def latency(self) -> int: ...
+
+    def store_later(
+        self, keys: Sequence[str], build: Callable[[], Mapping[str, VerticalPodAutoscalerCheckpointStatus]]
+    ) -> bool:
+        """Store the statuses of checkpoints, in this order, without reading them yet.
+
+        ``keys``: of the checkpoints; ``build``: returns the statuses by key, at any later time. Returns False, and
+        stores nothing, if they must be written one by one.
+        """
+        ...
 
 
 _CHECKPOINT_KIND: Final = "VerticalPodAutoscalerCheckpoint"
@@ -309,18 +364,19 @@ def maintain_checkpoints_steps(
     vpas: Sequence[VerticalPodAutoscaler] | None,
     progress: Progress,
     diagnostics: list[str],
-) -> StepsOf[Together | Within, None]:
+    storage: CheckpointStorage | None = None,
+) -> StepsOf[Together | Wait | Within, None]:
     """Write checkpoints within ``checkpoints_timeout``, the least recently written first, and delete orphans
     periodically.
 
     Does nothing if the history comes from Prometheus. ``vpas``: all VPAs, of any recommender; None: they could not be
-    listed. ``diagnostics`` receives texts of failures.
+    listed. ``diagnostics`` receives texts of failures. ``storage``: stores checkpoints without requests.
     """
     options = state.options
     if not options.use_checkpoints:
         return
     deadline = progress.now + duration(options.checkpoints_timeout)
-    yield from _store_checkpoints_steps(state, progress, deadline, diagnostics)
+    yield from _store_checkpoints_steps(state, progress, deadline, diagnostics, storage)
     if progress.now - state.last_checkpoint_gc > duration(options.checkpoints_gc_interval):
         state.last_checkpoint_gc = progress.now
 
@@ -334,8 +390,12 @@ def maintain_checkpoints_steps(
 
 
 def _store_checkpoints_steps(
-    state: RecommenderState, progress: Progress, deadline: Moment, diagnostics: list[str]
-) -> StepsOf[Together, None]:
+    state: RecommenderState,
+    progress: Progress,
+    deadline: Moment,
+    diagnostics: list[str],
+    storage: CheckpointStorage | None,
+) -> StepsOf[Together | Wait, None]:
     """Store checkpoints (``StoreCheckpoints``), those of several VPAs concurrently.
 
     After the deadline no VPA is begun, except for the first ones: at least as many VPAs as workers are written. The
@@ -343,6 +403,10 @@ def _store_checkpoints_steps(
     """
     ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
     ordered = sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
+    ended = None if storage is None else _store_later(state, ordered, progress.now, deadline, storage)
+    if ended is not None:
+        yield from progress.wait(ended - progress.now)
+        return
     prepared, workers = CheckpointBatch(state), state.options.update_worker_count
     for first in range(0, len(ordered), _VPAS_PER_BATCH):
         if first >= workers and progress.now >= deadline:
@@ -356,6 +420,36 @@ def _store_checkpoints_steps(
         yield from progress.together(writes, at_most=workers, brief=True)
     if progress.now >= deadline:
         diagnostics.append(f"{_TIMEOUT_TEXT}: {DEADLINE_EXCEEDED.message}")
+
+
+def _store_later(
+    state: RecommenderState, vpas: Sequence[Vpa], now: Moment, deadline: Moment, storage: CheckpointStorage
+) -> Moment | None:
+    """Store the checkpoints of VPAs in one call, with the times of concurrent requests.
+
+    Returns when the last request would end; None, and stores nothing, if one would begin after the deadline, or if the
+    storage wants requests.
+    """
+    if not vpas:
+        return None
+    workers, latency = state.options.update_worker_count, storage.latency
+    of_batch = [i // workers * latency for i in range(_VPAS_PER_BATCH)]
+    batch_time = of_batch[-1] + latency  # a batch begins when the one before has ended
+    times = [now + i // _VPAS_PER_BATCH * batch_time + of_batch[i % _VPAS_PER_BATCH] for i in range(len(vpas))]
+    merged = _MergedCheckpoints.of(state, vpas, copies=True)
+    if [vpa for vpa, _ in merged.names] != vpas or times[-1] >= deadline:  # each has one container
+        return None
+    keys = [object_key(vpa.namespace, f"{vpa.name}-{name}") for vpa, name in merged.names]
+
+    def build() -> dict[str, VerticalPodAutoscalerCheckpointStatus]:
+        written = zip(keys, merged.prepare(times), times, strict=True)
+        return {key: prepared.build(time)[0][1] for key, prepared, time in written}
+
+    if not storage.store_later(keys, build):
+        return None
+    for vpa, time in zip(vpas, times, strict=True):
+        vpa.checkpoint_written = time
+    return times[-1] + latency
 
 
 class _CheckpointWrite(SingleAction):

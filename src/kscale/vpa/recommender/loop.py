@@ -33,7 +33,7 @@ from kscale.vpa.controllers import Controllers, run_without_requests
 from kscale.vpa.metrics import ExecutionTimer, build_observation
 from kscale.vpa.model.cluster_state import collect_garbage_steps
 from kscale.vpa.model.saved_state import RecommenderState, Vpa
-from kscale.vpa.recommender.checkpoints import load_checkpoints, maintain_checkpoints_steps
+from kscale.vpa.recommender.checkpoints import CheckpointStorage, load_checkpoints, maintain_checkpoints_steps
 from kscale.vpa.recommender.cluster_feeder import load_metrics_steps, load_pods_steps, load_vpas_steps
 from kscale.vpa.recommender.records import ExplainSteps, RecommenderAction, RecommenderResult, RecommenderRound
 from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
@@ -50,6 +50,7 @@ def recommender_steps(
     now: datetime | Moment,
     advisor: StrategyAdvisor | None = None,
     explain: ExplainSteps | None = None,
+    storage: CheckpointStorage | None = None,
 ) -> StepsOf[RecommenderAction, RecommenderResult]:
     """Run one round as a step machine: it yields requests and actions, receives outcomes, and returns the decisions.
 
@@ -71,6 +72,8 @@ def recommender_steps(
         Queries Prometheus before ``UpdateVPAs`` (as a part of it), and replaces targets.
     explain : callable, optional
         Receives the decisions before any status is written (as a part of ``UpdateVPAs``).
+    storage : CheckpointStorage, optional
+        Stores checkpoints without a ``Patch`` for each. Default: all are patched.
 
     Returns
     -------
@@ -110,7 +113,7 @@ def recommender_steps(
         advice = advisor.advice
     result.vpas = yield from update_vpas_steps(state, progress, diagnostics, advice, explain)
     yield from timer.step("UpdateVPAs")
-    yield from maintain_checkpoints_steps(state, inputs.vpas, progress, diagnostics)
+    yield from maintain_checkpoints_steps(state, inputs.vpas, progress, diagnostics, storage)
     yield from timer.step("MaintainCheckpoints")
     result.collected = yield from collect_garbage_steps(state, inputs.controllers, progress)
     yield from timer.step("GarbageCollect")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from kscale.effects import ApiError, Moment, VirtualTime, to_text
 from kscale.effects.actions import ALREADY_EXISTS, CONFLICT, NOT_FOUND
 from kscale.errors import InputError
-from kscale.objects.api.core import Event, Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import KubeObject, object_key
 from kscale.objects.kinds import kind_of, with_namespace
 from kscale.objects.names import created_pods_key, next_name, with_name
@@ -173,6 +174,30 @@ def one_by_one(call: Callable[[Any, Any], None]) -> Listener:
     return tell
 
 
+class _DeferredStatuses:
+    """Statuses of objects of one kind that are built when the kind is read. ``make``: builds them, by key."""
+
+    __slots__ = ("_make", "_statuses")
+
+    def __init__(self, make: Callable[[], Mapping[str, object]]) -> None:
+        self._make: Callable[[], Mapping[str, object]] | None = make
+        self._statuses: Mapping[str, object] = _NO_OBJECTS
+
+    def get(self, key: str) -> object:
+        """Return the status of an object. The first call builds those of all objects."""
+        if self._make is not None:
+            self._statuses, self._make = self._make(), None
+        return self._statuses[key]
+
+
+class _Everything(NamedTuple):
+    """Listener to all kinds but ``other_than``. ``statuses``: whether it is called if only a status is written."""
+
+    call: Callable[[str, Changes[Any]], None]
+    other_than: Collection[str]
+    statuses: bool
+
+
 class ApiObjects:
     """Objects by kind and key, each with a resource version. Returned objects are never changed in place.
 
@@ -185,7 +210,10 @@ class ApiObjects:
         self._time = time
         self._kinds: dict[str, dict[str, KubeObject]] = {}
         self._listeners: dict[str, list[Listener]] = {}
-        self._every: list[Callable[[str, Changes[Any]], None]] = []
+        self._every: list[_Everything] = []
+        self._deferred: dict[
+            str, dict[str, tuple[int, _DeferredStatuses]]
+        ] = {}  # versions and statuses by kind and key
         self._made: Counter[str] = Counter()
         self._text: tuple[Moment, str] = (-1, "")
         self._versions: Counter[str] = Counter()  # by kind: a change of one kind does not affect the versions of others
@@ -207,17 +235,21 @@ class ApiObjects:
 
     def get_all(self, kind: str) -> Mapping[str, Any]:
         """Return the objects of a kind by key, in the order of creation."""
+        if kind in self._deferred:
+            self._build_deferred(kind)
         return self._kinds.get(kind, _NO_OBJECTS)
 
     def get(self, kind: str, namespace: str, name: str) -> Any:
         """Return one object. Raises :class:`RefusedError` (NotFound) if there is none."""
-        result = self._kinds.get(kind, _NO_OBJECTS).get(object_key(namespace, name))
+        result = self.find(kind, object_key(namespace, name))
         if result is None:
             raise RefusedError(f'{_resource(kind)} "{name}" not found', 404, NOT_FOUND)
         return result
 
     def find(self, kind: str, key: str) -> Any:
         """Return the object of a kind with a key (:func:`object_key`: ``namespace/name`` or ``name``), or None."""
+        if kind in self._deferred:
+            self._build_deferred(kind)
         return self._kinds.get(kind, _NO_OBJECTS).get(key)
 
     def present(self, kind: str) -> Changes[Any]:
@@ -225,8 +257,13 @@ class ApiObjects:
         return [(key, None, item) for key, item in self.get_all(kind).items()]
 
     def __iter__(self) -> Iterator[KubeObject]:
-        for objects in self._kinds.values():
-            yield from objects.values()
+        for kind in self._kinds:
+            yield from self.get_all(kind).values()
+
+    def get_version(self, kind: str) -> str:
+        """Return the newest resource version of a kind; empty if no object of the kind was ever there."""
+        version = self._versions[kind]
+        return str(version) if version else ""
 
     # -- listeners ---------------------------------------------------------------------------------------------------
 
@@ -234,9 +271,18 @@ class ApiObjects:
         """Register a listener for changes of a kind."""
         self._listeners.setdefault(kind, []).append(call)
 
-    def listen_all(self, call: Callable[[str, Changes[Any]], None]) -> None:
-        """Register a listener for changes of all kinds; it is called with (kind, changes)."""
-        self._every.append(call)
+    def listen_all(
+        self,
+        call: Callable[[str, Changes[Any]], None],
+        *,
+        other_than: Collection[str] = (),
+        statuses: bool = True,
+    ) -> None:
+        """Register a listener for changes of all kinds but ``other_than``; it is called with (kind, changes).
+
+        ``statuses``: whether it is also called after writes of a status alone.
+        """
+        self._every.append(_Everything(call, other_than, statuses))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -301,6 +347,8 @@ class ApiObjects:
         Raises KeyError if there is no such object. Versions are not compared: the caller has just read the object.
         """
         kind, key = item.kind, item.key
+        if kind in self._deferred:
+            self._build_deferred(kind)
         objects = self._kinds[kind]
         old = objects[key]
         version = self._next(kind)
@@ -314,13 +362,55 @@ class ApiObjects:
         return item
 
     def put_status(self, current: KubeObject, status: object) -> str:
-        """Replace the status of an existing object and return the new resource version."""
+        """Replace the status of an existing object, just read, and return the new resource version."""
         kind, metadata = current.kind, current.metadata
-        key, version = current.key, str(self._next(kind))
+        key = object_key(metadata.namespace, metadata.name)
+        version = str(self._next(kind))
         item: Any = replace(current, status=status, metadata=replace(metadata, resource_version=version))
         self._kinds[kind][key] = item
-        self._notify(kind, [(key, current, item)])
+        self._notify(kind, [(key, current, item)], status_only=True)
         return version
+
+    def put_statuses_later(self, kind: str, keys: Sequence[str], make: Callable[[], Mapping[str, object]]) -> bool:
+        """Replace the statuses of objects of one kind, each built only when an object of the kind is read.
+
+        A status that is replaced before it is read is never built.
+
+        Parameters
+        ----------
+        kind : str
+            The kind of the objects.
+        keys : sequence of str
+            Their keys, in the order of the writes. Each write has a resource version of its own.
+        make : callable
+            Returns the statuses by key. The values that it uses must not change.
+
+        Returns
+        -------
+        bool
+            False, and nothing is replaced, if an object does not exist or somebody listens to changes of the kind.
+        """
+        objects = self._kinds.get(kind, _NO_OBJECTS)
+        if not all(map(objects.__contains__, keys)) or self._is_heard(kind):
+            return False
+        statuses, version = _DeferredStatuses(make), self._versions[kind]
+        self._versions[kind] = version + len(keys)
+        deferred = self._deferred.setdefault(kind, {})
+        for number, key in enumerate(keys, version + 1):
+            deferred[key] = number, statuses
+        return True
+
+    def _is_heard(self, kind: str) -> bool:
+        """Return whether there is a listener for written statuses of a kind."""
+        return kind in self._listeners or any(each.statuses and kind not in each.other_than for each in self._every)
+
+    def _build_deferred(self, kind: str) -> None:
+        """Build the deferred statuses of a kind and store them in its objects."""
+        objects: dict[str, Any] = self._kinds[kind]
+        for key, (version, statuses) in self._deferred.pop(kind).items():
+            current = objects[key]
+            metadata = replace(current.metadata, resource_version=str(version))
+            objects[key] = replace(current, status=statuses.get(key), metadata=metadata)
 
     def put_pods(self, pods: Iterable[tuple[str, Pod]]) -> None:
         """Replace several distinct pods, passed as (key, pod), in one change."""
@@ -361,6 +451,8 @@ class ApiObjects:
 
     def _remove(self, kind: str, keys: Iterable[str]) -> None:
         """Remove objects of a kind by key. Listeners get their last versions with new resource versions."""
+        if kind in self._deferred:
+            self._build_deferred(kind)
         objects = self._kinds[kind]
         changes: list[tuple[str, Any, Any]] = []
         for key in keys:
@@ -384,12 +476,13 @@ class ApiObjects:
         self._versions[kind] += 1
         return self._versions[kind]
 
-    def _notify(self, kind: str, changes: Changes[Any]) -> None:
-        """Call the listeners of a kind, then those of all kinds."""
+    def _notify(self, kind: str, changes: Changes[Any], *, status_only: bool = False) -> None:
+        """Call the listeners of a kind, then those of all kinds. ``status_only``: only statuses were written."""
         for call in self._listeners.get(kind, ()):
             call(changes)
-        for tell in self._every:
-            tell(kind, changes)
+        for tell, other_than, statuses in self._every:
+            if kind not in other_than and (statuses or not status_only):
+                tell(kind, changes)
 
 
 def _uid(kind: str, version: int) -> str:
@@ -405,21 +498,14 @@ def _resource(kind: str) -> str:
 Wanted = Callable[[KubeObject], bool]
 """Returns whether an object is selected."""
 
-_Read = Callable[[KubeObject], str]
-
-
-def _read_from_pod(read: Callable[[Pod], str]) -> _Read:
-    """Convert a function of pods to one of all objects, which returns an empty text for other objects."""
-    return lambda item: read(item) if isinstance(item, Pod) else ""
-
-
-_FIELDS: Final[dict[str, _Read]] = {
-    "metadata.name": lambda item: item.metadata.name,
-    "metadata.namespace": lambda item: item.metadata.namespace,
-    "spec.nodeName": _read_from_pod(lambda pod: pod.spec.node_name),
-    "status.phase": _read_from_pod(lambda pod: pod.status.phase),
-    "reason": lambda item: item.reason if isinstance(item, Event) else "",
+_FIELDS: Final[dict[str, tuple[str, str]]] = {
+    "metadata.name": ("", "metadata.name"),
+    "metadata.namespace": ("", "metadata.namespace"),
+    "spec.nodeName": ("Pod", "spec.node_name"),
+    "status.phase": ("Pod", "status.phase"),
+    "reason": ("Event", "reason"),
 }
+"""Kind that has a field (empty: all kinds), and its attribute. Objects of other kinds have an empty text instead."""
 
 
 def build_predicate(watch: Watch) -> Wanted | None:
@@ -433,7 +519,7 @@ def build_predicate(watch: Watch) -> Wanted | None:
     if watch.label_selector:
         selector = parse_selector(watch.label_selector)
         tests.append(lambda item: selector.matches(item.metadata.labels or {}))
-    tests += [_requirement(text) for text in watch.field_selector.split(",") if text]
+    tests += [_requirement(text, watch.kind) for text in watch.field_selector.split(",") if text]
     if len(tests) < 2:
         return tests[0] if tests else None
 
@@ -446,12 +532,16 @@ def build_predicate(watch: Watch) -> Wanted | None:
     return is_wanted
 
 
-def _requirement(text: str) -> Wanted:
-    """Parse one requirement of a field selector (``=``, ``==``, ``!=``). Raises InputError for an unsupported field."""
+def _requirement(text: str, kind: str) -> Wanted:
+    """Parse one requirement of a field selector (``=``, ``==``, ``!=``) on objects of a kind.
+
+    Raises InputError for an unsupported field.
+    """
     name, equals, value = text.partition("=")
-    unequal = name.endswith("!")
-    read = _FIELDS.get(name.removesuffix("!"))
-    if not equals or read is None:
+    field = _FIELDS.get(name.removesuffix("!"))
+    if not equals or field is None:
         raise InputError(f"the simulated world cannot select by {text!r}")
-    value = value.removeprefix("=")
-    return lambda item: (read(item) == value) is not unequal
+    value, unequal, read = value.removeprefix("="), name.endswith("!"), attrgetter(field[1])
+    if field[0] not in ("", kind):
+        return lambda _: (value == "") is not unequal
+    return (lambda item: read(item) != value) if unequal else (lambda item: read(item) == value)

@@ -44,7 +44,7 @@ class GarbageCollector:
         self._turn = ScheduledCall(time, self._collect, CONTROLLERS + _LAST)
         for item in api:
             self._handle_changes(item.kind, [(item.key, None, item)])
-        api.listen_all(self._handle_changes)
+        api.listen_all(self._handle_changes, statuses=False)
 
     def _handle_changes(self, kind: str, changes: Changes[KubeObject]) -> None:
         """Record owners of changed objects, and schedule a collection if an owner is deleted."""

@@ -113,13 +113,14 @@ class _Joined(NamedTuple):
 
     ``parts``: groups of pods with their resources, and ``workloads``: the workload of each. ``pods``: the change count
     of pods at which the parts are the same; None if they depend on the time. ``used``: usage of the scrape.
-    ``usage``: usage of all parts, and ``joined``: the same without times and amounts. ``first``: rows of the first
-    containers of serving pods. ``served``: their number by part.
+    ``usage``: usage of all parts ``at`` the time of a scrape, and ``joined``: the same without times and amounts.
+    ``first``: rows of the first containers of serving pods. ``served``: their number by part.
     """
 
     parts: Sequence[tuple[_Rows, Sequence[str]]]
     joined: PodUsage
     usage: PodUsage
+    at: Moment
     first: NDArray[np.int64]
     served: NDArray[np.int64]
     workloads: Sequence[Key] = ()
@@ -132,7 +133,7 @@ class _Joined(NamedTuple):
         begins = np.append(0, usage.ends)[:-1]
         serves = np.repeat([rows.serves for rows, _ in parts], [len(rows.keys) for rows, _ in parts])
         served = [len(rows.keys) if rows.serves else 0 for rows, _ in parts]
-        return cls(parts, usage, usage, begins[serves.astype(bool)], np.array(served, np.int64))
+        return cls(parts, usage, usage, ZERO_TIME, begins[serves.astype(bool)], np.array(served, np.int64))
 
     def is_of(self, parts: Sequence[tuple[_Rows, Sequence[str]]]) -> bool:
         """Check whether the result consists of exactly these parts: pods with the same resources."""
@@ -240,12 +241,11 @@ class SimulatedMetrics:
 
     def _columns(self, asked: GetMetric, last: _Scrape) -> PodUsage:
         """Return the usage of all matching pods in columns, computed by workload instead of by pod."""
-        time = last.at // SECOND * SECOND
         known = self._joined.get(asked)
         if known is not None and known.pods == self._load.pods.count and known.used.keys() == last.used.keys():
             reports = [self._report(key, last.used[key]) for key in known.workloads]
             if all(report.names == part[1] for report, part in zip(reports, known.parts, strict=True)):
-                return self._store(asked, known, known.later(time, [report.values for report in reports]))
+                return self._store(asked, known, last, [report.values for report in reports])
         selector = parse_selector(asked.selector) if asked.selector else None
         parts: list[tuple[_Rows, Sequence[str]]] = []
         workloads: list[Key] = []
@@ -274,8 +274,7 @@ class SimulatedMetrics:
             usages = [self._part(key[1], *part) for key, part in zip(workloads, parts, strict=True)]
             cached = _Joined.of(parts, PodUsage.concatenate(usages, None if before is None else before.joined))
         pods = self._load.pods.count if complete else None
-        cached = cached._replace(workloads=workloads, pods=pods, used=last.used)
-        return self._store(asked, cached, cached.later(time, values))
+        return self._store(asked, cached._replace(workloads=workloads, pods=pods), last, values)
 
     def _report(self, key: Key, used: dict[str, int]) -> _ReportedUsage:
         """Return the reported usage of a workload, cached while ``used`` is the same object."""
@@ -284,10 +283,16 @@ class SimulatedMetrics:
             reported = self._told[key] = _ReportedUsage.of(used)
         return reported
 
-    def _store(self, asked: GetMetric, joined: _Joined, usage: PodUsage) -> PodUsage:
-        """Cache and return the result of a query."""
+    def _store(self, asked: GetMetric, joined: _Joined, last: _Scrape, values: Sequence[Mapping[str, int]]) -> PodUsage:
+        """Cache and return the usage of a scrape. ``values``: amounts of each part, as in :meth:`_Joined.later`."""
+        same = (
+            each.usage for each in self._joined.values() if each.joined is joined.joined and (
+                each.at == last.at and each.used is last.used)
+        )  # fmt: skip
+        usage = next(same, None) or joined.later(last.at // SECOND * SECOND, values)
         self._joined.pop(asked, None)
-        self._joined[asked] = joined._replace(usage=usage)  # keep the queries ordered by last use
+        # Keep the queries ordered by last use.
+        self._joined[asked] = joined._replace(usage=usage, at=last.at, used=last.used)
         if len(self._joined) > _QUESTIONS:
             del self._joined[next(iter(self._joined))]
         return usage

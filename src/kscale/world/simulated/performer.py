@@ -95,12 +95,17 @@ class SimulatedPerformer:
         """Perform an action and return its outcome. A rejected action is an outcome with an error."""
         if type(action) in _SAID:
             return Outcome(at=now)  # a wrapper between this class and the driver records them
-        fault = self.fault(action, now) if self.fault is not None and LEGAL_OUTCOMES[type(action)].refusable else None
-        if isinstance(fault, ApiError):
-            return Outcome(at=now, error=fault)
-        end = now + (fault or 0)
+        end = now
+        if self.fault is not None and LEGAL_OUTCOMES[type(action)].refusable:
+            fault = self.fault(action, now)
+            if isinstance(fault, ApiError):
+                return Outcome(at=now, error=fault)
+            end += fault or 0
         try:
-            value = self._do(action)
+            if type(action) is WriteStatus:  # the two most frequent actions
+                value: Any = self._write_status(action.object)
+            else:
+                value = self._patch(action) if type(action) is Patch else self._do(action)
         except RefusedError as refusal:
             value = refusal.error
         except ProviderError as error:
@@ -117,10 +122,6 @@ class SimulatedPerformer:
         Raises RefusedError, ProviderError, InputError or ScaleError, which :meth:`__call__` converts.
         """
         match action:
-            case Patch():  # the most frequent actions come first
-                return self._patch(action)
-            case WriteStatus(object=changed):
-                return self._write_status(changed)
             case Get() | GetUnstructured() | Preview():
                 return self._get(action)
             case List():

@@ -33,13 +33,13 @@ NOT_IN_COLUMNS: Final = frozenset(
 class ClusterView:
     """The cluster as drivers see it: each change becomes visible ``lag`` nanoseconds later. All drivers share it.
 
-    ``version``: newest visible resource version by kind. Has a single owner.
+    Without a lag, objects are read from the API server. Has a single owner.
     """
 
     def __init__(self, api: ApiObjects, time: VirtualTime, *, lag: int = 0, cluster: Cluster | None = None) -> None:
-        self._time, self._lag = time, lag
+        self._api, self._time, self._lag = api, time, lag
         self.cluster = Cluster(texts="pending") if cluster is None else cluster
-        self.version: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
         self._kinds: dict[str, dict[str, KubeObject]] = {}
         self._on: dict[str, dict[str, Pod]] = {}
         self._changed: dict[str, Pod | None] = {}
@@ -47,11 +47,13 @@ class ClusterView:
         self._calls: dict[str, list[_Told]] = {}
         for item in api:
             self._apply(item.kind, [(item.key, None, item)])
-        api.listen_all(self._note_changes)
+        api.listen_all(self._note_changes, other_than=() if lag else NOT_IN_COLUMNS)
 
     def listen(self, kinds: Iterable[str], call: _Told) -> None:
         """Register a function that is called with (kind, changes) when drivers get to see changes of these kinds."""
         for kind in kinds:
+            if kind not in self._calls and not self._lag and kind in NOT_IN_COLUMNS:
+                self._api.listen(kind, partial(self._note_changes, kind))
             self._calls.setdefault(kind, []).append(call)
 
     def _note_changes(self, kind: str, changes: Changes[Any]) -> None:
@@ -66,14 +68,8 @@ class ClusterView:
 
         Pods are applied to the columns later (:meth:`settle`).
         """
-        objects = self._kinds.setdefault(kind, {})
-        for key, _, new in changes:
-            if new is None:
-                objects.pop(key, None)
-            else:
-                objects[key] = new
-        _, old, new = changes[-1]
-        self.version[kind] = (new or old).metadata.resource_version  # type: ignore[union-attr]  # one of the two is there
+        if self._lag:
+            self._copy(kind, changes)
         if kind == "Pod":
             self._take_pods(changes)  # type: ignore[arg-type]  # they are pods
         elif kind not in NOT_IN_COLUMNS:
@@ -84,6 +80,17 @@ class ClusterView:
                     self.cluster.apply_decoded(new, None)
         for call in self._calls.get(kind, ()):
             call(kind, changes)
+
+    def _copy(self, kind: str, changes: Changes[KubeObject]) -> None:
+        """Apply changes to the objects of a kind that drivers see."""
+        objects = self._kinds.setdefault(kind, {})
+        for key, _, new in changes:
+            if new is None:
+                objects.pop(key, None)
+            else:
+                objects[key] = new
+        _, old, new = changes[-1]
+        self._versions[kind] = (new or old).metadata.resource_version  # type: ignore[union-attr]  # one of the two is there
 
     def _take_pods(self, changes: Changes[Pod]) -> None:
         """Store changed pods until :meth:`settle`, and update the pods by node."""
@@ -130,7 +137,11 @@ class ClusterView:
 
     def get_all(self, kind: str) -> Mapping[str, Any]:
         """Return the objects of a kind by key, in the order of arrival."""
-        return self._kinds.get(kind, {})
+        return self._kinds.get(kind, {}) if self._lag else self._api.get_all(kind)
+
+    def get_version(self, kind: str) -> str:
+        """Return the newest resource version of a kind that drivers see; empty if there is none."""
+        return self._versions.get(kind, "") if self._lag else self._api.get_version(kind)
 
     def pods_of(self, nodes: Sequence[str]) -> list[Pod]:
         """Return the unfinished pods assigned to the named nodes, node by node."""
@@ -175,6 +186,7 @@ class SimulatedStores:
         if typed is None or not self._listed:
             return
         watch, is_wanted, objects = typed
+        calls, count = tuple(self._calls), 0
         for key, _, new in changes:
             before = objects.get(key)
             after = new if new is not None and (is_wanted is None or is_wanted(new)) else None
@@ -184,10 +196,11 @@ class SimulatedStores:
                 del objects[key]
             else:
                 continue
-            self._changes[kind] += 1
+            count += 1
             change = Change(watch=watch, old=before, new=after)
-            for call in tuple(self._calls):
+            for call in calls:
                 call(change)
+        self._changes[kind] += count
 
     def _list(self) -> None:
         """Report all existing objects of typed watches as new."""
@@ -240,4 +253,4 @@ class SimulatedStores:
 
     def resource_version(self, kind: str) -> str:
         """Return the newest resource version of a kind that drivers see; empty if there is none."""
-        return self._view.version.get(kind, "")
+        return self._view.get_version(kind)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from kscale.effects import LEGAL_OUTCOMES, Action, Emit, Moment, Observe, Outcome, Refresh, VirtualTime
+from kscale.effects import LEGAL_OUTCOMES, Action, Emit, Moment, Observe, Outcome, Perform, Refresh, VirtualTime
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.custom_workloads import CustomResource
@@ -32,7 +32,7 @@ from kscale.world.simulated.scheduler import Scheduler, VolumeBinder
 from kscale.world.simulated.stores import ClusterView, SimulatedStores
 from kscale.world.simulated.workloads import CustomScales, DaemonSets, Jobs, StatefulSets, controllers_of
 
-__all__ = ["SimulatedWorld", "WorldOptions"]
+__all__ = ["DeferredCheckpoints", "SimulatedWorld", "WorldOptions"]
 
 
 _AT_ONCE: Final = frozenset({Emit, Observe, Refresh}).union(
@@ -184,3 +184,30 @@ class SimulatedWorld:
     def _perform(self, action: Action, now: Moment) -> Outcome:
         """Perform an action at ``now`` and return its outcome."""
         return self.perform(action, now)
+
+
+class DeferredCheckpoints:
+    """Stores the checkpoints of a recommender in a simulated world. They are built when somebody reads checkpoints.
+
+    A checkpoint is stored when the round begins to write, a little before its request would end. Nobody sees this: only
+    the recommender itself reads checkpoints, and not before all requests have ended.
+    """
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
+
+    @property
+    def latency(self) -> int:
+        """Return the nanoseconds until a checkpoint is stored."""
+        return self._world.options.latency
+
+    def store_later(self, keys: Sequence[str], build: Callable[[], Mapping[str, object]]) -> bool:
+        """Store the statuses of checkpoints, built later.
+
+        Returns False, and stores nothing, if one does not exist, if somebody listens to changes of checkpoints, or if
+        requests may fail or are observed (``world.perform`` was replaced).
+        """
+        perform: Perform = self._world.perform
+        if not isinstance(perform, SimulatedPerformer) or perform.fault is not None:
+            return False
+        return self._world.api.put_statuses_later("VerticalPodAutoscalerCheckpoint", keys, build)
