@@ -89,7 +89,8 @@ class ScaleUpInfo(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 def balance_scale_up_between_groups(groups: Sequence[GroupSize], new_nodes: int) -> list[ScaleUpInfo]:
     """Split ``new_nodes`` between the groups, always adding to the smallest group that has room.
 
-    Raises AutoscalerError without groups, and if the target size of a group is unknown.
+    Returns a resize for each group that grows; nodes for which no group has room are dropped. Raises AutoscalerError
+    without groups, and if the target size of a group is unknown.
     """
     if not groups:
         raise AutoscalerError(INTERNAL_ERROR, "Can't balance scale up between 0 groups")
@@ -204,7 +205,7 @@ class Comparator(msgspec.Struct, kw_only=True, frozen=True):
 
     @staticmethod
     def from_options(options: AutoscalingOptions, kind: str = "generic") -> Comparator:
-        """Return the comparator that a build for the given provider would use."""
+        """Return the comparator of an autoscaler with these options, built for the provider ``kind``."""
         if options.balancing_label:
             return Comparator(kind="label", labels=tuple(options.balancing_label))
         if kind == "generic":
@@ -527,7 +528,10 @@ def find_not_ready_reason(
     *,
     has_template: bool = True,
 ) -> str | None:
-    """Return why an existing group is not safe to scale up; None if it is."""
+    """Return why an existing group is not safe to scale up (unhealthy or in back-off); None if it is.
+
+    ``has_template``: False if the group had no template when ``state`` was updated, so that no back-off applies.
+    """
     if not is_group_healthy(state, group.id, options):
         return NOT_READY_REASON
     return BACKOFF_REASON if get_backoff_status(state, group.id, now, has_template=has_template) is not None else None
@@ -665,10 +669,11 @@ def balance_scale_ups(
     templates: Mapping[str, Node],
     tracker: QuotaTracker,
 ) -> list[ScaleUpInfo]:
-    """Split the new nodes among the best group and its similar groups, and consume the quotas.
+    """Split the new nodes among the best group and its similar groups, and consume the quotas in ``tracker``.
 
-    Similar groups without template or without quota for one node take no part. Nodes that quotas deny to one group are
-    not moved to another. Raises :class:`AutoscalerError` if a target size cannot be read.
+    Returns a resize for each group that grows. Similar groups without template or without quota for one node take no
+    part. Nodes that quotas deny to one group are not moved to another. Raises :class:`AutoscalerError` if a target size
+    cannot be read.
     """
     targets = find_sharing_groups(best, similar, templates=templates, tracker=tracker)
     by_id = {group.id: group for group in targets}
@@ -678,9 +683,9 @@ def balance_scale_ups(
 
 
 def _cap_by_quotas(info: ScaleUpInfo, group: NodeGroup, node: Node | None, tracker: QuotaTracker) -> ScaleUpInfo:
-    """Return the line of the plan with as many new nodes as the quotas allow, and consume the quotas.
+    """Return the resize with as many new nodes as the quotas allow, and consume them in ``tracker``.
 
-    The line is unchanged without a template node or if a quota cannot be checked.
+    ``node``: template node of the group. Unchanged without it or if a quota cannot be checked.
     """
     delta = info.new - info.current
     if delta <= 0 or node is None:

@@ -128,9 +128,9 @@ def get_stricter_limit(base: int, target: int) -> int:
 
 
 def get_sng_capacity(options: EstimateOptions) -> int:
-    """Return by how many nodes the group and its similar groups can grow.
+    """Return by how many nodes the group and its similar groups (SNG) can grow.
 
-    The result is -1 if they cannot grow, and 0 (no limit) without context.
+    The result is -1 if they cannot grow, and 0 (no limit) without context. Groups of unknown size do not count.
     """
     if options.no_context:
         return 0
@@ -233,7 +233,7 @@ class GroupedPods:
             self.asks[some] = of_class[self.class_of[self.starts[some]]]
 
     def in_session(self, session: Session) -> GroupedPods:
-        """Return the same pods with all classes that the session can check as ``unique``, by their numbers there."""
+        """Return a copy with the session's class numbers: ``unique`` has all classes that the session can check."""
         part = copy(self)
         class_of, unique = session.classes_of(self.unique)[self.class_of], [*session.pods[: session.checked_count]]
         vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={})
@@ -252,9 +252,9 @@ class GroupedPods:
         return part
 
     def spread(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the positions of the given groups' pods in ``members``, in the given order.
+        """Return where the pods of the given groups are in ``members``: (positions int64[n], starts int32[groups + 1]).
 
-        The second item is where each group starts among the returned positions: int32[groups + 1].
+        The positions are group after group, in the given order; group ``i`` has ``positions[starts[i]:starts[i + 1]]``.
         """
         sizes = np.diff(self.starts)[groups]
         starts = np.append(0, np.cumsum(sizes)).astype(np.int32)

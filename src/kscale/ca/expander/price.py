@@ -228,7 +228,7 @@ def compute_node_unfitness(preferred: PreferredNode, node: Node) -> float:
 
 
 def suppress_unfitness(unfitness: float, node_count: int) -> float:
-    """Return the unfitness, reduced according to the number of nodes that are added at once."""
+    """Return the unfitness, moved towards 1 (ideal) the more nodes are added at once (``node_count``)."""
     return (unfitness - 1.0) * (1.0 - tanh((node_count - 1) / _UNFITNESS_SUPPRESSION)) + 1.0
 
 
