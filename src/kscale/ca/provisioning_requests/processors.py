@@ -77,7 +77,8 @@ class HintingSimulator:
     def try_schedule(self, snapshot: Snapshot, pods: Sequence[Pod], *, break_on_failure: bool = False) -> PlaceResult:
         """Place the pods and return the result (:func:`kscale.place`).
 
-        The next call starts with its hints and cursor.
+        ``break_on_failure``: stop at the first pod that fits nowhere. The next call starts with the hints and the
+        cursor of this one.
         """
         before = PlaceState(cursor=self.cursor, hints=self.hints)
         result = place(snapshot, list(pods), state=before, profile=self._profile, break_on_failure=break_on_failure)
@@ -148,6 +149,9 @@ def refresh_requests_steps(
     - A booking expires after ten minutes.
     - A request without any result fails after a week.
     - A request of any class is deleted a week after its condition Provisioned or Failed changed, whatever the status.
+
+    ``instance`` is ``--check-capacity-processor-instance`` (:func:`is_supported_request`). Returns the keys of these
+    requests; a failed write or deletion becomes a warning there.
     """
     p, result = Progress(moment(now)), RefreshResult()
     expired: list[ProvisioningRequest] = []
@@ -189,6 +193,7 @@ def refresh_requests_steps(
 
 
 def _get_creation_time(request: ProvisioningRequest) -> Moment:
+    """Return the creation time of the request. Raises InputError if it is invalid."""
     return moment_in(request, request.metadata.creation_timestamp, "metadata.creationTimestamp")
 
 
@@ -200,7 +205,10 @@ def _has_passed(since: Moment, length: int, now: Moment) -> bool:
 def _record_outcome(
     result: RefreshResult, done: list[str], message: str, request: ProvisioningRequest, error: str
 ) -> None:
-    """Add a warning that begins with ``message`` for an error; without one, add the request's key to ``done``."""
+    """Record whether an action on the request succeeded (``error`` is empty).
+
+    Success: adds the request's key to ``done``. Error: adds a warning that begins with ``message`` to ``result``.
+    """
     if error:
         result.warnings.append(f"{message} ProvReq {request.key}, err: {error}")
     else:
@@ -289,8 +297,10 @@ def inject_next_request_steps(
 ) -> StepsOf[WriteStatus, InjectedRequests]:
     """Inject the pods of the first pending request, in the given order, that has waited long enough.
 
-    The request is marked as accepted first; if that write fails, the next request is tried. With ``batch``
-    (``--check-capacity-batch-processing``) check-capacity requests are accepted during the check, not here.
+    ``retries``: how long failed requests wait, by UID; it is not changed, the result has the new ones. The request is
+    marked as accepted first; if that write fails, the next request is tried. With ``batch``
+    (``--check-capacity-batch-processing``) check-capacity requests are accepted during the check, not here. The result
+    has no request if none is due.
     """
     p, injected = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:
@@ -320,9 +330,10 @@ def get_check_capacity_batch_steps(
     instance: str = "",
     backoff: RetryBackoff = _DEFAULT_BACKOFF,
 ) -> StepsOf[WriteStatus, InjectedRequests]:
-    """Return up to ``most`` pending check-capacity requests that have waited long enough.
+    """Return up to ``most`` pending check-capacity requests that have waited long enough, with their pods.
 
-    A request that has just been injected waits again, as in upstream: its next failure has been counted.
+    ``retries``: how long failed requests wait, by UID; it is not changed, the result has the new ones. A request that
+    has just been injected waits again, as in upstream: its next failure has been counted.
     """
     p, injected = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:
@@ -339,7 +350,10 @@ def get_check_capacity_batch_steps(
 def _build_pods_or_fail(
     p: Progress, requests: LoopRequests, request: ProvisioningRequest, injected: InjectedRequests
 ) -> StepsOf[WriteStatus, list[Pod] | None]:
-    """Build the pods of a request. If that fails, mark the request as failed and return None."""
+    """Build the pods of a request. If a template is missing, mark the request as failed and return None.
+
+    Then also sets ``processed`` of ``injected``, and adds a warning to it if the mark cannot be written.
+    """
     try:
         return requests.pods_of(request)
     except MissingTemplatesError as error:
@@ -442,7 +456,11 @@ class ProvisioningRequestProcessor:
     def process(
         self, p: Progress, waiting: PendingPodList, snapshot: Snapshot, cursor: int
     ) -> StepsOf[Emit | WriteStatus, ProcessedPods]:
-        """Remove the pods that consume a request, append those of the next request, and book capacity."""
+        """Remove the pods that consume a request, append those of the next request, and book capacity.
+
+        ``waiting``: the pending pods; ``cursor``: where the scan over the nodes of ``snapshot`` stands. Returns the
+        remaining pods, the number of removed ones, and the snapshot and the cursor after the booked pods were placed.
+        """
         pods = [record.pod for record in waiting.records]
         filtered = filter_out_consumers(pods)
         yield from p.emit(*filtered.events)
@@ -458,7 +476,7 @@ class ProvisioningRequestProcessor:
         )
 
     def _inject(self, now: Moment) -> StepsOf[WriteStatus, list[Pod]]:
-        """Return the pods of the next request; empty if no request is due."""
+        """Return the pods of the next request, and store them in ``injected``; empty if no request is due."""
         injection = yield from inject_next_request_steps(
             self.requests,
             self.memory.retries,
@@ -485,7 +503,10 @@ class ProvisioningRequestProcessor:
         return placed
 
     def outcomes(self) -> dict[str, tuple[str, str]]:
-        """Return, for each injected pod, the key of its request and the message of the request's newest condition."""
+        """Map each injected pod to (key of its request, message of the request's newest condition).
+
+        The message is empty if no condition has one.
+        """
         messages = {}
         for key in dict.fromkeys(self.injected.values()):
             request = self.requests.get(key)

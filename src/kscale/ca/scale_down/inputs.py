@@ -83,7 +83,7 @@ class ScaleDownContext:
 
     @property
     def is_in_cooldown(self) -> bool:
-        """Return whether the cluster is in the delay after a scale-up, a scale-down or a failed scale-down."""
+        """Return whether the delay after the last scale-up, scale-down or failed scale-down is not over."""
         memory, options = self.state.scale_down, self.options
         changes = (
             (memory.last_scale_up, options.scale_down_delay_after_add),

@@ -193,7 +193,10 @@ def sum_usage(
     skip_mirror_pods: bool = False,
     requests_of: Callable[[Pod], ResourceList] = occupancy,
 ) -> Usage:
-    """Sum the pods' requests of the given resources. Pods that exceeded their grace period do not count."""
+    """Sum the pods' requests of the given resources, in thousandths, separately for skipped pods.
+
+    Pods that exceeded their grace period do not count. ``requests_of`` returns the requests of a pod.
+    """
     used: list[ResourceList] = []
     skipped: list[ResourceList] = []
     for pod in pods:
@@ -350,7 +353,7 @@ class UsageColumns:
         return Usage(used=used, skipped=skipped)
 
     def _columns(self, name: str, skip_daemon_set_pods: bool, skip_mirror_pods: bool) -> tuple[list[int], list[int]]:
-        """Return the used and the skipped amounts of a resource, by node, in thousandths."""
+        """Return (used amounts, skipped amounts) of the resource ``name``, in thousandths; one entry per node each."""
         used, skipped = np.zeros((2, len(self.exact)), dtype=np.int64)
         for sort in self._sorts:
             aside = (skip_daemon_set_pods and sort & _DAEMON_SET_FLAG) or (skip_mirror_pods and sort & _MIRROR_FLAG)
@@ -383,9 +386,9 @@ class _KindRequests:
 
 
 def _summarize_requests(pod: Pod) -> tuple[int, ...]:
-    """Return the sort of a pod, whether a request is inexact, and the requests in thousandths by resource.
+    """Return flags of a pod (``..._FLAG``), whether a request is inexact, and then the request of each summed resource.
 
-    A request is inexact if it is finer than thousandths or enormous.
+    Requests are in thousandths, 0 for inexact ones. A request is inexact if it is finer than thousandths or enormous.
     """
     sort = _DAEMON_SET_FLAG * is_daemonset_pod(pod) + _MIRROR_FLAG * is_mirror_pod(pod)
     request = occupancy(pod)

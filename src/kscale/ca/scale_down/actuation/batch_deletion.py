@@ -265,7 +265,7 @@ class GroupDeletionScheduler:
         self._failed: set[str] = set()
 
     def reset(self) -> int:
-        """Clear the failed groups before each start, and return how many nodes are waiting.
+        """Clear the failed groups before each start, and return the number of nodes that wait in the queue.
 
         Groups that failed may be tried again; waiting nodes stay in the queue.
         """
@@ -286,7 +286,9 @@ class GroupDeletionScheduler:
     ) -> StepsOf[NodeDeletionAction, None]:
         """Prepare a node for deletion and add it to the batch of its group.
 
-        Preparing means to drain the node. A node that cannot be prepared is not deleted.
+        Preparing means to evict its pods (``drain``; otherwise only DaemonSet pods) and to wait for delays.
+        ``batch_size``: number of nodes for which an atomic group waits. If a node cannot be prepared, its deletion has
+        failed; with ``force`` the cloud provider is asked to delete it nevertheless.
         """
         p = Progress(now)
         try:
@@ -335,7 +337,8 @@ class GroupDeletionScheduler:
     ) -> StepsOf[BatchDeletionAction, None]:
         """Add a ready node, with all waiting nodes of its group, to the batcher.
 
-        An atomic group waits until ``batch_size`` nodes are ready. ``drain`` of the last node applies to all of them.
+        An ``atomic`` group waits until ``batch_size`` nodes are ready; after a failure in it, the node's deletion
+        fails, too. ``drain`` of the last node applies to all of them.
         """
         queue = self._queue.setdefault(group, [])
         queue.append(node)
@@ -386,9 +389,11 @@ def delete_nodes_async(
     *,
     force: bool = False,
 ) -> StepsOf[DeletionEndAction | List | InBackground, None]:
-    """Check the pods on the nodes after ``delay`` nanoseconds, and schedule the deletions that are still allowed.
+    """Check the pods on the nodes after ``delay`` nanoseconds, and start the deletions that are still allowed.
 
-    Disruptions of one node are not charged for the next node. ``force`` skips no check.
+    Each deletion runs in the background (:meth:`GroupDeletionScheduler.schedule_deletion`, which gets ``force``). A
+    node whose pods forbid it is reported as failed; so are all nodes if the cluster cannot be read. Disruptions of one
+    node are not charged for the next node. ``force`` skips no check.
     """
     p = Progress(now)
     if delay > 0:
@@ -432,7 +437,10 @@ def delete_nodes_async(
 
 
 def _find_deletion_problem(node: Node, pods: Sequence[Pod], context: DrainContext, drain: bool) -> str | None:
-    """Return why the node may not be deleted after all; None if it may."""
+    """Return the error message why the node may not be deleted after all; None if it may.
+
+    ``drain``: the node is drained; without it, no pods to move may be on the node.
+    """
     to_move = get_pods_to_move(pods, context)
     name = go_quote(node.metadata.name)
     if to_move.error is not None:
