@@ -77,8 +77,8 @@ class HintingSimulator:
     def try_schedule(self, snapshot: Snapshot, pods: Sequence[Pod], *, break_on_failure: bool = False) -> PlaceResult:
         """Place the pods and return the result (:func:`kscale.place`).
 
-        ``break_on_failure``: stop at the first pod that fits nowhere. The next call starts with the hints and the
-        cursor of this one.
+        ``break_on_failure``: leave each priority at its first pod that fits nowhere. The next call starts with the
+        hints and the cursor of this one.
         """
         before = PlaceState(cursor=self.cursor, hints=self.hints)
         result = place(snapshot, list(pods), state=before, profile=self._profile, break_on_failure=break_on_failure)
@@ -441,7 +441,7 @@ class ProvisioningRequestProcessor:
         self.injected: dict[str, str] = {}
 
     def _filter_hints(self, hints: Mapping[str, str]) -> dict[str, str]:
-        """Filter the hints to pods of existing requests.
+        """Return the hints (pod UID -> node) of pods of existing requests.
 
         A pod's UID is ``namespace/request-set-number``.
         """

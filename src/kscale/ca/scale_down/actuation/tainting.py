@@ -456,8 +456,8 @@ def _emit_cleanup_event(
         text = f"failed to clean {taint} on node {name}: {error.message}"
         yield from p.emit(build_node_event(node, "Warning", "ClusterAutoscalerCleanup", text))
     else:
-        # Counts also if another client removed the taint first.
         if changed and name not in cleaned:
             cleaned.append(name)
+        # The event is emitted even if another client removed the taint first.
         text = f"removed {taint} taint from node {name}"
         yield from p.emit(build_node_event(node, "Normal", "ClusterAutoscalerCleanup", text))
