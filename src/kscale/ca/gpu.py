@@ -116,10 +116,10 @@ def get_gpu_config(label: str, node: Node) -> GpuConfig | None:
 def get_target_gpus(
     label: str, node: Node, *, group: str | None, template: Node | None, template_error: str | None = None
 ) -> tuple[str, int] | None:
-    """Return the GPU type and number of devices that a node adds, for quotas.
+    """Return (GPU type, number of devices) that a node adds, for quotas; None without GPU label or without any devices.
 
-    A labelled node that offers no devices counts those of its group's template. None without GPU label or without any
-    devices. Raises :class:`AutoscalerError` if such a node has no group, or if the group has no template.
+    A labelled node that offers no devices counts those of its group's template. Raises :class:`AutoscalerError` if such
+    a node has no group, or if the group has no template (``template_error``: why).
     """
     kind = (node.metadata.labels or {}).get(label)
     if kind is None:

@@ -166,7 +166,7 @@ class LoopTemplateCaches:
         return snapshot.interner.memo.get(cls, cls)
 
     def tidy(self, groups: Container[str], nodes: Container[str]) -> None:
-        """Remove the cache entries of groups and nodes that are not among these."""
+        """Remove the cache entries of groups and nodes that are not among these ids and names."""
         self.templates.forget_others(groups)
         self.completed.forget_others(groups)
         self.examples.forget_others(nodes)

@@ -242,6 +242,7 @@ def allocate_quotas(
     Returns
     -------
     AllocatedQuotas
+        The buffers in order, with the allowed replicas, and an error for each quota with invalid scopes.
     """
     now = moment(now)
     allocated = AllocatedQuotas()

@@ -156,9 +156,9 @@ def is_cluster_healthy(state: ClusterStateRegistry, options: AutoscalingOptions)
 
 
 def is_group_healthy(state: ClusterStateRegistry, group: str, options: AutoscalingOptions) -> bool:
-    """Check whether few enough nodes of a group are missing. False for a group of unknown size.
+    """Check whether few enough nodes of a group are missing.
 
-    A group is unhealthy if more nodes are missing than ``ok_total_unready_count`` and more than
+    False if the group's size is unknown, or if more nodes are missing than ``ok_total_unready_count`` and more than
     ``max_total_unready_percentage`` of its present nodes.
     """
     expected = state.ranges.get(group)

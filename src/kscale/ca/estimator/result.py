@@ -121,7 +121,7 @@ def _check_estimate_options(options: Any) -> EstimateOptions:
 
 
 def get_stricter_limit(base: int, target: int) -> int:
-    """Return the stricter of two limits; 0 means no limit, negative that nothing is allowed."""
+    """Return the stricter of two limits on the number of new nodes; 0 means no limit, negative that none is allowed."""
     if base < 0 or target < 0:
         return -1
     return target if target > 0 and (base == 0 or base > target) else base
@@ -268,7 +268,7 @@ class GroupedPods:
 
     @property
     def class_counts(self) -> NDArray[np.int64]:
-        """Count the pods of each class: int64[classes]."""
+        """Return the number of pods of each class: int64[classes]."""
         if self.counted is None:
             self.counted = np.bincount(self.class_of, minlength=len(self.unique))
         return self.counted

@@ -206,9 +206,9 @@ LegacyDeletionAction = DrainAction | TaintAction | DeleteNodes | Emit | Observe 
 
 
 def clean_ready_nodes_taints(p: Progress, nodes: Iterable[Node]) -> StepsOf[TaintAction | Emit, None]:
-    """Remove the deletion taints of an earlier process from ready nodes of any group.
+    """Remove the deletion taints of an earlier process from nodes that are ready and not cordoned, and emit events.
 
-    The first loop of a process does this.
+    The first loop of a process does this, for nodes of any group.
     """
     for node in nodes:
         if not get_ready_and_suspended(node)[0] or node.spec.unschedulable or not has_taint(node, TO_BE_DELETED_TAINT):

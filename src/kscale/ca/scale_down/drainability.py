@@ -225,7 +225,7 @@ def is_pdb_exhausted(pod: Pod, context: DrainContext) -> bool:
 
 
 def build_over_budget_status(key: str) -> DrainStatus:
-    """Build BlockDrain for the pod ``namespace/name``: a budget that covers it allows no disruption."""
+    """Build BlockDrain for the pod ``key`` (``namespace/name``): a budget that covers it allows no disruption."""
     return build_blocked_status(unremovable_reasons.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {key}")
 
 
@@ -268,7 +268,7 @@ def check_replica_count(pod: Pod, context: DrainContext) -> DrainStatus:
 def _check_controller_exists(
     pod: Pod, owner: OwnerReference, listers: Listers, kind: type[KubeObject], text: str
 ) -> DrainStatus:
-    """Return BlockDrain if the pod's controller does not exist; otherwise no decision.
+    """Return BlockDrain if the pod's controller ``owner`` does not exist; otherwise no decision.
 
     ``text``: the error message, with places for the pod and the lister's error.
     """
@@ -286,7 +286,7 @@ def _check_controller_replicas(
     listers: Listers,
     kind: type[ReplicationController | ReplicaSet],
 ) -> DrainStatus:
-    """Return BlockDrain if the pod's controller does not exist or wants too few replicas; otherwise no decision."""
+    """Return BlockDrain if the controller ``owner`` does not exist or wants too few replicas; otherwise no decision."""
     controller = listers.get(kind, pod.metadata.namespace, owner.name)
     text = f"replication controller for {pod.key} "
     if controller is None:

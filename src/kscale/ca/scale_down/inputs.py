@@ -78,7 +78,7 @@ class ScaleDownContext:
         self.pdbs = get_cached_pdb_tracker(observed).fork()
 
     def restart(self) -> ScaleDownContext:
-        """Return the context at the beginning of the loop, before any budget was charged."""
+        """Return a new context with the same inputs, in which no disruption budget is charged yet."""
         return ScaleDownContext(self.observed, self.groups, self.now, self.options, self.state, self.inputs)
 
     @property

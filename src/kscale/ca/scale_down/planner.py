@@ -264,9 +264,7 @@ class Planner:
         )
 
     def _build_simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
-        """Build the simulator with the recently evicted pods in the cluster, and return it with the hints of these
-        pods.
-        """
+        """Build a simulator with the recently evicted pods in the cluster. Returns it, and the new hints of these pods."""
         simulator = RemovalSimulator(
             self.snapshot,
             now=self.now,
@@ -293,7 +291,10 @@ class Planner:
         return [i for i in positions if names[i] not in upcoming] if upcoming else positions
 
     def _list_candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
-        """Return the candidates in the order in which they are simulated; set ``under_rollout``."""
+        """Return the candidates in the order in which they are simulated; set ``under_rollout``.
+
+        ``present``: positions of the nodes that are not upcoming.
+        """
         # The sorter ignores controllers and budgets.
         codes = DrainCodes(simulator.pods, DrainContext(self.now, self.options)).codes
         tiers = compute_emptiness_tiers(simulator.pods, codes, len(self.nodes))

@@ -260,7 +260,7 @@ def initialize_node_groups_substeps(
     state: ClusterStateRegistry,
     options: AutoscalingOptions,
 ) -> StepsOf[ExecutorAction, InitializationResult]:
-    """Scale up created groups as part of another step machine (:func:`initialize_node_groups_steps`)."""
+    """Scale up created groups as part of another step machine. Parameters: :func:`initialize_node_groups_steps`."""
     if isinstance(outcome, ApiError):
         error = ErrorRecord(type=outcome.reason or INTERNAL_ERROR, message=outcome.message)
         status = ScaleUpStatus(result=SCALE_UP_ERROR, error=error)
