@@ -48,7 +48,10 @@ def build_pod_event(pod: Pod, type_: str, reason: str, message: str) -> Event:
 def build_pod_events(
     pods: Iterable[str], type_: str, reason: str, message: str, *, uid_of: PodUidLookup
 ) -> list[Event]:
-    """Build the same event about each pod (``namespace/name``); ``uid_of`` returns a pod's UID."""
+    """Build the same event about each pod (``namespace/name``). ``type_``: Normal or Warning.
+
+    ``uid_of`` returns a pod's UID.
+    """
     return [
         Event(
             regarding=ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid_of(pod)),

@@ -114,9 +114,9 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
     nodes: dict[str, TrackedNode] = {}
 
     def update(self, unneeded: Iterable[_Unneeded], now: Moment) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
-        """Return the tracker after a pass, and the latencies of nodes that are needed again.
+        """Return the tracker after a scale-down pass, and the latencies of nodes that are not unneeded any more.
 
-        New nodes count from ``now``; nodes that are needed again are removed.
+        New nodes in ``unneeded`` count from ``now``; nodes that are needed again are removed.
         """
         nodes = {}
         for item in unneeded:

@@ -590,7 +590,10 @@ def filter_valid_scale_up_groups(
 def _find_skip_reasons(
     group: NodeGroup, templates: Mapping[str, Node], tracker: QuotaTracker, node_count: int, options: AutoscalingOptions
 ) -> tuple[list[str], list[ExceededQuota]]:
-    """Return why the group cannot grow (empty if it can), and the quotas that it would exceed."""
+    """Return why the group cannot grow (empty if it can), and the quotas that it would exceed.
+
+    ``templates``: template nodes by group id; ``node_count``: number of all nodes, including upcoming ones.
+    """
     node = templates.get(group.id)
     if group.target_size_error is not None:
         return [NOT_READY_REASON], []
@@ -618,11 +621,12 @@ def compute_similar_node_groups(
     is_safe: Callable[[NodeGroup], bool],
     options: AutoscalingOptions,
 ) -> list[str]:
-    """Compute the ids of groups that are similar to ``group``, safe to scale up, and take at least the same pods.
+    """Return the ids of groups that are similar to ``group``, safe to scale up, and take at least the same pods.
 
     Empty without ``--balance-similar-node-groups``, or if the group may only have no nodes or its maximum. The order is
     the provider's. ``schedulable``: which equivalence groups of pods each node group takes, bool[P] by id; a group
-    without entry was filtered out. ``alike`` computes the similar groups and is called only if needed.
+    without entry was filtered out. ``alike`` computes the similar groups and is called only if needed. ``is_safe``
+    returns whether a group may scale up.
     """
     mine = schedulable.get(group.id)
     if mine is None or not mine.any():

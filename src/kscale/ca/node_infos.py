@@ -337,7 +337,10 @@ def build_node_templates(
 
 
 def _complete_templates(result: TemplatesResult, groups: Groups, completed: TemplateCache) -> TemplatesResult:
-    """Return ``result`` after its templates got the resources that only the provider's templates have."""
+    """Add to each template in ``result`` the resources that only the provider's template has. Returns ``result``.
+
+    ``completed`` caches the new templates.
+    """
     for group in groups:
         built, provided = result.templates.get(group.id), group.template
         if built is not None and provided is not None:

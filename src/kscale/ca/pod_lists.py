@@ -330,7 +330,7 @@ def filter_out_expendable_pods(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
 
 
 def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
-    """Return the positions of expendable placed pods in ``snapshot.pods``, int64[n]."""
+    """Return the positions in ``snapshot.pods`` of placed pods of a priority below ``cutoff``: int64[n]."""
     low = np.flatnonzero(snapshot.placed.priorities < cutoff)
     if cutoff <= 0 or not len(low):
         return low
@@ -339,7 +339,7 @@ def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.i
 
 
 def drop_expendable_pods(snapshot: Snapshot, cutoff: int) -> Snapshot:
-    """Return the snapshot without its expendable placed pods, as upstream's snapshot."""
+    """Return the snapshot without its placed pods of a priority below ``cutoff``, as upstream's snapshot."""
     return snapshot.without_placed(find_expendable_placed_pods(snapshot, cutoff))
 
 

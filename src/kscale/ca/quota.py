@@ -311,9 +311,9 @@ class QuotaTracker:
         return _check_quotas(self._applying(node), self._resources(group, node, delta), delta)
 
     def consume(self, group: NodeGroup | None, node: Node, delta: int) -> QuotaCheck:
-        """Check the nodes as :meth:`check` does.
+        """Check ``delta`` nodes like ``node`` as :meth:`check` does.
 
-        If all are allowed, subtract their resources from the remaining amounts.
+        If all are allowed, subtract their resources from the remaining amounts; otherwise nothing changes.
         """
         resources, applying = self._resources(group, node, delta), self._applying(node)
         result = _check_quotas(applying, resources, delta)

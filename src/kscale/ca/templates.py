@@ -154,7 +154,7 @@ def build_template_from_group(
 ) -> NodeTemplate:
     """Build a template from the group's own template; every DaemonSet that should run on it gets a pod.
 
-    Upstream: ``SanitizedTemplateNodeInfoFromNodeGroup``.
+    The parameters are those of :func:`build_template_from_node`. Upstream: ``SanitizedTemplateNodeInfoFromNodeGroup``.
     """
     result = build_template_from_node(
         template.node,
@@ -187,7 +187,10 @@ def copy_template(template: NodeTemplate, suffix: str) -> NodeTemplate:
 
 
 def build_daemon_set_pod(daemonset: DaemonSet, node_name: str, suffix: str) -> Pod:
-    """Build the pod that the DaemonSet controller would create on a node, without API defaulting, as upstream."""
+    """Build the pod that the DaemonSet controller would create on a node, without API defaulting, as upstream.
+
+    ``suffix`` ends the name of the pod.
+    """
     template = daemonset.spec.template
     owner = OwnerReference(
         api_version="apps/v1",

@@ -312,7 +312,10 @@ def _count_quota_room(quota: ResourceQuota, asked: ResourceAmounts, reserved: Re
 
 
 def _reserve_quota(reserved: ResourceAmounts, quota: ResourceQuota, asked: ResourceAmounts, replicas: int) -> None:
-    """Add the requests of ``replicas`` pods to ``reserved``, for the resources that the quota limits."""
+    """Add the requests of ``replicas`` pods to ``reserved``, for the resources that the quota limits.
+
+    ``asked``: requests of one pod.
+    """
     for name in (quota.status.hard or {}).keys() & asked.keys():
         reserved[name] = reserved.get(name, Fraction()) + asked[name] * replicas
 
@@ -468,7 +471,7 @@ def reconcile_buffers_steps(
 def _reconcile_template(
     p: Progress, buffer: CapacityBuffer, dry_run: bool
 ) -> StepsOf[BufferControllerAction, tuple[PodTemplate | None, str]]:
-    """Create or update the managed template from the buffer's PodTemplate.
+    """Create or update the managed template from the buffer's PodTemplate. ``dry_run``: as in :func:`resolve_fake_pod`.
 
     Returns (managed template, ""), or (None, error message).
     """

@@ -104,7 +104,7 @@ def compute_acceptable_ranges(
 
 
 def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
-    """Find the groups whose node count differs from their target. Returns the differences by group id.
+    """Return how the node count of each group differs from its target, by group id; groups that are right are left out.
 
     A group with unchanged numbers keeps the time at which the difference was first observed.
     """
@@ -137,7 +137,10 @@ def get_autoscaled_nodes_count(state: ClusterStateRegistry) -> tuple[int, int]:
 def get_backoff_status(
     state: ClusterStateRegistry, group: str, now: datetime | Moment, *, has_template: bool = True
 ) -> Backoff | None:
-    """Return the active back-off of a group; None if there is none, or if the group has no template."""
+    """Return the back-off of a group if it has not ended, otherwise None.
+
+    ``has_template`` False: the group had no template when ``state`` was updated, so that no back-off applies (None).
+    """
     now = moment(now)
     return get_active_backoff(state.backoffs, group, now) if has_template else None
 
@@ -181,7 +184,7 @@ def is_safe_to_scale_up(
     *,
     has_template: bool = True,
 ) -> bool:
-    """Check whether a group is healthy and not in back-off."""
+    """Check whether a group is healthy and not in back-off. ``has_template``: as in :func:`get_backoff_status`."""
     now = moment(now)
     if not is_group_healthy(state, group, options):
         return False

@@ -455,7 +455,7 @@ def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple
 def find_unregistered_nodes(
     before: Mapping[str, UnregisteredNode], registered: RegisteredNodes, groups: Groups, now: Moment
 ) -> dict[str, UnregisteredNode]:
-    """Find the instances without a node object. Returns a dict by instance id.
+    """Return the instances without a node object among the ``registered`` nodes, by instance id.
 
     Instances that are being deleted or have failed are left out. ``before``: result of the previous loop, whose times
     are kept.

@@ -298,7 +298,7 @@ def _get_nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, 
 
 
 def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
-    """Return the price per hour of all pods of the option."""
+    """Return the price per hour of all pods of the option, added one by one; ``per_hour`` returns that of one pod."""
     total = 0.0
     for run in option.pods:
         one = per_hour(run.pod)

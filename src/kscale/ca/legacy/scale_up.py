@@ -339,10 +339,11 @@ def build_legacy_candidates(
 ) -> NodeGroupCandidates:
     """Return the groups that could be created from the machine types for these pods.
 
-    ``templates`` maps the id of a machine type to its template. A machine type without GPUs also gets one candidate
-    for each GPU type that pods request. There are no candidates without ``--node-autoprovisioning-enabled``, or if the
-    maximum number of autoprovisioned groups exists already. A machine type is left out if its labels conflict with
-    the labels that the pods request.
+    ``machines``: the machine types, as groups that do not exist; ``templates`` maps the id of a machine type to its
+    template; ``existing``: the groups that exist. A machine type without GPUs also gets one candidate for each GPU type
+    that pods request. There are no candidates without ``--node-autoprovisioning-enabled``, or if the maximum number of
+    autoprovisioned groups exists already. A machine type is left out if its labels conflict with the labels that the
+    pods request.
     """
     candidates = NodeGroupCandidates()
     autoprovisioned_count = sum(group.autoprovisioned for group in existing)
@@ -714,7 +715,10 @@ def _explain_skipped_group(
     left: Mapping[str, int],
     gpu_label: str,
 ) -> str | None:
-    """Return why a group is skipped, in the words of upstream's log; None if it is considered."""
+    """Return why a group is skipped, in the words of upstream's log; None if it is considered.
+
+    ``templates`` are by group id; ``left``: how much of each limited resource may still be added.
+    """
     if group.exists and not is_safe_to_scale_up(state, group.id, now, options):
         return f"Node group {group.id} is not ready for scaleup"
     if group.target_size_error is not None:

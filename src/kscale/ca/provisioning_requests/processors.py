@@ -229,7 +229,8 @@ def book_capacity_steps(
 ) -> StepsOf[WriteStatus, BookingResult]:
     """Return the pods of each provisioned request that has fewer pods on nodes than it requested.
 
-    ``placed`` are the pods on the nodes of the snapshot.
+    Marks a request as expired if all its pods are on nodes, and as failed if its pods cannot be built. ``placed`` are
+    the pods on the nodes of the snapshot. ``instance``: as in :func:`is_supported_request`.
     """
     p, result = Progress(moment(now)), BookingResult()
     pod_counts = Counter(f"{pod.namespace}/{name}" for pod in placed if (name := get_consumed_request(pod)) is not None)
@@ -254,7 +255,11 @@ def book_capacity_steps(
 
 
 def _should_book_capacity(request: ProvisioningRequest, instance: str) -> bool:
-    """Check whether capacity is booked for the request (``ShouldCapacityBeBooked``)."""
+    """Check whether capacity is booked for the request (``ShouldCapacityBeBooked``).
+
+    It is if this autoscaler (``instance``) handles the request, and the request is provisioned and has neither failed
+    nor expired.
+    """
     ended = has_condition(request, FAILED_CONDITION, BOOKING_EXPIRED_CONDITION)
     return is_supported_request(request, instance) and has_condition(request, PROVISIONED_CONDITION) and not ended
 
@@ -368,7 +373,7 @@ def _build_pods_or_fail(
 def _add_condition_warning(
     injected: InjectedRequests, condition_type: str, request: ProvisioningRequest, error: str
 ) -> None:
-    """Add a warning about a condition that could not be written."""
+    """Add a warning to ``injected`` that the condition of the type ``condition_type`` could not be written."""
     injected.warnings.append(f"failed add {condition_type} condition to ProvReq {request.key}, err: {error}")
 
 
@@ -490,7 +495,10 @@ class ProvisioningRequestProcessor:
         return [pod for _, request_pods in injection.requests for pod in request_pods]
 
     def _book(self, snapshot: Snapshot, cursor: int, now: Moment) -> StepsOf[WriteStatus, PlaceResult | None]:
-        """Place the pods for which capacity is booked. Returns the placement; None if there are no such pods."""
+        """Place the pods for which capacity is booked on the nodes of ``snapshot``.
+
+        Returns the placement; None if there are no such pods. ``cursor``: where the scan over nodes stands.
+        """
         consumer_positions = snapshot.placed.where(_CONSUMERS_KEY, _is_consumer, np.arange(len(snapshot.placed_node)))
         consumer_pods = [snapshot.placed[position].pod for position in consumer_positions.tolist()]
         booking = yield from book_capacity_steps(self.requests, consumer_pods, now=now, instance=self._instance)

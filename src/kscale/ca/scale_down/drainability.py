@@ -100,7 +100,7 @@ class Listers:
         self._replica_shortages: tuple[int, dict[tuple[type[KubeObject], str, str], bool]] | None = None
 
     def get(self, kind: type[_ControllerType], namespace: str, name: str) -> _ControllerType | None:
-        """Return a controller; None if it does not exist."""
+        """Return the controller of this kind, namespace and name; None if it does not exist."""
         controller: _ControllerType | None = self._objects.get((kind, namespace, name))
         return controller
 

@@ -292,7 +292,7 @@ def _get_cached_verdicts(planner_input: ScaleDownContext, columns: UsageColumns,
 
 
 def _get_group_options(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions | str:
-    """Return the options of a group, or the error message."""
+    """Return the options of a group, ``defaults`` where it has none; the error message if they cannot be read."""
     try:
         return group.options_or(defaults)
     except ProviderError as error:

@@ -264,7 +264,7 @@ class Planner:
         )
 
     def _build_simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
-        """Build a simulator with the recently evicted pods in the cluster. Returns it, and the new hints of these pods."""
+        """Build a simulator with the recently evicted pods in the cluster. Returns it, and the hints of these pods."""
         simulator = RemovalSimulator(
             self.snapshot,
             now=self.now,

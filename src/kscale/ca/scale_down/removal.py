@@ -435,10 +435,10 @@ class RemovalSimulator:
     def judge_alone(
         self, candidates: Sequence[str], destinations: NDArray[np.uint8], *, threads: int | None = None
     ) -> list[RemovableNode | UnremovableCandidate]:
-        """Check whether each node could be removed if no other was, each on an overlay of its own; nothing changes.
+        """Return a verdict on each of the ``candidates``: whether it could be removed if no other node was.
 
-        ``destinations``: uint8[nodes], 1 = may take pods. ``threads``: None = the number of CPUs; the results do not
-        depend on it.
+        The simulated cluster does not change. ``destinations``: uint8[nodes], 1 = may take pods. ``threads``: None =
+        the number of CPUs; the results do not depend on it.
         """
         if not candidates:
             return []

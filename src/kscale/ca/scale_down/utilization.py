@@ -58,7 +58,10 @@ def calculate_highest_pool_utilization(
 def calculate_pool_utilizations(
     slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]
 ) -> dict[tuple[str, str], float]:
-    """Return the utilization by (driver, pool name). Errors as in :func:`calculate_highest_pool_utilization`."""
+    """Return the utilization, as a fraction, by (driver, pool name).
+
+    Parameters and errors as in :func:`calculate_highest_pool_utilization`.
+    """
     allocated = _collect_allocated_devices(claims)
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for item in slices:
@@ -100,7 +103,10 @@ def _select_newest_generation(pool: str, slices: Sequence[ResourceSlice]) -> lis
 
 
 def _calculate_pool_utilization(slices: Sequence[ResourceSlice], allocated: set[str]) -> float:
-    """Return the share of allocated devices, or of consumed counters if the pool has shared counters."""
+    """Return the share of a pool's devices that are allocated, or of consumed counters if it has shared counters.
+
+    ``slices``: of the pool; ``allocated``: names of devices. 0 without devices.
+    """
     devices = [device for item in slices for device in item.spec.devices]
     if any(item.spec.shared_counters for item in slices):
         return _calculate_partitionable_utilization(slices, devices, allocated)
@@ -112,10 +118,11 @@ def _calculate_pool_utilization(slices: Sequence[ResourceSlice], allocated: set[
 def _calculate_partitionable_utilization(
     slices: Sequence[ResourceSlice], devices: Sequence[Device], allocated: set[str]
 ) -> float:
-    """Return the mean over counter sets of the utilization of their most used counter.
+    """Return the mean over counter sets of the utilization of their most used counter; 0 if no device uses a counter.
 
-    Every counter set represents one piece of hardware. Sets are summed in the order of the slices, each as its slice
-    defines it, even if another slice defines the same name differently.
+    ``devices``: all of the pool; ``allocated``: names of those in use. Every counter set represents one piece of
+    hardware. Sets are summed in the order of the slices, each as its slice defines it, even if another slice defines
+    the same name differently.
     """
     pieces = len({item.counter_set for device in devices for item in device.consumes_counters})
     if pieces == 0:
@@ -340,7 +347,10 @@ class UsageColumns:
     def usage(
         self, node: int, resources: Iterable[str], *, skip_daemon_set_pods: bool, skip_mirror_pods: bool
     ) -> Usage | None:
-        """Return the requests of the pods of node ``node`` (position); None if their sums would be inexact."""
+        """Return the requests of the pods of node ``node`` (position); None if their sums would be inexact.
+
+        ``resources``: names of resources; skipped pods are counted separately.
+        """
         if not self.exact[node]:
             return None
         used, skipped = {}, {}

@@ -611,7 +611,10 @@ class ExpansionFinder:
 
 
 def _find_fitting_classes(session: Session, template: int, classes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return whether a pod of each class fits alone on an empty node of template number ``template``: bool[n]."""
+    """Return whether a pod of each class (``classes``: numbers) fits alone on an empty node: bool[n].
+
+    ``template``: number of the node's template in the session.
+    """
     engine = session.engine
     engine.fork()
     try:

@@ -302,7 +302,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
         )
 
     def with_simulation(self, done: OrchestratorResult) -> StepsOf[Wait, OrchestratorResult]:
-        """Add the duration of simulating the skipped node groups to the observations.
+        """Return ``done`` with an observation of how long the simulation of skipped node groups took.
 
         With ``--scaleup-simulation-for-skipped-node-groups-enabled`` the skipped groups are simulated before the
         scale-up ends; otherwise the result is returned unchanged.

@@ -76,7 +76,8 @@ def build_expander_score(step: ExpanderStep, group: str, *, survived: bool) -> E
 def build_choices(done: OrchestratorResult, chosen: Sequence[str], *, bound_effort: int = 0) -> list[ScaleUpChoice]:
     """Return one choice per group: groups in the provider's order, then candidates and created groups.
 
-    ``chosen``: ids of the chosen groups. ``bound_effort`` is the effort spent on the lower bound of one estimate.
+    ``done``: a scale-up; ``chosen``: ids of the chosen groups. ``bound_effort`` is the effort spent on the lower bound
+    of one estimate, in units of about a microsecond.
     """
     options = {option.group: option for option in done.options}
     steps = done.expansion.steps if done.expansion is not None else []

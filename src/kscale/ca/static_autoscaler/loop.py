@@ -399,7 +399,7 @@ class AutoscalerLoop:
                 yield from self.observe_scale_up(done.resized, done.templates)
 
     def time_scale_up(self, steps: StepsOf[OrchestratorAction | WriteStatus, None]) -> StepsOf[LoopAction, None]:
-        """Run a part of the loop that adds nodes, and observe its duration."""
+        """Run ``steps``, a part of the loop that adds nodes, and observe its duration."""
         timer = FunctionTimer(self.p, "scaleUp")
         yield from self.p.observe(build_last_activity_observation("scaleUp", self.p.now))
         yield from steps

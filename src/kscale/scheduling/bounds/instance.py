@@ -203,7 +203,7 @@ class BinKinds(msgspec.Struct, frozen=True):
 
     @classmethod
     def one(cls, instance: Instance, cost: int = 1) -> BinKinds:
-        """Build an instance with a single kind of bins, unlimited in number."""
+        """Build an instance with a single kind of bins, unlimited in number; ``cost``: of one bin."""
         return cls.of(instance.demand, instance.count, instance.capacity[None], [cost], max_per_bin=instance.limit)
 
     @property

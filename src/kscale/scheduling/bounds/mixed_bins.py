@@ -351,7 +351,7 @@ class Generation:
         return relax(kinds, prices, kinds.count, wanted, swaps=_SWAPS, threads=self.threads)
 
     def _relax_all(self, prices: NDArray[np.float64], ask: NDArray[np.float64], few: Relaxed | None = None) -> Relaxed:
-        """Return the relaxation of every kind.
+        """Return the relaxation of every kind. ``prices``: of the items; ``ask``: cost of a bin of each kind.
 
         ``few``: relaxation of the kinds that are searched at every step, if it is known.
         """

@@ -75,7 +75,7 @@ class Values(msgspec.Struct, frozen=True):
 
 
 def _limits(one_bin: float, all_items: float) -> tuple[tuple[int, float], ...]:
-    """Return (number of bits that the kernels allow, given value) for the value of one bin and that of all items."""
+    """Return (bits that the kernels allow for the value of one bin, ``one_bin``), and the same for all items."""
     return (_VALUE_BITS, one_bin), (_SUM_BITS, all_items)
 
 
@@ -172,7 +172,7 @@ class Tier(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kinds: BinKinds, members: NDArray[np.intp], main: int, most_units: int) -> Tier:
-        """Build the tier of the given kinds, exact in the resource ``main``.
+        """Build the tier of the kinds ``members`` (positions), exact in the resource ``main``.
 
         ``most_units``: maximum number of units in the largest bin.
         """
@@ -220,7 +220,10 @@ class Tier(msgspec.Struct, frozen=True):
 
 
 def _find_scarcest_resource(kinds: BinKinds, capacity: NDArray[np.int64], order: NDArray[np.intp], main: int) -> int:
-    """Return the scarcest resource of which every bin has few and that some class uses; -1 if there is none."""
+    """Return the scarcest resource other than ``main`` of which every bin has few and that some class uses; -1 = none.
+
+    ``capacity``: of each kind; ``order``: the classes.
+    """
     largest = capacity.max(axis=0, initial=0)
     candidates = [
         (int(largest[r]), r)

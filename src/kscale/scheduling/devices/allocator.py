@@ -233,7 +233,7 @@ class Allocator:
             ) from None
 
     def matches_selectors(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
-        """Check whether all selectors of the device class and the request are true for a device.
+        """Check whether all selectors of the device class and of the request ``exact`` are true for a device.
 
         Raises AllocationError if a selector is invalid or fails.
         """
@@ -389,7 +389,10 @@ class _Search:
         return None if any(places.get(identity, place) < place for identity in blocking) else place
 
     def _is_free(self, part: _Part, offer: Offer) -> bool:
-        """Check whether a request may take the device, apart from capacities and counters."""
+        """Check whether a request (``part``) may take the device: its pool is valid, and no conflicting use exists.
+
+        Capacities and counters are not checked.
+        """
         if offer.error_text:
             return False
         if offer.shareable:
@@ -438,7 +441,7 @@ class _Search:
         return True
 
     def _return_counters(self, uses: list[tuple[CounterKey, Quantity]]) -> None:
-        """Add back the amounts that :meth:`_take_counters` subtracted."""
+        """Add back the amounts ``uses`` that :meth:`_take_counters` subtracted."""
         for key, amount in uses:
             self._left[key] += amount
 

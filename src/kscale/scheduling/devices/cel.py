@@ -563,7 +563,10 @@ class CelLibrary:
         )
 
     def _group_by_domain(self, driver: str, entries: Mapping[str, Any], convert: Callable[[Any], Any]) -> Any:
-        """Return a map of domain -> name -> converted entry; unqualified names are in the driver's domain."""
+        """Return a map of domain -> name -> converted entry; unqualified names are in the driver's domain.
+
+        ``entries``: by name; ``convert`` is called for each of them.
+        """
         text, mapping = self._types.StringType, self._types.MapType
         domains: dict[str, Any] = {driver: mapping()}
         for key, entry in entries.items():

@@ -208,7 +208,10 @@ class Claims:
 def extended_claim(
     namespace: str, extended: Iterable[ExtendedRequest], classes: Mapping[str, DeviceClass]
 ) -> ResourceClaim:
-    """Build a claim that requests devices for extended resources, with its requests sorted by name."""
+    """Build a claim that requests devices for extended resources, with its requests sorted by name.
+
+    ``classes``: the device classes by name, of which one provides each resource.
+    """
     requests = []
     for resource, _, devices in extended:
         device_class = device_class_of(resource, classes)

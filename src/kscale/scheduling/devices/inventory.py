@@ -88,8 +88,9 @@ class CapacityError(Exception):
 def consumption(device: Device, driver: str, requested: Amounts, used: Amounts) -> Amounts | None:
     """Return the amounts that a request uses of every capacity of a device; None if the device does not have them.
 
-    ``used``: amounts in use already. A request must respect the device's policies and values even if the device is not
-    shared. Raises CapacityError for an amount that is negative or out of range, whatever the other capacities are.
+    ``requested``, ``used``: amounts that are requested, and in use already, by qualified name. A request must respect
+    the device's policies and values even if the device is not shared. Raises CapacityError for an amount that is
+    negative or out of range, whatever the other capacities are.
     """
     has = {qualify_name(name, driver): (name, capacity) for name, capacity in (device.capacity or {}).items()}
     if not requested.keys() <= has.keys():
@@ -284,7 +285,7 @@ def _has_binding_conditions(spec: ResourceSliceSpec) -> bool:
 
 
 def for_node(slices: Iterable[ResourceSlice], node_name: str, suffix: str) -> list[ResourceSlice]:
-    """Copy node-local slices for another node; slice and pool names get the suffix.
+    """Copy the slices for the node ``node_name``; ``suffix`` is appended to the names of slices and pools.
 
     Upstream: ``SanitizedNodeResourceSlices``.
     """
@@ -493,7 +494,10 @@ class Inventory:
         return [offer for _, offer in ranked]
 
     def content(self, offers: Iterable[Offer]) -> Hashable:
-        """Return a key of what verdicts depend on. Nodes with equal keys get equal verdicts."""
+        """Return a key of what verdicts depend on: nodes with equal keys get equal verdicts.
+
+        ``offers``: the node's devices.
+        """
         pools: dict[tuple[str, str], int] = {}
         states = []
         for offer in offers:

@@ -92,7 +92,10 @@ class ClaimState(msgspec.Struct, frozen=True, eq=False):
 
 
 def allocation(claim: ResourceClaim, devices: Iterable[AllocatedDevice], node_name: str) -> AllocationResult:
-    """Build the allocation that a claim's status reports, from the devices that the allocator returned."""
+    """Build the allocation that a claim's status reports, from the devices that the allocator returned.
+
+    If one of them belongs to a node, the allocation is bound to the node ``node_name``.
+    """
     results = []
     terms: list[NodeSelectorTerm] = []
     local = False

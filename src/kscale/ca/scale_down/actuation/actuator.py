@@ -97,7 +97,7 @@ def build_scale_down_node(
     drain: bool,
     gpu_label: str,
 ) -> ScaleDownNode:
-    """Return the node's group, its current utilization and, if it is drained, the pods to evict.
+    """Return the node's group, its current utilization and, with ``drain``, the pods to evict.
 
     Raises :class:`AutoscalerError` if one of these is unknown.
     """

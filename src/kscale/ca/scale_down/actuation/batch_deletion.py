@@ -97,7 +97,10 @@ class DeletionRecorder:
     def record_failure(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
-        """Report a failed deletion, remove the deletion taint of the node, and register the result."""
+        """Report a failed deletion, remove the deletion taint of the node, and register ``result``.
+
+        ``drain``: whether its pods were to be evicted first.
+        """
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"
         yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", f"{text}: {message}"))
@@ -111,7 +114,7 @@ class DeletionRecorder:
     ) -> StepsOf[DeletionEndAction, None]:
         """Report a node that the cloud provider deletes, and register the result. The node stays tainted.
 
-        ``slices`` are those of the group's template.
+        ``drain``: whether its pods were evicted first; ``slices`` are those of the group's template.
         """
         name = node.metadata.name
         yield from p.emit(build_node_event(node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler"))
@@ -184,7 +187,7 @@ class NodeDeletionBatcher:
     ) -> StepsOf[BatchDeletionAction, None]:
         """Delete nodes at once, or after the batch interval together with nodes that are added meanwhile.
 
-        The first caller of a batch waits and deletes.
+        The first caller of a batch waits and deletes; others return at once. ``drain``: whether the nodes were drained.
         """
         if not self._interval:
             yield from self._delete(p, [(node, drain) for node in nodes], group, groups)
@@ -193,7 +196,10 @@ class NodeDeletionBatcher:
             yield from self.remove(p, group, groups)
 
     def collect(self, nodes: Sequence[Node], group: str, drain: bool) -> bool:
-        """Add nodes to the batch of their group. Returns whether the batch was empty before."""
+        """Add nodes to the batch of their group. Returns whether the batch was empty before.
+
+        ``drain``: whether the nodes were drained.
+        """
         bucket = self._buckets.setdefault(group, [])
         first = not bucket
         bucket.extend((node, drain) for node in nodes)
@@ -317,7 +323,10 @@ class GroupDeletionScheduler:
     def _prepare(
         self, p: Progress, node: Node, pods: Sequence[Pod], drain: bool, force: bool
     ) -> StepsOf[DrainAction, NodeDeleteResult | None]:
-        """Drain the node, or evict its DaemonSet pods, and wait for delays. Returns the failure, or None."""
+        """Drain the node, or evict its DaemonSet pods, and wait for delays. Returns the failure, or None.
+
+        ``force``: a pod that cannot be evicted is deleted.
+        """
         name = node.metadata.name
         if drain:
             drained = yield from self._evictor.drain(p, name, pods, force=force)
@@ -355,7 +364,10 @@ class GroupDeletionScheduler:
     def abort(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
-        """Report the failed deletion of a node and of all waiting nodes of its group."""
+        """Report the failed deletion of a node, with ``result``, and of all waiting nodes of its group.
+
+        ``drain``: whether the pods of the nodes are evicted first.
+        """
         self._failed.add(group)
         waiting = self._queue.pop(group, [])
         yield from self._ending.record_failure(p, node, group, drain, result)

@@ -226,7 +226,8 @@ class Evictor:
     ) -> StepsOf[DrainAction, AutoscalerError | None]:
         """Evict the pods of one group at the same time, and write the results of its ``full`` pods to ``results``.
 
-        Returns the error if the eviction of one of these failed, otherwise None.
+        ``force``: a ``full`` pod that cannot be evicted is deleted. Returns the error if the eviction of one of these
+        failed, otherwise None.
         """
         until = p.now + duration(self._options.max_pod_eviction_time)
         evictions = yield from p.together(

@@ -51,7 +51,7 @@ _TaintChange = Callable[[Node], list[Taint] | None]
 
 
 def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> StepsOf[TaintAction, ApiError | None]:
-    """Add the deletion taint. Returns the error, or None.
+    """Add the deletion taint and, with ``cordon``, cordon the node. Returns the error, or None.
 
     A node that already has the taint is unchanged, and is not cordoned.
     """
