@@ -523,7 +523,7 @@ def reset_for_new_process(state: LoopState) -> LoopState:
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
     """Return the state with the time of a group's change, for local delays.
 
-    ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``.
+    ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``. Raises InputError for any other ``kind``.
     """
     memory = state.scale_down
     changes = update_group_changes(memory.changes, kind, group, moment(time, "time"))

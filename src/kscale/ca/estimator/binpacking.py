@@ -196,7 +196,7 @@ class _FirstCopyNumbers(dict[str, int]):
 
     @classmethod
     def of(cls, names: Sequence[str]) -> _FirstCopyNumbers:
-        """Map each template name that occurs in the names of copies among ``names`` to the smallest copy number."""
+        """Return the smallest copy number in ``names`` of each template; other names are ignored."""
         first_numbers = cls()
         for name in names:
             copy = copy_number(name)

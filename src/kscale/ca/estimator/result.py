@@ -276,7 +276,7 @@ class GroupedPods:
     def sum_requests(self, counts: NDArray[np.int64]) -> tuple[int, int]:
         """Return the total requests of the pods; ``counts`` is the number of pods of each class (int64[classes]).
 
-        The result is (cpu, memory) in billionths.
+        The result is (cpu, memory) in billionths of a core and of a byte.
         """
         key = counts.tobytes()
         total = self._sums.get(key)

@@ -198,7 +198,7 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
     def _price(
         name: str, prices: dict[str, float], errors: list[str], start: datetime | Moment, end: datetime | Moment
     ) -> float:
-        """Return the price from ``start`` to ``end``; 0 if it is not listed.
+        """Return the price from ``start`` to ``end``, of ``prices`` per hour by name; 0 if it is not listed.
 
         Raises AutoscalerError if ``errors`` has the name.
         """

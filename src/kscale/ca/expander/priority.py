@@ -83,7 +83,10 @@ class GoPattern:
 
 
 def _find_go_only_error(pattern: str) -> tuple[int, str] | None:
-    """Find the first construct that RE2 accepts and Go rejects. Returns its position and Go's error, or None."""
+    """Find the first construct in the regular expression that RE2 accepts and Go rejects.
+
+    Returns its position and Go's error, or None if there is none.
+    """
     opened: list[bool] = []
     depth = 0
     for token in _TOKEN_PATTERN.finditer(pattern):

@@ -153,7 +153,7 @@ class ExpanderInput:
 
     @property
     def hour(self) -> tuple[Moment, Moment]:
-        """Return start and end of the hour for which prices are requested."""
+        """Return start and end of the hour for which prices are requested; it begins at ``now`` (None: at 0)."""
         start = self.now or 0
         return start, start + HOUR
 

@@ -615,7 +615,8 @@ class _LegacyOrchestrator:
     def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: Moment) -> list[NodeGroup]:
         """Return the chosen group, then the similar groups that may share its new nodes.
 
-        Every pod of ``best`` fits each of these groups. There are none without ``balance_similar_node_groups``.
+        Every pod of ``best`` fits each of these groups. Without ``balance_similar_node_groups`` only the chosen group
+        is returned.
         """
         targets = [chosen]
         if self.options.balance_similar_node_groups:

@@ -349,7 +349,7 @@ class PdbCoverage:
 
     @classmethod
     def of(cls, pods: MovingPods, tracker: RemainingPdbTracker) -> PdbCoverage:
-        """Return the coverage of a tracker's budgets, cached for all trackers with the same budgets."""
+        """Return which budgets of the tracker cover each pod, cached for all trackers with the same budgets."""
         cached = pods.memo.get(_CachedPdbCoverage, _CachedPdbCoverage)
         if cached.last is None or cached.last[0] is not tracker.family:
             cached.last = tracker.family, cls(pods, tracker)

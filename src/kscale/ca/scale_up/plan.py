@@ -350,7 +350,7 @@ class ScaleUpPlan(Result):
 
     @property
     def chosen(self) -> str | None:
-        """Return the group that was chosen (first), None if none was."""
+        """Return the id of the group that was chosen first, None if none was."""
         return next(iter(self._chosen), None)
 
     @property

@@ -111,7 +111,7 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def successful(self) -> bool:
-        """Return whether the loop counts as healthy; a transient error does not count."""
+        """Return whether the loop ended without an error, or with a transient one only."""
         return self.error is None or self.error.type == TRANSIENT_ERROR
 
     def __repr__(self) -> str:

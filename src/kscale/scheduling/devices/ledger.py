@@ -318,7 +318,7 @@ class DeviceLedger:
         return _Node(self._known, facts, self._inventory.offers(facts))
 
     def _node(self, node: int) -> _Node:
-        """Return a node by the engine's number."""
+        """Return a node by the engine's number: existing nodes come first, then added copies of templates."""
         if node >= self._existing:
             return self._added[node - self._existing]
         cached = self._nodes.get(node)
