@@ -464,7 +464,7 @@ class LegacyAutoscalerLoop:
         self.is_observed = True
 
     def write_status(self, message: str) -> StepsOf[StatusConfigMapAction, None]:
-        """Write a message to the ConfigMap of the status."""
+        """Write a message to the ConfigMap of the status, if the options have one. An error becomes a warning."""
         if self.options.write_status_configmap:
             written = self.p.now
             problem = yield from write_status_config_map(

@@ -465,7 +465,10 @@ class _LegacyScaleDown:
         return {name: unneeded_since.get(name, self.now) for name in [*removable_names, *empty]}
 
     def _is_low(self, name: str) -> bool:
-        """Check whether a node's utilization is low enough for a simulation of its removal."""
+        """Check whether a node's utilization is low, and nothing else excludes a simulation of its removal.
+
+        Records the verdict in ``judged``, and the reason of a node that stays in ``unremovable``.
+        """
         node = self.nodes[self.simulator.index[name]]
         reason = None
         if name in self.unremovable_until:

@@ -538,7 +538,7 @@ class _LegacyOrchestrator:
             result.left_out[group.id] = f"No need for any nodes in {group.id}"
 
     def _fitting(self, group: str) -> list[int]:
-        """Return the indices of the pods that fit an empty node of the group; record the other verdicts."""
+        """Return the indices of the pods that fit an empty node of the group; store the verdicts on others."""
         numbers = sorted({int(self.class_of[i]) for i in self.leader})
         verdicts = self.session.verdicts_on_copy(self.which[group], 0, numbers)
         of_pod = [verdicts[int(self.class_of[i])] for i in self.leader]

@@ -108,6 +108,7 @@ class UnneededNode(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def name(self) -> str:
+        """Return the node's name."""
         return self.node.metadata.name
 
 

@@ -316,12 +316,15 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return replace(done, observations=(*done.observations, simulated))
 
     def run(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-        """Run the scale-up, and observe the duration of simulating skipped groups."""
+        """Run the scale-up and return its result.
+
+        The duration of simulating skipped groups is observed (:meth:`with_simulation`).
+        """
         done = yield from self._scale_up()
         return (yield from self.with_simulation(done))
 
     def _scale_up(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-        """Find the options, let the expanders choose one, and execute it."""
+        """Find the options, let the expanders choose one, and execute it. Returns the result, also after an error."""
         p, groups, context, options, templates = self.p, self.groups, self.context, self.options, self.templates
         expander_input = context.expander_input or ExpanderInput()
         ranking_input = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})

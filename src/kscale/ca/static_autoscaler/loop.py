@@ -541,7 +541,7 @@ class AutoscalerLoop:
             yield from p.observe(*observations)
 
     def write_status(self) -> StepsOf[StatusConfigMapAction, None]:
-        """Write the status of the report to its ConfigMap."""
+        """Write the status of the report to its ConfigMap. An error becomes a warning."""
         assert self.report.status is not None
         text = format_status(self.report.status, self.now)
         problem = yield from write_status_config_map(self.p, text, self.options, self.now)

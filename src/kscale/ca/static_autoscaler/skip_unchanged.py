@@ -248,7 +248,7 @@ def _build_struct_collector(type_: msgspec.inspect.StructType) -> _Collector | N
 
 
 def _build_optional_collector(inner: _Collector) -> _Collector:
-    """Return a function that collects the moments in a value that may be None."""
+    """Return a function that collects the moments in a value that may be None; ``inner`` is for other values."""
 
     def collect(value: Any, moments: set[Moment]) -> None:
         if value is not None:

@@ -240,7 +240,7 @@ class Generation:
 
     @property
     def bound(self) -> int:
-        """Return the best proven lower bound of the cost so far."""
+        """Return the best proven lower bound of the cost so far; 0 before the first proof."""
         return self.proof.value if self.proof is not None else 0
 
     @property
@@ -249,7 +249,7 @@ class Generation:
         return self.solved.objective if self.solved is not None else 0.0
 
     def run(self) -> None:
-        """Run column generation to the end; see the class."""
+        """Run column generation until one of the conditions of the class ends it. The result is in its attributes."""
         if not self.kinds.count.any() or not self.kinds.size:
             self.solved, self.complete = self._solve(), True
             return

@@ -369,7 +369,7 @@ def _common_type(left: Any, right: Any) -> str | None:
 
 
 def _unwrap(tree: Any) -> Any:
-    """Return the tree below trees of one child."""
+    """Return the tree without the trees around it that have it as their only child."""
     while len(tree.children) == 1 and hasattr(tree.children[0], "data"):
         tree = tree.children[0]
     return tree

@@ -317,7 +317,7 @@ class Overloads:
         return answer
 
     def _wrap_comparison(self, judge: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
-        """Wrap a comparison: the result is a boolean, or an error value in place of a TypeError."""
+        """Wrap ``judge``, a comparison of two values, to return a CEL boolean, or an error value for a TypeError."""
 
         def answer(a: Any, b: Any) -> Any:
             if (failed := self.first_error((a, b))) is not None:

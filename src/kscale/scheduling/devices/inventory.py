@@ -344,7 +344,7 @@ class Inventory:
         return other
 
     def add(self, slices: Sequence[ResourceSlice]) -> None:
-        """Add pools that the inventory does not have yet."""
+        """Add the devices and counters of ``slices``, whose pools the inventory does not have yet."""
         newest: dict[tuple[str, str], int] = {}
         for each in slices:
             pool = each.spec.driver, each.spec.pool.name
@@ -440,7 +440,7 @@ class Inventory:
 
     @property
     def own(self) -> dict[str, list[Offer]]:
-        """Return node name -> devices that only this node can use."""
+        """Return the devices that only one node can use, by the name of that node."""
         return {name: [offer for _, offer in offers] for name, offers in self._own.items()}
 
     def counts(self, identity: DeviceId) -> bool:

@@ -189,7 +189,7 @@ class Needs:
             return (), True
 
     def may_count(self, pod: int) -> bool:
-        """Return whether the pod requests devices."""
+        """Return whether the pod with the number ``pod`` requests devices."""
         return bool(self.keys[pod] or any(self._extended[pod]))
 
     def of(self, pod: int, claims: Mapping[ClaimKey, ClaimState]) -> Need | None:
@@ -293,7 +293,7 @@ class DeviceLedger:
         self._steady = self._steady and self._inventory.is_monotonic([state.claim for state in self._claims.values()])
 
     def may_count(self, pod: int) -> bool:
-        """Return whether the pod requests devices."""
+        """Return whether the pod with the number ``pod`` requests devices."""
         return self._needs.may_count(pod)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------

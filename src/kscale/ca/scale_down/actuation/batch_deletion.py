@@ -465,7 +465,7 @@ def _find_deletion_problem(node: Node, pods: Sequence[Pod], context: DrainContex
 
 
 def _group_pods_by_node(pods: Sequence[Pod], names: Sequence[str], cutoff: int) -> dict[str, list[Pod]]:
-    """Return the pods on each of these nodes, without pods of a priority below ``cutoff``."""
+    """Return the pods on each of these nodes by node name, without pods of a priority below ``cutoff``."""
     pods_by_node: dict[str, list[Pod]] = {name: [] for name in names}
     for pod in pods:
         if pod.spec.node_name in pods_by_node and not is_expendable(pod, cutoff):
