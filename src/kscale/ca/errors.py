@@ -74,6 +74,7 @@ class AutoscalerError(KscaleError):
 
     @property
     def record(self) -> ErrorRecord:
+        """Return the type and the message as a record."""
         return ErrorRecord(type=self.type, message=self.message)
 
 

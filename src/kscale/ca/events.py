@@ -15,11 +15,11 @@ PodUidLookup = Callable[[str], str]
 
 
 def build_status_events(options: AutoscalingOptions, type_: str, reason: str, *messages: str) -> list[Event]:
-    """Build an event about the cluster as a whole for each message.
+    """Build an event about the cluster as a whole for each message. ``type_``: Normal or Warning.
 
-    Upstream attaches such events to its status ConfigMap, whose UID the world knows. Without
-    ``write_status_configmap`` there is no ConfigMap, and upstream records no event
-    (``pkg/clusterstate/utils/logging.go``, ``LogEventRecorder.Event``).
+    Upstream attaches such events to its status ConfigMap, whose UID the world knows. Without ``write_status_configmap``
+    there is no ConfigMap, and upstream records no event (``pkg/clusterstate/utils/logging.go``,
+    ``LogEventRecorder.Event``): the list is empty.
     """
     if not options.write_status_configmap:
         return []
@@ -30,14 +30,14 @@ def build_status_events(options: AutoscalingOptions, type_: str, reason: str, *m
 
 
 def build_node_event(node: Node, type_: str, reason: str, message: str) -> Event:
-    """Build an event about a node."""
+    """Build an event about a node. ``type_``: Normal or Warning."""
     metadata = node.metadata
     where = ObjectReference(api_version="v1", kind="Node", name=metadata.name, uid=metadata.uid)
     return Event(regarding=where, type=type_, reason=reason, message=message)
 
 
 def build_pod_event(pod: Pod, type_: str, reason: str, message: str) -> Event:
-    """Build an event about a pod."""
+    """Build an event about a pod. ``type_``: Normal or Warning."""
     metadata = pod.metadata
     where = ObjectReference(
         api_version="v1", kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
@@ -48,7 +48,10 @@ def build_pod_event(pod: Pod, type_: str, reason: str, message: str) -> Event:
 def build_pod_events(
     pods: Iterable[str], type_: str, reason: str, message: str, *, uid_of: PodUidLookup
 ) -> list[Event]:
-    """Build the same event about each pod (``namespace/name``); ``uid_of`` returns a pod's UID."""
+    """Build the same event about each pod (``namespace/name``). ``type_``: Normal or Warning.
+
+    ``uid_of`` returns a pod's UID.
+    """
     return [
         Event(
             regarding=ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid_of(pod)),

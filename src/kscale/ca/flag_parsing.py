@@ -30,7 +30,7 @@ _OTHER_BUILDS_REASON: Final = "only the aws, azure and gce builds read it"
 
 
 def _map_flags(why: str, names: str) -> dict[str, str]:
-    """Map the field of each flag in ``names``, separated by spaces, to the reason ``why`` the flag is special."""
+    """Return a dict that maps the field of each flag in ``names``, separated by spaces, to the text ``why``."""
     return {name.replace("-", "_"): why for name in names.split()}
 
 
@@ -153,13 +153,19 @@ def parse_flags(texts: Iterable[str]) -> ParsedFlags:
 
 
 def _suggest_flag(field: str, hints: Iterable[str]) -> str:
-    """Return a question that suggests the most similar flag, to append to a message; empty if no flag is similar."""
+    """Return a question that suggests the flag most similar to ``field``, to append to a message.
+
+    ``hints``: fields to choose from, besides the idle flags. Empty if none is similar.
+    """
     close = get_close_matches(field, [*hints, *IDLE_FLAGS], n=1)
     return f"; is {close[0].replace('_', '-')!r} meant?" if close else ""
 
 
 def _parse_value(kind: Any, text: str) -> Any:
-    """Parse the value of a flag whose option has the type ``kind``. Raises ValueError if the text is invalid."""
+    """Parse the value of a flag whose option has the type ``kind``.
+
+    Raises ValueError, or InputError for a range, if the text is invalid.
+    """
     if kind is bool:
         if text not in (*_TRUE_TEXTS, *_FALSE_TEXTS):
             raise ValueError("neither true nor false")

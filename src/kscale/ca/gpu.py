@@ -65,7 +65,7 @@ _VENDOR_RESOURCES = frozenset(GPU_VENDOR_RESOURCES)
 
 
 def _find_vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: bool) -> tuple[str, Quantity] | None:
-    """Return name and amount of the first GPU vendor's resource; None if there is none.
+    """Return name and amount of the first resource in ``GPU_VENDOR_RESOURCES`` that there is; None if there is none.
 
     ``nonzero``: skip resources whose amount is 0.
     """
@@ -116,10 +116,10 @@ def get_gpu_config(label: str, node: Node) -> GpuConfig | None:
 def get_target_gpus(
     label: str, node: Node, *, group: str | None, template: Node | None, template_error: str | None = None
 ) -> tuple[str, int] | None:
-    """Return the GPU type and number of devices that a node adds, for quotas.
+    """Return (GPU type, number of devices) that a node adds, for quotas; None without GPU label or without any devices.
 
-    A labelled node that offers no devices counts those of its group's template. None without GPU label or without any
-    devices. Raises :class:`AutoscalerError` if such a node has no group, or if the group has no template.
+    A labelled node that offers no devices counts those of its group's template. Raises :class:`AutoscalerError` if such
+    a node has no group, or if the group has no template (``template_error``: why).
     """
     kind = (node.metadata.labels or {}).get(label)
     if kind is None:
@@ -164,6 +164,9 @@ def get_gpu_metric_labels(gpu_label: str, node: Node, types: Collection[str] = (
 
 
 def get_dra_drivers_label(slices: Iterable[ResourceSlice]) -> str:
-    """Return the ``dra_drivers`` label: drivers that upstream knows by name, and whether there are others."""
+    """Return the ``dra_drivers`` label: sorted names of the slices' drivers, separated by commas; empty without slices.
+
+    Drivers that upstream does not know by name share one name.
+    """
     names = {each.spec.driver if each.spec.driver in _KNOWN_DRIVERS else _OTHER_DRIVER for each in slices}
     return ",".join(sorted(names))

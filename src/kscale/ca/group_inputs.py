@@ -85,7 +85,7 @@ def _read_described_targets(groups: Iterable[object]) -> dict[str, int | None]:
 def restore_targets(
     groups: GroupsLike, cluster: Cluster | Snapshot, state: LoopState | None, now: Moment
 ) -> GroupsLike:
-    """Return the groups with the remembered target sizes of those whose scale-up is under way.
+    """Return the groups; those whose scale-up is under way have the target sizes that ``state`` remembers.
 
     A scale-up is under way until its nodes have registered or their provision time is over. A remembered size is
     dropped if the description now has another target size than the earlier loop read. :class:`Groups`, which come from
@@ -111,9 +111,10 @@ def restore_targets(
 
 
 def save_targets(state: LoopState, described: Mapping[str, int | None], groups: Groups) -> LoopState:
-    """Return the state with the target sizes of the groups whose scale-up is under way.
+    """Return the state that remembers the current target sizes of the groups whose scale-up is under way.
 
-    ``described``: target sizes of the descriptions by group id (:func:`get_described_targets`).
+    ``described``: target sizes of the descriptions by group id (:func:`get_described_targets`); other groups are left
+    out.
     """
     targets = {
         name: RememberedTarget(described=size, target=groups[name].size)

@@ -85,7 +85,7 @@ def _log_scale_up(plan: ScaleUpPlan, options: AutoscalingOptions) -> Iterator[Lo
 
 
 def _get_legacy_plan(plan: ScaleUpPlan, options: AutoscalingOptions) -> LegacyScaleUpPlan | None:
-    """Return the plan if it is a plan of release 1.3, otherwise None. Imports its modules only if necessary."""
+    """Return ``plan`` if it is a plan of release 1.3, otherwise None. Imports its modules only if necessary."""
     if not options.legacy:
         return None
     from kscale.ca.legacy.scale_up_loop import LegacyScaleUpPlan
@@ -114,7 +114,10 @@ def _log_choice(plan: ScaleUpPlan, legacy_plan: LegacyScaleUpPlan | None) -> Ite
 def _log_best_option(
     best: tuple[str, int, str] | None, sharing: Sequence[str], plan: Sequence[ScaleUpInfo], had_options: bool
 ) -> Iterator[LogLine]:
-    """Yield the lines about a choice. ``best``: (group, node count, debug text), None if no option was chosen."""
+    """Yield the lines about a choice. ``best``: (group, node count, debug text), None if no option was chosen.
+
+    ``sharing``: groups among which the nodes are split; ``plan``: the resizes; ``had_options``: there was an option.
+    """
     if best is None:
         if not had_options:
             yield LogLine(_INFO_LEVEL, "No expansion options")
@@ -247,4 +250,5 @@ def _log_rechecks(verdicts: Iterable[Eligibility], interval: str) -> Iterator[Lo
 
 
 def _format_go_bool(value: bool) -> str:
+    """Format a boolean as Go prints it."""
     return "true" if value else "false"

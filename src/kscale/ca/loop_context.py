@@ -58,7 +58,10 @@ __all__ = [
 
 
 def coerce_loop_snapshot(cluster: Cluster | Snapshot, options: AutoscalingOptions, now: Moment) -> Snapshot:
-    """Return the given snapshot, or snapshot the cluster now, with devices and CSI nodes as the options require."""
+    """Return ``cluster`` if it is a snapshot, otherwise snapshot it at ``now``.
+
+    The snapshot has devices and CSI nodes if the options require them.
+    """
     if isinstance(cluster, Snapshot):
         return cluster
     dra, csi = options.enable_dynamic_resource_allocation, options.enable_csi_node_aware_scheduling
@@ -100,8 +103,9 @@ def check_actionable(
 ) -> NotActionable | None:
     """Return why the loop must end before any decision; None if it may continue.
 
-    With ``--scale-up-from-zero=false`` the loop ends if the cluster has no nodes, or no ready nodes. The second case
-    emits no event if ``process_age`` is at most ten minutes (None: the process is older).
+    ``nodes``, ``ready_nodes``: numbers of nodes. With ``--scale-up-from-zero=false`` the loop ends if the cluster has
+    no nodes, or no ready nodes. The second case emits no event if ``process_age`` is at most ten minutes (None: the
+    process is older).
     """
     if options.scale_up_from_zero:
         return None
@@ -181,6 +185,7 @@ def _can_belong_to_node(pod: Pod) -> bool:
 
 
 def _filter_daemon_sets(workloads: Sequence[KubeObject]) -> list[DaemonSet]:
+    """Return the DaemonSets among the workloads."""
     return [each for each in workloads if isinstance(each, DaemonSet)]
 
 
@@ -237,7 +242,7 @@ class LoopContext:
         self.warnings: list[str] = []
 
     def adopt(self, groups: GroupsLike) -> None:
-        """Set the current groups. Raises InputError for invalid groups."""
+        """Replace the current groups by these. Raises InputError for invalid groups."""
         every = resolve_groups(self.observed, groups)
         there = [group for group in every if group.exists or group.upcoming]
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
@@ -254,7 +259,7 @@ class LoopContext:
         return Groups([*self.groups, *candidates], self.groups.node_errors) if candidates else self.groups
 
     def records_by_node(self, names: Iterable[str]) -> dict[str, list[PodRecord]]:
-        """Return the pods of each of these nodes that exists."""
+        """Return the placed pods by node name, for each of these nodes that exists."""
         snapshot, index = self.snapshot, self.snapshot.columns.index
         return {
             name: [snapshot.placed[at] for at in np.flatnonzero(snapshot.placed_node == index[name]).tolist()]
@@ -263,9 +268,10 @@ class LoopContext:
         }
 
     def build_templates(self) -> tuple[dict[str, NodeTemplate], Callable[[], dict[str, RememberedTemplate]]]:
-        """Build the template of each group's new nodes, and a function that returns the examples to cache.
+        """Return the templates of new nodes by group id, and a function that returns the templates to cache.
 
-        Raises :class:`kscale.ca.AutoscalerError` for invalid nodes.
+        Groups without a template are left out, with a warning. Raises :class:`kscale.ca.AutoscalerError` for a node
+        that is not in the snapshot.
         """
         own_templates, known = self.inputs.templates, self.state.templates
         every = [*self.groups, *self.candidates]
@@ -300,9 +306,9 @@ class LoopContext:
         return {group.id: all_templates[group.id] for group in every if group.id in all_templates}, to_remember
 
     def _examples(self, cache: TemplateCache, nodes: Sequence[Node]) -> list[NodeTemplate | None]:
-        """Return each node with what a template needs: pods that may belong to the node itself, and its devices.
+        """Return each node as a template with the pods that may belong to the node itself, its CSINode and its devices.
 
-        None for a node that is not in the snapshot.
+        None for a node that is not in the snapshot. ``cache`` reuses what earlier loops built of the same objects.
         """
         if not nodes:
             return []
@@ -334,9 +340,10 @@ class LoopContext:
         return [example(node) if node.metadata.name in index else None for node in nodes]
 
     def add_upcoming_nodes(self, templates: Mapping[str, NodeTemplate]) -> dict[str, int]:
-        """Remove nodes that have not started from the snapshot and add upcoming ones.
+        """Update the snapshot: remove nodes that have not started, add upcoming ones, and use copies of unready nodes.
 
-        Return how many nodes of each group are upcoming.
+        ``templates`` are by group id. Returns how many nodes of each group are upcoming; groups without any are left
+        out.
         """
         coming = get_upcoming_nodes(self.state.cluster, self.groups, self.now, templates=templates)
         fresh = [
@@ -361,7 +368,7 @@ class LoopContext:
             self.state = clear_unneeded_nodes(self.state)
 
     def is_cluster_healthy(self) -> StepsOf[Emit, bool]:
-        """Check whether the loop continues. In an unhealthy cluster an event is emitted, and no node is unneeded."""
+        """Return whether the cluster is healthy. If it is not, emit an event and clear the unneeded nodes."""
         if is_cluster_healthy(self.state.cluster, self.options):
             return True
         self.clear_unneeded_nodes()
@@ -372,7 +379,7 @@ class LoopContext:
 
 
 def mark_upcoming(fresh: NodeTemplate) -> NodeTemplate:
-    """Mark a copy of a template as an upcoming node."""
+    """Return a copy of the template ``fresh`` whose node is annotated as an upcoming node."""
     metadata = fresh.node.metadata
     metadata = replace(metadata, annotations={**(metadata.annotations or {}), UPCOMING_NODE_ANNOTATION: "true"})
     return replace(fresh, node=replace(fresh.node, metadata=metadata))

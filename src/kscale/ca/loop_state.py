@@ -114,9 +114,9 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
     nodes: dict[str, TrackedNode] = {}
 
     def update(self, unneeded: Iterable[_Unneeded], now: Moment) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
-        """Return the tracker after a pass, and the latencies of nodes that are needed again.
+        """Return the tracker after a scale-down pass, and the latencies of nodes that are not unneeded any more.
 
-        New nodes count from ``now``; nodes that are needed again are removed.
+        New nodes in ``unneeded`` count from ``now``; nodes that are needed again are removed.
         """
         nodes = {}
         for item in unneeded:
@@ -142,7 +142,10 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
         return NodeLatencyTracker(nodes=left), marked._observe(deleting, now, deleted=True)
 
     def _observe(self, names: Iterable[str], now: Moment, *, deleted: bool) -> list[NodeLatency]:
-        """Return the latencies of the nodes whose time beyond the unneeded-time threshold is positive."""
+        """Return the latencies of the nodes that were unneeded for longer than their threshold; others are left out.
+
+        ``deleted``: whether the deletion of these nodes has started.
+        """
         latencies = []
         for name in names:
             item = self.nodes[name]
@@ -255,9 +258,9 @@ class AsyncInitializer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 def update_initializers(
     initializers: Mapping[str, AsyncInitializer], resized: Iterable[ScaleUpInfo]
 ) -> dict[str, AsyncInitializer]:
-    """Update the initializers, by the id of the group that is being created, after groups were resized.
+    """Return the initializers after groups were resized; the target sizes of groups that are being created change.
 
-    Groups that are not being created are ignored.
+    ``initializers`` are by the id of the group that is being created. Other groups in ``resized`` are ignored.
     """
     after = dict(initializers)
     for info in resized:
@@ -298,7 +301,8 @@ _MOMENT_PATTERN: Final = lazy_pattern(r"\bMoment\b")
 def shift_moments(state: _T, by: int) -> _T:
     """Return a copy with every moment later by ``by`` nanoseconds, also in nested structs, dicts and lists.
 
-    Moments are members whose type names :data:`Moment`. :data:`ZERO_TIME`, which means no moment, stays.
+    Moments are fields whose annotation names :data:`Moment`. :data:`ZERO_TIME`, which means no moment, stays. Returns
+    the same object without moments.
     """
     changes = {}
     for name in state.__struct_fields__:
@@ -311,7 +315,7 @@ def shift_moments(state: _T, by: int) -> _T:
 
 @cache
 def _find_moment_fields(of: type) -> frozenset[str]:
-    """Return the members of a type that are moments, or hold them by key."""
+    """Return the names of the fields of the type ``of`` that are moments, or dicts of moments."""
     annotations = {
         name: str(text) for base in of.__mro__ for name, text in getattr(base, "__annotations__", {}).items()
     }
@@ -519,7 +523,7 @@ def reset_for_new_process(state: LoopState) -> LoopState:
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
     """Return the state with the time of a group's change, for local delays.
 
-    ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``.
+    ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``. Raises InputError for any other ``kind``.
     """
     memory = state.scale_down
     changes = update_group_changes(memory.changes, kind, group, moment(time, "time"))

@@ -246,7 +246,7 @@ def build_initial_observations() -> list[Observation]:
 
 
 def build_last_activity_observation(activity: str, at: Moment) -> Observation:
-    """Build the observation of an activity's last time, in integral Unix seconds."""
+    """Build the observation that the last time of an activity is ``at``, in integral Unix seconds."""
     return build_observation("last_activity", at // SECOND, activity=activity)
 
 

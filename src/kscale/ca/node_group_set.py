@@ -89,7 +89,8 @@ class ScaleUpInfo(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 def balance_scale_up_between_groups(groups: Sequence[GroupSize], new_nodes: int) -> list[ScaleUpInfo]:
     """Split ``new_nodes`` between the groups, always adding to the smallest group that has room.
 
-    Raises AutoscalerError without groups, and if the target size of a group is unknown.
+    Returns a resize for each group that grows; nodes for which no group has room are dropped. Raises AutoscalerError
+    without groups, and if the target size of a group is unknown.
     """
     if not groups:
         raise AutoscalerError(INTERNAL_ERROR, "Can't balance scale up between 0 groups")
@@ -204,7 +205,7 @@ class Comparator(msgspec.Struct, kw_only=True, frozen=True):
 
     @staticmethod
     def from_options(options: AutoscalingOptions, kind: str = "generic") -> Comparator:
-        """Return the comparator that a build for the given provider would use."""
+        """Return the comparator of an autoscaler with these options, built for the provider ``kind``."""
         if options.balancing_label:
             return Comparator(kind="label", labels=tuple(options.balancing_label))
         if kind == "generic":
@@ -527,7 +528,10 @@ def find_not_ready_reason(
     *,
     has_template: bool = True,
 ) -> str | None:
-    """Return why an existing group is not safe to scale up; None if it is."""
+    """Return why an existing group is not safe to scale up (unhealthy or in back-off); None if it is.
+
+    ``has_template``: False if the group had no template when ``state`` was updated, so that no back-off applies.
+    """
     if not is_group_healthy(state, group.id, options):
         return NOT_READY_REASON
     return BACKOFF_REASON if get_backoff_status(state, group.id, now, has_template=has_template) is not None else None
@@ -586,7 +590,10 @@ def filter_valid_scale_up_groups(
 def _find_skip_reasons(
     group: NodeGroup, templates: Mapping[str, Node], tracker: QuotaTracker, node_count: int, options: AutoscalingOptions
 ) -> tuple[list[str], list[ExceededQuota]]:
-    """Return why the group cannot grow (empty if it can), and the quotas that it would exceed."""
+    """Return why the group cannot grow (empty if it can), and the quotas that it would exceed.
+
+    ``templates``: template nodes by group id; ``node_count``: number of all nodes, including upcoming ones.
+    """
     node = templates.get(group.id)
     if group.target_size_error is not None:
         return [NOT_READY_REASON], []
@@ -614,11 +621,12 @@ def compute_similar_node_groups(
     is_safe: Callable[[NodeGroup], bool],
     options: AutoscalingOptions,
 ) -> list[str]:
-    """Compute the ids of groups that are similar to ``group``, safe to scale up, and take at least the same pods.
+    """Return the ids of groups that are similar to ``group``, safe to scale up, and take at least the same pods.
 
     Empty without ``--balance-similar-node-groups``, or if the group may only have no nodes or its maximum. The order is
     the provider's. ``schedulable``: which equivalence groups of pods each node group takes, bool[P] by id; a group
-    without entry was filtered out. ``alike`` computes the similar groups and is called only if needed.
+    without entry was filtered out. ``alike`` computes the similar groups and is called only if needed. ``is_safe``
+    returns whether a group may scale up.
     """
     mine = schedulable.get(group.id)
     if mine is None or not mine.any():
@@ -665,10 +673,11 @@ def balance_scale_ups(
     templates: Mapping[str, Node],
     tracker: QuotaTracker,
 ) -> list[ScaleUpInfo]:
-    """Split the new nodes among the best group and its similar groups, and consume the quotas.
+    """Split the new nodes among the best group and its similar groups, and consume the quotas in ``tracker``.
 
-    Similar groups without template or without quota for one node take no part. Nodes that quotas deny to one group are
-    not moved to another. Raises :class:`AutoscalerError` if a target size cannot be read.
+    Returns a resize for each group that grows. Similar groups without template or without quota for one node take no
+    part. Nodes that quotas deny to one group are not moved to another. Raises :class:`AutoscalerError` if a target size
+    cannot be read.
     """
     targets = find_sharing_groups(best, similar, templates=templates, tracker=tracker)
     by_id = {group.id: group for group in targets}
@@ -678,9 +687,9 @@ def balance_scale_ups(
 
 
 def _cap_by_quotas(info: ScaleUpInfo, group: NodeGroup, node: Node | None, tracker: QuotaTracker) -> ScaleUpInfo:
-    """Return the line of the plan with as many new nodes as the quotas allow, and consume the quotas.
+    """Return the resize with as many new nodes as the quotas allow, and consume them in ``tracker``.
 
-    The line is unchanged without a template node or if a quota cannot be checked.
+    ``node``: template node of the group. Unchanged without it or if a quota cannot be checked.
     """
     delta = info.new - info.current
     if delta <= 0 or node is None:

@@ -78,7 +78,7 @@ def _encode_template(template: NodeTemplate) -> dict[str, Any]:
 
 
 def decode_cached_template(item: RememberedTemplate, group: str) -> CachedTemplate:
-    """Decode a group's template from the state of a loop. Raises InputError for an unreadable template."""
+    """Decode the template ``item`` of a group from the state of a loop. Raises InputError if it is unreadable."""
     return CachedTemplate(template=_decode_template(item.template, group), added=item.added)
 
 
@@ -132,7 +132,10 @@ class TemplateCache:
     def get(
         self, name: str, objects: tuple[object, ...], values: tuple[object, ...], make: Callable[[], NodeTemplate]
     ) -> NodeTemplate:
-        """Return the template built from these objects and values, from the cache if possible."""
+        """Return the cached template ``name``, or build it by ``make()`` if it was built of other inputs.
+
+        The inputs are the same if ``objects`` are the very same objects and ``values`` are equal.
+        """
         last = self._last.get(name)
         if last is None or len(last[0]) != len(objects) or not all(map(is_, last[0], objects)) or last[1] != values:
             last = self._last[name] = objects, values, make()
@@ -163,13 +166,13 @@ class LoopTemplateCaches:
         return snapshot.interner.memo.get(cls, cls)
 
     def tidy(self, groups: Container[str], nodes: Container[str]) -> None:
-        """Remove the cache entries of groups and nodes that are not among these."""
+        """Remove the cache entries of groups and nodes that are not among these ids and names."""
         self.templates.forget_others(groups)
         self.completed.forget_others(groups)
         self.examples.forget_others(nodes)
 
     def decode(self, items: Mapping[str, RememberedTemplate]) -> dict[str, CachedTemplate]:
-        """Decode many groups' templates, by id (:func:`decode_cached_template`)."""
+        """Decode many groups' templates (``items``), by group id (:func:`decode_cached_template`)."""
         dicts = [item.template for item in items.values()]
         names = dict(zip(map(id, dicts), items, strict=True))
         read = self._read.get(dicts, lambda each: _decode_template(each, names[id(each)]))
@@ -179,7 +182,7 @@ class LoopTemplateCaches:
         }
 
     def encode(self, items: Mapping[str, CachedTemplate]) -> dict[str, RememberedTemplate]:
-        """Encode many groups' templates, by id (:func:`encode_cached_template`)."""
+        """Encode many groups' templates (``items``), by group id (:func:`encode_cached_template`)."""
         written = self._written.get([item.template for item in items.values()], _encode_template)
         return {
             name: RememberedTemplate(template=template, added=item.added)
@@ -202,7 +205,10 @@ class TemplatesResult(msgspec.Struct, kw_only=True):
 def build_provider_template(
     group: NodeGroup, daemonsets: Iterable[DaemonSet], *, suffix: str, taints: TaintConfig
 ) -> NodeTemplate:
-    """Build a template from the provider's own. Raises :class:`AutoscalerError` if the provider has none."""
+    """Build a template of the group from the provider's own, with the pods of the DaemonSets.
+
+    ``suffix`` ends the names of the node and its pods. Raises :class:`AutoscalerError` if the provider has none.
+    """
     try:
         example = group.node_template
     except ProviderError as error:
@@ -225,7 +231,10 @@ def is_good_template_candidate(node: Node, now_ns: int) -> bool:
 def _find_template_candidates(
     nodes: RegisteredNodes, groups: Groups, now_ns: int, warnings: list[str]
 ) -> tuple[dict[str, Node], list[tuple[Node, str]]]:
-    """Find the first good node of each group, and fallback nodes with their groups."""
+    """Return the first good node of each group by group id, and the other nodes before it as (node, group id).
+
+    Adds a warning for each node whose group is unknown. Good: :func:`is_good_template_candidate`.
+    """
     good: dict[str, Node] = {}
     bad: list[tuple[Node, str]] = []
     names, errors = nodes.names, groups.node_errors
@@ -328,7 +337,10 @@ def build_node_templates(
 
 
 def _complete_templates(result: TemplatesResult, groups: Groups, completed: TemplateCache) -> TemplatesResult:
-    """Return ``result`` after its templates got the resources that only the provider's templates have."""
+    """Add to each template in ``result`` the resources that only the provider's template has. Returns ``result``.
+
+    ``completed`` caches the new templates.
+    """
     for group in groups:
         built, provided = result.templates.get(group.id), group.template
         if built is not None and provided is not None:

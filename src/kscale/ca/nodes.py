@@ -307,7 +307,8 @@ def build_snapshot_node_lists(
 ) -> NodeLists:
     """Build the node lists of a snapshot, as :func:`build_node_lists` does.
 
-    Without ``lacks``, results for unchanged nodes are reused from earlier snapshots.
+    ``lacks``: checks whether a node lacks devices or drivers. Without it, results for unchanged nodes are reused from
+    earlier snapshots.
     """
     nodes, names = snapshot.columns.objects, snapshot.columns.names
     if lacks is not None:
@@ -342,9 +343,10 @@ def _check_node(
     gpu_of: Callable[[Node], GpuConfig | None] | None,
     lacks: Callable[[Node], bool] | None,
 ) -> _NodeCheck:
-    """Return whether the node is ready and active, whether it is ready and not cordoned, and why it counts as unready.
+    """Check a node for the node lists (parameters: :func:`build_node_lists`).
 
-    The reason is None for a node that is not ready, is cordoned, or lacks nothing.
+    Returns (whether it is ready and active, whether it is ready and not cordoned, why it counts as unready). The reason
+    is None for a node that is not ready, is cordoned, or lacks nothing.
     """
     simply, spec = is_ready_and_active(node), node.spec
     if spec.unschedulable or not (simply or is_ready(node)):
@@ -408,7 +410,10 @@ def _explain_unready(
     gpu_of: Callable[[Node], GpuConfig | None] | None,
     lacks: Callable[[Node], bool] | None,
 ) -> str | None:
-    """Return the reason why a node that claims to be ready counts as unready; None if it counts as ready."""
+    """Return the reason why a node that claims to be ready counts as unready; None if it counts as ready.
+
+    The parameters are those of :func:`build_node_lists`.
+    """
     if _is_missing_gpu(node, gpu_label, gpu_of):
         return RESOURCE_NOT_READY_REASON
     if lacks is not None and lacks(node):

@@ -481,7 +481,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @property
     def counts_requested_capacity(self) -> bool:
-        """Return whether capacity buffers or ProvisioningRequests, which request capacity without pods, count."""
+        """Return whether capacity buffers or ProvisioningRequests are enabled, which request capacity without pods."""
         return self.capacity_buffer_pod_injection_enabled or self.enable_provisioning_requests
 
     @cached_property
@@ -511,6 +511,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @property
     def expander_names(self) -> list[str]:
+        """Return the names of the expanders in the order of the chain."""
         return self.expander.split(",")
 
     @staticmethod

@@ -185,11 +185,14 @@ class PendingPodList:
         return selected[self.kind]
 
     def followed_by(self, pods: Sequence[Pod]) -> PendingPodList:
-        """Return the list with these pods, which are in no snapshot, appended; the same list if there are none."""
+        """Return the list with ``pods`` appended, which are in no snapshot; the same list if there are none."""
         return PendingPodList.of([*self.records, *map(PodRecord, pods)]) if pods else self
 
     def filter_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
-        """Return the pods whose examples ``rule`` keeps; it gets one pod of each kind and may only remove pods."""
+        """Return the pods whose examples ``rule`` keeps.
+
+        ``rule`` is called once, with one pod of each kind; it returns the pods to keep, which must be among these.
+        """
         return self.take(np.flatnonzero(self.among(rule(self.in_play))))
 
     @property
@@ -199,10 +202,10 @@ class PendingPodList:
 
 
 def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> NDArray[np.int64]:
-    """Return the kind numbers of the pods: int64[n].
+    """Return the kind numbers of the pods ``unknown``: int64[n].
 
-    ``known`` maps what the pods of a kind have in common to its number and an example, in the order of numbers from 1
-    on. Missing kinds are added.
+    ``known`` maps what the pods of a kind have in common to (number of the kind, from 1 on; an example pod). Missing
+    kinds are added to it.
     """
     firsts, which = unknown.kinds
     numbers = []
@@ -259,10 +262,10 @@ class PodLists(msgspec.Struct, kw_only=True):
 
 
 def split_pods(pods: Iterable[Pod], *, bypassed: Collection[str] = (), allowed: Collection[str] = ()) -> PodLists:
-    """Sort pods into lists; the first rule that matches decides.
+    """Sort unfinished pods into lists by what the scheduler has decided; the first rule that matches counts.
 
     ``bypassed``: schedulers that are not waited for. ``allowed``: if not empty, pods of all other schedulers are
-    excluded. Naming the default scheduler covers pods that name none.
+    excluded. Naming the default scheduler covers pods that name none. Finished pods are in no list.
     """
     bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
     lists = PodLists()
@@ -327,7 +330,7 @@ def filter_out_expendable_pods(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
 
 
 def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
-    """Return the positions of expendable placed pods in ``snapshot.pods``, int64[n]."""
+    """Return the positions in ``snapshot.pods`` of placed pods of a priority below ``cutoff``: int64[n]."""
     low = np.flatnonzero(snapshot.placed.priorities < cutoff)
     if cutoff <= 0 or not len(low):
         return low
@@ -336,7 +339,7 @@ def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.i
 
 
 def drop_expendable_pods(snapshot: Snapshot, cutoff: int) -> Snapshot:
-    """Return the snapshot without its expendable placed pods, as upstream's snapshot."""
+    """Return the snapshot without its placed pods of a priority below ``cutoff``, as upstream's snapshot."""
     return snapshot.without_placed(find_expendable_placed_pods(snapshot, cutoff))
 
 
@@ -417,8 +420,8 @@ def add_drained_pods(
 ) -> DrainedPodsResult:
     """Return the pods, followed by copies without node of the pods on nodes being drained.
 
-    Pods being deleted are left out. ``pods_on`` returns the pods of a node, or None if the node does not exist, which
-    becomes a warning.
+    ``draining``: names of these nodes. ``pods_on`` returns the pods of a node, or None if the node does not exist,
+    which becomes a warning. Pods being deleted, and pods that would not be created again elsewhere, are left out.
     """
     result = DrainedPodsResult(pods=list(pods))
     for name in draining:
@@ -567,8 +570,9 @@ def get_max_looks(options: AutoscalingOptions, max_looks: int | None) -> int | N
 def update_degradation_counter(counter: int, unprocessed: int, options: AutoscalingOptions) -> tuple[int, list[Event]]:
     """Return the new number of consecutive loops that ran out of time, and the events to emit.
 
-    There is an event for the first such loop, and for the first loop that finishes in time. ``unprocessed`` is the
-    number of pods that were not checked. Call it only with graceful degradation enabled.
+    ``counter``: the number before this loop; ``unprocessed``: number of pods that were not checked (0: the loop
+    finished in time). There is an event for the first loop that runs out of time, and for the first that finishes in
+    time again. Call it only with graceful degradation enabled.
     """
     if unprocessed > 0:
         status_events = build_status_events(options, "Warning", "GracefulDegradationStarted", _STARTED_TEXT)
@@ -578,7 +582,10 @@ def update_degradation_counter(counter: int, unprocessed: int, options: Autoscal
 
 
 def is_reserved_for_scale_down(counter: int, options: AutoscalingOptions) -> bool:
-    """Check whether a degraded loop is reserved for scale-down, so that it skips scale-up."""
+    """Check whether a loop skips scale-up and is reserved for scale-down: every fourth one that runs out of time.
+
+    ``counter``: number of consecutive loops that ran out of time.
+    """
     return options.enable_graceful_degradation and counter > 0 and counter % _SCALE_DOWN_LOOP_PERIOD == 0
 
 
@@ -610,7 +617,11 @@ class ScaleUpGate(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
-    """Check whether more pods may follow soon: all pods are younger than 2 seconds, or all GPU pods younger than 30."""
+    """Check whether more pods may follow soon; False without pods.
+
+    True if all pods are younger than 2 seconds, or if there are pods that request GPUs and all of these are younger
+    than 30 seconds.
+    """
     ages = [(from_text(pod.metadata.creation_timestamp), pod) for pod in pods]
     if not ages:
         return False
@@ -631,10 +642,11 @@ def should_scale_up(
     degraded_loops: int = 0,
     enforced: bool = False,
 ) -> ScaleUpGate:
-    """Return the first rule that prevents a scale-up in this loop; ``result`` is empty if none does.
+    """Decide whether this loop scales up. ``result`` names the first rule that prevents it, and is empty if none does.
 
-    ``enforced``: an enforcer overrides the other rules. A loop reserved for scale-down is in cooldown in any case;
-    ``degraded_loops`` is the number of consecutive loops that ran out of time, including this one.
+    ``pods``: those that need nodes; ``ready_nodes``: number of nodes. ``enforced``: an enforcer overrides the rules,
+    except that a loop reserved for scale-down is in cooldown in any case; ``degraded_loops`` is the number of
+    consecutive loops that ran out of time, including this one.
     """
     gate = _check_gate(pods, ready_nodes, now, options)
     if is_reserved_for_scale_down(degraded_loops, options):

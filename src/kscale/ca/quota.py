@@ -311,9 +311,9 @@ class QuotaTracker:
         return _check_quotas(self._applying(node), self._resources(group, node, delta), delta)
 
     def consume(self, group: NodeGroup | None, node: Node, delta: int) -> QuotaCheck:
-        """Check the nodes as :meth:`check` does.
+        """Check ``delta`` nodes like ``node`` as :meth:`check` does.
 
-        If all are allowed, subtract their resources from the remaining amounts.
+        If all are allowed, subtract their resources from the remaining amounts; otherwise nothing changes.
         """
         resources, applying = self._resources(group, node, delta), self._applying(node)
         result = _check_quotas(applying, resources, delta)
@@ -357,14 +357,17 @@ class QuotaTracker:
         return self.resources.get(node, group)
 
     def _applying(self, node: Node) -> list[tuple[Quota, dict[str, int]]]:
-        """Return the quotas that apply to a node, with their remaining amounts."""
+        """Return the quotas that apply to a node, each with its remaining amounts by resource."""
         return [each for each in zip(self.quotas, self.left, strict=True) if each[0].applies_to(node)]
 
 
 def _check_quotas(
     applying: Iterable[tuple[Quota, dict[str, int]]], resources: dict[str, int], delta: int
 ) -> QuotaCheck:
-    """Return how many of ``delta`` nodes with these resources the quotas allow, and the quotas that block the rest."""
+    """Return how many of ``delta`` nodes with these resources the quotas allow, and the quotas that block the rest.
+
+    ``applying``: each quota with its remaining amounts by resource; ``resources``: of one node.
+    """
     allowed = delta
     exceeded = []
     for quota, left in applying:
@@ -399,8 +402,8 @@ class CappedNodes(msgspec.Struct, kw_only=True, frozen=True):
 def cap_by_max_nodes_total(new_nodes: int, current_nodes: int, options: AutoscalingOptions) -> CappedNodes:
     """Limit a scale-up of ``new_nodes`` nodes so that the cluster has at most ``--max-nodes-total`` nodes.
 
-    A limit of 0 or less means no limit. ``current_nodes``: number of nodes of the cluster. If it is full, the
-    result has an ``error``.
+    A limit of 0 or less means no limit. ``current_nodes``: number of nodes of the cluster. If it is full, the result
+    has an ``error``; if the number was reduced, it has a warning event.
     """
     limit = options.max_nodes_total
     if limit <= 0 or new_nodes + current_nodes <= limit:

@@ -63,7 +63,7 @@ class Repair(msgspec.Struct, kw_only=True, rename="camel"):
 
     @property
     def ends_loop(self) -> bool:
-        """Return whether the repair ends the loop."""
+        """Return whether the loop ends: after an error or a fixed target size, or if the cluster is unhealthy."""
         return not self.healthy or self.error is not None or bool(self.fixed)
 
     def targets(self, groups: Groups) -> dict[str, int]:
@@ -112,7 +112,8 @@ def remove_old_unregistered_steps(
 ) -> StepsOf[DeleteNodes | Emit, None]:
     """Delete instances that have not registered within their group's provision time, oldest first.
 
-    ``repair`` collects the deleted instances and the warnings. The first error of the provider ends these deletions.
+    No group falls below its minimum, unless ``force_delete_unregistered_nodes`` is set. ``repair`` collects the deleted
+    instances and the warnings. The first error of the provider ends these deletions.
     """
     now = moment(now)
     try:
@@ -145,7 +146,10 @@ def remove_old_unregistered_steps(
 def delete_created_with_errors_steps(
     p: Progress, groups: Groups, repair: Repair, *, options: AutoscalingOptions
 ) -> StepsOf[DeleteNodes, None]:
-    """Delete instances that the cloud failed to create, below the minimum size too. ``repair`` collects them."""
+    """Delete instances that the cloud failed to create, below the minimum size too.
+
+    ``repair`` collects the deleted instances, and a warning for each group whose deletion failed.
+    """
     for group in groups:
         failed = [
             name
@@ -201,7 +205,7 @@ def fix_node_group_size_steps(
 def _find_old_unregistered(
     state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions
 ) -> dict[str, list[str]]:
-    """Find instances that should have registered, by group, the oldest first (upstream has no order).
+    """Return the instances that should have registered, by group id, the oldest first (upstream has no order).
 
     Raises AutoscalerError if the options of an instance's group cannot be read.
     """
@@ -223,9 +227,11 @@ def _find_old_unregistered(
 def _expand_atomic_deletion(
     group: NodeGroup, names: list[str], options: AutoscalingOptions, repair: Repair
 ) -> list[str]:
-    """Return the instances to delete; of a group that may only have no nodes or its maximum, all instances or none.
+    """Return the instances to delete: ``names``, or all or none of a group that may only have no nodes or its maximum.
 
-    A group whose options or instances cannot be read gets a warning, and none of its instances is deleted.
+    Of such a group all instances are deleted, but none if it allows partial scale-ups
+    (``allow_non_atomic_scale_up_to_max``) and has other instances. A group whose options or instances cannot be read
+    gets a warning in ``repair``, and none of its instances is deleted.
     """
     try:
         own = group.options_or(options.node_group_defaults)

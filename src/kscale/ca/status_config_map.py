@@ -49,7 +49,7 @@ _ENDS_PLAIN_PATTERN: Final = lazy_pattern(r":(\s|$)|\s#|\s$|\n")
 
 @lru_cache(1024)
 def format_yaml_scalar(value: str | float | None, indent: str = "") -> str:
-    """Format a scalar as YAML; ``indent`` is the indentation of the mapping that contains it."""
+    """Format the scalar ``value`` as YAML; ``indent`` is the indentation of the mapping that contains it."""
     if not isinstance(value, str):
         return dumps(value)
     if _UNPRINTABLE_PATTERN.search(value) or " \n" in value or ("\n" in value and value.endswith(" ")):
@@ -160,7 +160,10 @@ def format_status(status: ClusterAutoscalerStatus, now: Moment) -> str:
 
 
 def _write_mapping(value: dict[str, Any], indent: str, lines: list[str]) -> None:
-    """Append the YAML lines of a mapping of mappings, lists of mappings and scalars."""
+    """Append the YAML lines of the mapping ``value``, indented by ``indent``, to ``lines``.
+
+    Its values are scalars, mappings and lists of mappings.
+    """
     for key in sorted(value):
         member = value[key]
         if not member or not isinstance(member, (dict, list)):

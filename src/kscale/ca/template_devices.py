@@ -51,9 +51,9 @@ def _get_provider_template(group: NodeGroup) -> NodeTemplate | None:
 def get_promised_slices(
     group: NodeGroup, caller_templates: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
 ) -> list[ResourceSlice] | None:
-    """Return the slices of the caller's, the cached or the provider's template, in this order.
+    """Return the slices of a group's template: the caller's if there is one, else the cached, else the provider's.
 
-    None without a template.
+    ``known``: cached templates by group id. None without a template.
     """
     if group.id in caller_templates:
         return caller_templates[group.id].resource_slices
@@ -73,11 +73,12 @@ def build_missing_devices_check(
     caller_templates: Mapping[str, NodeTemplate] | None = None,
     known: Mapping[str, RememberedTemplate] | None = None,
 ) -> Callable[[Node], bool] | None:
-    """Build a check whether a node lacks pools or drivers of its group's template; None if no template has any.
+    """Build a function that checks whether a node lacks pools or drivers of its group's template.
 
-    ``caller_templates`` and ``known`` are templates of the caller and of the previous loop. Drivers are read from the
-    provider's template only, and with ``enable_csi_node_aware_scheduling``. A node with anything unknown (its group,
-    the template, its CSINode) lacks nothing.
+    None if no template has any. ``caller_templates`` and ``known`` are templates of the caller and of the previous
+    loop, by group id. Drivers are read from the provider's template only, and with
+    ``enable_csi_node_aware_scheduling``. A node with anything unknown (its group, the template, its CSINode) lacks
+    nothing.
     """
     pools: dict[str, Counter[str]] = {}
     drivers: dict[str, frozenset[str]] = {}
@@ -129,11 +130,11 @@ def count_device_mismatches(
     caller_templates: Mapping[str, NodeTemplate],
     known: Mapping[str, RememberedTemplate],
 ) -> dict[str, Counter[str]]:
-    """Count the device mismatches (:data:`MISMATCH_TYPES`) by driver; drivers without mismatch are left out.
+    """Count the device mismatches by driver and type (:data:`MISMATCH_TYPES`); drivers without mismatch are left out.
 
-    Counts nodes whose group and template are known and which have as many pools as the template. ``nodes`` are ready
-    nodes with the GPUs that their labels promise; ``slices`` are all published slices; ``caller_templates`` and
-    ``known`` are templates of the caller and of the previous loop.
+    Counts nodes whose group and template are known and which have at least as many complete pools as the template.
+    ``nodes`` are ready nodes with the GPUs that their labels promise; ``slices`` are all published slices;
+    ``caller_templates`` and ``known`` are templates of the caller and of the previous loop, by group id.
     """
     published: dict[str | None, list[ResourceSlice]] = {}
     for each in slices:
@@ -159,7 +160,7 @@ def count_device_mismatches(
 
 
 def compare_devices(template: Sequence[ResourceSlice], node: Sequence[ResourceSlice]) -> dict[str, Counter[str]]:
-    """Compare the devices of a template with those of a node, by driver.
+    """Return how many devices of a template and of a node differ, by driver and type; equal drivers are left out.
 
     Devices are equal if the names of their attributes are. Pools that have the same number of some device as a pool of
     the other side match; the rest is paired as mismatch, and what is left over is missing or extra. A driver with an

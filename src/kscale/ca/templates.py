@@ -63,7 +63,7 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
     scale_from_unschedulable: bool = False
 
     def drops(self, taint: Taint) -> bool:
-        """Check whether a template leaves this taint out."""
+        """Check whether a template built from a node leaves this taint of the node out."""
         return (
             taint.key in _AUTOSCALER_TAINTS
             or taint.key in _CONDITION_TAINTS
@@ -119,11 +119,11 @@ def build_template_from_node(
     force_daemonsets: bool = False,
     taints: TaintConfig = DEFAULT_TAINTS,
 ) -> NodeTemplate:
-    """Build a template from an existing node of the group.
+    """Build a template from an existing node of the group, named ``template-node-for-<group>-<suffix>``.
 
-    ``resource_slices`` are those of this node only. Mirror pods and DaemonSet pods stay on the template. DaemonSets
-    that should run on the node but have no pod there get one; without ``force_daemonsets`` only the
-    system-node-critical ones do (upstream: ``SanitizedTemplateNodeInfoFromNodeInfo``).
+    ``resource_slices`` are those of this node only. Mirror pods and DaemonSet pods stay on the template, unless they
+    are terminating. DaemonSets that should run on the node but have no pod there get one; without ``force_daemonsets``
+    only the system-node-critical ones do (upstream: ``SanitizedTemplateNodeInfoFromNodeInfo``).
     """
     name = f"template-node-for-{group}-{suffix}"
     live_pods = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
@@ -154,7 +154,7 @@ def build_template_from_group(
 ) -> NodeTemplate:
     """Build a template from the group's own template; every DaemonSet that should run on it gets a pod.
 
-    Upstream: ``SanitizedTemplateNodeInfoFromNodeGroup``.
+    The parameters are those of :func:`build_template_from_node`. Upstream: ``SanitizedTemplateNodeInfoFromNodeGroup``.
     """
     result = build_template_from_node(
         template.node,
@@ -187,7 +187,10 @@ def copy_template(template: NodeTemplate, suffix: str) -> NodeTemplate:
 
 
 def build_daemon_set_pod(daemonset: DaemonSet, node_name: str, suffix: str) -> Pod:
-    """Build the pod that the DaemonSet controller would create on a node, without API defaulting, as upstream."""
+    """Build the pod that the DaemonSet controller would create on a node, without API defaulting, as upstream.
+
+    ``suffix`` ends the name of the pod.
+    """
     template = daemonset.spec.template
     owner = OwnerReference(
         api_version="apps/v1",

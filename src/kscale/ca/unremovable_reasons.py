@@ -109,5 +109,5 @@ class DrainStatus(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 def build_blocked_status(reason: str, error: str) -> DrainStatus:
-    """Build the status of a pod that must not be moved."""
+    """Build the status of a pod that must not be moved: the ``reason``, and upstream's ``error`` text."""
     return DrainStatus(outcome=BLOCK_DRAIN, blocking_reason=reason, error=error)

@@ -79,9 +79,10 @@ def set_buffer_condition(
     message: str = "",
     generation: int | None = None,
 ) -> CapacityBuffer:
-    """Return the buffer with the condition, for the observed ``generation`` if one is passed.
+    """Return the buffer with the condition ``type_``, whose status is True if ``holds``, otherwise False.
 
-    Returns the very same object if the condition is unchanged.
+    ``generation``: the observed generation, left out if None. Returns the very same object if the condition is
+    unchanged.
     """
     condition = Condition(
         type=type_,
@@ -98,7 +99,7 @@ def set_buffer_condition(
 
 
 def format_missing_template(reference: LocalObjectRef | None) -> str:
-    """Format the error message for a missing template."""
+    """Format the error message for a missing template; ``reference`` None: the buffer names no template."""
     name = go_quote("" if reference is None else reference.name)
     return f"capacity buffer client can't get pod template: podtemplates {name} not found"
 
@@ -164,11 +165,11 @@ def translate_buffer(
     problem: str = "",
     now: datetime | Moment,
 ) -> CapacityBuffer:
-    """Return the buffer with the status that follows from its spec: replicas, template and template generation.
+    """Return the buffer with the status that follows from its spec: replicas, template, and whether it is ready.
 
     ``template`` is the template of the buffer's pods with requests filled in: the referenced one, or the managed one of
-    its workload, which has ``scale`` replicas. If it is None the buffer is not ready, for the reason ``problem`` if
-    that is passed. Returns the very same object if nothing changes.
+    its workload, which has ``scale`` replicas. If it is None the buffer is not ready; ``problem`` is then the message
+    (empty: the template is missing). Returns the very same object if nothing changes.
     """
     now = moment(now)
     replicas, failure = None, ""
@@ -241,6 +242,7 @@ def allocate_quotas(
     Returns
     -------
     AllocatedQuotas
+        The buffers in order, with the allowed replicas, and an error for each quota with invalid scopes.
     """
     now = moment(now)
     allocated = AllocatedQuotas()
@@ -274,9 +276,10 @@ def allocate_quotas(
 def _limit_buffer(
     buffer: CapacityBuffer, wanted: int, allowed: int, blocking: Sequence[str], now: Moment
 ) -> CapacityBuffer:
-    """Return the buffer with its quota condition; with ``allowed`` replicas if fewer than ``wanted`` are allowed.
+    """Return the buffer with the condition that says whether quotas limit it.
 
-    ``blocking``: names of the quotas for the message.
+    If fewer replicas are ``allowed`` than ``wanted``, the condition is true, its message names the quotas ``blocking``,
+    and the status has ``allowed`` replicas.
     """
     text = ""
     if allowed < wanted:
@@ -309,13 +312,19 @@ def _count_quota_room(quota: ResourceQuota, asked: ResourceAmounts, reserved: Re
 
 
 def _reserve_quota(reserved: ResourceAmounts, quota: ResourceQuota, asked: ResourceAmounts, replicas: int) -> None:
-    """Add the requests of ``replicas`` pods to ``reserved``, for the resources that the quota limits."""
+    """Add the requests of ``replicas`` pods to ``reserved``, for the resources that the quota limits.
+
+    ``asked``: requests of one pod.
+    """
     for name in (quota.status.hard or {}).keys() & asked.keys():
         reserved[name] = reserved.get(name, Fraction()) + asked[name] * replicas
 
 
 def _iterate_matching_quotas(pod: Pod, quotas: Iterable[ResourceQuota], errors: list[str]) -> Iterator[ResourceQuota]:
-    """Yield the quotas that count the pod; append errors of malformed scopes."""
+    """Yield the quotas whose scopes include the pod.
+
+    Append a message to ``errors`` for each quota with an invalid scope.
+    """
     for quota in quotas:
         try:
             # Evaluate all scopes, so that a malformed scope is reported even if another scope does not match.
@@ -462,7 +471,7 @@ def reconcile_buffers_steps(
 def _reconcile_template(
     p: Progress, buffer: CapacityBuffer, dry_run: bool
 ) -> StepsOf[BufferControllerAction, tuple[PodTemplate | None, str]]:
-    """Create or update the managed template from the buffer's PodTemplate.
+    """Create or update the managed template from the buffer's PodTemplate. ``dry_run``: as in :func:`resolve_fake_pod`.
 
     Returns (managed template, ""), or (None, error message).
     """
@@ -486,7 +495,7 @@ def _reconcile_workload(
 ) -> StepsOf[BufferControllerAction, tuple[PodTemplate | None, int | None, str]]:
     """Create or update the managed template from the buffer's workload.
 
-    Returns (managed template, replicas of the workload, error message). Without a template the message says why.
+    Returns (managed template, replicas of the workload, ""), or (None, replicas or None, error message).
     """
     spec, scale, problem = yield from resolve_workload(p, buffer, dry_run=dry_run)
     if spec is None:
@@ -502,7 +511,7 @@ class ReconciliationTimes:
         self._by_uid: dict[str, Moment] = {}
 
     def update(self, buffers: Iterable[CapacityBuffer], at: Moment) -> None:
-        """Set the reconciliation time of these buffers."""
+        """Set the reconciliation time of these buffers to ``at``."""
         self._by_uid.update(dict.fromkeys((buffer.metadata.uid for buffer in buffers), at))
 
     def prune(self, buffers: Iterable[CapacityBuffer]) -> None:
@@ -511,10 +520,11 @@ class ReconciliationTimes:
         self._by_uid = {uid: at for uid, at in self._by_uid.items() if uid in there}
 
     def build_observations(self, buffers: Iterable[CapacityBuffer], now: Moment) -> list[Observation]:
-        """Return the oldest reconciliation time, and the oldest creation time of new buffers, as observations.
+        """Return two observations: the oldest reconciliation time, and the oldest creation time of new buffers.
 
-        Both are at most ``now``, in integer Unix seconds. A buffer that has conditions but was not reconciled since
-        this process started counts in neither.
+        A buffer is new if it has no conditions and was not reconciled yet. Both times are in integer Unix seconds, and
+        ``now`` if there is no such buffer. A buffer that has conditions but was not reconciled since this process
+        started counts in neither.
         """
         oldest = {"true": now, "false": now}
         for buffer in buffers:

@@ -50,9 +50,10 @@ __all__ = [
 
 
 def build_buffer_events(status: ScaleUpStatus, buffers: Mapping[str, CapacityBuffer]) -> list[Event]:
-    """Build the events about buffers after a scale-up, in the order of the buffers' first pods.
+    """Build the events about buffers after a scale-up: whether their fake pods triggered it.
 
-    ``buffers`` maps each injected pod (``namespace/name``) to its buffer.
+    ``buffers`` maps each injected pod (``namespace/name``) to its buffer. The events are in the order of the buffers'
+    first pods; there are none without ``buffers``.
     """
     events: list[Event] = []
     if not buffers:
@@ -120,7 +121,10 @@ class InjectedFakePods(msgspec.Struct, kw_only=True, frozen=True):
         )
 
     def events(self, status: ScaleUpStatus, uid_of: PodUidLookup) -> list[Event]:
-        """Build the events of a scale-up, first about buffers, then about each existing pod."""
+        """Build the events of a scale-up, first about buffers, then about each existing pod.
+
+        ``uid_of`` returns the UID of a pod by its key (``namespace/name``).
+        """
         return [*build_buffer_events(status, self.buffers), *build_scale_up_events(self.without(status), uid_of=uid_of)]
 
 
@@ -149,7 +153,8 @@ def inject_buffer_pods_steps(
     """Build the fake pods of every provisionable buffer, and write the Provisioning condition of buffers.
 
     A buffer counts if its strategy is among ``strategies``, if it is ready or already provisioned, and if its template
-    is unchanged since then. ``templates`` are by ``namespace/name``. A failed status write becomes a warning.
+    (``templates``: by ``namespace/name``) is unchanged since then. ``safe_to_evict``: annotate the pods, so that they
+    do not block a scale-down. Returns the pods and their buffers; a failed status write becomes a warning there.
     """
     p, injected = Progress(moment(now)), InjectedBufferPods()
     for buffer in buffers:

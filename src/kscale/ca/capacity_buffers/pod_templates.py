@@ -178,11 +178,10 @@ _HUGE_PAGES_PREFIX: Final = "hugepages-"
 def resolve_fake_pod(
     p: Progress, namespace: str, template: dict[str, Any], *, dry_run: bool
 ) -> StepsOf[Preview, tuple[dict[str, Any], str]]:
-    """Preview the pod of a template.
+    """Build a pod of the template, with ``dry_run`` as the API server previews it.
 
-    Returns (plain data, ""), or ({}, error message) if the API server rejects the pod.
-
-    Without ``dry_run`` (``--capacity-buffer-pod-dry-run-enabled``) kscale fills in the pod's requests itself.
+    Without ``dry_run`` (``--capacity-buffer-pod-dry-run-enabled``) kscale fills in the pod's requests itself. Returns
+    (plain data of the pod, ""), or ({}, error message) if the API server rejects the pod.
     """
     pod = _build_pod(template)
     if not dry_run:
@@ -254,9 +253,11 @@ ResolvedWorkload = tuple[dict[str, Any] | None, int | None, str]
 def resolve_workload(
     p: Progress, buffer: CapacityBuffer, *, dry_run: bool
 ) -> StepsOf[ResolveWorkloadAction, ResolvedWorkload]:
-    """Return (pod template, desired replicas, error message) of the buffer's workload.
+    """Return the pod template and the desired replicas of the buffer's workload.
 
-    The template is that of the newest pod; if there is none, it is the workload's own template.
+    The template is that of the newest pod; if there is none, it is the workload's own template, with defaults of the
+    API server if ``dry_run``. Returns (template, replicas or None if the workload has none, ""), or (None, None, error
+    message).
     """
     assert buffer.spec.scalable_ref is not None
     about = buffer.spec.scalable_ref
@@ -276,10 +277,9 @@ def resolve_workload(
 def _resolve_from_newest_pod(
     p: Progress, namespace: str, about: ScalableRef
 ) -> StepsOf[ResolveWorkloadAction, ResolvedWorkload]:
-    """Resolve the workload by its scale subresource and its newest pod.
+    """Resolve the workload ``about`` by its scale subresource and its newest pod.
 
-    If there is neither a template nor a problem, there is no pod yet. Raises RESTMappingError if the server's kinds are
-    not known.
+    Returns (template, replicas, ""); (None, replicas, "") if there is no pod yet; or (None, None, error message).
     """
     mapper = yield from p.act(Discover())
     try:
@@ -311,9 +311,9 @@ def _resolve_from_newest_pod(
 def _resolve_from_template(
     p: Progress, namespace: str, about: ScalableRef
 ) -> StepsOf[GetUnstructured, ResolvedWorkload]:
-    """Resolve the workload by its own pod template.
+    """Resolve the workload ``about`` by its own pod template.
 
-    Returns (template, replicas, ""), or (None, None, error message).
+    Returns (template, replicas or None if they are not set, ""), or (None, None, error message).
     """
     version = TEMPLATE_API_VERSIONS.get((about.api_group, about.kind))
     if version is None:

@@ -72,7 +72,7 @@ def recalculate_ranges(state: ClusterStateRegistry, groups: Groups) -> ClusterSt
 
 
 def get_target_sizes(groups: Groups) -> dict[str, int]:
-    """Return the target sizes by group. Raises :class:`AutoscalerError` if one cannot be read."""
+    """Return the target sizes by group id. Raises :class:`AutoscalerError` if one cannot be read."""
     for group in groups:
         if group.target_size_error is not None:
             raise AutoscalerError("", group.target_size_error)
@@ -82,7 +82,11 @@ def get_target_sizes(groups: Groups) -> dict[str, int]:
 def compute_acceptable_ranges(
     state: ClusterStateRegistry, groups: Groups, targets: Mapping[str, int]
 ) -> dict[str, AcceptableRange]:
-    """Compute the acceptable node counts by group id, from target sizes and running requests."""
+    """Compute the acceptable node counts by group id, from target sizes and running requests.
+
+    The minimum is the target (``targets``: by group id) without long unregistered instances and requested nodes, the
+    maximum is the target plus nodes being deleted.
+    """
     ranges: dict[str, AcceptableRange] = {}
     for group in groups:
         if not group.upcoming:
@@ -100,7 +104,7 @@ def compute_acceptable_ranges(
 
 
 def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
-    """Find the groups whose node count differs from their target. Returns the differences by group id.
+    """Return how the node count of each group differs from its target, by group id; groups that are right are left out.
 
     A group with unchanged numbers keeps the time at which the difference was first observed.
     """
@@ -133,7 +137,10 @@ def get_autoscaled_nodes_count(state: ClusterStateRegistry) -> tuple[int, int]:
 def get_backoff_status(
     state: ClusterStateRegistry, group: str, now: datetime | Moment, *, has_template: bool = True
 ) -> Backoff | None:
-    """Return the active back-off of a group; None if there is none, or if the group has no template."""
+    """Return the back-off of a group if it has not ended, otherwise None.
+
+    ``has_template`` False: the group had no template when ``state`` was updated, so that no back-off applies (None).
+    """
     now = moment(now)
     return get_active_backoff(state.backoffs, group, now) if has_template else None
 
@@ -141,8 +148,8 @@ def get_backoff_status(
 def is_cluster_healthy(state: ClusterStateRegistry, options: AutoscalingOptions) -> bool:
     """Check whether the number of unready nodes is acceptable.
 
-    A cluster is unhealthy if it has more unready nodes than ``ok_total_unready_count`` and more than
-    ``max_total_unready_percentage`` of all nodes. Release 1.3 also counts long unregistered instances.
+    False if there are more unready nodes than ``ok_total_unready_count`` and more than ``max_total_unready_percentage``
+    of all nodes. Release 1.3 also counts long unregistered instances.
     """
     unready = len(state.total.unready)
     if options.legacy:
@@ -152,9 +159,9 @@ def is_cluster_healthy(state: ClusterStateRegistry, options: AutoscalingOptions)
 
 
 def is_group_healthy(state: ClusterStateRegistry, group: str, options: AutoscalingOptions) -> bool:
-    """Check whether few enough nodes of a group are missing. False for a group of unknown size.
+    """Check whether few enough nodes of a group are missing.
 
-    A group is unhealthy if more nodes are missing than ``ok_total_unready_count`` and more than
+    False if the group's size is unknown, or if more nodes are missing than ``ok_total_unready_count`` and more than
     ``max_total_unready_percentage`` of its present nodes.
     """
     expected = state.ranges.get(group)
@@ -177,7 +184,7 @@ def is_safe_to_scale_up(
     *,
     has_template: bool = True,
 ) -> bool:
-    """Check whether a group is healthy and not in back-off."""
+    """Check whether a group is healthy and not in back-off. ``has_template``: as in :func:`get_backoff_status`."""
     now = moment(now)
     if not is_group_healthy(state, group, options):
         return False
@@ -212,7 +219,7 @@ def is_scaling_up(state: ClusterStateRegistry, group: str) -> bool:
 def get_upcoming_nodes(
     state: ClusterStateRegistry, groups: Groups, now: datetime | Moment, *, templates: Container[str] | None = None
 ) -> dict[str, UpcomingNodes]:
-    """Return the expected nodes by group: requested, not present, and not in back-off.
+    """Return the nodes that are requested but not present, by group id; groups in back-off are left out.
 
     Groups are in the provider's order. ``templates``: ids of groups that have a template (None: all have); for others
     no back-off applies. A group that is still being created expects its target size (0 if it cannot be read).
@@ -305,7 +312,10 @@ _C = TypeVar("_C", bound=StatusCondition)
 
 
 def _with_transition_time(old: _C, new: _C) -> _C:
-    """Return ``new`` with the transition time of ``old`` if both have the same status, else with its probe time."""
+    """Return ``new`` with a transition time.
+
+    It is that of ``old`` if both have the same status, otherwise the probe time of ``new``.
+    """
     same = old.status == new.status
     return replace(new, last_transition_time=old.last_transition_time if same else new.last_probe_time)
 
@@ -339,7 +349,7 @@ def _build_node_counts(known: GroupReadiness) -> NodeCounts:
 def _build_group_health(
     state: ClusterStateRegistry, group: NodeGroup, options: AutoscalingOptions, probed: str | None
 ) -> GroupHealth:
-    """Build the part of the status about one group."""
+    """Build the health of a group for the status. ``probed``: formatted probe time."""
     known = state.readiness.get(group.id)
     return GroupHealth(
         status=HEALTHY if is_group_healthy(state, group.id, options) else UNHEALTHY,

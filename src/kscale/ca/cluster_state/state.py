@@ -228,7 +228,7 @@ class ClusterAutoscalerStatus(_StatusStruct, kw_only=True, frozen=True):
 
 
 def build_initializing_status(message: str = "") -> ClusterAutoscalerStatus:
-    """Build the status that is shown before the first complete loop."""
+    """Build the status that is shown before the first complete loop, with an optional ``message``."""
     return ClusterAutoscalerStatus(autoscaler_status=AUTOSCALER_INITIALIZING, message=message or UNSET)
 
 
@@ -353,7 +353,7 @@ def classify_nodes(
     options: AutoscalingOptions,
     has_instance: Mapping[str, bool],
 ) -> tuple[dict[str, GroupReadiness], GroupReadiness]:
-    """Return the readiness lists of each group that has nodes, and those of the cluster.
+    """Return the readiness lists of each group that has nodes, by group id, and those of the cluster.
 
     A node is in every list that it belongs to. ``has_instance``: the provider's answers by node name.
     """
@@ -400,7 +400,7 @@ def _exclude_names(names: Sequence[str], others: Collection[str]) -> list[str]:
 
 
 def _get_node_startup_time(i: int, group_of: Sequence[str | None], groups: Groups, options: AutoscalingOptions) -> int:
-    """Return how long node ``i`` may take to start, in nanoseconds.
+    """Return how long node ``i`` may take to start, in nanoseconds. ``group_of``: group id of each node.
 
     Upstream has one variable for all nodes: a node whose group has no value inherits that of the node before it.
     """
@@ -420,7 +420,7 @@ def _get_group_startup_time(group: NodeGroup, defaults: NodeGroupAutoscalingOpti
 
 
 def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since: int) -> tuple[str, ...]:
-    """Return the lists of :class:`GroupReadiness` to which a node belongs that is not ready and active.
+    """Return the names of the lists of :class:`GroupReadiness` to which a node belongs that is not ready and active.
 
     ``registered`` is left out. ``deleted``: its instance is gone. A node created after ``young_since`` is starting.
     """
@@ -434,7 +434,7 @@ def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since
 
 
 def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple[str, ...]:
-    """Return the same lists as :func:`_get_readiness_lists`, by the rules of release 1.3.
+    """Return the same names of lists as :func:`_get_readiness_lists`, by the rules of release 1.3.
 
     A node is starting if its conditions have not changed since it was created. A node that takes too long
     (``LongNotStarted``) counts as unready everywhere.
@@ -455,7 +455,7 @@ def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple
 def find_unregistered_nodes(
     before: Mapping[str, UnregisteredNode], registered: RegisteredNodes, groups: Groups, now: Moment
 ) -> dict[str, UnregisteredNode]:
-    """Find the instances without a node object. Returns a dict by instance id.
+    """Return the instances without a node object among the ``registered`` nodes, by instance id.
 
     Instances that are being deleted or have failed are left out. ``before``: result of the previous loop, whose times
     are kept.
@@ -481,8 +481,8 @@ def classify_unregistered_nodes(
 ) -> None:
     """Add each unregistered instance to ``unregistered`` or, after its provision time, to ``long_unregistered``.
 
-    Fills the lists of the instance's group and of the cluster. Leaves out instances whose group is unknown, has no
-    readable options, or does not own the instance any more.
+    Changes these lists of ``state``: of the instance's group and of the cluster. Leaves out instances whose group is
+    unknown, has no readable options, or does not own the instance any more.
     """
     for name, item in state.unregistered.items():
         if name in groups.node_errors:

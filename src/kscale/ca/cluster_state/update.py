@@ -73,7 +73,7 @@ SCALE_DOWN_TIMEOUT: Final[ComparedDuration] = 300 * SECOND
 def register_scale_up(
     state: ClusterStateRegistry, group: NodeGroup, delta: int, now: datetime | Moment, options: AutoscalingOptions
 ) -> ClusterStateRegistry:
-    """Register a change of a group's target size by ``delta`` (negative: decreased).
+    """Return the state after the target size of a group changed by ``delta`` (negative: decreased).
 
     A pending request grows by ``delta``; a positive ``delta`` restarts its time. The state is returned unchanged if the
     group's options cannot be read.
@@ -102,7 +102,7 @@ def register_scale_up(
 def register_scale_down(
     state: ClusterStateRegistry, group: str, node: str, now: datetime | Moment
 ) -> ClusterStateRegistry:
-    """Register a node deletion that the cloud provider accepted."""
+    """Return the state with a node deletion that the cloud provider accepted at ``now``."""
     now = moment(now)
     request = ScaleDownRequest(group=group, node=node, time=now, expected_delete_time=later(now, SCALE_DOWN_TIMEOUT))
     return replace(state, scale_down_requests=[*state.scale_down_requests, request])
@@ -131,7 +131,10 @@ def register_failed_scale_up(
     *,
     has_template: bool = True,
 ) -> ClusterStateRegistry:
-    """Register a failed scale-up. A group without template never enters back-off, as upstream."""
+    """Return the state after a scale-up of the group by ``delta`` nodes failed with ``error``.
+
+    The group enters back-off or prolongs it. A group without template never enters back-off, as upstream.
+    """
     now = moment(now)
     failure = ScaleUpFailure(time=now, delta=delta, error=error)
     failures = {**state.failures, group: [*state.failures.get(group, []), failure]}
@@ -151,7 +154,7 @@ def register_failed_scale_up(
 def update_scale_down_candidates(
     state: ClusterStateRegistry, unneeded: Iterable[str], groups: Groups, now: datetime | Moment
 ) -> ClusterStateRegistry:
-    """Return the state with the unneeded nodes of the last scale-down pass, by group.
+    """Return the state with the unneeded nodes of the scale-down pass at ``now``, by group id.
 
     Nodes without a group are left out.
     """
@@ -291,7 +294,7 @@ class _ClusterStateUpdate:
         return self.p.emit(*build_status_events(self.options, "Warning", reason, message))
 
     def observe_nodes(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
-        """Classify the nodes and the instances without a node."""
+        """Store in the state the readiness of the nodes, and the instances without a node."""
         state, defaults = self.state, self.options.node_group_defaults
         state.node_count, state.last_update = len(nodes), self.now
         state.readiness, state.total = classify_nodes(
@@ -307,9 +310,10 @@ class _ClusterStateUpdate:
         self.state.ranges = compute_acceptable_ranges(self.state, self.groups, self.targets)
 
     def end_requests(self) -> StepsOf[ClusterUpdateAction, None]:
-        """Remove stale back-offs, fulfilled requests and overdue requests.
+        """Remove stale back-offs, expired scale-down requests, and scale-up requests that have ended.
 
-        The nodes of an overdue request are subtracted from the group's target size (not in release 1.3).
+        A scale-up request ends if it is fulfilled or overdue, or if its group is gone. The nodes of an overdue request
+        are subtracted from the group's target size (not in release 1.3).
         """
         reset = duration(self.options.node_group_backoff_reset_timeout)
         self.state.backoffs = remove_stale_backoffs(self.state.backoffs, self.now, reset)
@@ -371,7 +375,10 @@ class _ClusterStateUpdate:
     # -- failed instances --------------------------------------------------------------------------------------
 
     def check_creation_errors(self) -> StepsOf[Emit, None]:
-        """Register a failed scale-up for instances with creation errors that the previous loop had not seen."""
+        """Register failed scale-ups for instances with creation errors that the previous loop had not seen.
+
+        Only groups that are scaling up count. There is one failure for each group and error.
+        """
         previous = self.state.create_errors
         current: dict[str, list[str]] = {}
         for group in self.groups:

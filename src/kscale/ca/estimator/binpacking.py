@@ -76,7 +76,7 @@ def rank_requests(requests: NDArray[np.float64], template: NodeTemplate) -> NDAr
 
 
 def order_groups_decreasing(asks: NDArray[np.intp], places: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Sort the groups by decreasing score: int64[groups]; equal ones keep their order.
+    """Return the positions of the groups by decreasing score: int64[groups]; equal ones keep their order.
 
     ``places`` are the ranks of the rows of requests (:func:`rank_requests`); ``asks`` (int[groups]) is each group's
     row.
@@ -113,10 +113,10 @@ def _is_fast_path_eligible(pod: PodClass) -> bool:
 
 
 def find_best_fast_path(groups: Sequence[tuple[PodClass | None, int]], template: NodeTemplate) -> int:
-    """Return the position of the group that saves the most simulated placements, or -1.
+    """Return the position of the group that saves the most simulated placements, or -1 if no group is eligible.
 
-    ``groups`` are (exemplar, number of pods); the later of equal groups wins. Amounts are doubles over the template's
-    *capacity*, as upstream computes them.
+    ``groups`` are (exemplar, number of pods); the exemplar is None for an empty group, and the later of equal groups
+    wins. Amounts are doubles over the template's *capacity*, as upstream computes them.
     """
     capacity = template.node.status.capacity or {}
     best, max_saved = -1, 0
@@ -196,7 +196,7 @@ class _FirstCopyNumbers(dict[str, int]):
 
     @classmethod
     def of(cls, names: Sequence[str]) -> _FirstCopyNumbers:
-        """Build from the names of nodes."""
+        """Return the smallest copy number in ``names`` of each template; other names are ignored."""
         first_numbers = cls()
         for name in names:
             copy = copy_number(name)
@@ -316,7 +316,7 @@ def _estimate_many(
     fresh_cursor: bool = False,
     threads: int = 1,
 ) -> list[EstimateResult]:
-    """Return :func:`estimate_many`, whose arguments have the types of their annotations."""
+    """Run :func:`estimate_many`. The types of the arguments are already checked."""
     snapshot, pods = inputs_of(snapshot, pods)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
     cursor = position_of(cursor, "cursor")
@@ -370,7 +370,10 @@ class _Share:
         self.results: list[EstimateResult] = []
 
     def run(self, stopped: Event) -> None:
-        """Estimate the templates; end early once ``stopped`` is set."""
+        """Estimate the templates one by one and append to ``results``.
+
+        End early once ``stopped`` is set; set it on an error.
+        """
         repeats = EstimateCache()
         try:
             for i, (template, options) in enumerate(zip(self._templates, self._options, strict=True)):
@@ -386,7 +389,7 @@ class _Share:
 
 
 def _run_shares(shares: Sequence[_Share], *, together: bool) -> None:
-    """Run the shares one after the other, or together in threads."""
+    """Run the shares one after the other, or (``together``) in one thread each. Raises the first error of a share."""
     stopped = Event()
     if not together:
         for share in shares:

@@ -121,16 +121,16 @@ def _check_estimate_options(options: Any) -> EstimateOptions:
 
 
 def get_stricter_limit(base: int, target: int) -> int:
-    """Return the stricter of two limits; 0 means no limit, negative that nothing is allowed."""
+    """Return the stricter of two limits on the number of new nodes; 0 means no limit, negative that none is allowed."""
     if base < 0 or target < 0:
         return -1
     return target if target > 0 and (base == 0 or base > target) else base
 
 
 def get_sng_capacity(options: EstimateOptions) -> int:
-    """Return by how many nodes the group and its similar groups can grow.
+    """Return by how many nodes the group and its similar groups (SNG) can grow.
 
-    The result is -1 if they cannot grow, and 0 (no limit) without context.
+    The result is -1 if they cannot grow, and 0 (no limit) without context. Groups of unknown size do not count.
     """
     if options.no_context:
         return 0
@@ -233,7 +233,7 @@ class GroupedPods:
             self.asks[some] = of_class[self.class_of[self.starts[some]]]
 
     def in_session(self, session: Session) -> GroupedPods:
-        """Return the same pods with all classes that the session can check as ``unique``, by their numbers there."""
+        """Return a copy with the session's class numbers: ``unique`` has all classes that the session can check."""
         part = copy(self)
         class_of, unique = session.classes_of(self.unique)[self.class_of], [*session.pods[: session.checked_count]]
         vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={})
@@ -252,9 +252,9 @@ class GroupedPods:
         return part
 
     def spread(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the positions of the given groups' pods in ``members``, in the given order.
+        """Return where the pods of the given groups are in ``members``: (positions int64[n], starts int32[groups + 1]).
 
-        The second item is where each group starts among the returned positions: int32[groups + 1].
+        The positions are group after group, in the given order; group ``i`` has ``positions[starts[i]:starts[i + 1]]``.
         """
         sizes = np.diff(self.starts)[groups]
         starts = np.append(0, np.cumsum(sizes)).astype(np.int32)
@@ -268,7 +268,7 @@ class GroupedPods:
 
     @property
     def class_counts(self) -> NDArray[np.int64]:
-        """Count the pods of each class: int64[classes]."""
+        """Return the number of pods of each class: int64[classes]."""
         if self.counted is None:
             self.counted = np.bincount(self.class_of, minlength=len(self.unique))
         return self.counted
@@ -276,7 +276,7 @@ class GroupedPods:
     def sum_requests(self, counts: NDArray[np.int64]) -> tuple[int, int]:
         """Return the total requests of the pods; ``counts`` is the number of pods of each class (int64[classes]).
 
-        The result is (cpu, memory) in billionths.
+        The result is (cpu, memory) in billionths of a core and of a byte.
         """
         key = counts.tobytes()
         total = self._sums.get(key)

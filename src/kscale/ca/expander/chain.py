@@ -229,7 +229,7 @@ NO_GRPC_CLIENT: Final = ApiError("Incorrect gRPC client config", reason="NotConf
 def filter_with_grpc_steps(
     p: Progress, options: Sequence[Option], inputs: ExpanderInput
 ) -> StepsOf[RankOptions, FilterResult]:
-    """Query the ranker, and return the remaining options in the ranker's order.
+    """Query the external ranker, and return the options that it names, in its order.
 
     An error, or a response that names only unknown groups, keeps all options; an empty response keeps none.
     ``warnings`` are what upstream logs.
@@ -406,10 +406,11 @@ def expand(
 def build_dry_run_responder(
     inputs: ExpanderInput | None, rank: RankResponder | None, prices: PriceResponder | None = None
 ) -> Callable[[Action], Ranking | Prices | ApiError]:
-    """Build the function that answers for the external ranker and for the cloud provider's prices in a dry run.
+    """Build the function that responds to RankOptions and GetPrices actions in a dry run.
 
-    ``prices`` may raise :class:`~kscale.objects.nodegroup.ProviderError`. Raises InputError if ``inputs`` requests
-    prices of a provider and there is none.
+    ``rank`` and ``prices`` answer them. Without ``rank`` the response is the error that there is no ranker. ``prices``
+    may raise :class:`~kscale.objects.nodegroup.ProviderError`, which becomes an error response. Raises InputError if
+    ``inputs`` requests prices of a provider and there is no ``prices``.
     """
     if inputs is not None and inputs.ask_prices and inputs.prices is None and prices is None:
         raise InputError(

@@ -198,7 +198,7 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
     def _price(
         name: str, prices: dict[str, float], errors: list[str], start: datetime | Moment, end: datetime | Moment
     ) -> float:
-        """Return the price from ``start`` to ``end``; 0 if it is not listed.
+        """Return the price from ``start`` to ``end``, of ``prices`` per hour by name; 0 if it is not listed.
 
         Raises AutoscalerError if ``errors`` has the name.
         """
@@ -228,7 +228,7 @@ def compute_node_unfitness(preferred: PreferredNode, node: Node) -> float:
 
 
 def suppress_unfitness(unfitness: float, node_count: int) -> float:
-    """Return the unfitness, reduced according to the number of nodes that are added at once."""
+    """Return the unfitness, moved towards 1 (ideal) the more nodes are added at once (``node_count``)."""
     return (unfitness - 1.0) * (1.0 - tanh((node_count - 1) / _UNFITNESS_SUPPRESSION)) + 1.0
 
 
@@ -298,7 +298,7 @@ def _get_nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, 
 
 
 def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
-    """Return the price per hour of all pods of the option."""
+    """Return the price per hour of all pods of the option, added one by one; ``per_hour`` returns that of one pod."""
     total = 0.0
     for run in option.pods:
         one = per_hour(run.pod)

@@ -83,7 +83,10 @@ class GoPattern:
 
 
 def _find_go_only_error(pattern: str) -> tuple[int, str] | None:
-    """Find the first construct that RE2 accepts and Go rejects. Returns its position and Go's error, or None."""
+    """Find the first construct in the regular expression that RE2 accepts and Go rejects.
+
+    Returns its position and Go's error, or None if there is none.
+    """
     opened: list[bool] = []
     depth = 0
     for token in _TOKEN_PATTERN.finditer(pattern):
@@ -152,7 +155,7 @@ class PriorityConfigError(ValueError):
 
 
 def _resolve_scalar(node: Any) -> str | int | float | bool | None:
-    """Return the value of a scalar as YAML 1.1 resolves it; a quoted scalar is a string."""
+    """Return the value of a YAML scalar as YAML 1.1 resolves it, None for null; a quoted scalar is a string."""
     text: str = node.value
     if node.style is not None or node.tag == "tag:yaml.org,2002:str!":
         return text
@@ -188,7 +191,7 @@ def _format_go_float(number: float) -> str:
 
 
 def _format_scalar(value: str | float | bool | None) -> str:
-    """Format a scalar where a string is expected."""
+    """Format the value of a YAML scalar as a text, where a string is expected."""
     if value is None:
         return ""
     if isinstance(value, bool):

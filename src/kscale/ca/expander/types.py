@@ -68,7 +68,8 @@ class PodRuns(Sequence[PodRun]):
     def sum_by_class(self, value_of: Callable[[Mapping[str, int]], float]) -> float:
         """Return the sum of a value of all pods, added one by one in their order.
 
-        The value follows from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or counts.
+        ``value_of`` computes the value from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or
+        counts.
         """
         raise NotImplementedError
 
@@ -152,7 +153,7 @@ class ExpanderInput:
 
     @property
     def hour(self) -> tuple[Moment, Moment]:
-        """Return start and end of the hour for which prices are requested."""
+        """Return start and end of the hour for which prices are requested; it begins at ``now`` (None: at 0)."""
         start = self.now or 0
         return start, start + HOUR
 

@@ -63,6 +63,7 @@ def _add_amounts(total: ResourceList, amounts: ResourceList | None) -> None:
 
 
 def _get_host_ports(pod: Pod) -> set[int]:
+    """Return the host ports of the pod's regular containers."""
     return {port.host_port for container in pod.spec.containers for port in container.ports if port.host_port > 0}
 
 

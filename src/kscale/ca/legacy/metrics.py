@@ -129,7 +129,7 @@ def rewrite_observations_steps(steps: StepsOf[Any, Any]) -> StepsOf[Any, Any]:
 
 
 def _run_rewritten_steps(machine: Machine, now: Moment) -> Steps[Any]:
-    """Start ``machine`` at ``now`` and rewrite its observations."""
+    """Run ``machine``, started at ``now``, with rewritten observations (:func:`rewrite_observations_steps`)."""
     return (yield from rewrite_observations_steps(machine(now)))
 
 

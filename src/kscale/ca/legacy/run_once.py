@@ -100,12 +100,12 @@ _NEVER_TEXT: Final = "0001-01-01 00:00:00 +0000 UTC"
 
 
 def format_legacy_status_message(message: str, now: Moment) -> str:
-    """Format a message or a status as it is written."""
+    """Format a message or a status, with the current time before it, as release 1.3 writes it to its ConfigMap."""
     return f"Cluster-autoscaler status at {format_go_time(now)}:\n{message}"
 
 
 def format_legacy_status(status: ClusterAutoscalerStatus, state: ClusterStateRegistry) -> str:
-    """Format the status after a loop.
+    """Format the status after a loop as text.
 
     ``state`` has the counts behind the status, which release 1.3 words differently. Go appends the process's monotonic
     clock to each time (``m=+...``); that is left out.
@@ -148,7 +148,7 @@ def _format_condition(kind: str, condition: StatusCondition, message: str) -> Se
 
 
 def _format_counts(known: GroupReadiness) -> str:
-    """Format the numbers of a group's nodes by state, as release 1.3 does."""
+    """Format the numbers of nodes in the readiness lists ``known``, as release 1.3 does."""
     late = len(known.long_not_started)
     return (
         f"ready={len(known.ready)} unready={len(known.unready) - late} notStarted={len(known.not_started)} "
@@ -172,7 +172,8 @@ def remove_legacy_unregistered_steps(
 ) -> StepsOf[DeleteNodes | Emit, AutoscalerError | None]:
     """Remove long unregistered instances one by one, the oldest first, no group below its minimum.
 
-    The first refusal ends the removal and is returned.
+    Adds the removed instances and the warnings to ``repair``. The first refusal of the provider ends the removal: its
+    error is returned, otherwise None.
     """
     provision = duration(options.max_node_provision_time)
     oldest_first = sorted(state.unregistered.items(), key=lambda item: (item[1].since, item[0]))
@@ -205,9 +206,9 @@ LegacyDeletionAction = DrainAction | TaintAction | DeleteNodes | Emit | Observe 
 
 
 def clean_ready_nodes_taints(p: Progress, nodes: Iterable[Node]) -> StepsOf[TaintAction | Emit, None]:
-    """Remove the deletion taints of an earlier process from ready nodes of any group.
+    """Remove the deletion taints of an earlier process from nodes that are ready and not cordoned, and emit events.
 
-    The first loop of a process does this.
+    The first loop of a process does this, for nodes of any group.
     """
     for node in nodes:
         if not get_ready_and_suspended(node)[0] or node.spec.unschedulable or not has_taint(node, TO_BE_DELETED_TAINT):
@@ -232,7 +233,7 @@ def delete_empty_nodes(
 ) -> StepsOf[LegacyDeletionAction, AutoscalerError | None]:
     """Delete nodes in parallel and wait for all of them; return the last error, None if there was none.
 
-    ``templates`` are those of the groups, for the GPU label in metrics.
+    ``templates`` are those of the groups, by id, for the GPU label in metrics.
     """
     for node in nodes:
         text = f"Scale-down: removing empty node {node.name}"
@@ -247,7 +248,7 @@ def delete_empty_nodes(
 def _delete_empty_node(
     node: Node, groups: Groups, tracker: NodeDeletionTracker, templates: Mapping[str, NodeTemplate], now: Moment
 ) -> StepsOf[LegacyDeletionAction, AutoscalerError | None]:
-    """Taint and delete an empty node. Returns the error, or None."""
+    """Taint and delete an empty node; remove the taint if the deletion fails. Returns the error, or None."""
     p = Progress(now)
     marked = yield from _mark_legacy_to_be_deleted(p, node)
     if marked is not None:
@@ -265,7 +266,7 @@ def _delete_empty_node(
 def _observe_removed_node(
     p: Progress, node: Node, groups: Groups, templates: Mapping[str, NodeTemplate], reason: str
 ) -> StepsOf[Observe, None]:
-    """Count a node that was removed (``RegisterScaleDown``)."""
+    """Observe the metrics of a removed node (``RegisterScaleDown``). ``reason``: unless the node is unready."""
     labels = {"reason": reason if is_ready(node) else "unready"}
     gpu = get_legacy_gpu_name(node, templates.get(groups.id_of_node(node.name) or ""))
     yield from p.observe(Observation(name=f"{METRIC_PREFIX}scaled_down_nodes_total", labels=labels))
@@ -285,7 +286,10 @@ def start_node_drain(
     templates: Mapping[str, NodeTemplate],
     utilization: float,
 ) -> StepsOf[LegacyDeletionAction, None]:
-    """Start to drain and delete a node in the background. No other node is deleted until the drain has ended."""
+    """Start to drain and delete a node in the background.
+
+    ``pods``: the pods to evict; ``utilization`` is for the event. No other node is deleted until the drain has ended.
+    """
     names = ",".join(pod.key for pod in pods)
     share = format_shortest(utilization)
     text = f"Scale-down: removing node {node.name}, utilization: {share}, pods to reschedule: {names}"
@@ -305,7 +309,7 @@ def _drain_and_delete(
     templates: Mapping[str, NodeTemplate],
     now: Moment,
 ) -> StepsOf[LegacyDeletionAction, None]:
-    """Drain a node, delete it, and record the result."""
+    """Taint and drain a node, delete it, and record the result in ``tracker``. After an error the taint is removed."""
     p = Progress(now)
     error = yield from _mark_legacy_to_be_deleted(p, node)
     if error is None:
@@ -340,7 +344,7 @@ def _mark_legacy_to_be_deleted(p: Progress, node: Node) -> StepsOf[TaintAction |
 def _delete_from_cloud(
     p: Progress, node: Node, groups: Groups, tracker: NodeDeletionTracker
 ) -> StepsOf[DeleteNodes | Emit, AutoscalerError | None]:
-    """Delete the instance of a node. Returns the error, or None."""
+    """Delete the instance of a node. Returns the error, or None; a success is registered in ``tracker``."""
     try:
         group = groups.find_group_of_node(node.name)
     except ProviderError as error:
@@ -402,7 +406,10 @@ class LegacyAutoscalerLoop:
             yield from self.scale_down()
 
     def conclude(self) -> StepsOf[LegacyLoopAction, None]:
-        """Write the status, which release 1.3 defers until the loop is over, and count failed scale-ups."""
+        """Write the status, which release 1.3 defers until the loop is over, and count failed scale-ups.
+
+        There is no status if the loop ended before the cluster was observed, or without ``write_status_configmap``.
+        """
         context = self.context
         if self.is_observed and self.options.write_status_configmap:
             status = build_cluster_status(context.state.cluster, context.groups, now=self.now, options=self.options)
@@ -457,7 +464,7 @@ class LegacyAutoscalerLoop:
         self.is_observed = True
 
     def write_status(self, message: str) -> StepsOf[StatusConfigMapAction, None]:
-        """Write a message to the ConfigMap of the status."""
+        """Write a message to the ConfigMap of the status, if the options have one. An error becomes a warning."""
         if self.options.write_status_configmap:
             written = self.p.now
             problem = yield from write_status_config_map(
@@ -469,8 +476,8 @@ class LegacyAutoscalerLoop:
     def repair(self) -> StepsOf[LegacyLoopAction, None]:
         """Remove unregistered instances and fix wrong target sizes.
 
-        Raises LoopEndedError if the repair ends the loop: after an error, after removed nodes, or if the cluster is
-        unhealthy.
+        Raises LoopEndedError if the repair ends the loop: after an error, after removed instances or a fixed target
+        size, or if the cluster is unhealthy.
         """
         p, context, options, now = self.p, self.context, self.options, self.now
         repair = self.report.repair = Repair()
@@ -516,7 +523,7 @@ class LegacyAutoscalerLoop:
             raise LoopEndedError("No scale down in this iteration")
 
     def count_new_nodes(self) -> list[Observation]:
-        """Return observations that count the nodes that the scale-up requested."""
+        """Return observations that count the nodes that the scale-up requested; none without a scale-up."""
         done = self.up.plan.done
         if done is None:
             return []

@@ -115,7 +115,10 @@ def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: boo
 
 
 def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool:
-    """Check whether a pod must move when its node is drained. Raises _BlockedError if it blocks the drain."""
+    """Check whether a pod must move when its node is drained. Raises _BlockedError if it blocks the drain.
+
+    ``system``: system pods without a budget block; ``storage``: pods with local storage block.
+    """
     deleted = pod.metadata.deletion_timestamp
     if is_mirror_pod(pod) or (deleted is not None and nanoseconds(deleted) + _POD_DELETION_TIMEOUT < context.now):
         return False
@@ -240,7 +243,8 @@ class LegacyRemovalSimulator:
         """Find a place on other nodes for the pods ``keys`` of the node ``name``, one after the other.
 
         A pod goes to its hint if it fits there, else to the first node in the list that it fits. Other candidates take
-        pods like any other node. All placements are reverted afterwards.
+        pods like any other node. All placements are reverted afterwards. Returns the places, or the first pod without
+        one.
         """
         engine, n = self._engine, self.index[name]
         here = self._on[n]
@@ -272,7 +276,7 @@ class LegacyRemovalSimulator:
 
 
 def _group_pods_by_node(pods: MovingPods, nodes: int) -> list[list[int]]:
-    """Return the positions of the pods on each of the ``nodes`` nodes."""
+    """Return, for each of the ``nodes`` nodes, the positions of its pods in ``pods``."""
     pods_by_node: list[list[int]] = [[] for _ in range(nodes)]
     for i, n in enumerate(pods.node.tolist()):
         pods_by_node[n].append(i)
@@ -430,9 +434,12 @@ class _LegacyScaleDown:
     # -- unneeded nodes ----------------------------------------------------------------------------------------------
 
     def _update_unneeded(self, candidates: Sequence[str]) -> dict[str, Moment]:
-        """Return since when each unneeded node is unneeded.
+        """Find the unneeded nodes among the candidates.
 
-        Empty nodes come after the nodes that the simulation found.
+        Returns their names, each with the time since when it is unneeded.
+
+        Empty nodes come after the nodes that the simulation found. Also updates ``removable`` and
+        ``unremovable_until``.
         """
         index, options = self.simulator.index, self.options
         self.unremovable_until = {
@@ -458,7 +465,10 @@ class _LegacyScaleDown:
         return {name: unneeded_since.get(name, self.now) for name in [*removable_names, *empty]}
 
     def _is_low(self, name: str) -> bool:
-        """Check whether a node's utilization is low enough for a simulation of its removal."""
+        """Check whether a node's utilization is low, and nothing else excludes a simulation of its removal.
+
+        Records the verdict in ``judged``, and the reason of a node that stays in ``unremovable``.
+        """
         node = self.nodes[self.simulator.index[name]]
         reason = None
         if name in self.unremovable_until:
@@ -480,7 +490,10 @@ class _LegacyScaleDown:
         return reason is None
 
     def _find_removable_nodes(self, names: Iterable[str], most: int) -> list[str]:
-        """Return up to ``most`` nodes whose pods fit elsewhere, each simulated on the complete cluster."""
+        """Return up to ``most`` of the nodes whose pods fit elsewhere, each simulated on the complete cluster.
+
+        Stores the placement of these nodes in ``removable``, and records why others cannot be removed.
+        """
         removable_names: list[str] = []
         for name in names:
             if len(removable_names) >= most:
@@ -527,9 +540,10 @@ class _LegacyScaleDown:
     # -- nodes to delete ---------------------------------------------------------------------------------------------
 
     def _choose(self, since: Mapping[str, Moment], limits: ResourceLimiter) -> tuple[str, NodesToDelete]:
-        """Choose the nodes to delete. Returns upstream's result of the scale-down, and the nodes.
+        """Choose the nodes to delete: several empty ones, otherwise the first one that can be drained.
 
-        ``since``: unneeded nodes, each with the time since when it is unneeded.
+        ``since``: unneeded nodes, each with the time since when it is unneeded; ``limits``: minima of resources.
+        Returns upstream's name of the scale-down result, and the nodes with the reasons of the others.
         """
         chosen = NodesToDelete()
         masters = self.simulator.masters()
@@ -585,7 +599,7 @@ class _LegacyScaleDown:
         )
 
     def _get_headroom(self, limits: ResourceLimiter) -> dict[str, int | None]:
-        """Return how much of each limited resource may be removed; None if unknown.
+        """Return how much of each limited resource may be removed, by resource; None for an amount that is unknown.
 
         This is what the nodes that are not being deleted have above the minimum.
         """
@@ -604,7 +618,7 @@ class _LegacyScaleDown:
         }
 
     def _exceeds_headroom(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
-        """Check whether the node has more of a resource than may be removed; True if either amount is unknown."""
+        """Check whether the node has more of a resource than ``left`` allows to remove; True if either is unknown."""
         try:
             amounts = self._resources(node, group)
         except AutoscalerError:
@@ -618,7 +632,9 @@ class _LegacyScaleDown:
     def _take_above_minimum(self, names: Iterable[str], most: int, left: dict[str, int | None] | None) -> list[str]:
         """Return the first ``most`` nodes that can be removed without going below a minimum.
 
-        Minima are those of the node groups and of the resources; removed resources are subtracted from ``left``.
+        Minima are those of the node groups and, unless ``left`` is None, of the resources: removed resources are
+        subtracted from ``left`` (:meth:`_get_headroom`). Nodes without a group or whose group's size is unknown are
+        left out.
         """
         spare: dict[str, int] = {}
         accepted: list[str] = []
@@ -642,7 +658,10 @@ class _LegacyScaleDown:
         return accepted
 
     def _resources(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
-        """Return the resources of the node itself, which release 1.3 counts."""
+        """Return the resources of the node itself by name, which release 1.3 counts.
+
+        Raises AutoscalerError for unknown GPUs.
+        """
         return NodeResources(self.gpu_label).get(node, group)
 
     def _find_group(self, name: str) -> NodeGroup | None:

@@ -88,11 +88,12 @@ def compute_resources_left_limits(
     nodes_without_group: Iterable[Node],
     gpu_label: str = DEFAULT_GPU_LABEL,
 ) -> dict[str, int]:
-    """Return how much of each limited resource may still be added (computeScaleUpResourcesLeftLimits).
+    """Return how much of each limited resource may still be added, by name (computeScaleUpResourcesLeftLimits).
 
     A group counts with its target size, so upcoming nodes count too. A resource whose maximum is 0 or less is not
-    limited. A resource that only has a minimum is limited by the largest integer. Raises :class:`AutoscalerError` for a
-    group of unknown size, or for a group with nodes but without a template.
+    limited. A resource that only has a minimum is limited by the largest integer. An amount is :data:`UNKNOWN_LIMIT` if
+    the number of GPUs is unknown. Raises :class:`AutoscalerError` for a group of unknown size, or for a group with
+    nodes but without a template.
     """
     cores = memory = 0
     devices: dict[str, int] = {}
@@ -126,7 +127,7 @@ def compute_resources_left_limits(
 def _count_gpus(devices: dict[str, int], node: Node, group: NodeGroup | None, times: int, gpu_label: str) -> bool:
     """Add the GPUs of ``times`` nodes like this one to ``devices``, by type.
 
-    Returns False if their number is unknown.
+    Returns True, or False (and adds nothing) if their number is unknown.
     """
     target = _get_gpu_type_and_count(node, group, gpu_label)
     if target is None:
@@ -171,7 +172,10 @@ def compute_resources_delta(
 
 
 def find_exceeded_resources(left: Mapping[str, int], delta: Mapping[str, int]) -> list[str]:
-    """Return the sorted names of resources for which ``delta`` exceeds what is left (checkScaleUpDeltaWithinLimits)."""
+    """Return the sorted names of resources of which ``delta`` exceeds what is left (checkScaleUpDeltaWithinLimits).
+
+    Resources that are not in ``left`` have no limit; an unknown limit is exceeded by any amount.
+    """
     return sorted(
         name
         for name, more in delta.items()
@@ -182,7 +186,8 @@ def find_exceeded_resources(left: Mapping[str, int], delta: Mapping[str, int]) -
 def apply_resources_limits(new_nodes: int, left: Mapping[str, int], delta: Mapping[str, int]) -> int:
     """Return how many of the new nodes the limits allow (applyScaleUpResourcesLimits).
 
-    Raises :class:`AutoscalerError` if the limits allow none, or if a limit is unknown.
+    ``left``: how much may still be added, ``delta``: what one node adds, both by resource. Raises
+    :class:`AutoscalerError` if the limits allow no node, or if a limit is unknown.
     """
     for name, more in delta.items():
         limit = left.get(name)
@@ -208,14 +213,13 @@ def build_legacy_templates(
     groups: Groups,
     cache: Mapping[str, NodeTemplate],
 ) -> tuple[dict[str, NodeTemplate], dict[str, NodeTemplate]]:
-    """Return the templates by group id, and the example nodes to cache for the next loop.
+    """Return the templates by group id, and the example nodes to cache for the next loop, by group id, too.
 
-    The first of these that exists is the template of a group:
+    ``example_of`` returns a node with its pods; ``cache``: examples of the previous loop. The first of these that
+    exists is the template of a group:
 
-    1. its first ready and schedulable node, however young the node is;
-    2. the cached example, however old it is;
-    3. the group's own description with every DaemonSet pod that fits, resources included;
-    4. any node of the group.
+    1. its first ready and schedulable node, however young the node is; 2. the cached example, however old it is; 3. the
+    group's own description with every DaemonSet pod that fits, resources included; 4. any node of the group.
     """
     templates: dict[str, NodeTemplate] = {}
     examples = {name: template for name, template in cache.items() if name in groups}
@@ -335,10 +339,11 @@ def build_legacy_candidates(
 ) -> NodeGroupCandidates:
     """Return the groups that could be created from the machine types for these pods.
 
-    ``templates`` maps the id of a machine type to its template. A machine type without GPUs also gets one candidate
-    for each GPU type that pods request. There are no candidates without ``--node-autoprovisioning-enabled``, or if the
-    maximum number of autoprovisioned groups exists already. A machine type is left out if its labels conflict with
-    the labels that the pods request.
+    ``machines``: the machine types, as groups that do not exist; ``templates`` maps the id of a machine type to its
+    template; ``existing``: the groups that exist. A machine type without GPUs also gets one candidate for each GPU type
+    that pods request. There are no candidates without ``--node-autoprovisioning-enabled``, or if the maximum number of
+    autoprovisioned groups exists already. A machine type is left out if its labels conflict with the labels that the
+    pods request.
     """
     candidates = NodeGroupCandidates()
     autoprovisioned_count = sum(group.autoprovisioned for group in existing)
@@ -382,7 +387,7 @@ def _add_candidate(
 ) -> None:
     """Add the group with these labels and devices to the candidates.
 
-    If the group's own labels conflict with these labels, only a warning is added.
+    ``base``: its template without them. If the group's own labels conflict with these labels, only a warning is added.
     """
     node = base.node
     own = node.metadata.labels or {}
@@ -446,7 +451,7 @@ class LegacyScaleUpResult(msgspec.Struct, kw_only=True):
 
 
 def count_legacy_upcoming_nodes(state: ClusterStateRegistry, groups: Groups) -> dict[str, int]:
-    """Return the number of requested nodes that are not there yet, by group, whoever requested them."""
+    """Return how many nodes each group lacks compared to its target size, by group id; other groups are left out."""
     counts = {group.id: count_upcoming_nodes(state, group.id) for group in groups}
     return {name: count for name, count in counts.items() if count > 0}
 
@@ -482,9 +487,10 @@ class _LegacyOrchestrator:
     # -- limits and upcoming nodes -------------------------------------------------------------------------------
 
     def get_remaining_limits(self, nodes: Sequence[Node]) -> dict[str, int]:
-        """Return how much of each limited resource may still be added.
+        """Return how much of each limited resource may still be added, by name.
 
-        Raises AutoscalerError if the resources in use cannot be counted.
+        ``nodes``: the ready nodes; those without a group count as they are. Raises AutoscalerError if the resources in
+        use cannot be counted.
         """
         try:
             alone = [node for node in nodes if self.groups.find_group_of_node(node.name) is None]
@@ -514,7 +520,11 @@ class _LegacyOrchestrator:
     # -- options -------------------------------------------------------------------------------------------------
 
     def compute_option(self, group: NodeGroup, coming: Sequence[NodeTemplate]) -> None:
-        """Compute the expansion option of one group, or record why it has none."""
+        """Compute the expansion option of one group.
+
+        Adds it to ``result.options``, or the reason why there is none to ``result.left_out``. Pods that fit the group
+        are removed from ``result.remaining``. ``coming``: templates of the upcoming nodes.
+        """
         result = self.result
         self.passing[group.id] = fitting = self._fitting(group.id)
         if not fitting:
@@ -528,7 +538,7 @@ class _LegacyOrchestrator:
             result.left_out[group.id] = f"No need for any nodes in {group.id}"
 
     def _fitting(self, group: str) -> list[int]:
-        """Return the indices of the pods that fit an empty node of the group; record the other verdicts."""
+        """Return the indices of the pods that fit an empty node of the group; store the verdicts on others."""
         numbers = sorted({int(self.class_of[i]) for i in self.leader})
         verdicts = self.session.verdicts_on_copy(self.which[group], 0, numbers)
         of_pod = [verdicts[int(self.class_of[i])] for i in self.leader]
@@ -538,8 +548,8 @@ class _LegacyOrchestrator:
     def _estimate(self, group: str, pods: Sequence[int], coming: Sequence[NodeTemplate]) -> tuple[int, str]:
         """Return the number of new nodes for these pods (by position), and the basic estimator's report.
 
-        The report of any other estimator is empty. Raises InputError, which names the group, if the basic estimator
-        would divide by zero.
+        ``coming``: templates of upcoming nodes. The report of any other estimator is empty. Raises InputError, which
+        names the group, if the basic estimator would divide by zero.
         """
         template, records = self.templates[group], [self.pods[i] for i in pods]
         if self.options.estimator == "basic":
@@ -577,7 +587,7 @@ class _LegacyOrchestrator:
     # -- execution -----------------------------------------------------------------------------------------------
 
     def create(self, group: NodeGroup) -> StepsOf[CreateGroup | Emit | Observe, NodeGroup]:
-        """Create a group that does not exist yet. This happens before limits are checked.
+        """Create a group that does not exist yet, and return it. This happens before limits are checked.
 
         Raises AutoscalerError if the cloud refuses.
         """
@@ -605,7 +615,8 @@ class _LegacyOrchestrator:
     def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: Moment) -> list[NodeGroup]:
         """Return the chosen group, then the similar groups that may share its new nodes.
 
-        Every pod of the option fits each of these groups.
+        Every pod of ``best`` fits each of these groups. Without ``balance_similar_node_groups`` only the chosen group
+        is returned.
         """
         targets = [chosen]
         if self.options.balance_similar_node_groups:
@@ -635,9 +646,9 @@ def legacy_scale_up_steps(
     rng: Rng | None = None,
     profile: SchedulerProfile | None = None,
 ) -> StepsOf[LegacyOrchestratorAction, LegacyScaleUpResult]:
-    """Run ScaleUp of release 1.3 as a step machine.
+    """Run ScaleUp of release 1.3 as a step machine, and return its result; an error is in the result.
 
-    ``nodes`` are the *ready* nodes; ``candidates`` are groups that may be created.
+    ``nodes`` are the *ready* nodes; ``candidates`` are groups that may be created; ``templates`` are by group id.
     """
     result = LegacyScaleUpResult(state=state, groups=groups, remaining=list(range(len(pods))))
     if not pods:
@@ -653,7 +664,7 @@ def legacy_scale_up_steps(
 def _run_scale_up_steps(
     run: _LegacyOrchestrator, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: Moment, rng: Rng | None
 ) -> StepsOf[LegacyOrchestratorAction, None]:
-    """Run one scale-up: limits, options, choice and execution.
+    """Run one scale-up: limits, options, choice and execution. The outcome is written to ``run.result``.
 
     Raises AutoscalerError if the maximum number of nodes is reached, or if a step fails.
     """
@@ -705,7 +716,10 @@ def _explain_skipped_group(
     left: Mapping[str, int],
     gpu_label: str,
 ) -> str | None:
-    """Return why a group is skipped, in the words of upstream's log; None if it is considered."""
+    """Return why a group is skipped, in the words of upstream's log; None if it is considered.
+
+    ``templates`` are by group id; ``left``: how much of each limited resource may still be added.
+    """
     if group.exists and not is_safe_to_scale_up(state, group.id, now, options):
         return f"Node group {group.id} is not ready for scaleup"
     if group.target_size_error is not None:
@@ -726,7 +740,7 @@ def _explain_skipped_group(
 
 
 def _balance_legacy(groups: Sequence[NodeGroup], new_nodes: int) -> list[ScaleUpInfo]:
-    """Split the new nodes among the groups.
+    """Split the new nodes among the groups. Returns a resize for each group that grows; none if they have no room.
 
     Same as the current rule, except that a group above its maximum reduces the room of the others.
     """

@@ -109,6 +109,7 @@ class LegacyScaleUpPlan(ScaleUpPlan):
 
     @property
     def triggered_count(self) -> int:
+        """Count the pods that triggered the scale-up."""
         return len(self.triggered)
 
     @property
@@ -118,11 +119,15 @@ class LegacyScaleUpPlan(ScaleUpPlan):
 
     @property
     def created_groups(self) -> list[CreatedGroupIds]:
+        """List the groups that the scale-up created."""
         return [CreatedGroupIds(main=name) for name in self.done.created] if self.done is not None else []
 
 
 def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list[ScaleUpChoice]:
-    """Build a record for each group as a way to scale up. ``chosen``: id of the chosen group."""
+    """Build a record for each group as a way to scale up; none if no scale-up was run.
+
+    ``done``: result of the scale-up; ``chosen``: id of the chosen group.
+    """
     if done is None:
         return []
     options = {option.group: option for option in done.options}
@@ -149,9 +154,10 @@ def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list
 def _build_unschedulable_pods(
     done: LegacyScaleUpResult | None, keys: Sequence[str], helped: set[int], result: str
 ) -> list[UnschedulablePods]:
-    """Build a record for each pod that stays pending.
+    """Build a record for each pod that stays pending, with the reason.
 
-    ``helped``: positions in ``keys`` of the pods that get new nodes.
+    ``keys``: the pods that needed nodes; ``helped``: positions in ``keys`` of the pods that get new nodes; ``result``:
+    the reason of pods for which there is no other.
     """
     pending = []
     for i, key in enumerate(keys):
@@ -187,7 +193,10 @@ def _build_unschedulable_pods(
 
 
 def _build_events(done: LegacyScaleUpResult, keys: Sequence[str], uid_of: PodUidLookup) -> list[Event]:
-    """Build the events of a scale-up."""
+    """Build the events about pods that no group fits and, after a success, about the pods that triggered the scale-up.
+
+    ``keys``: the pods of the scale-up (``namespace/name``); ``uid_of`` returns a pod's UID.
+    """
     left = [keys[i] for i in done.remaining]
     events = build_pod_events(left, "Normal", "NotTriggerScaleUp", _WOULD_NOT_FIT_TEXT, uid_of=uid_of)
     if done.scaled_up and done.plan and done.best is not None:
@@ -202,7 +211,7 @@ LegacyScaleUpAction = LegacyOrchestratorAction | DecreaseTargetSize
 
 
 def legacy_scale_up_loop_steps(context: LoopContext) -> StepsOf[LegacyScaleUpAction, ScaleUpPlan]:
-    """Run the loop in the order of 1.3.
+    """Run the scale-up of a loop in the order of 1.3, and return its plan.
 
     The order is: templates, cluster state, pods that fit somewhere alone, the check whether to scale up, ScaleUp.
     """
@@ -230,7 +239,7 @@ class LegacyScaleUpLoop:
         return LegacyScaleUpPlan(before=self.before, state=context.state, groups=context.all_groups, **self._ended)
 
     def build_templates(self) -> None:
-        """Build the templates of the groups.
+        """Set ``templates``, the templates of the groups by id, and store the examples in the state.
 
         Release 1.3 builds them before it refreshes the cloud provider's data.
         """
@@ -257,9 +266,10 @@ class LegacyScaleUpLoop:
         context.update_state(templates=cache)
 
     def update(self) -> StepsOf[LegacyScaleUpAction, None]:
-        """Update the cluster state by the nodes. Raises :class:`kscale.ca.AutoscalerError` as today's update does.
+        """Update the cluster state in the context by the nodes.
 
-        Templates of the inputs replace those that :meth:`build_templates` made.
+        Templates of the inputs replace those that :meth:`build_templates` made. Raises
+        :class:`kscale.ca.AutoscalerError` for a group whose size cannot be read.
         """
         context = self.context
         machine_types = {group.id: group.template for group in context.candidates if group.template is not None}

@@ -98,8 +98,9 @@ def check_capacity_steps(
 ) -> StepsOf[WriteStatus | Wait, CheckCapacityResult]:
     """Check for each request in order whether all its pods fit. If so, they stay placed for the next request.
 
-    No further request is checked after ``timebox`` nanoseconds (None: no limit). Conditions are written to ``requests``
-    after all checks.
+    ``asked``: each request with its pods. No further request is checked after ``timebox`` nanoseconds (None: no limit).
+    Conditions are written to ``requests`` after all checks. ``simulator`` places the pods and keeps its hints and
+    cursor.
     """
     p, checked = Progress(moment(now)), CheckCapacityResult(snapshot=snapshot)
     for original, pods in asked:
@@ -178,7 +179,8 @@ def provision_best_effort_atomic_steps(
 ) -> StepsOf[_ActionType | WriteStatus, AtomicProvisionResult]:
     """Place the pods of a request on existing nodes, and scale up for the rest.
 
-    The outcome is written to the conditions of the request in ``requests``.
+    ``scale_up`` is called with the placement and the remaining pods, if there are any; it returns the steps of the
+    scale-up. The outcome is written to the conditions of the request in ``requests``.
     """
     p = Progress(moment(now))
     placed = simulator.try_schedule(snapshot, pods)
@@ -209,7 +211,7 @@ def provision_best_effort_atomic_steps(
 def _set_provisioned_condition(
     request: ProvisioningRequest, reason: str, now: Moment, message: str = CAPACITY_FOUND_MESSAGE, *, holds: bool = True
 ) -> ProvisioningRequest:
-    """Return the request with the condition Provisioned.
+    """Return the request with the condition Provisioned; ``holds``: whether its status is True.
 
     Upstream writes requests of the class best-effort-atomic by a server-side apply without ``observedGeneration``.
     """
@@ -236,7 +238,10 @@ class WrapperOrchestrator:
     def orchestrate_in(
         self, p: Progress, snapshot: Snapshot, pods: Iterable[Pod | PodRecord], context: ScaleUpContext
     ) -> StepsOf[WrapperOrchestratorAction, OrchestratorResult]:
-        """Run one scale-up, in turn for the pods of the injected request and for the other pods."""
+        """Run one scale-up: either for the pods of the injected request or for the other pods, which take turns.
+
+        The pods of the other kind are in ``waiting_turn`` of the result.
+        """
         provisioning, records = self.provisioning, [pod_record(pod) for pod in pods]
         request_records = [record for record in records if record.key in provisioning.injected]
         others = [record for record in records if record.key not in provisioning.injected]
@@ -273,7 +278,11 @@ class WrapperOrchestrator:
         scale_up: ScaleUpRunner[OrchestratorAction],
         nothing: OrchestratorResult,
     ) -> StepsOf[WrapperOrchestratorAction, OrchestratorResult]:
-        """Check or provide the capacity for a request, by its class. Returns ``nothing`` if no class handles it."""
+        """Check or provide the capacity for the request that ``pods`` belong to, by its class.
+
+        ``scale_up``: as in :func:`provision_best_effort_atomic_steps`. Returns ``nothing`` if no class handles the
+        request.
+        """
         provisioning, requests, options = self.provisioning, self.provisioning.requests, self.provisioning.options
         request = requests.get(f"{pods[0].namespace}/{get_consumed_request(pods[0])}")
         batch = options.check_capacity_batch_processing

@@ -77,7 +77,8 @@ class HintingSimulator:
     def try_schedule(self, snapshot: Snapshot, pods: Sequence[Pod], *, break_on_failure: bool = False) -> PlaceResult:
         """Place the pods and return the result (:func:`kscale.place`).
 
-        The next call starts with its hints and cursor.
+        ``break_on_failure``: leave each priority at its first pod that fits nowhere. The next call starts with the
+        hints and the cursor of this one.
         """
         before = PlaceState(cursor=self.cursor, hints=self.hints)
         result = place(snapshot, list(pods), state=before, profile=self._profile, break_on_failure=break_on_failure)
@@ -148,6 +149,9 @@ def refresh_requests_steps(
     - A booking expires after ten minutes.
     - A request without any result fails after a week.
     - A request of any class is deleted a week after its condition Provisioned or Failed changed, whatever the status.
+
+    ``instance`` is ``--check-capacity-processor-instance`` (:func:`is_supported_request`). Returns the keys of these
+    requests; a failed write or deletion becomes a warning there.
     """
     p, result = Progress(moment(now)), RefreshResult()
     expired: list[ProvisioningRequest] = []
@@ -189,6 +193,7 @@ def refresh_requests_steps(
 
 
 def _get_creation_time(request: ProvisioningRequest) -> Moment:
+    """Return the creation time of the request. Raises InputError if it is invalid."""
     return moment_in(request, request.metadata.creation_timestamp, "metadata.creationTimestamp")
 
 
@@ -200,7 +205,10 @@ def _has_passed(since: Moment, length: int, now: Moment) -> bool:
 def _record_outcome(
     result: RefreshResult, done: list[str], message: str, request: ProvisioningRequest, error: str
 ) -> None:
-    """Add a warning that begins with ``message`` for an error; without one, add the request's key to ``done``."""
+    """Record whether an action on the request succeeded (``error`` is empty).
+
+    Success: adds the request's key to ``done``. Error: adds a warning that begins with ``message`` to ``result``.
+    """
     if error:
         result.warnings.append(f"{message} ProvReq {request.key}, err: {error}")
     else:
@@ -221,7 +229,8 @@ def book_capacity_steps(
 ) -> StepsOf[WriteStatus, BookingResult]:
     """Return the pods of each provisioned request that has fewer pods on nodes than it requested.
 
-    ``placed`` are the pods on the nodes of the snapshot.
+    Marks a request as expired if all its pods are on nodes, and as failed if its pods cannot be built. ``placed`` are
+    the pods on the nodes of the snapshot. ``instance``: as in :func:`is_supported_request`.
     """
     p, result = Progress(moment(now)), BookingResult()
     pod_counts = Counter(f"{pod.namespace}/{name}" for pod in placed if (name := get_consumed_request(pod)) is not None)
@@ -246,7 +255,11 @@ def book_capacity_steps(
 
 
 def _should_book_capacity(request: ProvisioningRequest, instance: str) -> bool:
-    """Check whether capacity is booked for the request (``ShouldCapacityBeBooked``)."""
+    """Check whether capacity is booked for the request (``ShouldCapacityBeBooked``).
+
+    It is if this autoscaler (``instance``) handles the request, and the request is provisioned and has neither failed
+    nor expired.
+    """
     ended = has_condition(request, FAILED_CONDITION, BOOKING_EXPIRED_CONDITION)
     return is_supported_request(request, instance) and has_condition(request, PROVISIONED_CONDITION) and not ended
 
@@ -289,8 +302,10 @@ def inject_next_request_steps(
 ) -> StepsOf[WriteStatus, InjectedRequests]:
     """Inject the pods of the first pending request, in the given order, that has waited long enough.
 
-    The request is marked as accepted first; if that write fails, the next request is tried. With ``batch``
-    (``--check-capacity-batch-processing``) check-capacity requests are accepted during the check, not here.
+    ``retries``: how long failed requests wait, by UID; it is not changed, the result has the new ones. The request is
+    marked as accepted first; if that write fails, the next request is tried. With ``batch``
+    (``--check-capacity-batch-processing``) check-capacity requests are accepted during the check, not here. The result
+    has no request if none is due.
     """
     p, injected = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:
@@ -320,9 +335,10 @@ def get_check_capacity_batch_steps(
     instance: str = "",
     backoff: RetryBackoff = _DEFAULT_BACKOFF,
 ) -> StepsOf[WriteStatus, InjectedRequests]:
-    """Return up to ``most`` pending check-capacity requests that have waited long enough.
+    """Return up to ``most`` pending check-capacity requests that have waited long enough, with their pods.
 
-    A request that has just been injected waits again, as in upstream: its next failure has been counted.
+    ``retries``: how long failed requests wait, by UID; it is not changed, the result has the new ones. A request that
+    has just been injected waits again, as in upstream: its next failure has been counted.
     """
     p, injected = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:
@@ -339,7 +355,10 @@ def get_check_capacity_batch_steps(
 def _build_pods_or_fail(
     p: Progress, requests: LoopRequests, request: ProvisioningRequest, injected: InjectedRequests
 ) -> StepsOf[WriteStatus, list[Pod] | None]:
-    """Build the pods of a request. If that fails, mark the request as failed and return None."""
+    """Build the pods of a request. If a template is missing, mark the request as failed and return None.
+
+    Then also sets ``processed`` of ``injected``, and adds a warning to it if the mark cannot be written.
+    """
     try:
         return requests.pods_of(request)
     except MissingTemplatesError as error:
@@ -354,7 +373,7 @@ def _build_pods_or_fail(
 def _add_condition_warning(
     injected: InjectedRequests, condition_type: str, request: ProvisioningRequest, error: str
 ) -> None:
-    """Add a warning about a condition that could not be written."""
+    """Add a warning to ``injected`` that the condition of the type ``condition_type`` could not be written."""
     injected.warnings.append(f"failed add {condition_type} condition to ProvReq {request.key}, err: {error}")
 
 
@@ -427,7 +446,7 @@ class ProvisioningRequestProcessor:
         self.injected: dict[str, str] = {}
 
     def _filter_hints(self, hints: Mapping[str, str]) -> dict[str, str]:
-        """Filter the hints to pods of existing requests.
+        """Return the hints (pod UID -> node) of pods of existing requests.
 
         A pod's UID is ``namespace/request-set-number``.
         """
@@ -442,7 +461,11 @@ class ProvisioningRequestProcessor:
     def process(
         self, p: Progress, waiting: PendingPodList, snapshot: Snapshot, cursor: int
     ) -> StepsOf[Emit | WriteStatus, ProcessedPods]:
-        """Remove the pods that consume a request, append those of the next request, and book capacity."""
+        """Remove the pods that consume a request, append those of the next request, and book capacity.
+
+        ``waiting``: the pending pods; ``cursor``: where the scan over the nodes of ``snapshot`` stands. Returns the
+        remaining pods, the number of removed ones, and the snapshot and the cursor after the booked pods were placed.
+        """
         pods = [record.pod for record in waiting.records]
         filtered = filter_out_consumers(pods)
         yield from p.emit(*filtered.events)
@@ -458,7 +481,7 @@ class ProvisioningRequestProcessor:
         )
 
     def _inject(self, now: Moment) -> StepsOf[WriteStatus, list[Pod]]:
-        """Return the pods of the next request; empty if no request is due."""
+        """Return the pods of the next request, and store them in ``injected``; empty if no request is due."""
         injection = yield from inject_next_request_steps(
             self.requests,
             self.memory.retries,
@@ -472,7 +495,10 @@ class ProvisioningRequestProcessor:
         return [pod for _, request_pods in injection.requests for pod in request_pods]
 
     def _book(self, snapshot: Snapshot, cursor: int, now: Moment) -> StepsOf[WriteStatus, PlaceResult | None]:
-        """Place the pods for which capacity is booked. Returns the placement; None if there are no such pods."""
+        """Place the pods for which capacity is booked on the nodes of ``snapshot``.
+
+        Returns the placement; None if there are no such pods. ``cursor``: where the scan over nodes stands.
+        """
         consumer_positions = snapshot.placed.where(_CONSUMERS_KEY, _is_consumer, np.arange(len(snapshot.placed_node)))
         consumer_pods = [snapshot.placed[position].pod for position in consumer_positions.tolist()]
         booking = yield from book_capacity_steps(self.requests, consumer_pods, now=now, instance=self._instance)
@@ -485,7 +511,10 @@ class ProvisioningRequestProcessor:
         return placed
 
     def outcomes(self) -> dict[str, tuple[str, str]]:
-        """Return, for each injected pod, the key of its request and the message of the request's newest condition."""
+        """Map each injected pod to (key of its request, message of the request's newest condition).
+
+        The message is empty if no condition has one.
+        """
         messages = {}
         for key in dict.fromkeys(self.injected.values()):
             request = self.requests.get(key)

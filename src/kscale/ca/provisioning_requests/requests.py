@@ -90,9 +90,10 @@ def set_request_condition(
     holds: bool = True,
     observed: bool = True,
 ) -> ProvisioningRequest:
-    """Return the request with a condition set, which replaces the one of the same type.
+    """Return the request with the condition ``type_``, which replaces the one of the same type.
 
-    The transition time is always ``now``. With ``observed`` the condition has the request's generation.
+    Its status is True if ``holds``, otherwise False. The transition time is always ``now``. With ``observed`` the
+    condition has the request's generation.
     """
     now = moment(now)
     new = Condition(
@@ -190,7 +191,7 @@ class LoopRequests:
         return key in self._held
 
     def get(self, key: str) -> ProvisioningRequest | None:
-        """Return the request with this ``namespace/name``; None if there is none."""
+        """Return the request with the key (``namespace/name``); None if there is none."""
         return self._held.get(key)
 
     def pods_of(self, request: ProvisioningRequest) -> list[Pod]:

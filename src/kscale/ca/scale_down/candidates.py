@@ -213,9 +213,9 @@ def sort_by_scores(names: Sequence[str], scores: Sequence[ArrayLike]) -> list[st
 def filter_out_delayed(
     names: Sequence[str], groups: Groups, changes: GroupChanges, *, options: AutoscalingOptions, now: Moment
 ) -> list[str]:
-    """Remove the nodes whose group is unknown, or is in the delay after its last scale-up, scale-down or failure.
+    """Return the nodes whose group is not in the delay after its last scale-up, scale-down or failed scale-down.
 
-    Used with ``--scale-down-delay-type-local``.
+    ``changes``: times of these. Nodes whose group is unknown are left out. Used with ``--scale-down-delay-type-local``.
     """
     delays = (
         (changes.scale_up, duration(options.scale_down_delay_after_add)),
@@ -345,7 +345,10 @@ class _BudgetCropper:
         self.may_overflow = False
 
     def select_empty_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
-        """Select atomic groups that have empty nodes, including their nodes to drain, as far as the budgets allow."""
+        """Select atomic groups that have empty nodes, including their nodes to drain, as far as the budgets allow.
+
+        ``empty``, ``drain``: the chosen nodes of atomic groups by group id, without and with pods to move.
+        """
         for group_id, nodes in empty.items():
             drained = drain.get(group_id, [])
             if self.nodes < len(nodes) + len(drained) or self.drains < len(drained):
@@ -356,7 +359,10 @@ class _BudgetCropper:
             self.select_whole_group(group_id, nodes, drained)
 
     def select_drain_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
-        """Select atomic groups that have no empty nodes, as far as the budgets allow."""
+        """Select atomic groups that have no empty nodes, as far as the budgets allow.
+
+        ``empty``, ``drain``: the chosen nodes of atomic groups by group id, without and with pods to move.
+        """
         self.drains = min(self.nodes, self.drains)
         for group_id, nodes in drain.items():
             if group_id in empty:
@@ -366,7 +372,10 @@ class _BudgetCropper:
             self.select_whole_group(group_id, [], nodes)
 
     def select_individual_nodes(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
-        """Select single nodes of groups that are not atomic, empty nodes first, as far as the budgets allow."""
+        """Select single nodes of groups that are not atomic, empty nodes first, as far as the budgets allow.
+
+        ``empty``, ``drain``: the chosen nodes of these groups by group id, without and with pods to move.
+        """
         taken = _take_nodes(empty, self.nodes, self.out.empty)
         self.nodes -= taken
         _take_nodes(drain, min(self.nodes, self.drains), self.out.drain)

@@ -100,7 +100,7 @@ class Listers:
         self._replica_shortages: tuple[int, dict[tuple[type[KubeObject], str, str], bool]] | None = None
 
     def get(self, kind: type[_ControllerType], namespace: str, name: str) -> _ControllerType | None:
-        """Return a controller; None if it does not exist."""
+        """Return the controller of this kind, namespace and name; None if it does not exist."""
         controller: _ControllerType | None = self._objects.get((kind, namespace, name))
         return controller
 
@@ -225,7 +225,7 @@ def is_pdb_exhausted(pod: Pod, context: DrainContext) -> bool:
 
 
 def build_over_budget_status(key: str) -> DrainStatus:
-    """Build BlockDrain for the pod ``namespace/name``: a budget that covers it allows no disruption."""
+    """Build BlockDrain for the pod ``key`` (``namespace/name``): a budget that covers it allows no disruption."""
     return build_blocked_status(unremovable_reasons.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {key}")
 
 
@@ -268,7 +268,7 @@ def check_replica_count(pod: Pod, context: DrainContext) -> DrainStatus:
 def _check_controller_exists(
     pod: Pod, owner: OwnerReference, listers: Listers, kind: type[KubeObject], text: str
 ) -> DrainStatus:
-    """Return BlockDrain if the pod's controller does not exist; otherwise no decision.
+    """Return BlockDrain if the pod's controller ``owner`` does not exist; otherwise no decision.
 
     ``text``: the error message, with places for the pod and the lister's error.
     """
@@ -286,7 +286,7 @@ def _check_controller_replicas(
     listers: Listers,
     kind: type[ReplicationController | ReplicaSet],
 ) -> DrainStatus:
-    """Return BlockDrain if the pod's controller does not exist or wants too few replicas; otherwise no decision."""
+    """Return BlockDrain if the controller ``owner`` does not exist or wants too few replicas; otherwise no decision."""
     controller = listers.get(kind, pod.metadata.namespace, owner.name)
     text = f"replication controller for {pod.key} "
     if controller is None:
@@ -395,7 +395,7 @@ def _build_rules(replica_count: bool, system: bool, local_storage: bool) -> tupl
 
 
 def default_rules(options: AutoscalingOptions) -> tuple[Rule, ...]:
-    """Return :func:`get_default_rules` as they are cached."""
+    """Return the rules of :func:`get_default_rules` as a tuple, which is cached."""
     return _build_rules(
         options.skip_nodes_with_custom_controller_pods,
         options.skip_nodes_with_system_pods,
@@ -434,7 +434,10 @@ evaluate_rules = unchecked(get_drain_status)
 
 
 def get_pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence[Rule] | None = None) -> PodsToMove:
-    """Check the pods of a node in order, up to the first that blocks (``GetPodsToMove``)."""
+    """Sort the pods of a node by what a drain does to them, in order, up to the first that blocks (``GetPodsToMove``).
+
+    ``rules``: default: those of the context's options.
+    """
     if rules is None:
         return DrainabilityChecker(context).pods_to_move(pods)
     return _collect_pods(pods, lambda pod: evaluate_rules(pod, context, rules))
@@ -474,7 +477,7 @@ class DrainabilityChecker:
         self._seen: dict[tuple[object, ...], DrainStatus] = {}
 
     def status(self, pod: Pod) -> DrainStatus:
-        """Return the verdict on one pod."""
+        """Return the verdict of the default rules on one pod; no decision if no rule decides."""
         key = _get_pod_shape(pod)
         if key is None:
             return evaluate_rules(pod, self._context, self._rules)
@@ -488,12 +491,15 @@ class DrainabilityChecker:
         return evaluate_rules(pod, self._context, self._rules[-1:]) if is_pdb_exhausted(pod, self._context) else cached
 
     def pods_to_move(self, pods: Iterable[Pod]) -> PodsToMove:
-        """Check the pods of one node in order, up to the first that blocks (``GetPodsToMove``)."""
+        """Sort the pods of one node as :func:`get_pods_to_move` does."""
         return _collect_pods(pods, self.status)
 
 
 def _get_pod_shape(pod: Pod) -> tuple[object, ...] | None:
-    """Return everything that the default rules but the last read of a pod; None if the verdict depends on the time."""
+    """Return a key of all that the default rules read of a pod, except the last one (on disruption budgets).
+
+    None for a pod whose verdict may depend on the time: it is terminating or in kube-system.
+    """
     metadata, spec = pod.metadata, pod.spec
     if metadata.deletion_timestamp is not None or metadata.namespace == "kube-system":
         return None

@@ -150,7 +150,8 @@ class EligibilityChecker:
     def _judge_uncached(self, name: str, apart: Container[str], recently_unremovable: Container[str]) -> Eligibility:
         """Check a node without the cache.
 
-        The verdict is cached unless the name is in ``apart`` or the inputs may change.
+        The verdict is then cached, unless the name is in ``apart`` or it may change with the same inputs
+        (:meth:`_CachedVerdicts.is_cacheable`).
         """
         n = self._index[name]
         verdict = self._judge(n, name in recently_unremovable)
@@ -159,7 +160,7 @@ class EligibilityChecker:
         return verdict
 
     def _judge(self, n: int, recently_unremovable: bool) -> Eligibility:
-        """Return the eligibility of node ``n``, by its own state and utilization."""
+        """Return the eligibility of node ``n`` (position), by its own state and utilization."""
         planner_input, columns, node = self._context, self._columns, self._context.nodes[n]
         name = node.metadata.name
         slices = self._slices.get(name, ())
@@ -206,7 +207,7 @@ class _CachedVerdicts:
     verdicts: list[Eligibility | None] = field(default_factory=list)
 
     def is_cacheable(self, n: int) -> bool:
-        """Check whether the verdict on node ``n`` may be cached, because it depends on these inputs only."""
+        """Check whether the verdict on node ``n`` (position) depends on these inputs only, so that it may be cached."""
         return (
             bool(self.columns.exact[n])
             and self.names[n] not in self.errors
@@ -268,7 +269,10 @@ class _LastVerdicts:
 
 
 def _get_cached_verdicts(planner_input: ScaleDownContext, columns: UsageColumns, gpu_label: str) -> _CachedVerdicts:
-    """Return the last verdicts that are still valid for these inputs, and remember them for the next loop."""
+    """Return a record of these inputs with the cached verdicts that are still valid for them.
+
+    The record is stored as the cache of the next loop.
+    """
     last = planner_input.snapshot.interner.memo.get(_LastVerdicts, _LastVerdicts)
     groups, of_nodes = planner_input.groups, planner_input.snapshot.columns
     verdicts = _CachedVerdicts(
@@ -288,7 +292,7 @@ def _get_cached_verdicts(planner_input: ScaleDownContext, columns: UsageColumns,
 
 
 def _get_group_options(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions | str:
-    """Return the options of a group, or the error message."""
+    """Return the options of a group, ``defaults`` where it has none; the error message if they cannot be read."""
     try:
         return group.options_or(defaults)
     except ProviderError as error:

@@ -78,12 +78,12 @@ class ScaleDownContext:
         self.pdbs = get_cached_pdb_tracker(observed).fork()
 
     def restart(self) -> ScaleDownContext:
-        """Return the context at the beginning of the loop, before any budget was charged."""
+        """Return a new context with the same inputs, in which no disruption budget is charged yet."""
         return ScaleDownContext(self.observed, self.groups, self.now, self.options, self.state, self.inputs)
 
     @property
     def is_in_cooldown(self) -> bool:
-        """Return whether the cluster is in the delay after a scale-up, a scale-down or a failed scale-down."""
+        """Return whether the delay after the last scale-up, scale-down or failed scale-down is not over."""
         memory, options = self.state.scale_down, self.options
         changes = (
             (memory.last_scale_up, options.scale_down_delay_after_add),

@@ -157,8 +157,9 @@ class MovingPods:
     def compute_per_kind(self, what: tuple[Any, ...], make: Callable[[Pod], V]) -> list[V]:
         """Return ``make(exemplar)`` for each kind of pod.
 
-        Values are cached between snapshots while the exemplar is the same object. ``what`` is
-        the key in the cache: the purpose, and everything besides the pod on which the values depend.
+        ``make`` is called only for exemplars without a cached value; values are cached between snapshots while the
+        exemplar is the same object. ``what`` is the key in the cache: the purpose, and everything besides the pod on
+        which the values depend.
         """
         return cached_by_identity(self._snapshot.interner.memo, what, self.exemplars, make)
 
@@ -170,7 +171,7 @@ class MovingPods:
         return [classes[i] for i in np.unique(self.class_of).tolist()]
 
     def uids_of(self, which: NDArray[np.int32]) -> list[str]:
-        """Return the hint keys of the pods at these positions: the UID, or the name of a pod without one."""
+        """Return the hint keys of the pods at the positions ``which``: the UID, or the name of a pod without one."""
         known = len(self._rows)
         uids = uids_of(self._snapshot.table, self._rows[which[which < known]])
         for at in np.flatnonzero(which >= known).tolist():  # ascending, so that each is inserted at its final position
@@ -348,7 +349,7 @@ class PdbCoverage:
 
     @classmethod
     def of(cls, pods: MovingPods, tracker: RemainingPdbTracker) -> PdbCoverage:
-        """Return the coverage of a tracker's budgets, cached for all trackers with the same budgets."""
+        """Return which budgets of the tracker cover each pod, cached for all trackers with the same budgets."""
         cached = pods.memo.get(_CachedPdbCoverage, _CachedPdbCoverage)
         if cached.last is None or cached.last[0] is not tracker.family:
             cached.last = tracker.family, cls(pods, tracker)

@@ -44,6 +44,7 @@ class RemainingPdb(msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> str:
+        """Return ``namespace/name`` of the budget."""
         return object_key(self.namespace, self.name)
 
     def matches(self, pod: Pod) -> bool:
@@ -107,9 +108,10 @@ class RemainingPdbTracker:
         return [self.pdbs[i] for i in self.covering(pod)]
 
     def can_remove(self, pods: Sequence[Pod]) -> PdbCheck:
-        """Check whether the budgets allow these pods to be removed.
+        """Check whether the budgets allow these pods to be removed, and whether all of them at once.
 
-        If some pods are blocked only because they would be removed at once, the last such pod is the blocking one.
+        A pod blocks the removal if a budget allows no disruption. If some pods only cannot be removed at once, the last
+        of them is the blocking one.
         """
         in_parallel = True
         blocking = None

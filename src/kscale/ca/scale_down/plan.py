@@ -76,9 +76,10 @@ def choose_nodes_to_delete(
     """Choose nodes that were unneeded long enough and that break no minimum; atomic groups only as a whole.
 
     ``snapshot_nodes`` are all nodes of the snapshot, including upcoming ones. ``limits`` (default: the options') are
-    the cluster-wide minima. ``left`` returns a tracker of what these minima leave, for this call alone (None: it is
-    computed here). If usage cannot be computed nothing is deleted. Size and resources that a node used up stay used up
-    even if a later step drops it.
+    the cluster-wide minima. ``deletions_in_progress`` counts nodes by group id. ``left`` is called with the quota of
+    these minima, and returns a tracker of what they leave, for this call alone (None: it is computed here). If usage
+    cannot be computed nothing is deleted, and the result has an error. Size and resources that a node used up stay used
+    up even if a later step drops it.
     """
     quota = build_cluster_minimum_quota(options.resource_limiter if limits is None else limits)
     try:

@@ -98,7 +98,7 @@ _CONTROLLER_KINDS = frozenset(("StatefulSet", "Job", "ReplicaSet", "ReplicationC
 
 
 def count_missing_replicas(owner: OwnerReference, namespace: str, listers: Listers) -> int | None:
-    """Count the pods that the controller still has to create; negative if it has too many.
+    """Return how many pods the controller ``owner`` still has to create; negative if it has too many.
 
     None if the controller does not exist or is of another kind.
     """
@@ -264,9 +264,7 @@ class Planner:
         )
 
     def _build_simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
-        """Build the simulator with the recently evicted pods in the cluster, and return it with the hints of these
-        pods.
-        """
+        """Build a simulator with the recently evicted pods in the cluster. Returns it, and the hints of these pods."""
         simulator = RemovalSimulator(
             self.snapshot,
             now=self.now,
@@ -293,7 +291,10 @@ class Planner:
         return [i for i in positions if names[i] not in upcoming] if upcoming else positions
 
     def _list_candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
-        """Return the candidates in the order in which they are simulated; set ``under_rollout``."""
+        """Return the candidates in the order in which they are simulated; set ``under_rollout``.
+
+        ``present``: positions of the nodes that are not upcoming.
+        """
         # The sorter ignores controllers and budgets.
         codes = DrainCodes(simulator.pods, DrainContext(self.now, self.options)).codes
         tiers = compute_emptiness_tiers(simulator.pods, codes, len(self.nodes))
@@ -320,7 +321,8 @@ class Planner:
     ) -> list[RemovableNode]:
         """Return the removable nodes in the order of the search; record the reasons of the others in ``unremovable``.
 
-        ``before``: number of nodes that were unneeded before this loop.
+        ``names``: the candidates; ``destinations``: uint8[nodes], 1 = may take pods; ``before``: number of nodes that
+        were unneeded before this loop.
         """
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
         judge = EligibilityChecker(self.context, simulator, self.injected_on, self.inputs.gpu_label)
@@ -342,14 +344,20 @@ class Planner:
     def _judge_each_alone(
         self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> AloneVerdicts:
-        """Compute the verdict on each node as if no other node was removed."""
+        """Return the verdict on each node as if no other node was removed, by name.
+
+        ``destinations``: uint8[nodes], 1 = may take pods.
+        """
         simulator, _ = self._build_simulator(build_pdb_tracker(self.snapshot.informers.budgets))
         return dict(zip(names, simulator.judge_alone(names, destinations, threads=self.inputs.threads), strict=True))
 
     def _removable_without_barred(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> list[RemovableNode]:
-        """Return the removable nodes, without nodes in ``barred`` except those whose group has room again."""
+        """Return the removable nodes, without nodes in ``barred`` except those whose group has room again.
+
+        Records the reasons of barred nodes in ``unremovable``. ``destinations``: uint8[nodes], 1 = may take pods.
+        """
         for name, reason in self.barred.items():
             self.unremovable.add(name, reason)
         removable = self._removable([name for name in names if name not in self.barred], simulator, destinations)
@@ -374,7 +382,10 @@ class Planner:
     def _removable(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> list[RemovableNode]:
-        """Return nodes that can be removed together, such that no further node can be removed."""
+        """Return nodes that can be removed together, such that no further node can be removed.
+
+        ``destinations``: uint8[nodes], 1 = may take pods.
+        """
         removable: list[RemovableNode] = []
         while names:
             verdicts = self._judge(names, simulator, destinations)
@@ -393,9 +404,10 @@ class Planner:
         limit: int | None = None,
         atomic: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None,
     ) -> list[RemovableNode | UnremovableCandidate]:
-        """Simulate the removal of nodes, and update the recorded reasons.
+        """Simulate the removal of nodes, one after the other, and return a verdict on each.
 
-        ``limit``: number of removable nodes after which to stop.
+        Updates the recorded reasons (``failures``, ``unremovable``). ``destinations``: uint8[nodes], 1 = may take pods.
+        ``limit``: number of removable nodes after which to stop, not counting those marked in ``atomic``.
         """
         until = later(self.now, duration(self.options.unremovable_node_recheck_timeout))
         answers = simulator.judge(names, destinations, limit=limit, atomic=atomic)
@@ -426,9 +438,9 @@ class Planner:
         return not self.options.scale_down_delay_type_local and self.context.is_in_cooldown
 
     def _get_remaining_quota(self, quota: Quota) -> QuotaTracker:
-        """Return a tracker of what the minimum ``quota`` leaves of the nodes.
+        """Return a tracker of how much may be removed until the minimum ``quota`` is reached; the caller may change it.
 
-        What is left is computed once for the very same nodes and groups.
+        The amount is computed once for the very same nodes and groups.
         """
         snapshot, label = self.snapshot, self.inputs.gpu_label
 
@@ -456,7 +468,7 @@ class Planner:
         )
 
     def _plan_soft_taints(self, present: Sequence[int], unneeded: Sequence[str]) -> SoftTaints:
-        """Plan the soft taints.
+        """Plan the soft taints of the nodes at the positions ``present``. ``unneeded``: names of the unneeded nodes.
 
         Only nodes that are unneeded or carry the taint can change, so the others are skipped.
         """
@@ -484,7 +496,10 @@ class Planner:
 
 
 def _build_next_state(before: LoopState, memory: ScaleDownState, remembered: Callable[[], PlaceState]) -> LoopState:
-    """Build the state for the next loop, including the cursor and the hints of removals."""
+    """Return the state ``before`` with a new scale-down state and with the cursor and the hints of removals.
+
+    ``memory``: the scale-down state; ``remembered`` returns cursor and hints.
+    """
     place_state = remembered()
     return msgspec.structs.replace(
         before, cursor=place_state.cursor, scale_down=msgspec.structs.replace(memory, hints=place_state.hints)

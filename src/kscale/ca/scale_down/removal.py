@@ -216,10 +216,10 @@ class _CachedCompilation:
 def get_compiled_removal(
     snapshot: Snapshot, profile: SchedulerProfile | None, pods: MovingPods, *, more: bool = False
 ) -> CompiledRemoval:
-    """Compile the placed ``pods`` of a snapshot for a simulator.
+    """Return the placed ``pods`` of a snapshot, compiled for a simulator, which may change them.
 
-    The first call compiles for one simulator only; later calls share a cached compilation. With ``more`` there are
-    additional pods, and nothing is cached.
+    The first call compiles for one simulator only; later calls get copies of a cached compilation. With ``more`` there
+    are additional pods, and nothing is cached.
     """
     if more:
         return CompiledRemoval(snapshot, pods, profile)
@@ -308,7 +308,7 @@ class RemovalSimulator:
         return self._compiled.session.engine
 
     def _number_hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
-        """Return the hints of the pods from ``first`` on as node numbers: int32[n], -1 = none."""
+        """Return the hinted node of each pod from position ``first`` on, as node positions: int32[n], -1 = none."""
         numbers, known = self.pods.uid_numbers
         index = self._index
         of_number = np.full(len(known) + 1, -1, dtype=np.int32)
@@ -320,7 +320,7 @@ class RemovalSimulator:
         return node_hints
 
     def set_time(self, now: datetime | Moment) -> None:
-        """Set the time of the checks of the following candidates."""
+        """Set the time at which the following candidates are checked."""
         now = moment(now)
         self._drain = DrainCodes(self.pods, DrainContext(now, self.options, self._listers, self.pdbs))
         self._budgets = PdbCoverage.of(self.pods, self.pdbs)
@@ -363,11 +363,11 @@ class RemovalSimulator:
     # -- simulation --------------------------------------------------------------------------------------------------
 
     def place_more(self, state: PlaceState, acceptable: NDArray[np.uint8] | None = None) -> PlaceState:
-        """Place the ``more`` pods with hints of their own, beside the pods that are placed.
+        """Place the additional pods (``more``), by decreasing priority, beside the pods that are placed.
 
-        Returns the state of these hints.
-
-        ``acceptable``: uint8[nodes], 1 = may take pods (default: every node).
+        ``state`` has their hints. ``acceptable``: uint8[nodes], 1 = may take pods (default: every node). Returns
+        ``state`` with the nodes of the placed pods as new hints. Of each priority, pods after the first that fits
+        nowhere are not placed.
         """
         first = self._first_more
         by_priority = np.argsort(-self.pods.priority[first:], kind="stable")
@@ -404,9 +404,10 @@ class RemovalSimulator:
     ) -> list[RemovableNode | UnremovableCandidate]:
         """Check whether nodes can be removed one after the other (upstream: ``SimulateNodeRemoval``).
 
-        ``destinations``: uint8[nodes], 1 = may take pods; a removed node is no destination any more. With ``limit`` the
-        check stops after ``limit`` removable nodes, not counting those marked in ``atomic``. ``persist``: keep the
-        changes of a success. ``charge_pdbs``: a success uses up disruption budgets.
+        Returns a verdict on each candidate in order. ``destinations``: uint8[nodes], 1 = may take pods; a removed node
+        is no destination any more. With ``limit`` the check stops after ``limit`` removable nodes, not counting those
+        marked in ``atomic``; the candidates after that have no verdict. ``persist``: keep the changes of a success.
+        ``charge_pdbs``: a success uses up disruption budgets.
         """
         if not candidates:
             return []
@@ -434,10 +435,10 @@ class RemovalSimulator:
     def judge_alone(
         self, candidates: Sequence[str], destinations: NDArray[np.uint8], *, threads: int | None = None
     ) -> list[RemovableNode | UnremovableCandidate]:
-        """Check whether each node could be removed if no other was, each on an overlay of its own; nothing changes.
+        """Return a verdict on each of the ``candidates``: whether it could be removed if no other node was.
 
-        ``destinations``: uint8[nodes], 1 = may take pods. ``threads``: None = the number of CPUs; the results do not
-        depend on it.
+        The simulated cluster does not change. ``destinations``: uint8[nodes], 1 = may take pods. ``threads``: None =
+        the number of CPUs; the results do not depend on it.
         """
         if not candidates:
             return []
@@ -473,7 +474,11 @@ class RemovalSimulator:
         pods: NDArray[np.int32],
         to: NDArray[np.int32],
     ) -> list[RemovableNode | UnremovableCandidate]:
-        """Convert the kernel's arrays to a verdict on each candidate."""
+        """Convert the kernel's arrays to a verdict on each candidate; candidates that were not checked are left out.
+
+        ``outcomes``, ``risky``, ``pod`` (position of the pod that prevents the removal): one entry per candidate. The
+        pods of candidate ``c`` are ``pods[start[c]:start[c + 1]]``, and ``to`` has their destinations.
+        """
         keys = self.pods.names
         codes = self._drain.codes[pods]
         moves = PodMoves(pods, codes, to, keys, self._names)
@@ -520,7 +525,7 @@ class RemovalSimulator:
         persist: bool = True,
         charge_pdbs: bool = True,
     ) -> RemovalResult:
-        """Simulate candidates in order.
+        """Simulate candidates in order, and return the removable and the unremovable ones.
 
         ``destinations``: names of nodes that may take pods (None: every node); a removed node no longer counts.
         ``persist`` False: every candidate sees the original cluster. ``charge_pdbs`` False: budgets are not charged.

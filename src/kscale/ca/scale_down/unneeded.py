@@ -50,12 +50,15 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
     nodes: dict[str, UnremovableNode] = {}
 
     def update(self, names: Container[str], now: Moment) -> UnremovableNodes:
-        """Return the state at the start of a pass: no reasons; times that are not over, of existing nodes."""
+        """Return the record for a new pass, without reasons.
+
+        Times of the next attempt that are not over stay, for nodes that exist (``names``).
+        """
         until = {name: time for name, time in self.until.items() if name in names and time > now}
         return UnremovableNodes(until=until)
 
     def is_recent(self, name: str) -> bool:
-        """Check whether the node must not be simulated again yet."""
+        """Check whether the time of the node's next simulation has not come yet."""
         return name in self.until
 
     def contains(self, name: str) -> bool:
@@ -105,6 +108,7 @@ class UnneededNode(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def name(self) -> str:
+        """Return the node's name."""
         return self.node.metadata.name
 
 
@@ -124,7 +128,7 @@ def update_unneeded(
     options: AutoscalingOptions,
     now: Moment,
 ) -> list[UnneededNode]:
-    """Return the unneeded nodes after a pass.
+    """Return the unneeded nodes after a pass: the removable ones, each with its time and threshold.
 
     ``since`` (name -> time) is what a caller stores between passes. Nodes in it keep their time, new nodes get ``now``.
     """
@@ -192,7 +196,8 @@ def find_removable_nodes(
     """Find the unneeded nodes that may be deleted now: first all empty ones, then those to drain, in their order.
 
     Every node that passes takes one from its group's size and its resources from ``minimum`` (what the cluster-wide
-    minima leave; it is changed). ``deletions_in_progress`` counts nodes by group id.
+    minima leave; it is changed; None: no minima). ``deletions_in_progress`` counts nodes by group id. The others get a
+    reason.
     """
     unneeded = sorted(unneeded, key=lambda item: item.drain)
     names = [item.name for item in unneeded]
@@ -248,7 +253,8 @@ def _find_hold_reason(
 ) -> str | None:
     """Return why a node has to stay after the removal of those before it; None if it may be removed.
 
-    ``left`` is how many more nodes may be removed, by group.
+    ``left`` is how many more nodes may be removed, by group. If the node may be removed, ``left`` and ``minimum`` are
+    reduced.
     """
     if group is None:
         return unremovable_reasons.NOT_AUTOSCALED

@@ -58,7 +58,10 @@ def calculate_highest_pool_utilization(
 def calculate_pool_utilizations(
     slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]
 ) -> dict[tuple[str, str], float]:
-    """Return the utilization by (driver, pool name). Errors as in :func:`calculate_highest_pool_utilization`."""
+    """Return the utilization, as a fraction, by (driver, pool name).
+
+    Parameters and errors as in :func:`calculate_highest_pool_utilization`.
+    """
     allocated = _collect_allocated_devices(claims)
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for item in slices:
@@ -100,7 +103,10 @@ def _select_newest_generation(pool: str, slices: Sequence[ResourceSlice]) -> lis
 
 
 def _calculate_pool_utilization(slices: Sequence[ResourceSlice], allocated: set[str]) -> float:
-    """Return the share of allocated devices, or of consumed counters if the pool has shared counters."""
+    """Return the share of a pool's devices that are allocated, or of consumed counters if it has shared counters.
+
+    ``slices``: of the pool; ``allocated``: names of devices. 0 without devices.
+    """
     devices = [device for item in slices for device in item.spec.devices]
     if any(item.spec.shared_counters for item in slices):
         return _calculate_partitionable_utilization(slices, devices, allocated)
@@ -112,10 +118,11 @@ def _calculate_pool_utilization(slices: Sequence[ResourceSlice], allocated: set[
 def _calculate_partitionable_utilization(
     slices: Sequence[ResourceSlice], devices: Sequence[Device], allocated: set[str]
 ) -> float:
-    """Return the mean over counter sets of the utilization of their most used counter.
+    """Return the mean over counter sets of the utilization of their most used counter; 0 if no device uses a counter.
 
-    Every counter set represents one piece of hardware. Sets are summed in the order of the slices, each as its slice
-    defines it, even if another slice defines the same name differently.
+    ``devices``: all of the pool; ``allocated``: names of those in use. Every counter set represents one piece of
+    hardware. Sets are summed in the order of the slices, each as its slice defines it, even if another slice defines
+    the same name differently.
     """
     pieces = len({item.counter_set for device in devices for item in device.consumes_counters})
     if pieces == 0:
@@ -193,7 +200,10 @@ def sum_usage(
     skip_mirror_pods: bool = False,
     requests_of: Callable[[Pod], ResourceList] = occupancy,
 ) -> Usage:
-    """Sum the pods' requests of the given resources. Pods that exceeded their grace period do not count."""
+    """Sum the pods' requests of the given resources, in thousandths, separately for skipped pods.
+
+    Pods that exceeded their grace period do not count. ``requests_of`` returns the requests of a pod.
+    """
     used: list[ResourceList] = []
     skipped: list[ResourceList] = []
     for pod in pods:
@@ -337,7 +347,10 @@ class UsageColumns:
     def usage(
         self, node: int, resources: Iterable[str], *, skip_daemon_set_pods: bool, skip_mirror_pods: bool
     ) -> Usage | None:
-        """Return the requests of the pods of node ``node`` (position); None if their sums would be inexact."""
+        """Return the requests of the pods of node ``node`` (position); None if their sums would be inexact.
+
+        ``resources``: names of resources; skipped pods are counted separately.
+        """
         if not self.exact[node]:
             return None
         used, skipped = {}, {}
@@ -350,7 +363,7 @@ class UsageColumns:
         return Usage(used=used, skipped=skipped)
 
     def _columns(self, name: str, skip_daemon_set_pods: bool, skip_mirror_pods: bool) -> tuple[list[int], list[int]]:
-        """Return the used and the skipped amounts of a resource, by node, in thousandths."""
+        """Return (used amounts, skipped amounts) of the resource ``name``, in thousandths; one entry per node each."""
         used, skipped = np.zeros((2, len(self.exact)), dtype=np.int64)
         for sort in self._sorts:
             aside = (skip_daemon_set_pods and sort & _DAEMON_SET_FLAG) or (skip_mirror_pods and sort & _MIRROR_FLAG)
@@ -383,9 +396,9 @@ class _KindRequests:
 
 
 def _summarize_requests(pod: Pod) -> tuple[int, ...]:
-    """Return the sort of a pod, whether a request is inexact, and the requests in thousandths by resource.
+    """Return flags of a pod (``..._FLAG``), whether a request is inexact, and then the request of each summed resource.
 
-    A request is inexact if it is finer than thousandths or enormous.
+    Requests are in thousandths, 0 for inexact ones. A request is inexact if it is finer than thousandths or enormous.
     """
     sort = _DAEMON_SET_FLAG * is_daemonset_pod(pod) + _MIRROR_FLAG * is_mirror_pod(pod)
     request = occupancy(pod)

@@ -95,7 +95,13 @@ def execute_scale_ups_steps(
     known_templates: Container[str] | None = None,
     release_1_3: bool = False,
 ) -> StepsOf[ExecutorAction, ExecutionResult]:
-    """Run the resizes of a plan. Yields an :class:`~kscale.effects.IncreaseSize` for each line of the plan."""
+    """Resize the groups of a plan, and return which resizes succeeded and the cluster state afterwards.
+
+    Yields an :class:`~kscale.effects.IncreaseSize` for each line of the plan: all at the same time with
+    ``parallel_scale_up``, otherwise one after the other until the first error. ``atomic``: all nodes of a group or
+    none. ``known_templates``: groups that had a template when ``state`` was updated (None: all had); others never enter
+    back-off. ``release_1_3``: emit the events of that release.
+    """
     how = _ExecutionSettings(options, atomic, release_1_3)
     if options.parallel_scale_up:
         names = [info.group for info in plan]
@@ -125,7 +131,7 @@ def execute_scale_ups_steps(
 def _resize_beside_others(
     info: ScaleUpInfo, group: NodeGroup | None, how: _ExecutionSettings, now: Moment
 ) -> StepsOf[IncreaseSize | Emit, _ResizeResult]:
-    """Resize a group as a machine of its own, which runs at the same time as other resizes."""
+    """Resize a group as a machine of its own, started at ``now``, which runs at the same time as other resizes."""
     return _resize_group(Progress(now), info, group, how)
 
 
@@ -134,7 +140,7 @@ def _resize_group(
 ) -> StepsOf[IncreaseSize | Emit, _ResizeResult]:
     """Resize a group by one line of the plan, and emit events about the attempt and its outcome.
 
-    If the provider does not implement atomic resizes, an ordinary one follows.
+    If the provider does not implement atomic resizes, an ordinary one follows. An error is in the result.
     """
 
     def emit(kind: str, reason: str, message: str) -> StepsOf[Emit, None]:
@@ -164,7 +170,10 @@ def _resize_group(
 
 
 def _has_coming_nodes(group: NodeGroup | None) -> bool:
-    """Check whether the resize adds nodes now. A group that is still being created only stores its size."""
+    """Check whether a resize of the group adds nodes now; False if it is unknown.
+
+    A group that is still being created only stores its size.
+    """
     return group is not None and (group.exists or not group.upcoming)
 
 
@@ -175,7 +184,10 @@ def _register_result(
     options: AutoscalingOptions,
     known_templates: Container[str] | None,
 ) -> ClusterStateRegistry:
-    """Return the state with the scale-up request or, after a failure, with the failed scale-up of a group."""
+    """Return the state with the result of a resize: a scale-up request or, after a failure, the failed scale-up.
+
+    ``known_templates``: as in :func:`execute_scale_ups_steps`.
+    """
     delta = done.info.new - done.info.current
     if done.failure is not None:
         return register_failed_scale_up(
@@ -248,7 +260,7 @@ def initialize_node_groups_substeps(
     state: ClusterStateRegistry,
     options: AutoscalingOptions,
 ) -> StepsOf[ExecutorAction, InitializationResult]:
-    """Scale up created groups as part of another step machine (:func:`initialize_node_groups_steps`)."""
+    """Scale up created groups as part of another step machine. Parameters: :func:`initialize_node_groups_steps`."""
     if isinstance(outcome, ApiError):
         error = ErrorRecord(type=outcome.reason or INTERNAL_ERROR, message=outcome.message)
         status = ScaleUpStatus(result=SCALE_UP_ERROR, error=error)

@@ -195,7 +195,7 @@ class PodGroups(Sequence[PodGroup]):
         self.schedulable |= schedulability.fits
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a node group whose name changed when it was created."""
+        """Rename a node group from ``old`` to ``new``, as its name changed when it was created."""
         self._said = {new if name == old else name: verdicts for name, verdicts in self._said.items()}
 
     def erase(self, group: str) -> None:
@@ -253,7 +253,7 @@ class PodGroups(Sequence[PodGroup]):
         return {name: item.reasons(number) for name, item in self._said.items() if item.rejected[number]}
 
     def remaining(self, skipped: dict[str, list[str]]) -> list[NoScaleUpInfo]:
-        """Return the unschedulable pods, with the reasons of the node groups that reject them.
+        """Return a record for each unschedulable pod, with the reasons of the node groups that reject it.
 
         ``skipped``: reasons why node groups were not considered, by node group id.
         """
@@ -370,7 +370,11 @@ class EstimatedPodRuns(PodRuns):
         return self._estimate.requested
 
     def sum_by_class(self, value_of: Callable[[Mapping[str, int]], float]) -> float:
-        """Return the sum of a value of all pods, added one by one in their order; it follows from what they occupy."""
+        """Return the sum of a value of all pods, added one by one in their order.
+
+        ``value_of`` computes the value from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or
+        counts.
+        """
         return self._estimate.sum_by_class(value_of)
 
 
@@ -445,7 +449,10 @@ class ExpansionFinder:
     # -- groups and options ------------------------------------------------------------------------------------
 
     def filter(self, tracker: QuotaTracker) -> None:
-        """Filter the groups that can grow, and check which pod groups fit each of them."""
+        """Set ``filtered``, the groups that can grow, and record which pod groups fit each of them.
+
+        ``tracker`` has the quotas that are left; it is not changed.
+        """
         self.filtered = filter_valid_scale_up_groups(
             self.all_groups,
             templates={name: item.node for name, item in self.templates.items()},
@@ -460,7 +467,10 @@ class ExpansionFinder:
             self.schedulable[group.id] = self.judge(group.id, self.pod_groups)
 
     def judge(self, group: str, pod_groups: PodGroups) -> NDArray[np.bool_]:
-        """Return which pod groups' first pod fits an empty node of the group: bool[groups]."""
+        """Return which pod groups' first pod fits an empty node of the group: bool[groups].
+
+        Also records the result, and the reasons of the others, in ``pod_groups``.
+        """
         exemplars = pod_groups.exemplar_of
         session, which = self.compiled[group]
         identity = session.template_identity(which)
@@ -476,7 +486,7 @@ class ExpansionFinder:
         return fits
 
     def list_similar_groups(self, group: NodeGroup) -> list[str]:
-        """Return the groups that may share a scale-up of this group."""
+        """Return the ids of the groups that may share a scale-up of this group."""
         return compute_similar_node_groups(
             group, self.groups, self.schedulable, self._get_similar_groups, self.is_safe, self.options
         )
@@ -494,7 +504,7 @@ class ExpansionFinder:
         return not group.exists or is_safe_to_scale_up(self.state, group.id, self.p.now, self.options)
 
     def find_options(self, stop_after: int, until: Moment) -> StepsOf[Wait, None]:
-        """Compute the expansion option of each valid group.
+        """Compute the expansion option of each valid group, and add those that exist to ``expansion_options``.
 
         It ends after ``stop_after`` options (0: no limit) or at ``until``; the remaining groups are left out.
         """
@@ -580,7 +590,7 @@ class ExpansionFinder:
         return CachedRecords(self.grouped.records)
 
     def expander_options(self, names: Sequence[str]) -> list[Option]:
-        """Return the options as the expanders see them.
+        """Return the options as the expanders see them. ``names``: the expanders of the chain.
 
         If no expander reads single pods, consecutive equal pods are only counted. Prices of groups need a pod's
         requests alone; prices of a cloud provider may read anything of the pod.
@@ -601,7 +611,10 @@ class ExpansionFinder:
 
 
 def _find_fitting_classes(session: Session, template: int, classes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return whether a pod of each class fits alone on an empty node of template number ``template``: bool[n]."""
+    """Return whether a pod of each class (``classes``: numbers) fits alone on an empty node: bool[n].
+
+    ``template``: number of the node's template in the session.
+    """
     engine = session.engine
     engine.fork()
     try:
@@ -612,6 +625,7 @@ def _find_fitting_classes(session: Session, template: int, classes: NDArray[np.i
 
 
 def _build_node_group_size(group: NodeGroup) -> NodeGroupSize:
+    """Return the sizes of a group that the estimator's limits read."""
     return NodeGroupSize(
         id=group.id,
         max_size=group.max_size,

@@ -139,7 +139,7 @@ class OrchestratorResult(msgspec.Struct, kw_only=True):
         templates: Mapping[str, NodeTemplate],
         initializers: Mapping[str, AsyncInitializer],
     ) -> OrchestratorResult:
-        """Build the result of a scale-up that considered no group."""
+        """Build the result of a scale-up that considered no group; state and groups are those passed."""
         return cls(
             status=status,
             state=state,
@@ -243,12 +243,12 @@ class ScaleUpOrchestrator(ExpansionFinder):
         )
 
     def abort(self) -> OrchestratorResult:
-        """Return the result of a scale-up that requires all pods to fit, if some do not."""
+        """Return the result of a scale-up that requires all pods to fit, if some do not: no option is available."""
         self.pod_groups.give_up(ALL_OR_NOTHING_REASON)
         return self.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
 
     def fail_early(self, error: AutoscalerError) -> OrchestratorResult:
-        """Return the result of a scale-up that failed before any group was evaluated."""
+        """Return the result of a scale-up that failed with ``error`` before any group was evaluated."""
         groups = self.pod_groups
         left = Deferred(
             lambda: [NoScaleUpInfo(pod=pod) for number in range(len(groups)) for pod in groups.keys_of(number)]
@@ -256,14 +256,17 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return self.result(ScaleUpStatus(result=SCALE_UP_ERROR, error=error.record, pods_remain_unschedulable=left))
 
     def fail(self, error: AutoscalerError, chosen: ExpansionOption) -> OrchestratorResult:
-        """Return the result of a scale-up that failed before any resize."""
+        """Return the result of a scale-up that failed with ``error`` before any resize; ``chosen``: its option.
+
+        All pods become unschedulable.
+        """
         self.pod_groups.give_up(EXECUTION_FAILED_REASON)
         return self.fail_execution(error, chosen, [])
 
     def fail_execution(
         self, error: AutoscalerError, chosen: ExpansionOption, failed_groups: list[str]
     ) -> OrchestratorResult:
-        """Return the result of a scale-up with groups that could not be resized."""
+        """Return the result of a scale-up with groups that could not be resized. ``chosen``: its option."""
         status = ScaleUpStatus(
             result=SCALE_UP_ERROR,
             error=error.record,
@@ -299,7 +302,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
         )
 
     def with_simulation(self, done: OrchestratorResult) -> StepsOf[Wait, OrchestratorResult]:
-        """Add the duration of simulating the skipped node groups to the observations.
+        """Return ``done`` with an observation of how long the simulation of skipped node groups took.
 
         With ``--scaleup-simulation-for-skipped-node-groups-enabled`` the skipped groups are simulated before the
         scale-up ends; otherwise the result is returned unchanged.
@@ -313,12 +316,15 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return replace(done, observations=(*done.observations, simulated))
 
     def run(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-        """Run the scale-up, and observe the duration of simulating skipped groups."""
+        """Run the scale-up and return its result.
+
+        The duration of simulating skipped groups is observed (:meth:`with_simulation`).
+        """
         done = yield from self._scale_up()
         return (yield from self.with_simulation(done))
 
     def _scale_up(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-        """Find the options, let the expanders choose one, and execute it."""
+        """Find the options, let the expanders choose one, and execute it. Returns the result, also after an error."""
         p, groups, context, options, templates = self.p, self.groups, self.context, self.options, self.templates
         expander_input = context.expander_input or ExpanderInput()
         ranking_input = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
@@ -363,7 +369,11 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return (yield from self.execute(best, tracker))
 
     def execute(self, best: Option, tracker: QuotaTracker) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-        """Execute the chosen option: create its group if needed, and resize all groups that share the nodes."""
+        """Execute the option ``best``: create its group if needed, and resize all groups that share the nodes.
+
+        ``tracker`` has the quotas that are left, and is charged. Returns the result of the scale-up, also after an
+        error.
+        """
         group = self.all_groups[best.group]
         chosen = next(item for item in self.expansion_options if item.group == best.group)
         capped = cap_by_max_nodes_total(best.node_count, len(self.nodes), self.options)
@@ -451,7 +461,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return self.result(status)
 
     def adopt_created_groups(self, old: str, created: CreatedGroups) -> None:
-        """Replace the candidate by the groups that were created from it."""
+        """Replace the candidate with the id ``old`` by the groups that were created from it."""
         fresh = {}
         for item in (created.main, *created.extra):
             if item.template is not None and item.template_error is None:
@@ -607,7 +617,10 @@ def scale_up_to_min_size_substeps(
     known_templates: Container[str] | None,
     gpu_label: str,
 ) -> StepsOf[ExecutorAction, MinSizeScaleUpResult]:
-    """Scale up groups below their minimum size, as part of another step machine."""
+    """Scale up groups below their minimum size, as part of another step machine.
+
+    The parameters are those of :func:`scale_up_to_min_size_steps`.
+    """
     limits = [build_cluster_maximum_quota(options.resource_limiter)] if quotas is None else quotas
     try:
         if isinstance(limits, AutoscalerError):
@@ -647,7 +660,10 @@ def scale_up_to_min_size_substeps(
 def _plan_min_size(
     p: Progress, group: NodeGroup, node: Node | None, tracker: QuotaTracker, options: AutoscalingOptions
 ) -> StepsOf[Emit, ScaleUpInfo | None]:
-    """Return the resize of a group towards its minimum size; None if none is needed or allowed."""
+    """Return the resize of a group towards its minimum size; None if none is needed or allowed.
+
+    ``node``: template node of the group. Emits the event if the maximum number of nodes is reached.
+    """
     if not group.exists or group.target_size_error is not None or group.size >= group.min_size:
         return None
     if node is None or not is_within_quotas(tracker, group, node, 1):

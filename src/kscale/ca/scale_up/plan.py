@@ -59,7 +59,7 @@ __all__ = [
 
 
 def build_expander_score(step: ExpanderStep, group: str, *, survived: bool) -> ExpanderScore:
-    """Build the record of how one expander of the chain scored a group."""
+    """Build the record of how one expander of the chain scored a group; ``survived``: whether it kept the group."""
     filtered = step.filtered
     score = filtered.scores.get(group)
     finite = score is None or isfinite(score)
@@ -76,7 +76,8 @@ def build_expander_score(step: ExpanderStep, group: str, *, survived: bool) -> E
 def build_choices(done: OrchestratorResult, chosen: Sequence[str], *, bound_effort: int = 0) -> list[ScaleUpChoice]:
     """Return one choice per group: groups in the provider's order, then candidates and created groups.
 
-    ``chosen``: ids of the chosen groups. ``bound_effort`` is the effort spent on the lower bound of one estimate.
+    ``done``: a scale-up; ``chosen``: ids of the chosen groups. ``bound_effort`` is the effort spent on the lower bound
+    of one estimate, in units of about a microsecond.
     """
     options = {option.group: option for option in done.options}
     steps = done.expansion.steps if done.expansion is not None else []
@@ -215,6 +216,7 @@ class PodFilterResult:
 
     @snapshot_after.setter
     def snapshot_after(self, after: Snapshot) -> None:
+        """Set the simulated cluster."""
         self._after = after
 
 
@@ -348,7 +350,7 @@ class ScaleUpPlan(Result):
 
     @property
     def chosen(self) -> str | None:
-        """Return the group that was chosen (first), None if none was."""
+        """Return the id of the group that was chosen first, None if none was."""
         return next(iter(self._chosen), None)
 
     @property
@@ -419,7 +421,7 @@ class ScaleUpPlan(Result):
 
     @cached_property
     def _left(self) -> list[str]:
-        """List the pods that stay pending, without those that wait for their turn."""
+        """List the pods that stay pending, except those that wait for their turn."""
         names = self._before.names
         if not self.rounds:
             return names
@@ -429,7 +431,10 @@ class ScaleUpPlan(Result):
 
     @property
     def without_node(self) -> set[str]:
-        """Return the pods that stay pending, without the reasons of ``remain_unschedulable``, which take longer."""
+        """Return the pods that stay pending, those that wait for their turn included.
+
+        Faster than ``remain_unschedulable``, which has the reasons.
+        """
         return {*self._left, *(self.rounds[-1].waiting_turn if self.rounds else ())}
 
     @cached_property
@@ -448,7 +453,10 @@ class ScaleUpPlan(Result):
         return pending
 
     def _unschedulable_of_requests(self, last: OrchestratorResult, left: Sequence[str]) -> list[UnschedulablePods]:
-        """Return the pending pods of unprovisioned requests, with the name and the message of the request."""
+        """Return the pending pods of unprovisioned requests, with the name and the message of the request.
+
+        ``last``: the last scale-up; ``left``: the pods, which all belong to a request.
+        """
         pending = []
         for key in dict.fromkeys(self.requests[name] for name in left):
             request_pods = [name for name in left if self.requests[name] == key]
@@ -581,7 +589,11 @@ class ScaleUpPlan(Result):
 
 
 def build_untried_events(before: PodFilterResult, result: str, uid_of: PodUidLookup) -> list[Event]:
-    """Build the events of pods for which no scale-up was tried because the cluster has its maximum number of nodes."""
+    """Build the events of pods for which no scale-up was tried because the cluster has its maximum number of nodes.
+
+    ``before``: the pods; ``result``: upstream's name of the loop's result. Empty for any other result. ``uid_of``
+    returns a pod's UID.
+    """
     if result != SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL or before.asked is None:
         return []
     left = [NoScaleUpInfo(pod=name) for name in before.asked.keys]

@@ -100,7 +100,10 @@ LoopAction = (
 
 
 def build_actuator(context: LoopContext) -> Actuator:
-    """Build an actuator for this loop alone; deletions of the state are in progress while their nodes exist."""
+    """Build an actuator for this loop alone.
+
+    Deletions in the loop's state count as in progress while their nodes exist.
+    """
     index, known = context.observed.columns.index, context.state.deletions
     existing = Deletions(
         empty={node: group for node, group in known.empty.items() if node in index},
@@ -115,8 +118,9 @@ def remove_unneeded_groups(
 ) -> StepsOf[DeleteGroup | Emit | Observe, None]:
     """Delete the autoprovisioned groups that have no machine and the target size 0.
 
-    The first error ends the deletions; it is logged only. ``event_options``: options of the loop that emits events
-    about the deletions, as release 1.3 did (None: no events).
+    Deleted groups are removed from the context and added to the report. The first error ends the deletions; it only
+    becomes a warning. ``event_options``: options of the loop that emits events about the deletions, as release 1.3 did
+    (None: no events).
     """
     for group in list(context.groups):
         if not group.autoprovisioned or not group.exists or group.upcoming:
@@ -149,9 +153,10 @@ def run_phases(
     phases: StepsOf[LoopActionType, None],
     conclude: Callable[[], StepsOf[LoopActionType, None]],
 ) -> StepsOf[LoopActionType | Observe | Wait, None]:
-    """Run the phases of a loop and then ``conclude``, however the phases ended; the report gets the error or reason.
+    """Run the phases of a loop and then ``conclude``, however the phases ended.
 
-    Metrics are observed about the loop itself.
+    LoopEndedError and UnreadableObjectError end the phases: the report gets the error, or the reason of the end.
+    Metrics about the loop itself are observed. The report also gets the groups.
     """
     p = context.p
     timer = FunctionTimer(p, "main")
@@ -173,7 +178,7 @@ def run_phases(
 
 
 def adopt_refreshed_groups(context: LoopContext, groups: GroupsLike | None) -> None:
-    """Continue with the groups that the provider returned (None: they are unchanged).
+    """Replace the groups of the context by those that the provider returned (None: they are unchanged).
 
     Raises LoopEndedError for invalid groups.
     """
@@ -243,7 +248,8 @@ class AutoscalerLoop:
     def observe_cluster(self) -> StepsOf[LoopAction, None]:
         """Update the cluster state: taints, deletions, groups, templates and readiness.
 
-        Raises LoopEndedError if nodes, budgets or templates are invalid.
+        Raises LoopEndedError if the cluster is not actionable, if the provider cannot be refreshed, or if nodes,
+        budgets, templates or target sizes are invalid.
         """
         p, context, options = self.p, self.context, self.options
         if not context.state.taints_cleaned:
@@ -286,9 +292,9 @@ class AutoscalerLoop:
         yield from timer.stop()
 
     def compare_devices(self) -> list[Observation]:
-        """Observe how the devices of nodes differ from the templates.
+        """Return observations of how the devices of nodes differ from the templates, and store the drivers that differ.
 
-        Drivers that differed the last time are reset to zero.
+        Drivers that differed the last time, but do not any more, are reset to zero.
         """
         context, before = self.context, self.context.state.differing_drivers
         nodes = iterate_usable_nodes(context.observed.columns.objects, context.gpu_label)
@@ -318,7 +324,7 @@ class AutoscalerLoop:
     def refresh(self) -> StepsOf[LoopAction, None]:
         """Refresh the groups of the cloud provider.
 
-        Raises LoopEndedError if the provider fails, or if the process ends.
+        Raises LoopEndedError if the provider fails or returns invalid groups, or if the process ends.
         """
         timer = FunctionTimer(self.p, "cloudProviderRefresh")
         outcome = yield from self.p.act(Refresh())
@@ -339,7 +345,7 @@ class AutoscalerLoop:
     def repair(self) -> StepsOf[LoopAction, None]:
         """Remove unregistered and failed instances, and fix wrong target sizes.
 
-        Raises LoopEndedError if the cluster is unhealthy.
+        Raises LoopEndedError if the cluster is unhealthy, if a target size was fixed, or if one could not be fixed.
         """
         p, context, options, now = self.p, self.context, self.options, self.now
         repair = self.report.repair = Repair()
@@ -393,7 +399,7 @@ class AutoscalerLoop:
                 yield from self.observe_scale_up(done.resized, done.templates)
 
     def time_scale_up(self, steps: StepsOf[OrchestratorAction | WriteStatus, None]) -> StepsOf[LoopAction, None]:
-        """Run a part of the loop that adds nodes, and observe its duration."""
+        """Run ``steps``, a part of the loop that adds nodes, and observe its duration."""
         timer = FunctionTimer(self.p, "scaleUp")
         yield from self.p.observe(build_last_activity_observation("scaleUp", self.p.now))
         yield from steps
@@ -402,7 +408,7 @@ class AutoscalerLoop:
     def observe_scale_up(
         self, resized: Sequence[tuple[ScaleUpInfo, Moment]], templates: Mapping[str, NodeTemplate]
     ) -> StepsOf[Observe, None]:
-        """Count the new nodes of the resized groups."""
+        """Observe the number of new nodes of the resized groups. ``templates`` are by group id."""
         labels = templates, self.context.gpu_label, self.inputs.gpu_types
         yield from self.p.observe(*report.build_scale_up_observations(resized, *labels))
 
@@ -459,7 +465,10 @@ class AutoscalerLoop:
             raise LoopEndedError(error=error)
 
     def track_durations(self, plan: ScaleDownPlan) -> list[Observation]:
-        """Track how long nodes wait for evaluation and for removal, if the options request it."""
+        """Track how long nodes wait for evaluation and for removal, if the options request it.
+
+        Returns the observations.
+        """
         options, observations = self.options, []
         if options.max_node_skip_eval_time_tracker_enabled:
             known = self.context.state.skipped or MaxNodeSkipEvalTime(last=self.now)
@@ -532,7 +541,7 @@ class AutoscalerLoop:
             yield from p.observe(*observations)
 
     def write_status(self) -> StepsOf[StatusConfigMapAction, None]:
-        """Write the status of the report to its ConfigMap."""
+        """Write the status of the report to its ConfigMap. An error becomes a warning."""
         assert self.report.status is not None
         text = format_status(self.report.status, self.now)
         problem = yield from write_status_config_map(self.p, text, self.options, self.now)

@@ -111,7 +111,7 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def successful(self) -> bool:
-        """Return whether the loop counts as healthy; a transient error does not count."""
+        """Return whether the loop ended without an error, or with a transient one only."""
         return self.error is None or self.error.type == TRANSIENT_ERROR
 
     def __repr__(self) -> str:
@@ -148,7 +148,10 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def cost(self) -> float | None:
-        """Return the price of the new nodes per hour; None if a price is not known."""
+        """Return the price of the new nodes per hour; None if a price is not known.
+
+        0 if the loop ended before the scale-up.
+        """
         return 0.0 if self.scale_up is None else self.scale_up.cost
 
     def explain(self, name: str) -> str:
@@ -282,7 +285,11 @@ def build_scale_up_observations(
     gpu_label: str,
     gpu_types: Collection[str],
 ) -> list[Observation]:
-    """Build observations of the requested nodes."""
+    """Build observations of the number of requested nodes.
+
+    ``resized``: resizes with their times; ``templates``: by group id; ``gpu_types``: GPU types that the cloud provider
+    lists.
+    """
     observations = []
     for info, _ in resized:
         labels = _get_device_labels(templates.get(info.group), gpu_label, gpu_types)
@@ -307,7 +314,10 @@ def build_skipped_scale_up_observations(exceeded: Mapping[str, Iterable[str]]) -
 def build_failed_scale_up_observations(
     state: ClusterStateRegistry, templates: Mapping[str, NodeTemplate], gpu_label: str, gpu_types: Collection[str]
 ) -> list[Observation]:
-    """Build observations of the scale-ups that failed in this loop, and of their node counts."""
+    """Build observations of the scale-ups that failed in this loop, and of their node counts.
+
+    ``templates``: by group id. ``gpu_types``: GPU types that the cloud provider lists.
+    """
     observations = []
     for group, failures in state.failures.items():
         for failure in failures:
@@ -360,7 +370,10 @@ def build_unremovable_observations(unremovable: Mapping[str, UnremovableNode]) -
 def build_group_health_observations(
     state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions, templates: Collection[str]
 ) -> list[Observation]:
-    """Build observations of the health and backoff of every group, for ``emit_per_nodegroup_metrics``."""
+    """Build observations of the health and back-off of every group, for ``emit_per_nodegroup_metrics``.
+
+    ``templates``: ids of groups that have a template; for others no back-off applies.
+    """
     observations = []
     for group in groups:
         if group.upcoming or not group.exists:

@@ -128,9 +128,9 @@ def scale_up_salvo_substeps(
     context: ScaleUpContext,
     orchestrate: OrchestrateFunction = orchestrate_substeps,
 ) -> StepsOf[OrchestratorAction | WriteStatus, SalvoResult]:
-    """Run a salvo within a step machine that is in progress.
+    """Run a salvo (:func:`scale_up_salvo_steps`) within a step machine that is in progress.
 
-    ``orchestrate`` replaces the orchestrator.
+    ``orchestrate`` is called for each scale-up, with the arguments of :func:`orchestrate_substeps`.
     """
     until = (yield from p.clock()) + duration(context.options.salvo_scale_up_budget)
     result, uid_of = SalvoResult(rounds=[], snapshot_after=snapshot), snapshot.pod_uid
@@ -177,9 +177,10 @@ def scale_up_salvo_substeps(
 def _place_on_new_nodes(
     snapshot: Snapshot, records: Sequence[PodRecord], suffix: str, cursor: int
 ) -> tuple[Snapshot, int, str]:
-    """Place the pods on the new nodes of this round, whose names end with ``suffix``.
+    """Place the pods, in order, on the new nodes of this round, whose names end with ``suffix``.
 
-    Return the snapshot afterwards, the cursor, and a warning if a pod did not fit (otherwise empty).
+    Ends at the first pod that does not fit. Returns (the snapshot afterwards, the cursor, a warning if a pod did not
+    fit, otherwise empty).
     """
     view = fork(snapshot, [record.pod for record in records], cursor=cursor)
     acceptable = np.fromiter((name.endswith(suffix) for name in snapshot.nodes), np.uint8, len(snapshot.nodes))
@@ -251,13 +252,14 @@ class ScaleUpLoop:
     # -- the cluster -------------------------------------------------------------------------------------------------
 
     def build_templates(self) -> None:
-        """Compute the template of each group's new nodes (:meth:`LoopContext.build_templates`)."""
+        """Set ``templates``, the template of each group's new nodes (:meth:`LoopContext.build_templates`)."""
         self.templates, self._examples = self.context.build_templates()
 
     def update(self, has_instance: Mapping[str, bool] | None = None) -> StepsOf[ClusterUpdateAction, None]:
-        """Update the cluster state from the nodes.
+        """Update the cluster state and the groups in the context from the nodes.
 
-        Raises :class:`kscale.ca.AutoscalerError` for a group whose size cannot be read.
+        ``has_instance``: the provider's answers by node name. Raises :class:`kscale.ca.AutoscalerError` for a group
+        whose size cannot be read.
         """
         context = self.context
         update = yield from update_nodes_steps(
@@ -299,7 +301,10 @@ class ScaleUpLoop:
         return enforcer is not None and enforcer([record.pod for record in self.before.asked.records])
 
     def _run_processors(self, draining: Sequence[str]) -> StepsOf[Emit | WriteStatus, None]:
-        """Run the pod list processors, and record in ``before`` which pods each took out."""
+        """Run the pod list processors. Stores in ``before`` the pods that need nodes, and which pods were taken out.
+
+        ``draining``: nodes being drained, whose pods are added.
+        """
         context, options, before, state = self.context, self.options, self.before, self.context.state
         moving = context.records_by_node(draining)
         waiting, ignored = self._list_unschedulable_pods()
@@ -424,7 +429,7 @@ class ScaleUpLoop:
     # -- the groups --------------------------------------------------------------------------------------------------
 
     def scale(self) -> StepsOf[OrchestratorAction | WriteStatus, None]:
-        """Run one scale-up, or a salvo of them, if there are pods that need nodes."""
+        """Run one scale-up, or a salvo of them, unless ``result`` is set already. Stores ``rounds`` and ``result``."""
         if self.result:
             return
         context, options, state, before = self.context, self.options, self.context.state, self.before
@@ -480,9 +485,9 @@ class ScaleUpLoop:
             self._record_scale_up(done.status.result if done.failure is None else SCALE_UP_ERROR, done.resized)
 
     def raise_to_minimum(self) -> StepsOf[OrchestratorAction, None]:
-        """Scale up groups below their minimum size, after all other scale-ups.
+        """Scale up groups below their minimum size, after all other scale-ups, and store the result in ``minimum``.
 
-        Limits count the same nodes as in these.
+        The limits count the same nodes as for the other scale-ups.
         """
         known = self.rounds[-1].templates if self.rounds else self.templates
         self.minimum = yield from scale_up_to_min_size_substeps(
@@ -502,13 +507,13 @@ class ScaleUpLoop:
         yield from self.p.emit(*build_scale_up_events(self.minimum.status))
 
     def emit_untried_events(self) -> StepsOf[Emit, None]:
-        """Emit the events of pods for which no scale-up was tried."""
+        """Emit the events of pods for which no scale-up was tried (:func:`build_untried_events`), unless one was."""
         if not self.rounds:
             uid_of = self.context.snapshot.pod_uid
             yield from self.p.act(Emit(Deferred(lambda: build_untried_events(self.before, self.result, uid_of))))
 
     def _list_known_templates(self) -> set[str]:
-        """List the groups that have a template."""
+        """Return the ids of the groups that have a template."""
         return {group.id for group in self.context.groups if group.id in self.templates}
 
     def _get_quotas(self) -> Sequence[Quota] | AutoscalerError:
@@ -530,7 +535,10 @@ class ScaleUpLoop:
         return quotas
 
     def _record_scale_up(self, result: str, resized: Iterable[tuple[ScaleUpInfo, Moment]]) -> None:
-        """Record the times from which scale-down waits: of each resized group, and of the cluster after a success."""
+        """Record the times from which scale-down waits: of each resized group, and of the cluster after a success.
+
+        ``result``: upstream's name of the result; ``resized``: resizes with their times.
+        """
         for info, at in resized:
             self.context.state = register_group_change(self.context.state, "scale_up", info.group, at)
         if result == SCALE_UP_SUCCESSFUL:

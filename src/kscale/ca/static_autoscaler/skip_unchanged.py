@@ -67,7 +67,8 @@ COMPARED_CONSTANTS: Final = (
 def repeat_state(state: LoopState, now: Moment) -> LoopState | None:
     """Return the state after a loop at ``now`` that repeats the previous loop, which returned ``state``.
 
-    Returns None if no two loops are the same yet, or if this loop comes sooner than any before.
+    Returns None if the previous loop did not plan a scale-down, or if this loop follows it after less than the shortest
+    interval between loops so far, because the state then changes in other ways.
     """
     cluster, down = state.cluster, state.scale_down
     last = cluster.last_update
@@ -85,7 +86,10 @@ def repeat_state(state: LoopState, now: Moment) -> LoopState | None:
 
 
 def is_repeated_loop(before: LoopState, after: LoopState) -> bool:
-    """Check whether a loop changed only times: ``after`` is what :func:`repeat_state` makes of ``before``."""
+    """Check whether a loop that turned the state ``before`` into ``after`` changed only times.
+
+    That is, whether ``after`` is what :func:`repeat_state` makes of ``before``, except for the status's probe times.
+    """
     now = after.cluster.last_update
     expected = None if now is None else repeat_state(before, now)
     if expected is None or _strip_probe_times(before.cluster.last_status) != _strip_probe_times(
@@ -168,8 +172,8 @@ def find_next_difference(
 ) -> Moment:
     """Return the first moment after ``now`` at which a loop may decide differently with unchanged inputs.
 
-    These are cluster, groups and state. The result is the largest int64 if there is no such moment. ``nodes``: from
-    :func:`collect_node_moments`; ``begun``: start of the process; ``system_pods``: from
+    The inputs are cluster, groups and state. The result is the largest int64 if there is no such moment. ``nodes``:
+    moments of the nodes from :func:`collect_node_moments`; ``begun``: start of the process; ``system_pods``: from
     :func:`get_young_system_pod_times`.
     """
     last = state.cluster.last_update
@@ -199,14 +203,14 @@ _COLLECTORS: dict[type, _Collector | None] = {}
 
 @cache
 def _get_state_collector() -> _Collector:
-    """Return the function that collects the moments in a state; reading the annotations takes long."""
+    """Return the function that collects the moments in a state; built once, as reading annotations takes long."""
     collect = _build_collector(msgspec.inspect.type_info(LoopState))
     assert collect is not None
     return collect
 
 
 def _build_collector(type_: msgspec.inspect.Type) -> _Collector | None:
-    """Return a function that collects the moments in a value of this type; None if the type has none."""
+    """Return a function (value, set) that adds the moments in a value of this type to the set; None if it has none."""
     match type_:
         case msgspec.inspect.Metadata():
             if type_.extra == MOMENT_MARK:
@@ -229,7 +233,7 @@ def _build_collector(type_: msgspec.inspect.Type) -> _Collector | None:
 
 
 def _add_moment(value: Any, moments: set[Moment]) -> None:
-    """Add a moment to the set."""
+    """Add the moment ``value`` to ``moments``."""
     moments.add(value)
 
 
@@ -245,7 +249,7 @@ def _build_struct_collector(type_: msgspec.inspect.StructType) -> _Collector | N
 
 
 def _build_optional_collector(inner: _Collector) -> _Collector:
-    """Return a function that collects the moments in a value that may be None."""
+    """Return a function that collects the moments in a value that may be None; ``inner`` is for other values."""
 
     def collect(value: Any, moments: set[Moment]) -> None:
         if value is not None:

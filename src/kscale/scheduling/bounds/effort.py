@@ -28,7 +28,10 @@ class Effort:
         self._stop = stop
 
     def spend(self, units: float) -> None:
-        """Add units of work. Work after the search stopped does not count, because it is done in any case."""
+        """Add units of work to ``spent``.
+
+        Work after the search stopped does not count, because it is done in any case.
+        """
         if not self.stopped:
             self.spent += int(units)
 

@@ -238,7 +238,7 @@ def column_generation_of(
     patterns: NDArray[np.int64] | None = None,
     threads: int = 1,
 ) -> Bound:
-    """Return the :func:`column_generation` bound of a checked ``instance``.
+    """Return the :func:`column_generation` bound of a checked ``instance``, whose other parameters are the same.
 
     Raises InputError for ``patterns`` of another shape or that fit no bin, and MissingExtraError without the extra
     ``[solver]``.

@@ -169,9 +169,14 @@ class BinKinds(msgspec.Struct, frozen=True):
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
     ) -> BinKinds:
-        """Check the arrays. ``allowed`` bool[K, T]: which classes may use which kinds; ``max_per_bin`` int64[K].
+        """Check the arrays and compute how many items of each class fit one bin of each kind.
 
-        Raises InputError if an array is invalid.
+        With K classes, R resources, T kinds and Q constraints: ``demand`` int64[K, R] of one item, ``count`` int64[K]
+        items, ``capacity`` int64[T, R] and ``cost`` int64[T] of one bin; ``allowed`` bool[K, T]: which classes may use
+        which kinds (default: all); ``max_per_bin`` int64[K]: maximum number of items of a class in one bin; ``least``,
+        ``available`` int64[T]: minimum and maximum number of bins of a kind (default: 0 and unlimited); ``rows``
+        int64[Q, T], ``low``, ``high`` float64[Q]: constraints ``low <= rows @ bins <= high``. Raises InputError if an
+        array is invalid.
         """
         counts, sizes = int64(count, "count", 1), int64(demand, "demand", 2)
         room, prices = int64(capacity, "capacity", 2), int64(cost, "cost", 1)
@@ -198,7 +203,7 @@ class BinKinds(msgspec.Struct, frozen=True):
 
     @classmethod
     def one(cls, instance: Instance, cost: int = 1) -> BinKinds:
-        """Build an instance with a single kind of bins, unlimited in number."""
+        """Build an instance with a single kind of bins, unlimited in number; ``cost``: of one bin."""
         return cls.of(instance.demand, instance.count, instance.capacity[None], [cost], max_per_bin=instance.limit)
 
     @property
@@ -242,7 +247,7 @@ class BinKinds(msgspec.Struct, frozen=True):
 def _scale_to_largest_unit(
     demand: NDArray[np.int64], capacity: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return copies of demand and capacity, each resource in the largest unit that changes nothing.
+    """Return (demand, capacity) as copies, each resource in the largest unit that changes nothing.
 
     Values that are still too large for the kernels are rounded down on both sides, which can only let more items fit.
     """

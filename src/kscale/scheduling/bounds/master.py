@@ -122,9 +122,9 @@ class Master:
             self._add_columns(np.array(self.kind), np.array(self.pattern))
 
     def add(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.integer[Any]]) -> int:
-        """Add fillings as columns, and return how many of them are new and not empty.
+        """Add fillings (a kind of bin and its contents) as columns, and return how many of them are new and not empty.
 
-        ``kinds`` int[N]: their kinds; ``patterns`` int[N, K]: their contents.
+        ``kinds`` int[N]: their kinds; ``patterns`` int[N, K]: their contents, the number of items of each class.
         """
         dense = np.ascontiguousarray(patterns, dtype=np.int64)
         existing, fresh = self._known, []
@@ -160,7 +160,10 @@ class Master:
         self._highs.addCols(last, cost, zero, maximum, len(row), starts, row.astype(np.int32), matrix[column, row])
 
     def solve(self) -> Solved:
-        """Return the cheapest cover with the current columns. Raises NativeError if the solver fails."""
+        """Solve the program with the current columns and return the cheapest cover of all items, with fractional bins.
+
+        Raises NativeError if the solver fails.
+        """
         highs, kinds = self._highs, self.kinds
         highs.run()
         if highs.getModelStatus() not in self._solved:
@@ -183,7 +186,7 @@ class Master:
         )
 
     def rank_columns(self, solved: Solved) -> NDArray[np.intp]:
-        """Return the positions of the columns: those that a solution uses, then the others by closeness to use.
+        """Return the positions of all columns: those that the solution uses, then the others by closeness to use.
 
         ``solved`` may be a solution with fewer columns.
         """

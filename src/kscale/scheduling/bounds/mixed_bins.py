@@ -28,11 +28,11 @@ from kscale.scheduling.bounds.pricing import (
     Tables,
     Tier,
     Values,
+    build_tiers,
     prove_least_cost,
     relax,
     relax_around,
     surrogate,
-    tiers,
 )
 from kscale.snapshot.columns import median
 
@@ -236,11 +236,11 @@ class Generation:
         self._tiers: list[Tier] | None = None
         self._memory: dict[bytes, NDArray[np.int32]] = {}  # memory of the tiers' tables, by their kinds
         self._least = 1e-9 * float(kinds.cost.max(initial=1))
-        self._choose(np.ones(kinds.size, dtype=bool) if rare is None else ~rare)
+        self._set_priced_kinds(np.ones(kinds.size, dtype=bool) if rare is None else ~rare)
 
     @property
     def bound(self) -> int:
-        """Return the best proven lower bound of the cost so far."""
+        """Return the best proven lower bound of the cost so far; 0 before the first proof."""
         return self.proof.value if self.proof is not None else 0
 
     @property
@@ -249,7 +249,7 @@ class Generation:
         return self.solved.objective if self.solved is not None else 0.0
 
     def run(self) -> None:
-        """Run column generation to the end; see the class."""
+        """Run column generation until one of the conditions of the class ends it. The result is in its attributes."""
         if not self.kinds.count.any() or not self.kinds.size:
             self.solved, self.complete = self._solve(), True
             return
@@ -270,7 +270,7 @@ class Generation:
                 if not added:
                     return
             elif added < min(_FEW_COLUMNS, self.kinds.size):
-                new_columns, given_up = self._exact(prices, relaxed, solved)
+                new_columns, given_up = self._search_exactly(prices, relaxed, solved)
                 if self._is_done():
                     break
                 added += new_columns
@@ -290,7 +290,7 @@ class Generation:
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def _choose(self, priced: NDArray[np.bool_]) -> None:
+    def _set_priced_kinds(self, priced: NDArray[np.bool_]) -> None:
         """Set the kinds that are searched for fillings at every step: ``priced`` bool[T]."""
         self._priced = priced
         self._numbers, self._others = np.flatnonzero(priced), np.flatnonzero(~priced)
@@ -298,7 +298,7 @@ class Generation:
         self._rest = self.kinds.only(self._others)
 
     def _start(self) -> None:
-        """Add a feasible start, which packs each class alone into its cheapest kind."""
+        """Add a feasible start, which packs each class alone into its cheapest kind, and the known fillings."""
         kinds = self.kinds
         limit = np.minimum(kinds.most, kinds.count)
         with np.errstate(divide="ignore"):
@@ -342,16 +342,16 @@ class Generation:
         return relaxed, added
 
     def _relax(self, prices: NDArray[np.float64], ask: NDArray[np.float64], kinds: BinKinds) -> Relaxed:
-        """Return the relaxation of ``kinds``.
+        """Return the relaxation of ``kinds``, the kinds of bins to fill.
 
-        ``ask``: cost of a bin of each of these kinds, including its share of all other rows.
+        ``prices``: of the items; ``ask``: cost of a bin of each of these kinds, including its share of all other rows.
         """
         self.effort.spend(50 + kinds.size * (2 + kinds.classes / 8))
         wanted = ask * (1.0 + 0.3 * self.tolerance) + self._least
         return relax(kinds, prices, kinds.count, wanted, swaps=_SWAPS, threads=self.threads)
 
     def _relax_all(self, prices: NDArray[np.float64], ask: NDArray[np.float64], few: Relaxed | None = None) -> Relaxed:
-        """Return the relaxation of every kind.
+        """Return the relaxation of every kind. ``prices``: of the items; ``ask``: cost of a bin of each kind.
 
         ``few``: relaxation of the kinds that are searched at every step, if it is known.
         """
@@ -365,13 +365,17 @@ class Generation:
         return Relaxed(*(np.concatenate(pair)[order] for pair in parts))
 
     def _add_relaxed(self, relaxed: Relaxed, solved: Solved) -> int:
-        """Add the relaxation's fillings that help at the program's prices; return how many are new."""
+        """Add the relaxation's fillings that are worth more than their cost in ``solved``; return how many are new."""
         worth = relaxed.filling @ solved.prices
         better = np.flatnonzero(worth > solved.ask[self._numbers] * (1.0 + 1e-7) + self._least)
         return self.master.add(self._numbers[better], relaxed.filling[better])
 
     def _add_around(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> int:
-        """Add fillings with one certain class each that help at the program's prices; return how many are new."""
+        """Add fillings, each with an item of a given class, that are worth more than their cost in ``solved``.
+
+        ``prices``: of the items; ``relaxed``: the relaxation, which tells the most promising kind for each class.
+        Returns how many fillings are new.
+        """
         kinds = self._few
         self.effort.spend(kinds.classes * (2 + kinds.classes / 8))
         bin_cost = solved.ask[self._numbers]
@@ -380,11 +384,11 @@ class Generation:
         better = np.flatnonzero(worth > bin_cost[kind] * (1.0 + 1e-7) + self._least)
         return self.master.add(self._numbers[kind[better]], fillings[better])
 
-    def _exact(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, list[int]]:
+    def _search_exactly(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, list[int]]:
         """Add fillings from exact searches, and update the proof.
 
-        Tables bound each kind. Kinds that they leave open are searched. Returns the number of columns added and the
-        kinds whose search was not finished.
+        Tables bound each kind. Kinds for which the tables do not exclude a better filling are searched. Returns (number
+        of columns added, kinds whose search was not finished).
         """
         kinds = self.kinds
         relaxed = self._relax_all(prices, solved.ask, relaxed)
@@ -392,7 +396,7 @@ class Generation:
         upper = surrogate(kinds, values, relaxed.weight)
         bin_cost = solved.ask * values.scale + max(1.0, self._least * values.scale)
         if self._tiers is None:
-            self._tiers = tiers(kinds, relaxed.weight, _UNITS_OF_ONE if self._integral else _UNITS)
+            self._tiers = build_tiers(kinds, relaxed.weight, _UNITS_OF_ONE if self._integral else _UNITS)
         tier_of = np.zeros(kinds.size, dtype=np.int64)
         for number, tier in enumerate(self._tiers):
             tier_of[tier.kinds] = number
@@ -437,7 +441,7 @@ class Generation:
             useful = self._priced.copy()
             useful[self.master.kind] = True
             if useful.sum() > self._priced.sum():
-                self._choose(useful)
+                self._set_priced_kinds(useful)
         return added, given_up
 
     def _sharpen(self, given_up: list[int], new_columns: int) -> bool:
@@ -446,7 +450,7 @@ class Generation:
         ``given_up``: these kinds, which get tables of their own. If they have such tables already and there are few
         ``new_columns``, searches may visit more nodes.
         """
-        assert self._tiers is not None  # set by _exact
+        assert self._tiers is not None  # set by _search_exactly
         shared = [t for t in given_up if any(t in tier.kinds and len(tier.kinds) > 1 for tier in self._tiers)]
         if shared:
             self._tiers = [part for tier in self._tiers for part in tier.without(self.kinds, shared)]
@@ -464,7 +468,7 @@ class Generation:
         Resources are priced by the median of the tier's most promising kinds. The tables are cached for the next call
         with the same kinds.
         """
-        assert self._tiers is not None  # set by _exact
+        assert self._tiers is not None  # set by _search_exactly
         tier = self._tiers[tier_number]
         value_per_cost = (relaxed.upper / (solved.ask + self._least))[tier.kinds]
         nearest = tier.kinds[np.argsort(-value_per_cost, kind="stable")[:6]]
@@ -505,7 +509,7 @@ class Generation:
         return ceil_div(int(self.objective * 1e6) - 1, 1_000_000)
 
     def _slack(self, prices: NDArray[np.float64]) -> float:
-        """Return the tolerance of the search: fillings worth up to (1 + tolerance) times the cost are not searched."""
+        """Return the tolerance of the search: fillings worth up to (1 + tolerance) times their cost are ignored."""
         if not self._integral:
             gap = self.objective / self.bound - 1.0 if self.bound > 0 else 1.0
             return max(self.tolerance / 4, self._share * min(gap, 0.05))
@@ -513,7 +517,7 @@ class Generation:
         return max(2.0**-23, worth / (reachable - 1) * (1.0 - 1e-8) - 1.0) if reachable > 1 else 1.0
 
     def _is_done(self) -> bool:
-        """Check whether the bound is reached, or the caller has enough. Also updates ``complete``."""
+        """Check whether the bound is as good as it can get, or the caller has enough. Also updates ``complete``."""
         if self._enough is not None and self._enough(self.objective, self.bound):
             return True
         if self._integral:

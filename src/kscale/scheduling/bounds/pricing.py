@@ -29,11 +29,11 @@ __all__ = [
     "Tables",
     "Tier",
     "Values",
+    "build_tiers",
     "prove_least_cost",
     "relax",
     "relax_around",
     "surrogate",
-    "tiers",
 ]
 
 
@@ -75,7 +75,7 @@ class Values(msgspec.Struct, frozen=True):
 
 
 def _limits(one_bin: float, all_items: float) -> tuple[tuple[int, float], ...]:
-    """Return (number of bits that the kernels allow, given value) for the value of one bin and that of all items."""
+    """Return (bits that the kernels allow for the value of one bin, ``one_bin``), and the same for all items."""
     return (_VALUE_BITS, one_bin), (_SUM_BITS, all_items)
 
 
@@ -123,8 +123,9 @@ def relax_around(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return for each class its most promising kind, and a filling of that kind with an item of the class.
 
-    The result is (kinds int32[N], fillings int32[N, K]). Classes without items or price, or that fit no kind, are left
-    out. ``ask`` float64[T]: cost of a bin of each kind.
+    The result is (kinds int32[N], fillings int32[N, K]). Classes without items (``count`` int64[K]) or price, or that
+    fit no kind, are left out. ``ask`` float64[T]: cost of a bin of each kind; ``relaxed``: the relaxation of all kinds;
+    ``swaps``: number of improvement passes over a filling.
     """
     with np.errstate(over="ignore"):  # bins of almost no cost come first
         worth = np.where(kinds.most > 0, (relaxed.upper / np.maximum(ask, 1e-300))[:, None], -1.0)
@@ -171,7 +172,7 @@ class Tier(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kinds: BinKinds, members: NDArray[np.intp], main: int, most_units: int) -> Tier:
-        """Build the tier of the given kinds, exact in the resource ``main``.
+        """Build the tier of the kinds ``members`` (positions), exact in the resource ``main``.
 
         ``most_units``: maximum number of units in the largest bin.
         """
@@ -187,7 +188,7 @@ class Tier(msgspec.Struct, frozen=True):
         rows = len(order) + 1 + int((parts > 0).sum()) * all_parts  # one row for all classes that use no parts
         units = max(16, min(most_units, _CELLS // (tables * rows)))
         top = int(capacity[:, main].max(initial=0))
-        unit = _unit(kinds.demand[order, main], kinds.count[order], top, units)
+        unit = _choose_unit(kinds.demand[order, main], kinds.count[order], top, units)
         priced = [r for r in range(kinds.demand.shape[1]) if r not in (main, few)]
         return cls(
             kinds=members,
@@ -219,7 +220,10 @@ class Tier(msgspec.Struct, frozen=True):
 
 
 def _find_scarcest_resource(kinds: BinKinds, capacity: NDArray[np.int64], order: NDArray[np.intp], main: int) -> int:
-    """Return the scarcest resource of which every bin has few and that some class uses; -1 if there is none."""
+    """Return the scarcest resource other than ``main`` of which every bin has few and that some class uses; -1 = none.
+
+    ``capacity``: of each kind; ``order``: the classes.
+    """
     largest = capacity.max(axis=0, initial=0)
     candidates = [
         (int(largest[r]), r)
@@ -229,10 +233,10 @@ def _find_scarcest_resource(kinds: BinKinds, capacity: NDArray[np.int64], order:
     return min(candidates)[1] if candidates else -1
 
 
-def _unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: int) -> int:
-    """Return the unit that loses least when demands are rounded down to multiples of it.
+def _choose_unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: int) -> int:
+    """Return the unit, an amount of a resource, that loses least when demands are rounded down to multiples of it.
 
-    ``top``: size of the largest bin, which gets at most ``units`` units.
+    ``demand``, ``count``: of each class; ``top``: size of the largest bin, which gets at most ``units`` units.
     """
     least = max(1, -(-top // units))
     used = demand > 0
@@ -250,7 +254,7 @@ def _unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: 
     return unit
 
 
-def tiers(kinds: BinKinds, weight: NDArray[np.float64], units: int) -> list[Tier]:
+def build_tiers(kinds: BinKinds, weight: NDArray[np.float64], units: int) -> list[Tier]:
     """Assign every kind to one tier, by its most valuable resource (``weight`` float64[T, R]) and by size.
 
     ``units``: maximum number of units in the largest bin of a tier.
@@ -299,9 +303,11 @@ class Tables:
             scaled = weight[tier.priced] * factor * values.scale * 2.0**_WEIGHT_BITS
             weights[tier.priced] = np.minimum(scaled, 2.0**52).astype(np.int64)
             self._weight[m] = weights / 2.0**_WEIGHT_BITS
-            left = np.maximum(values.value[tier.order] - _times(kinds.demand[tier.order], weights, up=False), 0)
-            value[m], shift[m] = _narrow(left, tier)
-            rests.append(_times(kinds.capacity[tier.kinds], weights, up=True))
+            left = np.maximum(
+                values.value[tier.order] - _multiply_rounded(kinds.demand[tier.order], weights, up=False), 0
+            )
+            value[m], shift[m] = _shift_to_int32(left, tier)
+            rests.append(_multiply_rounded(kinds.capacity[tier.kinds], weights, up=True))
         _bin_pricing.fill_tables(
             value, tier.units, tier.parts, tier.limit, self.table, all_parts=tier.all_parts, threads=threads
         )
@@ -322,8 +328,9 @@ class Tables:
     ) -> list[tuple[int, int, NDArray[np.int64]]]:
         """Search the most valuable fillings of the given kinds. ``which``: their positions in the tier.
 
-        ``nodes``: maximum number of nodes to visit. Returns for each kind a proven upper bound, the number of nodes
-        visited, and fillings int64[S, K] worth more than ``at_least``, the best last.
+        ``at_least``: value that fillings of each of these kinds must exceed; ``nodes``: maximum number of nodes to
+        visit per kind. Returns for each kind (proven upper bound, number of nodes visited, fillings int64[S, K] worth
+        more, the best last).
         """
         tier, kinds = self.tier, self.kinds
         chosen = np.asarray(which, dtype=np.intp)
@@ -355,8 +362,8 @@ class Tables:
         return answers
 
 
-def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], int]:
-    """Shift the values right until they fit the int32 tables, rounded up; return them and the number of bits.
+def _shift_to_int32(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], int]:
+    """Shift the values right, rounded up, until the sums in the int32 tables fit. Returns (values, number of bits).
 
     Raises InputError if a bin can hold 2**30 items or more.
     """
@@ -373,7 +380,7 @@ def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], in
         shift += max(1, int(np.log2(largest)) - _ENTRY_BITS)
 
 
-def _times(amounts: NDArray[np.int64], weights: NDArray[np.int64], *, up: bool) -> NDArray[np.int64]:
+def _multiply_rounded(amounts: NDArray[np.int64], weights: NDArray[np.int64], *, up: bool) -> NDArray[np.int64]:
     """Return ``amounts @ weights``, exactly rounded to integers: int64[n].
 
     ``amounts`` int64[n, R]; ``weights`` int64[R] in units of 2**-24; ``up``: round up, otherwise down.
@@ -407,9 +414,10 @@ class Proof(msgspec.Struct, frozen=True):
 def prove_least_cost(kinds: BinKinds, values: Values, upper: NDArray[np.int64], duals: NDArray[np.float64]) -> Proof:
     """Compute the least cost that the prices prove, and return it with its proof.
 
-    ``upper`` int64[T]: proven maximum value of one bin of each kind. ``duals`` float64[Q]: prices of the constraints in
-    ``kinds.rows``, in the unit of costs. Any duals are valid, but bad ones prove little. They are rounded to integers,
-    and replaced by 0 if a kind with unlimited bins would cost less than the constraints pay for it.
+    ``values``: integer prices of the items. ``upper`` int64[T]: proven maximum value of one bin of each kind. ``duals``
+    float64[Q]: prices of the constraints in ``kinds.rows``, in the unit of costs. Any duals are valid, but bad ones
+    prove little. They are rounded to integers, and replaced by 0 if a kind with unlimited bins would cost less than the
+    constraints pay for it.
     """
     row_prices, fixed = _round_duals(kinds, duals, values.scale)
     value = _value(kinds, values, upper, row_prices, fixed)
@@ -438,10 +446,11 @@ def _round_duals(kinds: BinKinds, duals: NDArray[np.float64], scale: int) -> tup
 
 
 def _value(kinds: BinKinds, values: Values, upper: NDArray[np.int64], rows: tuple[int, ...], fixed: int) -> int | None:
-    """Return the least cost that the prices prove, in the unit of costs.
+    """Return the least cost that the prices prove, in the unit of costs, rounded up.
 
-    None if a kind with unlimited bins costs less than the constraints pay for it. ``rows``, ``fixed``: prices of the
-    constraints and what they add to the bound (:func:`_round_duals`).
+    ``values``: integer prices of the items; ``upper``: maximum value of one bin of each kind; ``rows``, ``fixed``:
+    prices of the constraints and what they add to the bound (:func:`_round_duals`). None if a kind with unlimited bins
+    costs less than the constraints pay for it.
     """
     numerator = sum(n * y for n, y in zip(kinds.count.tolist(), values.value.tolist(), strict=True))
     asks = [cost * values.scale for cost in kinds.cost.tolist()]

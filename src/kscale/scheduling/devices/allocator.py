@@ -70,7 +70,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def hold(self) -> Hold:
-        """Return the claim's hold on the device."""
+        """Return the record that a claim uses the device: all of it, or a share."""
         return Hold(self.offer.identity, shared=self.offer.shareable, consumed=self.consumed)
 
 
@@ -102,21 +102,25 @@ class Allocator:
         self._selected: dict[tuple[str, int], bool | SelectorError] = {}
 
     def on(self, inventory: Inventory) -> Allocator:
-        """Return an allocator for another state of the same devices, with the same cached results of selectors."""
+        """Return an allocator for ``inventory``, another state of the same devices.
+
+        Both share the cached results of selectors.
+        """
         other = copy(self)
         other.inventory = inventory
         return other
 
     def allocate(self, claims: Sequence[ResourceClaim], offers: Sequence[Offer]) -> list[list[AllocatedDevice]] | None:
-        """Return the devices for each claim; None if the claims cannot all be satisfied.
+        """Return a list of devices for each claim, in order; None if the claims cannot all be satisfied together.
 
-        Raises AllocationError if a claim is invalid or requests too many devices, or if a selector fails.
+        ``offers``: the devices that the node can use. Raises AllocationError if a claim is invalid or requests too many
+        devices, or if a selector fails.
         """
         requests = []
         for index, claim in enumerate(claims):
             minimum = 0
             for i, request in enumerate(claim.spec.devices.requests):
-                requests.append(self._alternatives(claims, index, i, offers))
+                requests.append(self._list_alternatives(claims, index, i, offers))
                 count = min(part.count for part in requests[-1])
                 if count > MAX_DEVICES - minimum:
                     raise AllocationError(
@@ -133,7 +137,7 @@ class Allocator:
             results[part.claim].append(AllocatedDevice(part.name, taken.offer, part.admin, taken.consumed))
         return results
 
-    def _alternatives(
+    def _list_alternatives(
         self, claims: Sequence[ResourceClaim], index: int, i: int, offers: Sequence[Offer]
     ) -> list[_Part]:
         """Return the alternatives of request number ``i`` of a claim; only one if it has no ``firstAvailable``.
@@ -142,10 +146,12 @@ class Allocator:
         """
         request = claims[index].spec.devices.requests[i]
         if request.first_available:
-            return [self._part(claims, index, f"{request.name}/{e.name}", e, offers) for e in request.first_available]
-        return [self._part(claims, index, request.name, request.exactly or ExactDeviceRequest(), offers)]
+            return [
+                self._build_part(claims, index, f"{request.name}/{e.name}", e, offers) for e in request.first_available
+            ]
+        return [self._build_part(claims, index, request.name, request.exactly or ExactDeviceRequest(), offers)]
 
-    def _part(
+    def _build_part(
         self, claims: Sequence[ResourceClaim], index: int, name: str, exact: _Exact, offers: Sequence[Offer]
     ) -> _Part:
         """Return one alternative of a request of ``claims[index]``; with its devices if it requests all that match.
@@ -181,11 +187,11 @@ class Allocator:
         return _Part(index, name, exact, admin, devices, len(devices))
 
     def usable(self, claim: ResourceClaim, exact: _Exact, offers: Sequence[Offer]) -> int:
-        """Return how many of the devices a request could have in the current state.
+        """Return how many devices among ``offers`` the request ``exact`` of the claim could have in the current state.
 
         Raises AllocationError if the request is invalid or a selector fails.
         """
-        self._part([claim], 0, "", exact, ())
+        self._build_part([claim], 0, "", exact, ())
         return sum(
             not offer.error_text
             and offer.identity not in self.inventory.used
@@ -196,7 +202,7 @@ class Allocator:
         )
 
     def room(self, claim: ResourceClaim, label: str, exact: _Exact, offer: Offer, others: Amounts) -> Amounts | None:
-        """Return the amounts that a request (``label``: its name) uses of the device's capacities.
+        """Return the amounts that the request ``exact`` (``label``: its name) would use of the device's capacities.
 
         None if the amounts are not free, given the amounts used by claims and by ``others``. Raises AllocationError if
         an amount is negative.
@@ -209,9 +215,10 @@ class Allocator:
     def _consumption(
         self, claim: ResourceClaim, label: str, exact: _Exact, offer: Offer, used: Amounts | None = None
     ) -> Amounts | None:
-        """Return the amounts that a request uses of a device; None if the device does not have them.
+        """Return the amounts that the request ``exact`` uses of a device; None if the device does not have them.
 
-        ``used``: amounts in use already (None: the device is free). Raises AllocationError for an invalid amount.
+        ``label``: name of the request; ``used``: amounts in use already (None: the device is free). Raises
+        AllocationError for an invalid amount.
         """
         device, driver = offer.device, offer.identity[0]
         requested = read_requested_capacity(exact.capacity, driver)
@@ -226,7 +233,7 @@ class Allocator:
             ) from None
 
     def matches_selectors(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
-        """Check whether all selectors of the device class and the request are true for a device.
+        """Check whether all selectors of the device class and of the request ``exact`` are true for a device.
 
         Raises AllocationError if a selector is invalid or fails.
         """
@@ -294,7 +301,8 @@ class _Search:
     def _request(self, i: int) -> bool:
         """Find devices for the requests from number ``i`` on; return whether they were found.
 
-        Raises _TooManyDevicesError if the claim needs more devices than a claim may have, whatever is chosen.
+        Raises _TooManyDevicesError if the claim needs more devices than a claim may have, whatever is chosen, and
+        AllocationError if a claim contradicts itself.
         """
         if i == len(self.requests):
             return True
@@ -327,7 +335,7 @@ class _Search:
         tried: set[Hashable] = set()
         for position in range(start if part.all is None else 0, len(pool)):
             offer = pool[position]
-            same = self._sameness(offer)
+            same = self._get_search_key(offer)
             if same in tried or not self._is_free(part, offer):
                 continue
             if part.all is None and not self.owner.matches_selectors(self.claims[part.claim], part.exact, offer):
@@ -359,18 +367,21 @@ class _Search:
             self._return_counters(counted)
         return False
 
-    def _sameness(self, offer: Offer) -> Hashable:
-        """Return a key that is equal for devices that lead to the same result of the search.
+    def _get_search_key(self, offer: Offer) -> Hashable:
+        """Return a key of the device. Of devices with the same key only one is tried, as the result would be the same.
 
-        A request for all devices takes them in order up to the first that is in use. Where a constraint can make it an
-        error before that, a device that moves this place is like no other.
+        A request for all devices takes them in order up to the first that is in use. If a constraint can be violated
+        before that, which is an error, a device at which the request stops has a key of its own.
         """
         pool = offer.identity[:2] if offer.device.consumes_counters else None
-        stops = tuple(self._stop(part, places, offer) for part, places in self._fallible)
+        stops = tuple(self._find_stop(part, places, offer) for part, places in self._fallible)
         return offer.kind, pool, offer.identity if offer.shareable else None, stops
 
-    def _stop(self, part: _Part, places: Mapping[DeviceId, int], offer: Offer) -> int | None:
-        """Return the place of the device if a request for all devices would stop there, otherwise None."""
+    def _find_stop(self, part: _Part, places: Mapping[DeviceId, int], offer: Offer) -> int | None:
+        """Return the device's position in ``places`` if the request ``part`` for all devices would stop there.
+
+        None if the request stops before the device or does not include it.
+        """
         place = places.get(offer.identity)
         if place is None:
             return None
@@ -378,7 +389,10 @@ class _Search:
         return None if any(places.get(identity, place) < place for identity in blocking) else place
 
     def _is_free(self, part: _Part, offer: Offer) -> bool:
-        """Check whether a request may take the device, apart from capacities and counters."""
+        """Check whether a request (``part``) may take the device: its pool is valid, and no conflicting use exists.
+
+        Capacities and counters are not checked.
+        """
         if offer.error_text:
             return False
         if offer.shareable:
@@ -410,7 +424,10 @@ class _Search:
         return counters_of(offer)
 
     def _take_counters(self, uses: list[tuple[CounterKey, Quantity]]) -> bool:
-        """Subtract amounts from what is left of the counters; return False, unchanged, if one is overdrawn."""
+        """Subtract the amounts ``uses`` from what is left of the counters, and return True.
+
+        Returns False, and subtracts nothing, if a counter of the pool would be overdrawn.
+        """
         if not uses:
             return True
         available = self.owner.inventory.available
@@ -424,12 +441,12 @@ class _Search:
         return True
 
     def _return_counters(self, uses: list[tuple[CounterKey, Quantity]]) -> None:
-        """Add back the amounts that :meth:`_take_counters` subtracted."""
+        """Add back the amounts ``uses`` that :meth:`_take_counters` subtracted."""
         for key, amount in uses:
             self._left[key] += amount
 
     def _constraints_hold(self, part: _Part) -> bool:
-        """Check the claim's constraints over the devices taken.
+        """Check the constraints of the claim of ``part`` over the devices taken so far.
 
         Raises AllocationError if a request for all devices violates one.
         """
@@ -464,7 +481,7 @@ class _Search:
 
 
 def _attribute(offer: Offer, key: str) -> tuple[str, int | bool | str] | None:
-    """Return an attribute's type and value by its full name; None if the device has none.
+    """Return (type, value) of the attribute with the full name ``key`` (``domain/name``); None if the device has none.
 
     An unqualified name belongs to the driver's domain.
     """

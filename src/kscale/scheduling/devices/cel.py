@@ -24,12 +24,12 @@ from kscale.scheduling.devices.inventory import attribute_value
 __all__ = [
     "CelLibrary",
     "SelectorError",
+    "find_incomparable",
     "find_unclosed_quote",
     "locate_name",
     "result_type",
     "rewrite_expression",
     "selects",
-    "unlike",
 ]
 
 
@@ -58,7 +58,7 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 def rewrite_expression(expression: str) -> str:
-    """Rewrite the syntax listed above to what cel-python parses; the rest of the expression is unchanged."""
+    """Rewrite the syntax listed in the module to what cel-python parses; the rest of the expression is unchanged."""
     if "\0" in _LITERAL.sub("", expression):
         return expression  # not CEL; NUL is used below as a placeholder of literals
     literals: list[str] = []
@@ -67,64 +67,67 @@ def rewrite_expression(expression: str) -> str:
         literals.append(match if isinstance(match, str) else match[0])
         return f"\0{len(literals) - 1}\0"
 
-    text = _without_last_commas(_NAMESPACED.sub(r"\1__\2", _LITERAL.sub(keep, expression)))
+    text = _remove_trailing_commas(_NAMESPACED.sub(r"\1__\2", _LITERAL.sub(keep, expression)))
     text = _FIELD.sub(lambda match: f".optional__item({keep(repr(match[1]))})", text)
     while (match := _ITEM.search(text)) is not None:
-        end = _closing(text, match.end())
+        end = _find_closing(text, match.end())
         if end < 0:
             break
         text = f"{text[: match.start()]}.optional__item({text[match.end() : end]}){text[end + 1 :]}"
     choice_count = 0
     while (match := _CHOICE.search(text)) is not None:
-        start, end = _operand(text, match.start()), _closing(text, match.end())
-        parts = [text[start : match.start()], *(part.strip() for part in _arguments(text[match.end() : end]))]
+        start, end = _find_operand(text, match.start()), _find_closing(text, match.end())
+        parts = [text[start : match.start()], *(part.strip() for part in _split_arguments(text[match.end() : end]))]
         if end < 0 or start == match.start() or len(parts) != (3 if match[1].startswith("opt") else 2):
             break
         choice_count += 1
         text = text[:start] + _CHOICES[match[1]].format(*parts, o=f"o__{choice_count}") + text[end + 1 :]
-    text = _over_pairs(_with_filters(_with_optional_elements(text)))
+    text = _rewrite_pair_macros(_rewrite_filters(_rewrite_optional_elements(text)))
     return re.sub(r"\0(\d+)\0", lambda match: literals[int(match[1])], text)
 
 
-def _without_last_commas(text: str) -> str:
+def _remove_trailing_commas(text: str) -> str:
     """Remove trailing commas of list and map literals.
 
     Trailing commas of calls and of an index after a value are invalid and stay.
     """
 
     def last(match: re.Match[str]) -> str:
-        start = _opening(text, match.start())
+        start = _find_opening(text, match.start())
         return "," if start < 0 or (text[start] == "[" and _INDEXED.search(text[:start])) else ""
 
     return _LAST_COMMA.sub(last, text)
 
 
-def _with_filters(text: str) -> str:
+def _rewrite_filters(text: str) -> str:
     """Rewrite ``map(v, p, e)`` to ``filter(v, p).map(v, e)``."""
     position = 0
     while (match := _MAP.search(text, position)) is not None:
-        position, end = match.end(), _closing(text, match.end())
-        parts = [part.strip() for part in _arguments(text[position:end])]
+        position, end = match.end(), _find_closing(text, match.end())
+        parts = [part.strip() for part in _split_arguments(text[position:end])]
         if end >= 0 and len(parts) == 3 and _VARIABLE.fullmatch(parts[0]):
             name, condition, body = parts
             text = f"{text[: match.start()]}.filter({name}, {condition}).map({name}, {body}){text[end + 1 :]}"
     return text
 
 
-def _with_optional_elements(text: str) -> str:
+def _rewrite_optional_elements(text: str) -> str:
     """Rewrite ``[a, ?o]`` and ``{k: a, ?l: o}`` to functions of optional values; other elements become optionals."""
     while (match := _OPTIONAL.search(text)) is not None:
-        start = match.start() if text[match.start()] in _OPEN else _opening(text, match.start())
-        end = -1 if start < 0 else _closing(text, start + 1)
+        start = match.start() if text[match.start()] in _OPEN else _find_opening(text, match.start())
+        end = -1 if start < 0 else _find_closing(text, start + 1)
         if end < 0 or text[start] == "(":
             break
-        elements = [_element(part.strip(), is_map=text[start] == "{") for part in _arguments(text[start + 1 : end])]
+        elements = [
+            _rewrite_element(part.strip(), is_map=text[start] == "{")
+            for part in _split_arguments(text[start + 1 : end])
+        ]
         name = "list" if text[start] == "[" else "map"
         text = f"{text[:start]}literal__{name}([{', '.join(elements)}]){text[end + 1 :]}"
     return text
 
 
-def _element(text: str, *, is_map: bool) -> str:
+def _rewrite_element(text: str, *, is_map: bool) -> str:
     """Rewrite one element of a list or map literal to an expression of an optional value.
 
     ``text`` is the source of the element, without surrounding spaces. A ``?`` before it says that its value is optional
@@ -138,12 +141,12 @@ def _element(text: str, *, is_map: bool) -> str:
     Does not check the element, and raises nothing.
     """
     is_optional, text = text.startswith("?"), text.removeprefix("?")
-    key, value = _entry(text) if is_map else ("", text)
+    key, value = _split_entry(text) if is_map else ("", text)
     value = value if is_optional else f"optional__of({value})"
     return f"[{key}, {value}]" if is_map else value
 
 
-def _entry(text: str) -> tuple[str, str]:
+def _split_entry(text: str) -> tuple[str, str]:
     """Split a map entry into key and value. The value is empty if there is no colon.
 
     The colon of a conditional expression does not split.
@@ -157,12 +160,12 @@ def _entry(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _over_pairs(text: str) -> str:
-    """Rewrite macros of two variables to macros of one variable over pairs."""
+def _rewrite_pair_macros(text: str) -> str:
+    """Rewrite macros of two variables to macros of one variable over pairs of index and element, or key and value."""
     position = pair_count = 0
     while (match := _PAIRS.search(text, position)) is not None:
-        start, end, name = _operand(text, match.start()), _closing(text, match.end()), match[1]
-        parts = [part.strip() for part in _arguments(text[match.end() : end])]
+        start, end, name = _find_operand(text, match.start()), _find_closing(text, match.end()), match[1]
+        parts = [part.strip() for part in _split_arguments(text[match.end() : end])]
         makes = name.startswith("transform")
         if end >= 0 and name == "existsOne" and len(parts) == 2:
             text = f"{text[: match.start()]}.exists_one({text[match.end() :]}"
@@ -171,13 +174,21 @@ def _over_pairs(text: str) -> str:
             position = match.start() + 1
             continue
         pair_count += 1
-        text = text[:start] + _macro(name, text[start : match.start()], f"p__{pair_count}", *parts) + text[end + 1 :]
+        text = (
+            text[:start]
+            + _build_pair_macro(name, text[start : match.start()], f"p__{pair_count}", *parts)
+            + text[end + 1 :]
+        )
         position = start
     return text
 
 
-def _macro(name: str, of: str, pair: str, key: str, value: str, *bodies: str) -> str:
-    """Build a macro over the pairs of a list (indices and elements) or of a map (keys and values)."""
+def _build_pair_macro(name: str, of: str, pair: str, key: str, value: str, *bodies: str) -> str:
+    """Build a macro of one variable over the pairs of the expression ``of``, in place of the macro ``name`` of two.
+
+    ``pair``: name of the new variable, a pair of index and element (list) or of key and value (map); ``key``,
+    ``value``: names of the two variables. Of ``bodies``, the last is the result and the others are conditions.
+    """
     *conditions, body = [f"[{pair}[0]].map({key}, [{pair}[1]].map({value}, {each})[0])[0]" for each in bodies]
     pairs = f"pairs__of({of})" + "".join(f".filter({pair}, {each})" for each in conditions)
     if name == "transformList":
@@ -190,32 +201,31 @@ def _macro(name: str, of: str, pair: str, key: str, value: str, *bodies: str) ->
 
 
 def locate_name(expression: str, name: str, *, called: bool) -> tuple[int, int]:
-    """Return line (from 1) and column (from 0) of the first occurrence of a name, where upstream reports it undeclared.
+    """Return (line from 1, column from 0) of the first occurrence of a name, where upstream reports it undeclared.
 
-    If the name is ``called``, the position is that of the bracket after it. The start of the text if it does not
-    occur.
+    If the name is ``called``, the position is that of the bracket after it. The start of the text if it does not occur.
     """
     blank = _LITERAL.sub(lambda match: " " * len(match[0]), expression)
     match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)" + (r"\s*(?=\()" if called else ""), blank)
     position = 0 if match is None else match.end() if called else match.start()
-    return _line_and_column(expression, position)
+    return _locate(expression, position)
 
 
 def find_unclosed_quote(expression: str) -> tuple[int, int] | None:
-    """Return line (from 1) and column (from 0) of a quote that begins an unterminated literal; None if there is none.
+    """Return (line from 1, column from 0) of a quote that begins an unterminated literal; None if there is none.
 
     Call this before parsing: cel-python's parser takes practically forever on such a literal with many backslashes.
     """
     match = _QUOTE.search(_PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), expression))
-    return None if match is None else _line_and_column(expression, match.start())
+    return None if match is None else _locate(expression, match.start())
 
 
-def _line_and_column(text: str, at: int) -> tuple[int, int]:
-    """Return line (from 1) and column (from 0) of a position."""
+def _locate(text: str, at: int) -> tuple[int, int]:
+    """Return (line from 1, column from 0) of the position ``at``."""
     return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1)
 
 
-def _closing(text: str, start: int) -> int:
+def _find_closing(text: str, start: int) -> int:
     """Return the position at which the innermost bracket that is open at ``start`` closes; -1 if it does not close."""
     depth = 1
     for i in range(start, len(text)):
@@ -225,7 +235,7 @@ def _closing(text: str, start: int) -> int:
     return -1
 
 
-def _opening(text: str, end: int) -> int:
+def _find_opening(text: str, end: int) -> int:
     """Return the position of the innermost bracket that is still open at ``end``; -1 if none is open."""
     depth = 1
     for i in range(end - 1, -1, -1):
@@ -235,7 +245,7 @@ def _opening(text: str, end: int) -> int:
     return -1
 
 
-def _arguments(text: str) -> list[str]:
+def _split_arguments(text: str) -> list[str]:
     """Split a text at its top-level commas; brackets keep their commas."""
     parts, depth = [""], 0
     for letter in text:
@@ -247,8 +257,11 @@ def _arguments(text: str) -> list[str]:
     return parts
 
 
-def _operand(text: str, end: int) -> int:
-    """Return the index at which the member expression that ends before index ``end`` starts."""
+def _find_operand(text: str, end: int) -> int:
+    """Return the index at which the operand of a member access starts that ends before index ``end``.
+
+    The operand is a chain of names, dots and brackets, such as ``device.attributes["a"]``.
+    """
     i = end
     while i > 0:
         letter = text[i - 1]
@@ -320,8 +333,8 @@ def result_type(tree: Any) -> str | None:
     return _common_type(children[0].children[0], children[1]) if kind in _ARITHMETIC else None
 
 
-def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
-    """Yield (text, line, column) for each comparison of types that cannot be compared.
+def find_incomparable(tree: Any) -> Iterator[tuple[str, int, int]]:
+    """Yield (error text, line, column) for each comparison in an expression of types that cannot be compared.
 
     Lines count from 1, columns from 0. ``tree``: a tree of cel-python's parser.
     """
@@ -338,7 +351,7 @@ def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
 
 
 def _are_comparable(relation: str, left: str | None, right: str | None) -> bool:
-    """Check whether CEL declares the relation for these types; None: a type that evaluation decides."""
+    """Check whether CEL declares the relation for the types of its sides; None: a type known only at evaluation."""
     if left is None or right is None:
         is_order = relation not in _EQUALITIES and relation != "relation_in"
         return not (is_order and {left, right} & {_QUANTITY, _SEMVER})
@@ -356,7 +369,7 @@ def _common_type(left: Any, right: Any) -> str | None:
 
 
 def _unwrap(tree: Any) -> Any:
-    """Return the tree below trees of one child."""
+    """Return the tree without the trees around it that have it as their only child."""
     while len(tree.children) == 1 and hasattr(tree.children[0], "data"):
         tree = tree.children[0]
     return tree
@@ -473,7 +486,7 @@ class CelLibrary:
         self._domains = Domains
 
     def _compile(self, expression: str) -> Any:
-        """Compile an expression; see ``program``. Raises SelectorError with upstream's text."""
+        """Compile an expression to cel-python's program. Raises SelectorError with upstream's text if it is invalid."""
         if (open_ := find_unclosed_quote(expression)) is not None:
             rest = expression.splitlines()[open_[0] - 1][open_[1] :]
             raise SelectorError(
@@ -483,7 +496,7 @@ class CelLibrary:
             read = rewrite_expression(expression)
             tree = self._environment.compile(read)
             self._check(expression, tree)
-            for text, line, column in unlike(tree):
+            for text, line, column in find_incomparable(tree):
                 raise SelectorError(
                     _format_error(expression, text, line, column) if read == expression else f"{_FAILED}{text}"
                 )
@@ -535,7 +548,10 @@ class CelLibrary:
             raise SelectorError(_format_at(expression, "invalid argument to has() macro", arguments[0]))
 
     def view(self, driver: str, device: Device) -> Any:
-        """Return the map ``device`` of expressions. Attributes and capacities without a domain are in the driver's."""
+        """Return the map ``device`` that expressions read: driver, attributes, capacity, allowMultipleAllocations.
+
+        Attributes and capacities without a domain are in the driver's.
+        """
         text, mapping = self._types.StringType, self._types.MapType
         return mapping(
             {
@@ -547,7 +563,10 @@ class CelLibrary:
         )
 
     def _group_by_domain(self, driver: str, entries: Mapping[str, Any], convert: Callable[[Any], Any]) -> Any:
-        """Return a map of domain -> name -> converted entry; unqualified names are in the driver's domain."""
+        """Return a map of domain -> name -> converted entry; unqualified names are in the driver's domain.
+
+        ``entries``: by name; ``convert`` is called for each of them.
+        """
         text, mapping = self._types.StringType, self._types.MapType
         domains: dict[str, Any] = {driver: mapping()}
         for key, entry in entries.items():

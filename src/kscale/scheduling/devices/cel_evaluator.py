@@ -36,7 +36,7 @@ _SHORT: Final = {
 }  # fmt: skip
 
 
-def _signatures(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
+def _parse_signatures(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Parse lines such as ``charAt join: string int, list`` into name -> types of arguments of each overload."""
     result = {}
     for line in text.strip().splitlines():
@@ -46,7 +46,7 @@ def _signatures(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
     return result
 
 
-_FUNCTIONS: Final = _signatures("""
+_FUNCTIONS: Final = _parse_signatures("""
     bool: bool, string
     bytes: bytes, string
     double: double, int, string, uint
@@ -93,7 +93,7 @@ _ELEMENTS: Final = {
 _RECEIVERS: Final = frozenset({"string", DURATION, TIMESTAMP})
 """Types with a ``Receive`` method. cel-go calls it for an operator or function whose trait the type lacks."""
 _SIZED: Final = frozenset({"string", "bytes", "list", "map"})
-_OPERATORS: Final = _signatures("""
+_OPERATORS: Final = _parse_signatures("""
     _+_: int int, uint uint, double double, string string, bytes bytes, list list, \
 duration duration, duration timestamp, timestamp duration
     _-_: int int, uint uint, double double, duration duration, timestamp duration, timestamp timestamp
@@ -134,13 +134,15 @@ class Overloads:
         self._types = types
         self._error_class: Any = error
         self._available = dict(available)
-        self.functions = self._wrap()
+        self.functions = self._wrap_all()
         """All operators and functions by name, with checked arguments."""
 
-    def _wrap(self) -> dict[str, Callable[..., Any]]:
+    def _wrap_all(self) -> dict[str, Callable[..., Any]]:
         """Return all operators and functions by name, wrapped to check their arguments."""
         functions = {
-            name: self._dispatched(name, function, _FUNCTIONS[name]) if name in _FUNCTIONS else self._strict(function)
+            name: self._wrap_overloads(name, function, _FUNCTIONS[name])
+            if name in _FUNCTIONS
+            else self._wrap_strict(function)
             for name, function in self._available.items()
             if not isinstance(function, type) or name in _FUNCTIONS
         }
@@ -148,14 +150,17 @@ class Overloads:
             "size": self._size,
             "matches": self._matches,
             "type": self.type_of,
-            **{name: self._on_string(self._available[name]) for name in ("contains", "startsWith", "endsWith")},
-            **{name: self._arithmetic(name, overloads) for name, overloads in _OPERATORS.items()},
-            **{name: self._ordered(name, order) for name, order in _ORDERS.items()},
-            "_==_": self._judged(self.names.equal),
-            "_!=_": self._judged(lambda a, b: not self.names.is_surely_equal(a, b)),
-            "_in_": self._judged(self._is_within),
-            "_||_": self._decided_by(verdict=True),
-            "_&&_": self._decided_by(verdict=False),
+            **{
+                name: self._wrap_string_function(self._available[name])
+                for name in ("contains", "startsWith", "endsWith")
+            },
+            **{name: self._wrap_arithmetic(name, overloads) for name, overloads in _OPERATORS.items()},
+            **{name: self._wrap_order(name, order) for name, order in _ORDERS.items()},
+            "_==_": self._wrap_comparison(self.names.equal),
+            "_!=_": self._wrap_comparison(lambda a, b: not self.names.is_surely_equal(a, b)),
+            "_in_": self._wrap_comparison(self._is_within),
+            "_||_": self._build_logical_operator(verdict=True),
+            "_&&_": self._build_logical_operator(verdict=False),
             "_?_:_": self._choose,
         }
         return self._available | functions | special
@@ -170,18 +175,21 @@ class Overloads:
 
     # -- functions -----------------------------------------------------------------------------------------------------
 
-    def _strict(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function to return the first argument that is an error, if there is one."""
+    def _wrap_strict(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function to return the first argument that is an error, without a call of the function."""
 
         def answer(*args: Any) -> Any:
             return failed if (failed := self.first_error(args)) is not None else function(*args)
 
         return answer
 
-    def _dispatched(
+    def _wrap_overloads(
         self, name: str, function: Callable[..., Any], overloads: tuple[tuple[str, ...], ...]
     ) -> Callable[..., Any]:
-        """Wrap a function to return an error value for arguments that no overload accepts."""
+        """Wrap the function ``name``: arguments that no overload accepts give an error value.
+
+        ``overloads``: types of the arguments of each overload.
+        """
         shown, elements = name.replace("__", "."), _ELEMENTS.get(name)
 
         def answer(*args: Any) -> Any:
@@ -223,7 +231,7 @@ class Overloads:
             return self._without_trait(text, "matches")
         return self._available["matches"](*args) if pattern == "string" else self.error(NO_OVERLOAD)
 
-    def _on_string(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_string_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function of strings to return an error value for other arguments."""
 
         def answer(*args: Any) -> Any:
@@ -234,7 +242,7 @@ class Overloads:
         return answer
 
     def _without_trait(self, type_name: str, function: str) -> Any:
-        """Return the error for a first argument whose type lacks what the function needs."""
+        """Return the error value for a first argument of the type ``type_name``, which ``function`` does not take."""
         return self.error(NO_OVERLOAD if type_name in _RECEIVERS else f"{NO_OVERLOAD}: {function}")
 
     def type_of(self, value: Any) -> Any:
@@ -246,8 +254,11 @@ class Overloads:
 
     # -- operators -----------------------------------------------------------------------------------------------------
 
-    def _arithmetic(self, name: str, overloads: tuple[tuple[str, ...], ...]) -> Callable[..., Any]:
-        """Wrap an arithmetic operator to return error values: no such overload, division by zero, overflow."""
+    def _wrap_arithmetic(self, name: str, overloads: tuple[tuple[str, ...], ...]) -> Callable[..., Any]:
+        """Build the arithmetic operator ``name`` with error values: no such overload, division by zero, overflow.
+
+        ``overloads``: types of the operands of each overload.
+        """
         operate = self._available[name]
         lefts = {overload[0] for overload in overloads}
 
@@ -262,7 +273,7 @@ class Overloads:
             if type_names == ("bool",):
                 return self._types.BoolType(not operands[0])
             try:
-                return self._typed(operate(*operands), type_names)
+                return self._convert_result(operate(*operands), type_names)
             except ZeroDivisionError:
                 return self.error(_DIVISIONS[name])
             except (ValueError, OverflowError):
@@ -270,8 +281,8 @@ class Overloads:
 
         return answer
 
-    def _typed(self, value: Any, type_names: tuple[str, ...]) -> Any:
-        """Return a result as a value of CEL; cel-python sometimes returns values of Python.
+    def _convert_result(self, value: Any, type_names: tuple[str, ...]) -> Any:
+        """Return the result ``value`` of an operator as a value of CEL; cel-python may return a value of Python.
 
         ``type_names``: types of the operands.
         """
@@ -283,8 +294,11 @@ class Overloads:
         is_time = {TIMESTAMP, DURATION} == set(type_names)
         return value if is_time or type_names[0] not in of else of[type_names[0]](value)
 
-    def _ordered(self, name: str, order: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Wrap an order (``<`` and others) to return an error value for types that cannot be ordered."""
+    def _wrap_order(self, name: str, order: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """Wrap ``order``, the operator ``name`` (``<`` and others), to return a boolean or an error value.
+
+        An error value stands for types that cannot be ordered, and for NaN.
+        """
 
         def answer(a: Any, b: Any) -> Any:
             if (failed := self.first_error((a, b))) is not None:
@@ -302,8 +316,8 @@ class Overloads:
 
         return answer
 
-    def _judged(self, judge: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
-        """Wrap a comparison: the result is a boolean, or an error value in place of a TypeError."""
+    def _wrap_comparison(self, judge: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+        """Wrap ``judge``, a comparison of two values, to return a CEL boolean, or an error value for a TypeError."""
 
         def answer(a: Any, b: Any) -> Any:
             if (failed := self.first_error((a, b))) is not None:
@@ -330,8 +344,8 @@ class Overloads:
                 return self.error(NO_OVERLOAD)
         return None
 
-    def _decided_by(self, *, verdict: bool) -> Callable[[Any, Any], Any]:
-        """Return ``||`` or ``&&``: one operand with this value decides, whatever the other is."""
+    def _build_logical_operator(self, *, verdict: bool) -> Callable[[Any, Any], Any]:
+        """Build ``||`` (``verdict`` True) or ``&&`` (False): one operand with this value decides."""
 
         def answer(a: Any, b: Any) -> Any:
             if any(isinstance(side, self._types.BoolType) and bool(side) is verdict for side in (a, b)):
@@ -481,7 +495,10 @@ class _Loops:
 
 
 def evaluator_class(celpy: Any, overloads: Overloads, selection: Selection) -> Callable[..., Any]:
-    """Return a subclass of cel-python's evaluator that follows cel-go."""
+    """Return a subclass of cel-python's evaluator that follows cel-go.
+
+    ``celpy``: the module; ``overloads`` and ``selection``: the operators, and how fields and elements are looked up.
+    """
     types, error_class = celpy.celtypes, celpy.CELEvalError
     base: Any = celpy.evaluation.Evaluator
     loops = _Loops(types, overloads)
@@ -538,7 +555,10 @@ def evaluator_class(celpy: Any, overloads: Overloads, selection: Selection) -> C
 
 
 def _build_map(types: Any, overloads: Overloads, values: list[Any]) -> Any:
-    """Return the map of keys and values in turn, or an error value; the last value of a key counts."""
+    """Return a CEL map of ``values``, which has keys and values in turn; the last value of a key counts.
+
+    Returns the first error value among them instead, if there is one.
+    """
     result = types.MapType()
     for key, value in zip(values[::2], values[1::2], strict=True):
         if (failed := overloads.first_error((key, value))) is not None:

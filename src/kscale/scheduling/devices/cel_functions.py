@@ -38,13 +38,13 @@ __all__ = [
     "TIMESTAMP",
     "TypeNames",
     "Version",
-    "address",
     "convert_numbers",
     "format_key",
     "functions",
     "network_functions",
     "optional_class",
-    "prefix",
+    "parse_address",
+    "parse_prefix",
 ]
 
 NO_OVERLOAD: Final = "no such overload"
@@ -94,7 +94,7 @@ class TypeNames:
         )
 
     def of(self, value: Any) -> str:
-        """Return upstream's name of a value's type."""
+        """Return upstream's name of the type of ``value``."""
         return next((name for types, name in self._named if isinstance(value, types)), "type")
 
     def in_go(self, value: Any) -> str:
@@ -242,7 +242,7 @@ _FAILED: Final = "parse error during conversion from string"
 _MAPPED: Final = 'IPv4-mapped IPv6 address "{}" is not allowed'
 
 
-def address(text: str) -> _Address:
+def parse_address(text: str) -> _Address:
     """Parse an IP address without a zone. Raises ValueError for others, and for IPv4-mapped IPv6 addresses."""
     try:
         parsed = ip_address(text)
@@ -256,7 +256,7 @@ def address(text: str) -> _Address:
     return parsed
 
 
-def prefix(text: str) -> _Prefix:
+def parse_prefix(text: str) -> _Prefix:
     """Parse an address and prefix length; host bits are kept. Raises ValueError if invalid."""
     first, slash, length = text.rpartition("/")
     try:
@@ -297,7 +297,7 @@ def network_functions(types: Any) -> dict[str, Callable[..., Any]]:
 
     def ip(value: Any) -> Any:
         if isinstance(value, str):
-            return address(value)
+            return parse_address(value)
         return value.ip if isinstance(value, _Prefix) else value
 
     def contains_ip(outer: Any, value: Any) -> Any:
@@ -307,7 +307,7 @@ def network_functions(types: Any) -> dict[str, Callable[..., Any]]:
             raise TypeError(NO_OVERLOAD) from None
 
     def contains_cidr(outer: Any, value: Any) -> Any:
-        inner = prefix(str(value)) if isinstance(value, str) else value
+        inner = parse_prefix(str(value)) if isinstance(value, str) else value
         narrower = outer.version == inner.version and outer.network.prefixlen <= inner.network.prefixlen
         return boolean(narrower and inner.ip in outer.network)
 
@@ -318,16 +318,16 @@ def network_functions(types: Any) -> dict[str, Callable[..., Any]]:
 
     return {
         "ip": ip,
-        "isIP": readable(address),
-        "ip__isCanonical": lambda value: boolean(str(address(str(value))) == str(value)),
+        "isIP": readable(parse_address),
+        "ip__isCanonical": lambda value: boolean(str(parse_address(str(value))) == str(value)),
         "family": lambda value: integer(value.version),
         "isUnspecified": of_address(lambda value: value.is_unspecified),
         "isLoopback": of_address(lambda value: value.is_loopback),
         "isLinkLocalUnicast": of_address(lambda value: value.is_link_local),
         "isLinkLocalMulticast": of_address(_is_link_local_multicast),
         "isGlobalUnicast": of_address(_is_global_unicast),
-        "cidr": lambda value: prefix(str(value)),
-        "isCIDR": readable(prefix),
+        "cidr": lambda value: parse_prefix(str(value)),
+        "isCIDR": readable(parse_prefix),
         "containsIP": contains_ip,
         "containsCIDR": contains_cidr,
         "masked": lambda value: ip_interface(value.network.with_prefixlen),
@@ -358,7 +358,7 @@ NOT_HAD: Final = frozenset(
 
 
 def functions(types: Any, names: TypeNames, optional: Any) -> dict[str, Callable[..., Any]]:
-    """Return all functions by name, with two underscores for the dot of a namespace.
+    """Return all functions that expressions may call, by name, with two underscores for the dot of a namespace.
 
     ``types``: cel-python's types; ``names``: names of types; ``optional``: the class of optional values.
     """
@@ -488,7 +488,10 @@ _ESCAPES: Final = str.maketrans(
 
 
 def _lists(types: Any, names: TypeNames, others: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Return the functions on lists by name; ``others`` has functions on strings that may have the same name."""
+    """Return the functions on lists by name.
+
+    ``others`` has functions on strings; those of the same name are called if the first argument is no list.
+    """
     boolean, equal = types.BoolType, names.is_surely_equal
 
     def index(name: str, at: int) -> Callable[..., Any]:
@@ -601,5 +604,5 @@ def _optionals(types: Any, optional: Any) -> dict[str, Callable[..., Any]]:
 
 
 def _ascii(value: str, change: Callable[[str], str]) -> str:
-    """Apply ``change`` to the ASCII letters of a text; other letters stay."""
+    """Return a text with ``change`` applied to each ASCII letter; other letters stay."""
     return "".join(change(letter) if letter.isascii() else letter for letter in value)

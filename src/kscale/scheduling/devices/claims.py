@@ -179,9 +179,10 @@ class Claims:
         return ClaimRequests(tuple(allocated), tuple(still_open), *self.get_special_requests(pod), pod.namespace)
 
     def get_special_requests(self, pod: PodClass) -> tuple[tuple[ExtendedRequest, ...], bool]:
-        """Return extended resources to allocate, and whether an earlier claim for them prevents the allocation.
+        """Return (extended resources to allocate, whether an earlier claim for them prevents the allocation).
 
-        Raises ClaimError if the earlier claim is in use by too many pods.
+        There are none to allocate if an earlier claim is allocated. Raises ClaimError if that claim is in use by too
+        many pods.
         """
         extended = self.get_extended_requests(pod)
         left = self._leftover(pod) if extended else None
@@ -207,7 +208,10 @@ class Claims:
 def extended_claim(
     namespace: str, extended: Iterable[ExtendedRequest], classes: Mapping[str, DeviceClass]
 ) -> ResourceClaim:
-    """Build a claim that requests devices for extended resources, with its requests sorted by name."""
+    """Build a claim that requests devices for extended resources, with its requests sorted by name.
+
+    ``classes``: the device classes by name, of which one provides each resource.
+    """
     requests = []
     for resource, _, devices in extended:
         device_class = device_class_of(resource, classes)
@@ -223,7 +227,10 @@ def extended_claim(
 
 
 def to_allocate(need: ClaimRequests, node: NodeFacts, classes: Mapping[str, DeviceClass]) -> tuple[ResourceClaim, ...]:
-    """Return the open claims, and one for the extended resources that the node does not offer itself."""
+    """Return the claims to allocate on a node: the open ones, and one for extended resources.
+
+    The latter has the resources that the node does not offer itself; it is left out if there are none.
+    """
     extended = [request for request in need.extended if request.amount and request.resource not in node.offered]
     return (*need.open, extended_claim(need.namespace, extended, classes)) if extended else need.open
 

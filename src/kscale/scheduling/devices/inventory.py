@@ -59,7 +59,10 @@ def qualify_name(name: str, driver: str) -> str:
 
 
 def read_requested_capacity(capacity: Mapping[str, Any] | None, driver: str) -> Amounts:
-    """Return the amounts of a request (``capacity.requests``) by qualified name, for devices of a driver."""
+    """Return the amounts in ``requests`` of a device request's ``capacity``, by qualified name; empty if it is None.
+
+    ``driver``: of the device, the domain of names without one.
+    """
     requested = (capacity or {}).get("requests") or {}
     return {qualify_name(name, driver): Quantity(str(amount)) for name, amount in requested.items()}
 
@@ -85,8 +88,9 @@ class CapacityError(Exception):
 def consumption(device: Device, driver: str, requested: Amounts, used: Amounts) -> Amounts | None:
     """Return the amounts that a request uses of every capacity of a device; None if the device does not have them.
 
-    ``used``: amounts in use already. A request must respect the device's policies and values even if the device is not
-    shared. Raises CapacityError for an amount that is negative or out of range, whatever the other capacities are.
+    ``requested``, ``used``: amounts that are requested, and in use already, by qualified name. A request must respect
+    the device's policies and values even if the device is not shared. Raises CapacityError for an amount that is
+    negative or out of range, whatever the other capacities are.
     """
     has = {qualify_name(name, driver): (name, capacity) for name, capacity in (device.capacity or {}).items()}
     if not requested.keys() <= has.keys():
@@ -109,9 +113,10 @@ def consumption(device: Device, driver: str, requested: Amounts, used: Amounts) 
 
 
 def _round_up_request(requested: Quantity | None, capacity: DeviceCapacity) -> Quantity:
-    """Return the requested amount, rounded up by the policy.
+    """Return the requested amount of a capacity, rounded up by its policy.
 
-    If nothing is requested, return the policy's default or the full capacity.
+    If nothing is requested (None), return the policy's default or the full capacity. Raises CapacityError if an amount
+    has more than 64 bits.
     """
     policy = capacity.request_policy or {}
     if requested is None:
@@ -135,7 +140,8 @@ def _round_up_request(requested: Quantity | None, capacity: DeviceCapacity) -> Q
 def _round_up_to_step(requested: Quantity, minimum: Quantity, step: Quantity, *, milli: bool) -> Quantity:
     """Return the first of ``minimum``, ``minimum + step``, ... that is not below the request.
 
-    Raises CapacityError if the request or the result has more than 64 bits, as upstream.
+    ``milli``: compute in thousandths instead of integers. Raises CapacityError if the request or the result has more
+    than 64 bits, as upstream.
     """
     per, bounds = (1000, "the milli-value range") if milli else (1, "MaxInt64")
     if milli and not _is_milli_value(requested):
@@ -151,7 +157,7 @@ def _round_up_to_step(requested: Quantity, minimum: Quantity, step: Quantity, *,
 
 
 def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:
-    """Return whether an amount is none of those that the policy allows."""
+    """Return whether an amount is none of those that the policy allows; False without a policy."""
     if not policy:
         return False
     if policy.get("default") is not None and amount == Quantity(str(policy["default"])):
@@ -181,7 +187,7 @@ def _read_range(policy: Mapping[str, Any]) -> dict[str, Quantity] | None:
 
 
 def _uses_milli_units(span: Mapping[str, Quantity]) -> bool:
-    """Check whether each amount of a range is a milli-value; if not, integers are used, rounded up."""
+    """Check whether all amounts of a range are multiples of 1/1000; otherwise it is computed in rounded integers."""
     return all(map(_is_milli_value, span.values()))
 
 
@@ -258,7 +264,7 @@ def _counters(pool: tuple[str, str], device: Device) -> list[tuple[CounterKey, Q
 
 
 def holds_of(allocation: AllocationResult) -> list[Hold]:
-    """Return the holds on devices that a claim's allocation describes."""
+    """Return a record for each device, or share of a device, that a claim's allocation uses."""
     return [
         Hold((result.driver, result.pool, result.device))
         if result.share_id is None
@@ -279,7 +285,7 @@ def _has_binding_conditions(spec: ResourceSliceSpec) -> bool:
 
 
 def for_node(slices: Iterable[ResourceSlice], node_name: str, suffix: str) -> list[ResourceSlice]:
-    """Copy node-local slices for another node; slice and pool names get the suffix.
+    """Copy the slices for the node ``node_name``; ``suffix`` is appended to the names of slices and pools.
 
     Upstream: ``SanitizedNodeResourceSlices``.
     """
@@ -338,7 +344,7 @@ class Inventory:
         return other
 
     def add(self, slices: Sequence[ResourceSlice]) -> None:
-        """Add pools that the inventory does not have yet."""
+        """Add the devices and counters of ``slices``, whose pools the inventory does not have yet."""
         newest: dict[tuple[str, str], int] = {}
         for each in slices:
             pool = each.spec.driver, each.spec.pool.name
@@ -404,7 +410,7 @@ class Inventory:
         )
 
     def allocate(self, hold: Hold) -> None:
-        """Allocate a device, or a share of it."""
+        """Mark a device, or a share of it, as used by one more claim."""
         first = not self._is_allocated(hold.identity)
         counts = self.shares if hold.shared else self.used
         counts[hold.identity] = counts.get(hold.identity, 0) + 1
@@ -416,7 +422,7 @@ class Inventory:
             self._count_counters(hold.identity, taken=True)
 
     def release(self, hold: Hold) -> None:
-        """Release a device, or a share of it, that :meth:`allocate` allocated."""
+        """Undo :meth:`allocate` for a device, or a share of it."""
         counts = self.shares if hold.shared else self.used
         counts[hold.identity] -= 1
         if not counts[hold.identity]:
@@ -434,7 +440,7 @@ class Inventory:
 
     @property
     def own(self) -> dict[str, list[Offer]]:
-        """Return node name -> devices that only this node can use."""
+        """Return the devices that only one node can use, by the name of that node."""
         return {name: [offer for _, offer in offers] for name, offers in self._own.items()}
 
     def counts(self, identity: DeviceId) -> bool:
@@ -467,7 +473,7 @@ class Inventory:
         return identity in self.used or identity in self.shares
 
     def _count_counters(self, identity: DeviceId, *, taken: bool) -> None:
-        """Subtract the counters that a device consumes from those available (``taken``), or add them back."""
+        """Update the shared counters: subtract what a device consumes (``taken``), or add it back."""
         offer = self._counted.get(identity)
         for key, amount in counters_of(offer) if offer is not None else ():
             if key in self.available:
@@ -488,7 +494,10 @@ class Inventory:
         return [offer for _, offer in ranked]
 
     def content(self, offers: Iterable[Offer]) -> Hashable:
-        """Return a key of what verdicts depend on. Nodes with equal keys get equal verdicts."""
+        """Return a key of what verdicts depend on: nodes with equal keys get equal verdicts.
+
+        ``offers``: the node's devices.
+        """
         pools: dict[tuple[str, str], int] = {}
         states = []
         for offer in offers:

@@ -92,7 +92,10 @@ class ClaimState(msgspec.Struct, frozen=True, eq=False):
 
 
 def allocation(claim: ResourceClaim, devices: Iterable[AllocatedDevice], node_name: str) -> AllocationResult:
-    """Build the allocation that a claim's status reports, from the devices that the allocator returned."""
+    """Build the allocation that a claim's status reports, from the devices that the allocator returned.
+
+    If one of them belongs to a node, the allocation is bound to the node ``node_name``.
+    """
     results = []
     terms: list[NodeSelectorTerm] = []
     local = False
@@ -159,7 +162,7 @@ class Needs:
         self._numbers: dict[object, int] = {}
 
     def _claim_keys(self, pod: PodClass) -> Iterator[ClaimKey]:
-        """Yield the keys of a pod's claims, and observe claims that are new."""
+        """Yield the keys of a pod's claims, and add new claims to ``observed``; none if a claim cannot be used."""
         try:
             claims = self._claims.list_pod_claims(pod) if pod.claims else []
         except ClaimError:  # its PreFilter fails
@@ -179,18 +182,18 @@ class Needs:
         )
 
     def _special_requests(self, pod: PodClass) -> tuple[tuple[ExtendedRequest, ...], bool]:
-        """Return the pod's extended resources, and whether they cannot be allocated."""
+        """Return (the pod's extended resources to allocate, whether they cannot be allocated)."""
         try:
             return self._claims.get_special_requests(pod)
         except ClaimError:  # its PreFilter fails
             return (), True
 
     def may_count(self, pod: int) -> bool:
-        """Return whether the pod requests devices."""
+        """Return whether the pod with the number ``pod`` requests devices."""
         return bool(self.keys[pod] or any(self._extended[pod]))
 
     def of(self, pod: int, claims: Mapping[ClaimKey, ClaimState]) -> Need | None:
-        """Return what the pod needs in the current state of the claims; None if its PreFilter fails.
+        """Return the devices that the pod needs in the current state of the claims; None if its PreFilter fails.
 
         ``pod``: its number; ``claims``: the states of all claims by key.
         """
@@ -286,17 +289,17 @@ class DeviceLedger:
         self._placed = 0
 
     def _update_steady(self) -> None:
-        """Update whether allocations can only reduce what other pods can get."""
+        """Update ``_steady``: whether allocations can only reduce what other pods can get."""
         self._steady = self._steady and self._inventory.is_monotonic([state.claim for state in self._claims.values()])
 
     def may_count(self, pod: int) -> bool:
-        """Return whether the pod requests devices."""
+        """Return whether the pod with the number ``pod`` requests devices."""
         return self._needs.may_count(pod)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def add(self, template: int, copy: int) -> None:
-        """Add copy number ``copy`` of a template, with devices of its own."""
+        """Add a node: copy number ``copy`` of the template with number ``template``, with devices of its own."""
         base = self._templates[template]
         suffix = f"e-{copy}"
         name = f"{base.node.metadata.name}-{suffix}"
@@ -315,7 +318,7 @@ class DeviceLedger:
         return _Node(self._known, facts, self._inventory.offers(facts))
 
     def _node(self, node: int) -> _Node:
-        """Return a node by the engine's number."""
+        """Return a node by the engine's number: existing nodes come first, then added copies of templates."""
         if node >= self._existing:
             return self._added[node - self._existing]
         cached = self._nodes.get(node)
@@ -326,7 +329,7 @@ class DeviceLedger:
     # -- verdicts ------------------------------------------------------------------------------------------------------
 
     def check(self, pod: int, node: int) -> bool:
-        """Check whether the plug-in's PreFilter and Filter pass in the current state."""
+        """Check whether the plug-in's PreFilter and Filter pass now for the pod and the node of these numbers."""
         return self._decide(pod, node) is not None
 
     def _decide(self, pod: int, node: int) -> _Decision:
@@ -371,9 +374,9 @@ class DeviceLedger:
     def place(self, pod: int, node: int) -> bool:
         """Allocate and reserve the claims of a pod that was placed, with the devices that its Filter found.
 
-        Returns whether any verdict may be better than before. A pod placed where it does not pass reserves nothing. A
-        pod without claims holds nothing, even if it requests extended resources: the autoscaler runs Reserve only for
-        pods that list claims (``PredicateSnapshot.SchedulePod``).
+        ``pod`` and ``node`` are numbers. Returns whether the verdict on any pod may be better than before. A pod placed
+        where it does not pass reserves nothing. A pod without claims reserves nothing, even if it requests extended
+        resources: the autoscaler runs Reserve only for pods that list claims (``PredicateSnapshot.SchedulePod``).
         """
         keys = self._needs.keys[pod]
         if not keys:
@@ -426,7 +429,7 @@ class DeviceLedger:
         )
 
     def unplace(self, pod: int, node: int) -> None:  # noqa: ARG002  (the claims record their devices)
-        """Release the claims of a pod that was removed.
+        """Release the claims of a pod that was removed from a node. ``pod`` and ``node`` are numbers.
 
         The pod's own claims, and claims that no other pod uses, give their devices back (upstream:
         ``UnreservePodClaims``).
@@ -465,7 +468,7 @@ class DeviceLedger:
             self._claims[key] = state
 
     def _count_change(self, hold: Hold) -> None:
-        """Count a change of the devices that a node may use, which makes cached decisions invalid."""
+        """Count a change of the device in ``hold``, which makes decisions about the nodes that may use it invalid."""
         home = self._home.get(hold.identity)
         if home is None or self._inventory.counts(hold.identity):  # other nodes may use the same counters
             self._wide_changes += 1

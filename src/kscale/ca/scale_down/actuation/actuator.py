@@ -56,7 +56,7 @@ __all__ = [
 
 
 def record_deletions(state: LoopState, changes: Iterable[RegisteredDeletion]) -> LoopState:
-    """Update the state with the provider's responses to deletions (from the tracker's ``take_registered``)."""
+    """Return the state after the provider's responses to deletions (from the tracker's ``take_registered``)."""
     for change in changes:
         if change.node is None:
             state = register_group_change(state, "scale_down_failure", change.group, change.time)
@@ -68,12 +68,12 @@ def record_deletions(state: LoopState, changes: Iterable[RegisteredDeletion]) ->
 
 @typed
 def sync_deletions(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
-    """Update the state with the progress of the deletions of ``tracker`` since the last call."""
+    """Return the state with the progress of the deletions of ``tracker`` since the last call."""
     return replace(record_deletions(state, tracker.take_registered()), deletions=tracker.deletions())
 
 
 def record_deletion_start(state: LoopState, started: StartedDeletion, now: datetime | Moment) -> LoopState:
-    """Update the state after a start; ``now`` is the time of the loop.
+    """Return the state after deletions were started; ``now`` is the time of the loop.
 
     Only an error before the deletions continue in the background counts as failure. The caller recalculates the
     expected sizes after a start (:func:`kscale.ca.cluster_state.recalculate_ranges`).
@@ -97,7 +97,7 @@ def build_scale_down_node(
     drain: bool,
     gpu_label: str,
 ) -> ScaleDownNode:
-    """Return the node's group, its current utilization and, if it is drained, the pods to evict.
+    """Return the node's group, its current utilization and, with ``drain``, the pods to evict.
 
     Raises :class:`AutoscalerError` if one of these is unknown.
     """
@@ -159,7 +159,7 @@ def _calculate_node_utilization(
 
 
 def format_scale_down_event(item: ScaleDownNode) -> str:
-    """Format the text of the event as Go prints it."""
+    """Format the text of the event about a node that is drained, as Go prints it."""
     used = item.utilization
     of_gpu = used.resource_name in GPU_VENDOR_RESOURCES
     of_devices = used.cpu is None and not of_gpu
@@ -276,7 +276,11 @@ class Actuator:
         groups: Groups,
         reported: list[ScaleDownNode],
     ) -> StepsOf[Emit, None]:
-        """Emit the events of a node whose deletion begins; without utilization the node is not reported."""
+        """Emit the events of a node whose deletion begins, and append its record to ``reported``.
+
+        ``bucket``: the nodes of its group that are deleted. If its utilization is unknown there is no record, and no
+        event about a drain.
+        """
         name = node.metadata.name
         if not bucket.drain:
             text = f'Scale-down: removing empty node "{name}"'
@@ -295,7 +299,10 @@ class Actuator:
 
 
 def _build_node_group_view(item: GroupNodes, nodes: dict[str, Node], groups: Groups, drain: bool) -> NodeGroupView:
-    """Return the nodes of a group that are to be deleted. ``drain``: whether their pods are evicted first."""
+    """Return the nodes ``item`` of a group that are to be deleted. ``drain``: whether their pods are evicted first.
+
+    ``nodes``: all nodes by name.
+    """
     return NodeGroupView(
         group=groups[item.group], nodes=[nodes[name] for name in item.nodes], batch_size=item.batch_size, drain=drain
     )

@@ -97,7 +97,10 @@ class DeletionRecorder:
     def record_failure(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
-        """Report a failed deletion, remove the deletion taint of the node, and register the result."""
+        """Report a failed deletion, remove the deletion taint of the node, and register ``result``.
+
+        ``drain``: whether its pods were to be evicted first.
+        """
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"
         yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", f"{text}: {message}"))
@@ -111,7 +114,7 @@ class DeletionRecorder:
     ) -> StepsOf[DeletionEndAction, None]:
         """Report a node that the cloud provider deletes, and register the result. The node stays tainted.
 
-        ``slices`` are those of the group's template.
+        ``drain``: whether its pods were evicted first; ``slices`` are those of the group's template.
         """
         name = node.metadata.name
         yield from p.emit(build_node_event(node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler"))
@@ -184,7 +187,7 @@ class NodeDeletionBatcher:
     ) -> StepsOf[BatchDeletionAction, None]:
         """Delete nodes at once, or after the batch interval together with nodes that are added meanwhile.
 
-        The first caller of a batch waits and deletes.
+        The first caller of a batch waits and deletes; others return at once. ``drain``: whether the nodes were drained.
         """
         if not self._interval:
             yield from self._delete(p, [(node, drain) for node in nodes], group, groups)
@@ -193,7 +196,10 @@ class NodeDeletionBatcher:
             yield from self.remove(p, group, groups)
 
     def collect(self, nodes: Sequence[Node], group: str, drain: bool) -> bool:
-        """Add nodes to the batch of their group. Returns whether the batch was empty before."""
+        """Add nodes to the batch of their group. Returns whether the batch was empty before.
+
+        ``drain``: whether the nodes were drained.
+        """
         bucket = self._buckets.setdefault(group, [])
         first = not bucket
         bucket.extend((node, drain) for node in nodes)
@@ -265,7 +271,7 @@ class GroupDeletionScheduler:
         self._failed: set[str] = set()
 
     def reset(self) -> int:
-        """Clear the failed groups before each start, and return how many nodes are waiting.
+        """Clear the failed groups before each start, and return the number of nodes that wait in the queue.
 
         Groups that failed may be tried again; waiting nodes stay in the queue.
         """
@@ -286,7 +292,9 @@ class GroupDeletionScheduler:
     ) -> StepsOf[NodeDeletionAction, None]:
         """Prepare a node for deletion and add it to the batch of its group.
 
-        Preparing means to drain the node. A node that cannot be prepared is not deleted.
+        Preparing means to evict its pods (``drain``; otherwise only DaemonSet pods) and to wait for delays.
+        ``batch_size``: number of nodes for which an atomic group waits. If a node cannot be prepared, its deletion has
+        failed; with ``force`` the cloud provider is asked to delete it nevertheless.
         """
         p = Progress(now)
         try:
@@ -315,7 +323,10 @@ class GroupDeletionScheduler:
     def _prepare(
         self, p: Progress, node: Node, pods: Sequence[Pod], drain: bool, force: bool
     ) -> StepsOf[DrainAction, NodeDeleteResult | None]:
-        """Drain the node, or evict its DaemonSet pods, and wait for delays. Returns the failure, or None."""
+        """Drain the node, or evict its DaemonSet pods, and wait for delays. Returns the failure, or None.
+
+        ``force``: a pod that cannot be evicted is deleted.
+        """
         name = node.metadata.name
         if drain:
             drained = yield from self._evictor.drain(p, name, pods, force=force)
@@ -335,7 +346,8 @@ class GroupDeletionScheduler:
     ) -> StepsOf[BatchDeletionAction, None]:
         """Add a ready node, with all waiting nodes of its group, to the batcher.
 
-        An atomic group waits until ``batch_size`` nodes are ready. ``drain`` of the last node applies to all of them.
+        An ``atomic`` group waits until ``batch_size`` nodes are ready; after a failure in it, the node's deletion
+        fails, too. ``drain`` of the last node applies to all of them.
         """
         queue = self._queue.setdefault(group, [])
         queue.append(node)
@@ -352,7 +364,10 @@ class GroupDeletionScheduler:
     def abort(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
-        """Report the failed deletion of a node and of all waiting nodes of its group."""
+        """Report the failed deletion of a node, with ``result``, and of all waiting nodes of its group.
+
+        ``drain``: whether the pods of the nodes are evicted first.
+        """
         self._failed.add(group)
         waiting = self._queue.pop(group, [])
         yield from self._ending.record_failure(p, node, group, drain, result)
@@ -386,9 +401,11 @@ def delete_nodes_async(
     *,
     force: bool = False,
 ) -> StepsOf[DeletionEndAction | List | InBackground, None]:
-    """Check the pods on the nodes after ``delay`` nanoseconds, and schedule the deletions that are still allowed.
+    """Check the pods on the nodes after ``delay`` nanoseconds, and start the deletions that are still allowed.
 
-    Disruptions of one node are not charged for the next node. ``force`` skips no check.
+    Each deletion runs in the background (:meth:`GroupDeletionScheduler.schedule_deletion`, which gets ``force``). A
+    node whose pods forbid it is reported as failed; so are all nodes if the cluster cannot be read. Disruptions of one
+    node are not charged for the next node. ``force`` skips no check.
     """
     p = Progress(now)
     if delay > 0:
@@ -432,7 +449,10 @@ def delete_nodes_async(
 
 
 def _find_deletion_problem(node: Node, pods: Sequence[Pod], context: DrainContext, drain: bool) -> str | None:
-    """Return why the node may not be deleted after all; None if it may."""
+    """Return the error message why the node may not be deleted after all; None if it may.
+
+    ``drain``: the node is drained; without it, no pods to move may be on the node.
+    """
     to_move = get_pods_to_move(pods, context)
     name = go_quote(node.metadata.name)
     if to_move.error is not None:
@@ -445,7 +465,7 @@ def _find_deletion_problem(node: Node, pods: Sequence[Pod], context: DrainContex
 
 
 def _group_pods_by_node(pods: Sequence[Pod], names: Sequence[str], cutoff: int) -> dict[str, list[Pod]]:
-    """Return the pods on each of these nodes, without pods of a priority below ``cutoff``."""
+    """Return the pods on each of these nodes by node name, without pods of a priority below ``cutoff``."""
     pods_by_node: dict[str, list[Pod]] = {name: [] for name in names}
     for pod in pods:
         if pod.spec.node_name in pods_by_node and not is_expendable(pod, cutoff):

@@ -145,8 +145,9 @@ class NodeDeletionTracker:
         (self._drained if drain else self._empty)[node] = group
 
     def end_deletion(self, group: str, node: str, result: NodeDeleteResult, now: Moment) -> None:
-        """Register the end of a node's deletion. The result is stored even if no deletion of the group is in
-        progress.
+        """Register the end of a node's deletion, with its result.
+
+        The result is stored even if no deletion of the group is in progress.
         """
         self._results.append((now, node, result))
         if group not in self._deletions:
@@ -170,9 +171,9 @@ class NodeDeletionTracker:
         self._registered.append(RegisteredDeletion(group=group, time=now))
 
     def take_registered(self) -> list[RegisteredDeletion]:
-        """Return and clear what was registered since the last call, in order.
+        """Return and clear the provider's responses to deletions since the last call, in order.
 
-        The state of the next loop is updated from it (:func:`~.actuator.record_deletions`).
+        The state of the next loop is updated from them (:func:`~.actuator.record_deletions`).
         """
         taken, self._registered = self._registered, []
         return taken

@@ -98,7 +98,7 @@ class PodEvictionGroup(msgspec.Struct, kw_only=True):
 
 
 def get_drain_config(options: AutoscalingOptions) -> tuple[list[DrainPriority], bool]:
-    """Return the priorities with their seconds, lowest first, and whether DaemonSet pods must leave the node, too.
+    """Return (the drain priorities, lowest first; whether DaemonSet pods must leave the node, too).
 
     Without ``--drain-priority-config`` all pods are evicted at once, and DaemonSet pods may stay.
     """
@@ -111,10 +111,10 @@ def get_drain_config(options: AutoscalingOptions) -> tuple[list[DrainPriority], 
 def group_by_priority(
     config: Sequence[DrainPriority], full: Iterable[Pod], best_effort: Iterable[Pod]
 ) -> list[PodEvictionGroup]:
-    """Group the pods as configured, lowest priority first; groups may be empty.
+    """Group the pods by the priorities of ``config``, lowest first; groups may be empty.
 
-    A pod belongs to the last group whose priority is not above the pod's. If there is none, it belongs to the first
-    group.
+    ``full``: pods that must leave the node; ``best_effort``: pods that may stay. A pod belongs to the last group whose
+    priority is not above the pod's. If there is none, it belongs to the first group.
     """
     groups = [PodEvictionGroup(seconds=item.shutdown_grace_period_seconds, full=[], best_effort=[]) for item in config]
     priorities = [item.priority for item in config]
@@ -201,7 +201,7 @@ class Evictor:
         """Evict pods group by group, lowest priority first. The first group that fails ends the eviction.
 
         ``full``: pods that must leave the node; ``best_effort``: pods that may stay. ``force``: a ``full`` pod that
-        cannot be evicted is deleted.
+        cannot be evicted is deleted. The result has the outcome of each ``full`` pod, and the error if there is one.
         """
         groups = group_by_priority(self._config, full, best_effort)
         drain = DrainResult(results={})
@@ -226,7 +226,8 @@ class Evictor:
     ) -> StepsOf[DrainAction, AutoscalerError | None]:
         """Evict the pods of one group at the same time, and write the results of its ``full`` pods to ``results``.
 
-        Returns the error if the eviction of one of these failed, otherwise None.
+        ``force``: a ``full`` pod that cannot be evicted is deleted. Returns the error if the eviction of one of these
+        failed, otherwise None.
         """
         until = p.now + duration(self._options.max_pod_eviction_time)
         evictions = yield from p.together(
@@ -257,7 +258,8 @@ class Evictor:
     ) -> StepsOf[DrainAction, PodEvictionResult]:
         """Evict a pod with retries until ``until``; with ``force``, delete the pod after that.
 
-        ``seconds``: longest grace period (0: no limit). ``full``: emit an event if the time is over.
+        ``seconds``: longest grace period (0: no limit). ``full``: emit an event if the pod could not be evicted in
+        time.
         """
         p = Progress(now)
         yield from p.emit(build_pod_event(pod, "Normal", "ScaleDown", "deleting pod for node scale down"))

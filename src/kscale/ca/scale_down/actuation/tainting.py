@@ -51,7 +51,7 @@ _TaintChange = Callable[[Node], list[Taint] | None]
 
 
 def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> StepsOf[TaintAction, ApiError | None]:
-    """Add the deletion taint. Returns the error, or None.
+    """Add the deletion taint and, with ``cordon``, cordon the node. Returns the error, or None.
 
     A node that already has the taint is unchanged, and is not cordoned.
     """
@@ -104,15 +104,15 @@ def _format_seconds(now: Moment) -> str:
 
 
 def _build_add_change(taint: Taint) -> _TaintChange:
-    """Return a function that returns a node's taints with ``taint`` added.
+    """Return a function of a node that returns its taints with ``taint`` added.
 
-    None if the node has a taint with this key.
+    The function returns None if the node has a taint with this key.
     """
     return lambda node: None if has_taint(node, taint.key) else [*node.spec.taints, taint]
 
 
 def _build_remove_change(keys: Collection[str]) -> _TaintChange:
-    """Return a function that returns a node's taints without these keys; None if the node has none of them."""
+    """Return a function of a node that returns its taints without these keys; None if it has none of them."""
 
     def change(node: Node) -> list[Taint] | None:
         remaining = [taint for taint in node.spec.taints if taint.key not in keys]
@@ -126,8 +126,8 @@ def _change_taints(
 ) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
     """Patch the node with the taints that ``change`` returns. After a conflict the node is read again.
 
-    Returns the error, if any, and whether the node changed. That no change is needed is decided from a fresh object
-    only.
+    ``unschedulable``: the cordon to set as well (None: unchanged). Returns (error or None, whether the node changed).
+    That no change is needed is decided from a fresh object only.
     """
     until = p.now + TAINT_RETRY_DEADLINE
     known, fresh = node, False
@@ -192,7 +192,10 @@ class UpdateLatencyTracker:
         self._stopped = True
 
     def follow(self, now: Moment) -> StepsOf[Get | Wait, int | None]:
-        """Return the longest latency of all nodes in nanoseconds; None if stopped or timed out."""
+        """Read the nodes until all taints are visible, and return the longest latency in nanoseconds.
+
+        Returns None after :meth:`stop`, or if a taint does not become visible in time.
+        """
         p = Progress(now)
         while not self._waits:
             if self._stopped:
@@ -224,7 +227,10 @@ class TaintLatencyHistory:
         self._found: list[tuple[Moment, int]] = []
 
     def delay_after(self, latency: int, now: Moment) -> int:
-        """Add a latency, and return the delay in nanoseconds, twice the largest stored latency."""
+        """Store a latency, and return the delay before deletion: twice the largest recent latency.
+
+        Both are in nanoseconds.
+        """
         self._found.append((now, latency))
         self._found = [(time, value) for time, value in self._found if time > now - TAINT_LATENCY_RETENTION]
         return 2 * max((value for _, value in self._found), default=0)
@@ -252,7 +258,8 @@ def taint_nodes_sync(
 ) -> StepsOf[TaintNodesAction, TaintNodesResult]:
     """Add the deletion taint to nodes, five at a time. If one fails, the taint of the others is removed.
 
-    With the taint, any cordon is removed. The result has the delay before deletion, and the error if there is one.
+    With ``cordon_node_before_terminating`` the nodes are cordoned, too, and uncordoned after a failure. The result has
+    the delay before deletion in nanoseconds, and the error if there is one.
     """
     delay = duration(options.node_delete_delay_after_taint)
     if not options.dynamic_node_delete_delay_after_taint_enabled:
@@ -363,7 +370,7 @@ class SoftTaintsResult(msgspec.Struct, kw_only=True):
 def update_soft_taints(
     wanted: SoftTaints, nodes: Mapping[str, Node], options: AutoscalingOptions, now: Moment
 ) -> StepsOf[TaintAction, SoftTaintsResult]:
-    """Remove soft taints from nodes, then add them to others.
+    """Remove soft taints from nodes, then add them to others. ``nodes``: the objects by name.
 
     It ends after ``--max-bulk-soft-taint-count`` attempts or ``--max-bulk-soft-taint-time``. An error counts as an
     attempt and stops nothing.
@@ -400,7 +407,8 @@ def clean_up_taints(
     """Remove deletion taints from the nodes of groups; return the names of nodes that lost a taint.
 
     If soft taints are off (a count of 0), all nodes lose their soft taints, except taints younger than
-    ``--node-deletion-candidate-ttl`` if that is above 0. A taint without readable time counts as old.
+    ``--node-deletion-candidate-ttl`` if that is above 0. A taint without readable time counts as old. With
+    ``cordon_node_before_terminating`` nodes that lose a deletion taint are uncordoned.
     """
     p = Progress(now)
     cleaned: list[str] = []
@@ -448,8 +456,8 @@ def _emit_cleanup_event(
         text = f"failed to clean {taint} on node {name}: {error.message}"
         yield from p.emit(build_node_event(node, "Warning", "ClusterAutoscalerCleanup", text))
     else:
-        # Counts also if another client removed the taint first.
         if changed and name not in cleaned:
             cleaned.append(name)
+        # The event is emitted even if another client removed the taint first.
         text = f"removed {taint} taint from node {name}"
         yield from p.emit(build_node_event(node, "Normal", "ClusterAutoscalerCleanup", text))
