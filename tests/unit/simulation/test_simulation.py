@@ -23,6 +23,7 @@ from kscale.effects import SECOND, Action, Moment, Outcome, Patch
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
 from kscale.simulation.scenario import SignalEntry, Values
+from kscale.vpa.recommender import checkpoints
 from unit.cli.support import kscale
 from unit.drivers.vpa_world import autoscaler
 from unit.world.simulated_cases import pod_template, workload
@@ -198,8 +199,15 @@ def test_the_vpa_runs_too_and_admits_what_is_made() -> None:
     assert int(told.lower_bound["memory"]) <= int(told.target["memory"]) <= int(told.upper_bound["memory"])
 
 
-def test_checkpoints_are_the_same_whether_they_are_built_late_or_written_one_by_one() -> None:
-    """A world whose ``perform`` was replaced gets every request; others build checkpoints when they are read."""
+@pytest.mark.parametrize("batch", [256, 2])
+def test_checkpoints_are_the_same_whether_they_are_built_late_or_written_one_by_one(
+    batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A world whose ``perform`` was replaced gets every request; others build checkpoints when they are read.
+
+    ``batch``: VPAs whose checkpoints are prepared together.
+    """
+    monkeypatch.setattr(checkpoints, "_VPAS_PER_BATCH", batch)
     names = ("web", "api", "db")
     vpas = [autoscaler(name, kind="Deployment", updatePolicy={"updateMode": "Off"}) for name in names]
     for vpa in vpas:
