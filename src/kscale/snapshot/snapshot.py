@@ -20,14 +20,23 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.times import moment
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import Interner, PodClass
-from kscale.snapshot.columns import EXCLUSION_REASONS, GATED, NodeColumns, read_only
+from kscale.snapshot.columns import (
+    EXCLUSION_REASONS,
+    FINISHED,
+    GATED,
+    PENDING,
+    PLACED,
+    TERMINATING,
+    NodeColumns,
+    read_only,
+)
 from kscale.snapshot.object_store import Informers
 from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import Classifier, PlacedPods, PodRows
 from kscale.snapshot.pods.table import PodTable, uid_text
 
-__all__ = ["Snapshot"]
+__all__ = ["Snapshot", "count_states", "without_lost_nodes"]
 
 
 _SHOWN: Final = ("placed", "pending")
@@ -512,3 +521,60 @@ class _Without:
             keep[removed] = False
             last = self._last = removed.copy(), snapshot.keeping(keep)
         return last[1]
+
+
+def count_states(state: NDArray[np.int8], placed: int) -> dict[str, int]:
+    """Return the ``counts`` of a snapshot from the states of its table's pods; ``placed`` of them have a known node."""
+
+    def count(which: int) -> int:
+        return int(np.count_nonzero(state == which))
+
+    return {
+        "placed": placed,
+        "pending": count(PENDING),
+        "gated": count(GATED),
+        "terminating": count(TERMINATING),
+        "finished": count(FINISHED),
+        "on unknown nodes": count(PLACED) - placed,
+    }
+
+
+def without_lost_nodes(
+    snapshot: Snapshot,
+    names: Collection[str],
+    removed: NDArray[np.int64],
+    records: Sequence[PodRecord],
+    values: NDArray[np.int64],
+) -> Snapshot:
+    """Return the snapshot that the cluster has after some nodes were lost and pods were created that have no node.
+
+    The columns of the remaining nodes and pods are selected from those of ``snapshot``, not computed again.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        A snapshot as :meth:`Cluster.snapshot` returns it: no decision has placed pods in it.
+    names : collection of str
+        The lost nodes.
+    removed : int64[k]
+        Rows of the pods that are bound to the lost nodes.
+    records, values : sequence of PodRecord and int64[columns, n]
+        The created pods, as :meth:`PodTable.replacing` takes them.
+    """
+    table, columns = snapshot.table.replacing(removed, records, values), snapshot.columns
+    stays = np.ones(len(columns), dtype=np.bool_)
+    stays[[columns.index[name] for name in names]] = False
+    number = np.cumsum(stays, dtype=np.int32) - np.int32(1)
+    is_kept = stays[snapshot.placed_node]
+    placed_rows = snapshot._placed_rows[is_kept]  # noqa: SLF001  (a function of this class's module)
+    state = table.columns["state"]
+    return snapshot._derive(  # noqa: SLF001
+        nodes=columns.with_changes(names, (), ()),
+        used={name: column[stays] for name, column in snapshot.used.items()},
+        pod_count=snapshot.pod_count[stays],
+        table=table,
+        placed_rows=placed_rows,
+        placed_node=number[snapshot.placed_node[is_kept]],
+        pending_rows=np.flatnonzero(state == PENDING),
+        counts=count_states(state, len(placed_rows)),
+    )
