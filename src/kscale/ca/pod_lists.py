@@ -47,7 +47,7 @@ from kscale.objects.pod_owners import (
 from kscale.objects.times import format_duration, parse_duration
 from kscale.scheduling.place import place as filter_out_schedulable
 from kscale.snapshot.pods.record import PodRecord
-from kscale.snapshot.pods.rows import PodRows
+from kscale.snapshot.pods.rows import PodRows, take_records
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -220,13 +220,6 @@ def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], 
     rank = np.empty(len(first), dtype=np.int32)
     rank[present] = np.arange(len(present))
     return present, rank[numbers]
-
-
-def take_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
-    """Return the pods at the given positions."""
-    if isinstance(records, PodRows):
-        return records.take(positions)
-    return [records[i] for i in positions.tolist()]
 
 
 def get_record_keys(records: Sequence[PodRecord]) -> list[str]:

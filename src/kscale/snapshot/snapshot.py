@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -369,6 +369,10 @@ class Snapshot:
             if not 0 <= node < len(self.columns):
                 text = f"{show_value(node)} is not the index of one of the {len(self.columns)} nodes"
                 raise InputError(Problem(text, field=f"nodes[{position}]"))
+        return _AfterPlacement(self, partial(self._place, pods, nodes, informers), informers or self.informers)
+
+    def _place(self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None) -> Snapshot:
+        """Compute the snapshot that :meth:`with_placed` returns."""
         classes = self.classify(pods)
         used = {name: column.copy() for name, column in self.used.items()}
         where = np.array(nodes, np.int32)
@@ -505,6 +509,43 @@ class Snapshot:
         )
 
 
+def _read_computed(name: str) -> Any:
+    """Return a property that is an attribute of the snapshot ``_computed``."""
+    return cached_property(lambda self: getattr(self._computed, name))
+
+
+class _AfterPlacement(Snapshot):
+    """A snapshot with more placed pods, whose columns are computed when one of them is read first."""
+
+    def __init__(self, before: Snapshot, place: Callable[[], Snapshot], informers: Informers) -> None:
+        self.interner, self.columns, self.table, self.informers = (
+            before.interner,
+            before.columns,
+            before.table,
+            informers,
+        )
+        self.dra, self.csi, self.now, self.memo = before.dra, before.csi, before.now, TypedCache()
+        self._compute = place
+
+    @cached_property
+    def _computed(self) -> Snapshot:
+        return self._compute()
+
+    def __reduce__(self) -> Any:
+        """Return the computed snapshot as what is copied and pickled."""
+        return copy, (self._computed,)
+
+    if not TYPE_CHECKING:  # attributes of any other snapshot
+        used = _read_computed("used")
+        pod_count = _read_computed("pod_count")
+        placed_class = _read_computed("placed_class")
+        placed_node = _read_computed("placed_node")
+        counts = _read_computed("counts")
+        _placed_rows = _read_computed("_placed_rows")
+        _pending_rows = _read_computed("_pending_rows")
+        _added = _read_computed("_added")
+
+
 class _Without:
     """Cache of the last snapshot without some of its placed pods."""
 
@@ -539,13 +580,7 @@ def count_states(state: NDArray[np.int8], placed: int) -> dict[str, int]:
     }
 
 
-def without_lost_nodes(
-    snapshot: Snapshot,
-    names: Collection[str],
-    removed: NDArray[np.int64],
-    records: Sequence[PodRecord],
-    values: NDArray[np.int64],
-) -> Snapshot:
+def without_lost_nodes(snapshot: Snapshot, names: Collection[str], table: PodTable) -> Snapshot:
     """Return the snapshot that the cluster has after some nodes were lost and pods were created that have no node.
 
     The columns of the remaining nodes and pods are selected from those of ``snapshot``, not computed again.
@@ -556,12 +591,11 @@ def without_lost_nodes(
         A snapshot as :meth:`Cluster.snapshot` returns it: no decision has placed pods in it.
     names : collection of str
         The lost nodes.
-    removed : int64[k]
-        Rows of the pods that are bound to the lost nodes.
-    records, values : sequence of PodRecord and int64[columns, n]
-        The created pods, as :meth:`PodTable.replacing` takes them.
+    table : PodTable
+        The table of ``snapshot`` without the pods that are bound to the lost nodes and with the created pods
+        (:meth:`PodTable.replacing`).
     """
-    table, columns = snapshot.table.replacing(removed, records, values), snapshot.columns
+    columns = snapshot.columns
     stays = np.ones(len(columns), dtype=np.bool_)
     stays[[columns.index[name] for name in names]] = False
     number = np.cumsum(stays, dtype=np.int32) - np.int32(1)

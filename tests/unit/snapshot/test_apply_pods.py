@@ -224,7 +224,7 @@ def test_a_snapshot_without_lost_nodes_is_that_of_the_changed_cluster(first: lis
     before, removed = meaning(base), cluster.keys_on(lost)
     created = cluster.describe_pods([waiting(cluster.pod(key)) for key in removed[::2]])
     rows = np.array([base.table.keys.index(key) for key in removed], dtype=np.int64)
-    after = without_lost_nodes(base, lost, rows, created.records, created.values)
+    after = without_lost_nodes(base, lost, base.table.replacing(rows, created.records, created.values))
     changed = cluster.copy()
     changed.apply_described(created, removed=removed)
     for name in lost:

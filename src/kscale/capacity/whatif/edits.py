@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -65,6 +64,7 @@ from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.columns import PENDING, REMOVED
 from kscale.snapshot.loading import load_objects
 from kscale.snapshot.pods.store import DescribedPods
+from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot, without_lost_nodes
 from kscale.vpa.advice.records import RecommendationReport
 from kscale.vpa.controllers import Controllers, TargetError, read_controllers
@@ -165,7 +165,8 @@ class SharedCluster:
         lost = self.lost.union([record.key for record in pods.records])
         result = SharedCluster(copy_cluster, lost, self.pod_classes, self._origin)
         if pods.interner is snapshot.interner and pods.memo is snapshot.table.memo:
-            vars(result)["snapshot"] = without_lost_nodes(self._with_records, names, removed, pods.records, pods.values)
+            table = self._table.replacing(removed, pods.records, pods.values)
+            vars(result)["snapshot"] = without_lost_nodes(snapshot, names, table)
         return result
 
     def expect_losses(self, nodes: Iterable[str]) -> None:
@@ -182,12 +183,10 @@ class SharedCluster:
         self.pod_classes.expect(classes, self.snapshot.placed_classes)
 
     @cached_property
-    def _with_records(self) -> Snapshot:
-        """Return the snapshot, of which the texts of pending pods (the first few thousand) are decoded only once."""
-        snapshot = copy(self.snapshot)
-        rows = np.flatnonzero(snapshot.table.columns["state"] == PENDING)[:_MAX_CACHED_RECORDS]
-        snapshot.table = snapshot.table.with_records(rows)
-        return snapshot
+    def _table(self) -> PodTable:
+        """Return the pods of the snapshot; texts of pending ones (the first few thousand) are decoded only once."""
+        table = self.snapshot.table
+        return table.with_records(np.flatnonzero(table.columns["state"] == PENDING)[:_MAX_CACHED_RECORDS])
 
     @cached_property
     def _rows_by_node(self) -> dict[str, NDArray[np.int64]]:

@@ -19,7 +19,16 @@ from kscale.snapshot.pods.record import PodRecord, read_moments, replica_control
 from kscale.snapshot.pods.table import PodTable, uids_of
 from kscale.snapshot.text.files import file_of
 
-__all__ = ["Classifier", "NumberedNames", "PlacedPods", "PodRows", "copies_of", "number_similar_pods", "shapes_of"]
+__all__ = [
+    "Classifier",
+    "NumberedNames",
+    "PlacedPods",
+    "PodRows",
+    "copies_of",
+    "number_similar_pods",
+    "shapes_of",
+    "take_records",
+]
 
 
 class PodRows(Sequence[PodRecord]):
@@ -49,7 +58,7 @@ class PodRows(Sequence[PodRecord]):
     def __iter__(self) -> Iterator[PodRecord]:
         return map(self.table.record, self._rows.tolist())
 
-    def take(self, order: NDArray[np.int64]) -> PodRows:
+    def take(self, order: NDArray[np.integer[Any]]) -> PodRows:
         """Return the pods at the given positions, in that order."""
         return PodRows(self.table, self._rows[order])
 
@@ -140,6 +149,13 @@ class PodRows(Sequence[PodRecord]):
         columns, rows = self.table.columns, self._rows
         exemplars = -2 - columns["source"][rows].astype(np.int64)
         return np.where(exemplars >= 0, 2 * exemplars, 2 * columns["contents"][rows].astype(np.int64) - 1)
+
+
+def take_records(records: Sequence[PodRecord], positions: NDArray[np.integer[Any]]) -> Sequence[PodRecord]:
+    """Return the pods at the given positions."""
+    if isinstance(records, PodRows):
+        return records.take(positions)
+    return [records[i] for i in positions.tolist()]
 
 
 class NumberedNames(Sequence[str]):
