@@ -116,7 +116,7 @@ def _clear_container(container: Container) -> Container:
 
 
 _PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
-_MAX_UNUSED_KINDS: Final = 64  # kinds without pods
+_MAX_UNUSED_KINDS: Final = 1 << 10  # kinds without pods
 
 
 class PendingPodList:
@@ -189,7 +189,9 @@ class PendingPodList:
 
     def filter_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
         """Return the pods whose examples ``rule`` keeps; it gets one pod of each kind and may only remove pods."""
-        return self.take(np.flatnonzero(self.among(rule(self.in_play))))
+        pods = self.in_play
+        kept = [*rule(pods)]
+        return self if len(kept) == len(pods) else self.take(np.flatnonzero(self.among(kept)))
 
     @property
     def keys(self) -> list[str]:

@@ -370,26 +370,30 @@ def _outside(names: frozenset[str], node: NodeFacts) -> bool:
 
 
 class NodeVerdictCache:
-    """Verdicts of the classes on node classes, by the objects that stand for the node classes."""
+    """Verdicts of the classes on single nodes, by the objects that determine them."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[int, ...], tuple[Sequence[object], Sequence[str], _NodeVerdicts]] = {}
+        self._columns: dict[Hashable, tuple[object, NDArray[np.uint16], NDArray[np.uint8]]] = {}
 
-    def get(
-        self, exemplars: Sequence[object], names: Sequence[str], evaluate: Callable[[], _NodeVerdicts]
-    ) -> _NodeVerdicts:
-        """Return the verdicts for identical ``exemplars`` and equal ``names``; ``evaluate`` computes new ones."""
-        key = tuple(map(id, exemplars))
-        cached = self._entries.get(key)
-        if cached is None or cached[1] != names:
-            if len(self._entries) >= _MAX_NODE_VERDICTS:
-                self._entries.clear()
-            cached = self._entries[key] = exemplars, names, evaluate()
-        return cached[2]
+    def get(self, nodes: Sequence[tuple[Hashable, object]], evaluate: Callable[[], _NodeVerdicts]) -> _NodeVerdicts:
+        """Return the verdicts on nodes; ``evaluate`` computes those on all of them if one is unknown.
+
+        ``nodes``: for each a key that is unique among existing objects, and the object that it belongs to.
+        """
+        cached = [self._columns.get(key) for key, _ in nodes]
+        if not nodes or None in cached:
+            if len(self._columns) + len(nodes) > _MAX_NODE_VERDICTS:
+                self._columns.clear()
+            verdicts, counts = evaluate()
+            for i, (key, node) in enumerate(nodes):
+                self._columns[key] = node, verdicts[:, i].copy(), counts[:, i].copy()
+            return verdicts, counts
+        columns = [each for each in cached if each is not None]
+        return np.stack([each[1] for each in columns], axis=1), np.stack([each[2] for each in columns], axis=1)
 
 
 _NodeVerdicts = tuple[NDArray[np.uint16], NDArray[np.uint8]]
-_MAX_NODE_VERDICTS: Final = 64
+_MAX_NODE_VERDICTS: Final = 1 << 12
 
 P = TypeVar("P", bound=Part)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
-from itertools import chain
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -142,7 +141,7 @@ class _BrokenNodes(dict[str, str]):
         """Find the nodes with such pods. The text is that of the first problem."""
         snapshot, broken = ctx.snapshot, cls()
         for which, pod in enumerate(snapshot.placed_classes):
-            if pod.volumes and any(volume.ephemeral is not None for volume in pod.volumes):
+            if pod.volumes and pod.has_claims and any(volume.ephemeral is not None for volume in pod.volumes):
                 status = _resolve(pod, Volumes.of(ctx), incoming=False)
                 if isinstance(status, Status):
                     for n in snapshot.nodes_of_class(which):
@@ -170,10 +169,10 @@ class _NodeLimits:
                 entry = csi_node, _limits(csi_node), get_counted_plugins(csi_node)
             self.known[name] = entry
         nothing: tuple[None, dict[str, int], int] = (None, {}, 0)
-        entries = [self.known.get(name, nothing) for name in names]
+        entries = [self.known.get(name, nothing) for name in names] if self.known else [nothing] * len(names)
         self._limits = [limits for _, limits, _ in entries]
         self.migrated: NDArray[np.uint32] = np.array([moved for _, _, moved in entries], dtype=np.uint32)
-        self.drivers: frozenset[str] = frozenset().union(*map(dict.keys, self._limits))
+        self.drivers: frozenset[str] = frozenset().union(*map(dict.keys, self._limits if self.known else ()))
         if last is not None and last.drivers == self.drivers:
             self.drivers = last.drivers
         self._columns: dict[str, NDArray[np.int32]] = {}
@@ -358,8 +357,7 @@ class NodeVolumeLimits(Plugin):
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         """Return the set of drivers with a limit, and the storage objects of the claims of the classes ``storage``."""
-        volumes = Volumes.of(ctx)
-        return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.get_dependencies, storage)))
+        return (_NodeLimits.of(ctx).drivers, *Volumes.of(ctx).list_dependencies(storage))
 
     def explain_failure(
         self, code: int, failed_index: int, pod: PodClass, node: int, context: ExplainContext
