@@ -97,7 +97,8 @@ def clear_tpu_requests(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def _requests_tpu(container: Container) -> bool:
-    return any(name.startswith(TPU_RESOURCE_PREFIX) for name in container.resources.requests or {})
+    requests = container.resources.requests or ()
+    return True in [name.startswith(TPU_RESOURCE_PREFIX) for name in requests]
 
 
 def _clear_pod(pod: Pod) -> Pod:

@@ -365,10 +365,11 @@ class Snapshot:
         nodes = list(nodes)
         if len(nodes) != len(pods):
             raise InputError(Problem(f"{len(nodes)} nodes for {len(pods)} pods", field="nodes"))
-        for position, node in enumerate(nodes):
-            if not 0 <= node < len(self.columns):
-                text = f"{show_value(node)} is not the index of one of the {len(self.columns)} nodes"
-                raise InputError(Problem(text, field=f"nodes[{position}]"))
+        count = len(self.columns)
+        if nodes and not 0 <= min(nodes) <= max(nodes) < count:
+            position = next(i for i, node in enumerate(nodes) if not 0 <= node < count)
+            text = f"{show_value(nodes[position])} is not the index of one of the {count} nodes"
+            raise InputError(Problem(text, field=f"nodes[{position}]"))
         return _AfterPlacement(self, partial(self._place, pods, nodes, informers), informers or self.informers)
 
     def _place(self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None) -> Snapshot:
@@ -547,20 +548,23 @@ class _AfterPlacement(Snapshot):
 
 
 class _Without:
-    """Cache of the last snapshot without some of its placed pods."""
+    """Cache of the last snapshot without some of its placed pods.
 
-    __slots__ = ("_last",)
+    ``last``: the positions of these pods, and that snapshot.
+    """
+
+    __slots__ = ("last",)
 
     def __init__(self) -> None:
-        self._last: tuple[NDArray[np.int64], Snapshot] | None = None
+        self.last: tuple[NDArray[np.int64], Snapshot] | None = None
 
     def remove_pods(self, snapshot: Snapshot, removed: NDArray[np.int64]) -> Snapshot:
         """Return the snapshot without the placed pods at these positions. The last result is cached."""
-        last = self._last
+        last = self.last
         if last is None or not np.array_equal(last[0], removed):
             keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)
             keep[removed] = False
-            last = self._last = removed.copy(), snapshot.keeping(keep)
+            last = self.last = removed.copy(), snapshot.keeping(keep)
         return last[1]
 
 
@@ -598,17 +602,40 @@ def without_lost_nodes(snapshot: Snapshot, names: Collection[str], table: PodTab
     columns = snapshot.columns
     stays = np.ones(len(columns), dtype=np.bool_)
     stays[[columns.index[name] for name in names]] = False
-    number = np.cumsum(stays, dtype=np.int32) - np.int32(1)
+    state, columns = table.columns["state"], columns.with_changes(names, (), ())
     is_kept = stays[snapshot.placed_node]
-    placed_rows = snapshot._placed_rows[is_kept]  # noqa: SLF001  (a function of this class's module)
-    state = table.columns["state"]
-    return snapshot._derive(  # noqa: SLF001
-        nodes=columns.with_changes(names, (), ()),
+    pending, counts = np.flatnonzero(state == PENDING), count_states(state, int(np.count_nonzero(is_kept)))
+    result = _select_nodes(snapshot, stays, columns, table, pending, counts)
+    last = snapshot.memo.get(_Without, _Without).last
+    if last is not None:  # decisions on the result leave out the same pods, if they exist
+        removed = (np.cumsum(is_kept) - 1)[last[0][is_kept[last[0]]]]
+        others = _select_nodes(last[1], stays, columns, table, pending, counts)
+        result.memo.get(_Without, _Without).last = removed, others
+    return result
+
+
+def _select_nodes(
+    snapshot: Snapshot,
+    stays: NDArray[np.bool_],
+    columns: NodeColumns,
+    table: PodTable,
+    pending: NDArray[np.int64],
+    counts: Mapping[str, int],
+) -> Snapshot:
+    """Return the snapshot without some nodes and their pods.
+
+    ``stays``: bool[nodes], which nodes remain; ``columns``: their columns; ``table`` and ``pending``: the pods, and the
+    rows of pending ones; ``counts``: numbers of pods by state, apart from placed ones.
+    """
+    is_kept = stays[snapshot.placed_node]
+    number = np.cumsum(stays, dtype=np.int32) - np.int32(1)
+    return snapshot._derive(  # noqa: SLF001  (a function of this class's module)
+        nodes=columns,
         used={name: column[stays] for name, column in snapshot.used.items()},
         pod_count=snapshot.pod_count[stays],
         table=table,
-        placed_rows=placed_rows,
+        placed_rows=snapshot._placed_rows[is_kept],  # noqa: SLF001
         placed_node=number[snapshot.placed_node[is_kept]],
-        pending_rows=np.flatnonzero(state == PENDING),
-        counts=count_states(state, len(placed_rows)),
+        pending_rows=pending,
+        counts={**counts, "placed": int(np.count_nonzero(is_kept))},
     )

@@ -212,6 +212,11 @@ def test_keys_on_nodes_are_those_of_the_pods_there() -> None:
     assert cluster.keys_on(["n1"]) == ["ns/p1", "ns/p4", "ns/p7"]
 
 
+def left_out(snapshot: Snapshot) -> np.ndarray:
+    """Positions of the placed pods whose names are in the first half of all."""
+    return np.array([i for i, key in enumerate(snapshot.pods) if key[-1] < "d"], dtype=np.int64)
+
+
 @settings(max_examples=examples(2 / 3))
 @given(
     st.lists(pods(), max_size=8, unique_by=lambda each: each.key),
@@ -222,6 +227,7 @@ def test_a_snapshot_without_lost_nodes_is_that_of_the_changed_cluster(first: lis
     cluster.apply_pods(first)
     base = cluster.snapshot(dra=True)
     before, removed = meaning(base), cluster.keys_on(lost)
+    base.without_placed(left_out(base))  # what the result knows of this loss is what it would compute
     created = cluster.describe_pods([waiting(cluster.pod(key)) for key in removed[::2]])
     rows = np.array([base.table.keys.index(key) for key in removed], dtype=np.int64)
     after = without_lost_nodes(base, lost, base.table.replacing(rows, created.records, created.values))
@@ -233,6 +239,10 @@ def test_a_snapshot_without_lost_nodes_is_that_of_the_changed_cluster(first: lis
     assert meaning(after) == meaning(expected)
     assert (after.nodes, after.pods, after.pending) == (expected.nodes, expected.pods, expected.pending)
     assert after.placed_node.tolist() == expected.placed_node.tolist()
+    fewer, expected_fewer = (each.without_placed(left_out(each)) for each in (after, expected))
+    assert (fewer.nodes, fewer.pods, fewer.counts) == (expected_fewer.nodes, expected_fewer.pods, expected_fewer.counts)
+    assert fewer.placed_node.tolist() == expected_fewer.placed_node.tolist()
+    assert meaning(fewer) == meaning(expected_fewer)
     assert meaning(base) == before
 
 

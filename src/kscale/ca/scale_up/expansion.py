@@ -615,7 +615,8 @@ def _find_fitting_classes(session: Session, template: int, classes: NDArray[np.i
     engine.fork()
     try:
         node = engine.add(session.templates[template], 0)
-        return np.fromiter((engine.check(number, node) == 0 for number in classes.tolist()), np.bool_, len(classes))
+        check = engine.check
+        return np.array([check(number, node) == 0 for number in classes.tolist()], dtype=np.bool_)
     finally:
         engine.revert()
 
