@@ -315,6 +315,8 @@ def place_in_session(
 
     Rules that the session does not consider (:attr:`Session.unmodelled`) are not part of the result.
     """
+    if isinstance(pods, PodRows):
+        number_controllers_and_shapes(pods)  # cached also for the pods that the caller takes from these
     ordered = _sort_by_priority(pods)
     unique, class_of = session.snapshot.distinct_classes(ordered[0])
     look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")

@@ -35,13 +35,15 @@ class PodRows(Sequence[PodRecord]):
     """Pods of a table by position, built on access.
 
     ``classes`` and ``controllers`` (int32[n]), ``priorities`` and ``contents`` (int64[n]) need no pod.
+    ``equivalence``: cached numbers of equivalent pods (:mod:`kscale.scheduling.equivalent_pods`), int32[n] each.
     """
 
-    __slots__ = ("_rows", "table")
+    __slots__ = ("_rows", "equivalence", "table")
 
     def __init__(self, table: PodTable, rows: NDArray[np.int64]) -> None:
         self.table = table
         self._rows = rows
+        self.equivalence: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -60,7 +62,10 @@ class PodRows(Sequence[PodRecord]):
 
     def take(self, order: NDArray[np.integer[Any]]) -> PodRows:
         """Return the pods at the given positions, in that order."""
-        return PodRows(self.table, self._rows[order])
+        result = PodRows(self.table, self._rows[order])
+        if self.equivalence is not None:
+            result.equivalence = self.equivalence[0][order], self.equivalence[1][order]
+        return result
 
     def digests(self, positions: NDArray[Any], digester: Digester) -> list[bytes]:
         """Return the digests of some pods by which equivalence grouping compares pods."""
