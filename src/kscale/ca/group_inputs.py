@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from operator import attrgetter
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -53,11 +55,14 @@ def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
 def _copy_group(group: NodeGroup) -> NodeGroup:
     """Copy the group with its lists and mappings, as the caller may modify the original."""
     own = copy(group)
-    for name in group.__struct_fields__:
-        value = getattr(group, name)
-        if isinstance(value, (list, dict)):
-            setattr(own, name, copy(value))
+    for name, value in zip(group.__struct_fields__, _get_fields(group), strict=True):
+        if value.__class__ in _CONTAINERS:
+            setattr(own, name, value.copy())
     return own
+
+
+_CONTAINERS: Final = frozenset({list, dict})
+_get_fields: Final = attrgetter(*NodeGroup.__struct_fields__)
 
 
 def get_described_targets(groups: GroupsLike) -> tuple[GroupsLike, dict[str, int | None]]:

@@ -47,7 +47,7 @@ from kscale.objects.pod_owners import (
 from kscale.objects.times import format_duration, parse_duration
 from kscale.scheduling.place import place as filter_out_schedulable
 from kscale.snapshot.pods.record import PodRecord
-from kscale.snapshot.pods.rows import PodRows
+from kscale.snapshot.pods.rows import PodRows, take_records
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -98,7 +98,7 @@ def clear_tpu_requests(pods: Sequence[Pod]) -> list[Pod]:
 
 def _requests_tpu(container: Container) -> bool:
     """Check whether a container requests TPUs."""
-    return any(name.startswith(TPU_RESOURCE_PREFIX) for name in container.resources.requests or {})
+    return any(name.startswith(TPU_RESOURCE_PREFIX) for name in container.resources.requests or ())
 
 
 def _clear_pod(pod: Pod) -> Pod:
@@ -117,7 +117,7 @@ def _clear_container(container: Container) -> Container:
 
 
 _PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
-_MAX_UNUSED_KINDS: Final = 64  # kinds without pods
+_MAX_UNUSED_KINDS: Final = 1 << 10  # kinds without pods
 
 
 class PendingPodList:
@@ -193,7 +193,9 @@ class PendingPodList:
 
         ``rule`` is called once, with one pod of each kind; it returns the pods to keep, which must be among these.
         """
-        return self.take(np.flatnonzero(self.among(rule(self.in_play))))
+        pods = self.in_play
+        kept = [*rule(pods)]
+        return self if len(kept) == len(pods) else self.take(np.flatnonzero(self.among(kept)))
 
     @property
     def keys(self) -> list[str]:
@@ -224,13 +226,6 @@ def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], 
     rank = np.empty(len(first), dtype=np.int32)
     rank[present] = np.arange(len(present))
     return present, rank[numbers]
-
-
-def take_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
-    """Return the pods at the given positions."""
-    if isinstance(records, PodRows):
-        return records.take(positions)
-    return [records[i] for i in positions.tolist()]
 
 
 def get_record_keys(records: Sequence[PodRecord]) -> list[str]:

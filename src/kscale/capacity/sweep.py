@@ -33,7 +33,7 @@ from kscale.imports import library
 from kscale.objects.argument_types import typed
 from kscale.processes import worker_processes
 
-__all__ = ["CompletedTask", "Reference", "Shared", "sweep"]
+__all__ = ["CompletedTask", "Reference", "Shared", "pickle_in_parts", "sweep", "unpickle_parts"]
 
 
 S = TypeVar("S")
@@ -90,7 +90,19 @@ class _InFile(Reference):
         for size in self.sizes:
             parts.append(content[start : start + size])
             start += size
-        return pickle.loads(parts[0], buffers=parts[1:])
+        return unpickle_parts(*parts)
+
+
+def pickle_in_parts(value: Any) -> list[bytes | memoryview]:
+    """Pickle an object, and return the pickle and the contents of the object's arrays, which are not copied."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return [head, *(buffer.raw() for buffer in buffers)]
+
+
+def unpickle_parts(head: Any, *buffers: Any) -> Any:
+    """Return the object of :func:`pickle_in_parts`, whose arrays stay in ``buffers``."""
+    return pickle.loads(head, buffers=buffers)
 
 
 class Shared:
@@ -98,9 +110,7 @@ class Shared:
 
     def __init__(self, value: Any) -> None:
         self.token = secrets.token_hex(16)
-        buffers: list[pickle.PickleBuffer] = []
-        head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-        parts: list[bytes | memoryview] = [head, *(buffer.raw() for buffer in buffers)]
+        parts = pickle_in_parts(value)
         folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         handle, self.path = tempfile.mkstemp(prefix="kscale-", dir=folder)
         self._resources = ExitStack()

@@ -62,15 +62,20 @@ _NO_CONTROLLER = -1
 def number_controllers_and_shapes(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return numbers of each pod's controller and shape, int32[n] each; -1 for a pod without a controller.
 
-    Pods with equal controller and shape are replicas that upstream treats as equivalent.
+    Pods with equal controller and shape are replicas that upstream treats as equivalent. The numbers of pods of a table
+    are cached with their sequence and with those taken from it.
     """
+    if isinstance(pods, PodRows):
+        if pods.equivalence is None:
+            pods.equivalence = _shapes_of_rows(pods, Digester())
+        elif max(numbers.max(initial=0) for numbers in pods.equivalence) >= len(pods):  # those of more pods
+            pods.equivalence = _renumber(pods.equivalence[0]), _renumber(pods.equivalence[1])
+        return pods.equivalence
     controllers: dict[str, int] = {}
     shapes: dict[tuple[int, bytes], int] = {}
     controller = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
     shape = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
     digester = Digester()
-    if isinstance(pods, PodRows):
-        return _shapes_of_rows(pods, digester)
     owners = [pod.controller for pod in pods]
     pods_of = Counter(owners)
     for i, (pod, uid) in enumerate(zip(pods, owners, strict=True)):

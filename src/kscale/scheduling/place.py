@@ -25,7 +25,7 @@ from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.pods.record import PodRecord
-from kscale.snapshot.pods.rows import PodRows
+from kscale.snapshot.pods.rows import PodRows, take_records
 from kscale.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class PlaceResult(Result):
         """Return the snapshot with these pods placed."""
         if not len(self._order):
             return self.snapshot
-        records, nodes = [self.records[i] for i in self._order.tolist()], self.node[self._order].tolist()
+        records, nodes = take_records(self.records, self._order), self.node[self._order].tolist()
         return self.snapshot.with_placed(records, nodes, reserve(self.snapshot, records, nodes))
 
     def explain(self, pod: str) -> str:
@@ -316,6 +316,8 @@ def place_in_session(
     The session's engine keeps the placed pods.
     Rules that the session does not consider (:attr:`Session.unmodelled`) are not part of the result.
     """
+    if isinstance(pods, PodRows):
+        number_controllers_and_shapes(pods)  # cached also for the pods that the caller takes from these
     ordered = _sort_by_priority(pods)
     unique, class_of = session.snapshot.distinct_classes(ordered[0])
     look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")

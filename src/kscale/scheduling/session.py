@@ -129,8 +129,7 @@ class Session:
 
         if not is_shared or not nodes.columns.isdisjoint((CSI, DEVICES)):  # these are facts beside the node object
             return evaluate()
-        exemplars = (*self._copies.templates, *nodes.list_exemplars())
-        return classes.node_verdicts.get(exemplars, [facts.name for facts in self._copies.facts], evaluate)
+        return classes.node_verdicts.get(nodes.list_exemplars(self._copies.list_sources()), evaluate)
 
     def _engine(self, ledger: DeviceLedger | None, static_verdicts: NDArray[np.uint16]) -> _engine.Engine:
         """Build an engine with the nodes of the snapshot."""

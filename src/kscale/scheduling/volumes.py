@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -338,6 +339,7 @@ class Volumes:
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
         self._inputs_by_class: dict[int, tuple[PodClass, tuple[Any, ...]]] = {}
+        self._last_listed: tuple[Sequence[PodClass], tuple[Any, ...]] = (), ()
 
     @classmethod
     def of(cls, ctx: Context) -> Volumes:
@@ -373,6 +375,12 @@ class Volumes:
                 objects.append(self.volume(claim.spec.volume_name))
         self._inputs_by_class[pod.index] = pod, tuple(objects)
         return self._inputs_by_class[pod.index][1]
+
+    def list_dependencies(self, pods: Sequence[PodClass]) -> tuple[Any, ...]:
+        """Return :meth:`get_dependencies` of all pods in order; cached while ``pods`` is the same (unmodified) list."""
+        if pods is not self._last_listed[0]:
+            self._last_listed = pods, tuple(chain.from_iterable(map(self.get_dependencies, pods)))
+        return self._last_listed[1]
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
         """Return a claim; None if the claim does not exist."""

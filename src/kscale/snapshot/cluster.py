@@ -26,13 +26,13 @@ from kscale.objects.times import moment
 from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.columns import FINISHED, GATED, PENDING, PLACED, TERMINATING, NodeColumns
+from kscale.snapshot.columns import PENDING, PLACED, NodeColumns
 from kscale.snapshot.loading import Loaded, LoadReport, decode_plain_object, load_batches, load_objects
 from kscale.snapshot.object_store import Informers, ObjectStore, kind_name
 from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.pods.store import DescribedPods, PodStore, Texts
 from kscale.snapshot.pods.table import PodTable
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.snapshot import Snapshot, count_states
 from kscale.snapshot.text.pod_reader import PodBatch, PodReader, ScannedList
 from kscale.snapshot.text.sources import DecodedItems
 from kscale.snapshot.watching import Applying, StoredObjects, decode_object, watch
@@ -339,13 +339,10 @@ class Cluster:
         return markup.listing(repr(self), ["kind", "objects"], rows)
 
     @reading
-    def copy(self, *, share_pending: bool = False) -> Cluster:
-        """Return an independent copy with the same objects, without reading or classifying them again.
-
-        ``share_pending``: texts of pending pods (the first few thousand) are decoded once for all such copies.
-        """
+    def copy(self) -> Cluster:
+        """Return an independent copy with the same objects, without reading or classifying them again."""
         result = Cluster.__new__(Cluster)
-        contents = StoredObjects(self._contents.pods.copy(share_pending=share_pending), self._contents.objects.copy())
+        contents = StoredObjects(self._contents.pods.copy(), self._contents.objects.copy())
         vars(result).update(vars(self), _contents=contents, _snapshots={}, _busy=Busy())
         return result
 
@@ -673,14 +670,7 @@ class Cluster:
             placed_rows=placed,
             placed_node=at[placed],
             pending_rows=pending,
-            counts={
-                "placed": len(placed),
-                "pending": len(pending),
-                "gated": int(np.count_nonzero(state == GATED)),
-                "terminating": int(np.count_nonzero(state == TERMINATING)),
-                "finished": int(np.count_nonzero(state == FINISHED)),
-                "on unknown nodes": int(np.count_nonzero(state == PLACED)) - len(placed),
-            },
+            counts=count_states(state, len(placed)),
             csi=csi,
             dra=dra,
             now=now,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,23 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.times import moment
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import Interner, PodClass
-from kscale.snapshot.columns import EXCLUSION_REASONS, GATED, NodeColumns, read_only
+from kscale.snapshot.columns import (
+    EXCLUSION_REASONS,
+    FINISHED,
+    GATED,
+    PENDING,
+    PLACED,
+    TERMINATING,
+    NodeColumns,
+    read_only,
+)
 from kscale.snapshot.object_store import Informers
 from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import Classifier, PlacedPods, PodRows
 from kscale.snapshot.pods.table import PodTable, uid_text
 
-__all__ = ["Snapshot"]
+__all__ = ["Snapshot", "count_states", "without_lost_nodes"]
 
 
 _SHOWN: Final = ("placed", "pending")
@@ -356,10 +365,15 @@ class Snapshot:
         nodes = list(nodes)
         if len(nodes) != len(pods):
             raise InputError(Problem(f"{len(nodes)} nodes for {len(pods)} pods", field="nodes"))
-        for position, node in enumerate(nodes):
-            if not 0 <= node < len(self.columns):
-                text = f"{show_value(node)} is not the index of one of the {len(self.columns)} nodes"
-                raise InputError(Problem(text, field=f"nodes[{position}]"))
+        count = len(self.columns)
+        if nodes and not 0 <= min(nodes) <= max(nodes) < count:
+            position = next(i for i, node in enumerate(nodes) if not 0 <= node < count)
+            text = f"{show_value(nodes[position])} is not the index of one of the {count} nodes"
+            raise InputError(Problem(text, field=f"nodes[{position}]"))
+        return _AfterPlacement(self, partial(self._place, pods, nodes, informers), informers or self.informers)
+
+    def _place(self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None) -> Snapshot:
+        """Compute the snapshot that :meth:`with_placed` returns."""
         classes = self.classify(pods)
         used = {name: column.copy() for name, column in self.used.items()}
         where = np.array(nodes, np.int32)
@@ -496,19 +510,132 @@ class Snapshot:
         )
 
 
-class _Without:
-    """Cache of the last snapshot without some of its placed pods."""
+def _read_computed(name: str) -> Any:
+    """Return a property that is an attribute of the snapshot ``_computed``."""
+    return cached_property(lambda self: getattr(self._computed, name))
 
-    __slots__ = ("_last",)
+
+class _AfterPlacement(Snapshot):
+    """A snapshot with more placed pods, whose columns are computed when one of them is read first."""
+
+    def __init__(self, before: Snapshot, place: Callable[[], Snapshot], informers: Informers) -> None:
+        self.interner, self.columns, self.table, self.informers = (
+            before.interner,
+            before.columns,
+            before.table,
+            informers,
+        )
+        self.dra, self.csi, self.now, self.memo = before.dra, before.csi, before.now, TypedCache()
+        self._compute = place
+
+    @cached_property
+    def _computed(self) -> Snapshot:
+        return self._compute()
+
+    def __reduce__(self) -> Any:
+        """Return the computed snapshot as what is copied and pickled."""
+        return copy, (self._computed,)
+
+    if not TYPE_CHECKING:  # attributes of any other snapshot
+        used = _read_computed("used")
+        pod_count = _read_computed("pod_count")
+        placed_class = _read_computed("placed_class")
+        placed_node = _read_computed("placed_node")
+        counts = _read_computed("counts")
+        _placed_rows = _read_computed("_placed_rows")
+        _pending_rows = _read_computed("_pending_rows")
+        _added = _read_computed("_added")
+
+
+class _Without:
+    """Cache of the last snapshot without some of its placed pods.
+
+    ``last``: the positions of these pods, and that snapshot.
+    """
+
+    __slots__ = ("last",)
 
     def __init__(self) -> None:
-        self._last: tuple[NDArray[np.int64], Snapshot] | None = None
+        self.last: tuple[NDArray[np.int64], Snapshot] | None = None
 
     def remove_pods(self, snapshot: Snapshot, removed: NDArray[np.int64]) -> Snapshot:
         """Return the snapshot without the placed pods at these positions. The last result is cached."""
-        last = self._last
+        last = self.last
         if last is None or not np.array_equal(last[0], removed):
             keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)
             keep[removed] = False
-            last = self._last = removed.copy(), snapshot.keeping(keep)
+            last = self.last = removed.copy(), snapshot.keeping(keep)
         return last[1]
+
+
+def count_states(state: NDArray[np.int8], placed: int) -> dict[str, int]:
+    """Return the ``counts`` of a snapshot from the states of its table's pods; ``placed`` of them have a known node."""
+
+    def count(which: int) -> int:
+        return int(np.count_nonzero(state == which))
+
+    return {
+        "placed": placed,
+        "pending": count(PENDING),
+        "gated": count(GATED),
+        "terminating": count(TERMINATING),
+        "finished": count(FINISHED),
+        "on unknown nodes": count(PLACED) - placed,
+    }
+
+
+def without_lost_nodes(snapshot: Snapshot, names: Collection[str], table: PodTable) -> Snapshot:
+    """Return the snapshot that the cluster has after some nodes were lost and pods were created that have no node.
+
+    The columns of the remaining nodes and pods are selected from those of ``snapshot``, not computed again.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        A snapshot as :meth:`Cluster.snapshot` returns it: no decision has placed pods in it.
+    names : collection of str
+        The lost nodes.
+    table : PodTable
+        The table of ``snapshot`` without the pods that are bound to the lost nodes and with the created pods
+        (:meth:`PodTable.replacing`).
+    """
+    columns = snapshot.columns
+    stays = np.ones(len(columns), dtype=np.bool_)
+    stays[[columns.index[name] for name in names]] = False
+    state, columns = table.columns["state"], columns.with_changes(names, (), ())
+    is_kept = stays[snapshot.placed_node]
+    pending, counts = np.flatnonzero(state == PENDING), count_states(state, int(np.count_nonzero(is_kept)))
+    result = _select_nodes(snapshot, stays, columns, table, pending, counts)
+    last = snapshot.memo.get(_Without, _Without).last
+    if last is not None:  # decisions on the result leave out the same pods, if they exist
+        removed = (np.cumsum(is_kept) - 1)[last[0][is_kept[last[0]]]]
+        others = _select_nodes(last[1], stays, columns, table, pending, counts)
+        result.memo.get(_Without, _Without).last = removed, others
+    return result
+
+
+def _select_nodes(
+    snapshot: Snapshot,
+    stays: NDArray[np.bool_],
+    columns: NodeColumns,
+    table: PodTable,
+    pending: NDArray[np.int64],
+    counts: Mapping[str, int],
+) -> Snapshot:
+    """Return the snapshot without some nodes and their pods.
+
+    ``stays``: bool[nodes], which nodes remain; ``columns``: their columns; ``table`` and ``pending``: the pods, and the
+    rows of pending ones; ``counts``: numbers of pods by state, apart from placed ones.
+    """
+    is_kept = stays[snapshot.placed_node]
+    number = np.cumsum(stays, dtype=np.int32) - np.int32(1)
+    return snapshot._derive(  # noqa: SLF001  (a function of this class's module)
+        nodes=columns,
+        used={name: column[stays] for name, column in snapshot.used.items()},
+        pod_count=snapshot.pod_count[stays],
+        table=table,
+        placed_rows=snapshot._placed_rows[is_kept],  # noqa: SLF001
+        placed_node=number[snapshot.placed_node[is_kept]],
+        pending_rows=pending,
+        counts={**counts, "placed": int(np.count_nonzero(is_kept))},
+    )

@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
+from kscale.capacity.losses import waiting
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.snapshot.cluster import Cluster, load
 from kscale.snapshot.pods.record import PodRecord
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.pods.table import POD_COLUMNS
+from kscale.snapshot.snapshot import Snapshot, without_lost_nodes
 
 replace = msgspec.structs.replace
 
@@ -209,23 +212,51 @@ def test_keys_on_nodes_are_those_of_the_pods_there() -> None:
     assert cluster.keys_on(["n1"]) == ["ns/p1", "ns/p4", "ns/p7"]
 
 
-def test_copies_that_share_pending_pods_decode_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def left_out(snapshot: Snapshot) -> np.ndarray:
+    """Positions of the placed pods whose names are in the first half of all."""
+    return np.array([i for i, key in enumerate(snapshot.pods) if key[-1] < "d"], dtype=np.int64)
+
+
+@settings(max_examples=examples(2 / 3))
+@given(
+    st.lists(pods(), max_size=8, unique_by=lambda each: each.key),
+    st.lists(st.sampled_from(["n0", "n1"]), min_size=1, unique=True),
+)
+def test_a_snapshot_without_lost_nodes_is_that_of_the_changed_cluster(first: list[Pod], lost: list[str]) -> None:
+    cluster = Cluster(nodes())
+    cluster.apply_pods(first)
+    base = cluster.snapshot(dra=True)
+    before, removed = meaning(base), cluster.keys_on(lost)
+    base.without_placed(left_out(base))  # what the result knows of this loss is what it would compute
+    created = cluster.describe_pods([waiting(cluster.pod(key)) for key in removed[::2]])
+    rows = np.array([base.table.keys.index(key) for key in removed], dtype=np.int64)
+    after = without_lost_nodes(base, lost, base.table.replacing(rows, created.records, created.values))
+    changed = cluster.copy()
+    changed.apply_described(created, removed=removed)
+    for name in lost:
+        changed.remove("Node", name)
+    expected = changed.snapshot(dra=True)
+    assert meaning(after) == meaning(expected)
+    assert (after.nodes, after.pods, after.pending) == (expected.nodes, expected.pods, expected.pending)
+    assert after.placed_node.tolist() == expected.placed_node.tolist()
+    fewer, expected_fewer = (each.without_placed(left_out(each)) for each in (after, expected))
+    assert (fewer.nodes, fewer.pods, fewer.counts) == (expected_fewer.nodes, expected_fewer.pods, expected_fewer.counts)
+    assert fewer.placed_node.tolist() == expected_fewer.placed_node.tolist()
+    assert meaning(fewer) == meaning(expected_fewer)
+    assert meaning(base) == before
+
+
+def test_a_table_with_records_decodes_pods_once_for_all_tables_made_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     form = {"kind": "Pod", "apiVersion": "v1", "spec": {"containers": [container("1")]}}
     data = [{**form, "metadata": {"name": f"p{i}", "namespace": "ns"}} for i in range(4)]
-    cluster = load(msgspec.json.encode({"kind": "List", "apiVersion": "v1", "items": data}))
+    table = load(msgspec.json.encode({"kind": "List", "apiVersion": "v1", "items": data})).snapshot().table
     decoded = []
     decode = PodRecord._decode
     monkeypatch.setattr(PodRecord, "_decode", lambda record: decoded.append(record.key) or decode(record))
-    plain, copies = cluster.copy(), [cluster.copy(share_pending=True) for _ in range(3)]
-    for copied in copies:
-        assert copied.keys("Pod") == plain.keys("Pod")
-        assert [each.key for each in copied.pods()] == plain.keys("Pod")
-    assert decoded == plain.keys("Pod")
-    assert [*copies[0].pods()] == [*plain.pods()]
-    copies[0].apply(pod(metadata={"name": "p1", "namespace": "ns", "labels": {"app": "x"}}))
-    copies[1].remove("Pod", "ns/p2")
-    assert copies[0].pod("ns/p1").metadata.labels == {"app": "x"}
-    assert copies[1].keys("Pod") == ["ns/p0", "ns/p1", "ns/p3"]
-    assert [*cluster.pods()] == [*copies[2].pods()] == [*plain.pods()]
-    cluster.remove("Pod", "ns/p0")
-    assert cluster.copy(share_pending=True).keys("Pod") == ["ns/p1", "ns/p2", "ns/p3"]
+    rows, none = np.arange(4), np.zeros((len(POD_COLUMNS), 0), dtype=np.int64)
+    stored = table.with_records(rows)
+    for gone in (rows[:0], rows[:1], rows[3:]):
+        made = stored.replacing(gone, [], none)
+        assert [made.record(row).pod.name for row in (1, 2)] == ["p1", "p2"]
+    assert decoded == ["ns/p1", "ns/p2"]
+    assert not table.records

@@ -256,10 +256,12 @@ class GroupedPods:
 
         The positions are group after group, in the given order; group ``i`` has ``positions[starts[i]:starts[i + 1]]``.
         """
-        sizes = np.diff(self.starts)[groups]
-        starts = np.append(0, np.cumsum(sizes)).astype(np.int32)
-        positions = np.repeat(self.starts[:-1][groups] - starts[:-1], sizes) + np.arange(starts[-1])
-        return positions.astype(np.int64), starts
+        begins = self.starts[groups]
+        sizes = self.starts[groups + 1] - begins
+        starts = np.zeros(len(groups) + 1, dtype=np.int32)
+        sizes.cumsum(out=starts[1:])
+        positions = (begins - starts[:-1]).repeat(sizes) + np.arange(starts[-1])
+        return positions.astype(np.int64, copy=False), starts
 
     def exemplar(self, group: int) -> PodClass | None:
         """Return the class of a group's first pod; None for an empty group."""

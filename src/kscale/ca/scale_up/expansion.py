@@ -184,6 +184,12 @@ class PodGroups(Sequence[PodGroup]):
         self.schedulable = np.zeros(size, dtype=np.bool_)
         self._said: dict[str, _GroupVerdict] = {}
 
+    @cached_property
+    def distinct_exemplars(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the distinct exemplars, ascending, and each group's index among them: int64[groups]."""
+        numbers, where = np.unique(self.exemplar_of, return_inverse=True)
+        return numbers, where.reshape(-1)
+
     def copy_without_results(self) -> PodGroups:
         """Return a copy with the same equivalence groups, without the results of any node group."""
         return PodGroups(self.exemplar_of, self.keys_of)
@@ -440,6 +446,7 @@ class ExpansionFinder:
         self.estimate_cache = EstimateCache()
         self._selected_pods: dict[bytes, GroupedPods] = {}
         self._fits: dict[tuple[int, str | None], NDArray[np.bool_]] = {}
+        self._namespace_counts: dict[bytes, int] = {}
         self.expansion_options: list[ExpansionOption] = []
         self._similar: SimilarGroups | None = None
         self.observations: list[Observation] = []
@@ -476,10 +483,8 @@ class ExpansionFinder:
         identity = session.template_identity(which)
         class_fits = self._fits.get((id(session), identity)) if identity else None
         if class_fits is None:
-            numbers, where = np.unique(exemplars, return_inverse=True)
-            class_fits = self._fits[id(session), identity] = _find_fitting_classes(session, which, numbers)[
-                where.reshape(-1)
-            ]
+            numbers, where = pod_groups.distinct_exemplars
+            class_fits = self._fits[id(session), identity] = _find_fitting_classes(session, which, numbers)[where]
         fits = class_fits
         ask = partial(session.verdicts_on_copy, which, 0)
         pod_groups.judge(group, GroupSchedulability(fits, exemplars, ask))
@@ -528,8 +533,12 @@ class ExpansionFinder:
 
     def _build_heterogeneity_observation(self, node: Node, estimated: NDArray[np.bool_]) -> Observation:
         """Return an observation of how many pod groups an estimate covers; the number of namespaces is bucketed."""
-        classes = np.unique(self.grouped.class_of[self.grouped.starts[:-1][estimated]])
-        namespaces = len({self.grouped.unique[which].namespace for which in classes.tolist()})
+        selection = estimated.tobytes()
+        namespaces = self._namespace_counts.get(selection)
+        if namespaces is None:
+            classes = {*self.grouped.class_of[self.grouped.starts[:-1][estimated]].tolist()}
+            namespaces = len({self.grouped.unique[which].namespace for which in classes})
+            self._namespace_counts[selection] = namespaces
         return build_observation(
             "binpacking_heterogeneity",
             int(estimated.sum()),
@@ -619,7 +628,8 @@ def _find_fitting_classes(session: Session, template: int, classes: NDArray[np.i
     engine.fork()
     try:
         node = engine.add(session.templates[template], 0)
-        return np.fromiter((engine.check(number, node) == 0 for number in classes.tolist()), np.bool_, len(classes))
+        check = engine.check
+        return np.array([check(number, node) == 0 for number in classes.tolist()], dtype=np.bool_)
     finally:
         engine.revert()
 

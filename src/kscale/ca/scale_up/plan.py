@@ -205,7 +205,10 @@ class PodFilterResult:
     @property
     def names(self) -> list[str]:
         """Return the names of the pods that need nodes, without fake pods."""
-        return [] if self.asked is None else [name for name in self.asked.keys if name not in self.fake_pods]
+        if self.asked is None:
+            return []
+        keys, fake_pods = self.asked.keys, self.fake_pods
+        return [name for name in keys if name not in fake_pods] if fake_pods else keys
 
     @property
     def snapshot_after(self) -> Snapshot:

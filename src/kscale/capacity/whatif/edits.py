@@ -12,9 +12,11 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from kscale.ca.entry_points import check_scale_up_options
 from kscale.ca.errors import AutoscalerError
@@ -59,9 +61,11 @@ from kscale.scheduling.configuration import scheduler_profile
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.columns import PENDING, REMOVED
 from kscale.snapshot.loading import load_objects
 from kscale.snapshot.pods.store import DescribedPods
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.pods.table import PodTable
+from kscale.snapshot.snapshot import Snapshot, without_lost_nodes
 from kscale.vpa.advice.records import RecommendationReport
 from kscale.vpa.controllers import Controllers, TargetError, read_controllers
 from kscale.vpa.target import find_topmost_owner
@@ -87,42 +91,83 @@ __all__ = [
 
 
 _MAX_CACHED_PODS: Final = 1 << 15
+_MAX_CACHED_RECORDS: Final = 1 << 12
+
+
+class _NodeLoss(NamedTuple):
+    """Pods of one lost node in the table of a snapshot: the rows of all, and the pods that become pending.
+
+    ``recreated_rows``: the rows of those that become pending, in the order of ``pods``.
+    """
+
+    rows: NDArray[np.int64]
+    pods: DescribedPods
+    recreated_rows: NDArray[np.int64]
 
 
 class SharedCluster:
-    """A cluster and its snapshot, shared by all scenarios with the same nodes and pods."""
+    """A cluster and its snapshot, shared by all scenarios with the same nodes and pods.
+
+    After a loss of nodes the snapshot is selected from that before, and the cluster is only copied if it is read.
+    """
 
     def __init__(
-        self, cluster: Cluster, lost: frozenset[str] = frozenset(), pod_classes: SharedPodClasses | None = None
+        self,
+        cluster: Cluster | Callable[[], Cluster],
+        lost: frozenset[str] = frozenset(),
+        pod_classes: SharedPodClasses | None = None,
+        origin: Cluster | None = None,
     ) -> None:
-        """Share a cluster.
+        """Share a cluster, or the result of a function that makes one.
 
-        ``lost``: names of the pods whose nodes an edit removed; ``pod_classes``: those compiled for other scenarios.
+        ``lost``: names of the pods whose nodes an edit removed; ``pod_classes``: those compiled for other scenarios;
+        ``origin``: the cluster whose interner numbers the pods, if ``cluster`` is a function.
         """
-        self.pod_classes = pod_classes or SharedPodClasses()
-        self.cluster = cluster
         self.lost = lost
-        self._recreated: dict[str, DescribedPods] = {}
+        self.pod_classes = pod_classes or SharedPodClasses()
+        self._cluster = cluster
+        self._origin = origin or self.cluster
+        self._losses: dict[str, _NodeLoss] = {}
         self._models: dict[str, Pod] = {}  # by controller
         self._cached_pods = 0
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """Return the cluster."""
+        return self._cluster if isinstance(self._cluster, Cluster) else self._cluster()
 
     @cached_property
     def snapshot(self) -> Snapshot:
         """Return the cluster's snapshot with dynamic resource allocation, as the autoscaler of 1.37 takes it."""
         return self.cluster.snapshot(dra=True)
 
+    def for_loop(self, options: AutoscalingOptions) -> Cluster | Snapshot:
+        """Return what a loop with these options reads: the snapshot, or the cluster if they need another one."""
+        is_plain = options.enable_dynamic_resource_allocation and not options.enable_csi_node_aware_scheduling
+        return self.snapshot if is_plain and not self.snapshot.informers.binding else self.cluster
+
     def without_nodes(self, names: Collection[str]) -> SharedCluster:
         """Return a copy without the nodes ``names``. Pods that do not end with their node become pending."""
-        cluster = self.cluster.copy(share_pending=True)
-        keys = self.cluster.keys_on(names)
-        order = {key: position for position, key in enumerate(keys)}
-        recreated = DescribedPods.concatenate([self._recreate_pods(name) for name in names], order.__getitem__)
-        cluster.apply_described(recreated, removed=keys)
-        cluster.tidy()
-        for name in names:
-            cluster.remove("Node", name)
-        lost = self.lost.union(record.key for record in recreated.records)
-        return SharedCluster(cluster, lost, self.pod_classes)
+        losses = [self._lose(name) for name in names]
+        removed = np.sort(np.concatenate([loss.rows for loss in losses]))
+        order = np.argsort(np.concatenate([loss.recreated_rows for loss in losses]), kind="stable")
+        pods = DescribedPods.concatenate([loss.pods for loss in losses], order)
+        snapshot = self.snapshot
+
+        def copy_cluster() -> Cluster:
+            cluster = self.cluster.copy()
+            cluster.apply_described(pods, removed=[snapshot.table.keys[row] for row in removed.tolist()])
+            cluster.tidy()
+            for name in names:
+                cluster.remove("Node", name)
+            return cluster
+
+        lost = self.lost.union([record.key for record in pods.records])
+        result = SharedCluster(copy_cluster, lost, self.pod_classes, self._origin)
+        if pods.interner is snapshot.interner and pods.memo is snapshot.table.memo:
+            table = self._table.replacing(removed, pods.records, pods.values)
+            vars(result)["snapshot"] = without_lost_nodes(snapshot, names, table)
+        return result
 
     def expect_losses(self, nodes: Iterable[str]) -> None:
         """Compile the classes of the pods that losses of these nodes will leave together, which is faster.
@@ -135,26 +180,42 @@ class SharedCluster:
             if self._cached_pods > _MAX_CACHED_PODS // 2:
                 break
             try:
-                pods = self._recreate_pods(node)
-            except InputError:  # reported by the edit that loses the node
+                pods = self._lose(node).pods
+            except (InputError, KeyError):  # reported by the edit that loses the node
                 continue
             classes.update((record.pod_class, None) for record in pods.records if record.pod_class is not None)
         self.pod_classes.expect(classes, self.snapshot.placed_classes)
 
-    def _recreate_pods(self, node: str) -> DescribedPods:
-        """Return the pods of a node as they are pending after its loss, without those that end with it.
+    @cached_property
+    def _table(self) -> PodTable:
+        """Return the pods of the snapshot; texts of pending ones (the first few thousand) are decoded only once."""
+        table = self.snapshot.table
+        return table.with_records(np.flatnonzero(table.columns["state"] == PENDING)[:_MAX_CACHED_RECORDS])
 
-        Cached by node.
-        """
-        cached = self._recreated.get(node)
+    @cached_property
+    def _rows_by_node(self) -> dict[str, NDArray[np.int64]]:
+        """Return the rows of the pods that are bound, not only nominated, to each node that some pod names."""
+        columns, names = self.snapshot.table.columns, self.snapshot.table.nodes
+        rows = np.flatnonzero((columns["state"] != REMOVED) & (columns["bound"] != 0) & (columns["at"] >= 0))
+        at = columns["at"][rows]
+        rows = rows[np.argsort(at, kind="stable")]
+        ends = np.cumsum(np.bincount(at, minlength=len(names)))
+        return dict(zip(names, np.split(rows, ends[:-1]), strict=True))
+
+    def _lose(self, node: str) -> _NodeLoss:
+        """Return the pods that the loss of a node removes and leaves pending. Cached by node."""
+        cached = self._losses.get(node)
         if cached is None:
-            pods = [waiting(pod) for pod in self.cluster.pods_on({node}) if not is_lost_with_node(pod)]
+            rows, table = self._rows_by_node.get(node, np.zeros(0, dtype=np.int64)), self.snapshot.table
+            pods_by_row = {row: table.record(row).pod for row in rows.tolist()}
+            pods = {row: waiting(pod) for row, pod in pods_by_row.items() if not is_lost_with_node(pod)}
             self._cached_pods += len(pods)
             if self._cached_pods > _MAX_CACHED_PODS:
-                self._recreated.clear()
+                self._losses.clear()
                 self._models.clear()
                 self._cached_pods = len(pods)
-            cached = self._recreated[node] = self.cluster.describe_pods(map(self._share_parts, pods))
+            described = self._origin.describe_pods(map(self._share_parts, pods.values()))
+            cached = self._losses[node] = _NodeLoss(rows, described, np.array([*pods], dtype=np.int64))
         return cached
 
     def _share_parts(self, pod: Pod) -> Pod:

@@ -432,7 +432,7 @@ def _change_group_fields(group: NodeGroup, **changes: Any) -> NodeGroup:
 def _plan(world: World) -> ScaleUpPlan:
     """Decide a scale-up of the world by the Cluster Autoscaler's loop."""
     return scale_up(
-        world.place.cluster,
+        world.place.for_loop(world.options),
         world.groups,
         now=world.now,
         options=world.options,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor
@@ -178,6 +177,10 @@ _Workers = tuple[Executor | int | None, int, Callable[[Any], Any] | None]
 @contextmanager
 def _open_dask(address: str) -> Iterator[_Workers]:
     """Connect to a Dask scheduler (``HOST:PORT``) and yield its workers. Raises InputError if that fails."""
+    import numpy as np
+
+    from kscale.capacity.sweep import pickle_in_parts, unpickle_parts
+
     distributed = library("distributed", "--executor dask://")
     dask = library("dask", "--executor dask://")
     try:
@@ -191,8 +194,10 @@ def _open_dask(address: str) -> Iterator[_Workers]:
             """Send data to the cluster once; return what tasks use in its place."""
             # A task instead of scattered data: Dask repeats a task after its worker is lost, but cannot restore
             # scattered data. `pure=False`: deriving the key from the content takes Dask longer than sending it.
+            # Arrays instead of bytes: Dask sends them without copies.
+            parts = [np.frombuffer(part, dtype=np.uint8) for part in pickle_in_parts(base)]
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}):
-                return client.submit(pickle.loads, pickle.dumps(base, protocol=5), pure=False)
+                return client.submit(unpickle_parts, *parts, pure=False)
 
         try:
             yield pool, count, share

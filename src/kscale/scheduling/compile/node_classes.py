@@ -108,10 +108,18 @@ class NodeClasses:
             facts = self._facts[i] = self.ctx.node(i)
         return facts
 
-    def list_exemplars(self) -> list[Any]:
-        """Return an object for each class: its first node, or its number among the extra nodes."""
+    def list_exemplars(self, sources: Sequence[object]) -> list[tuple[Hashable, object]]:
+        """Return the key and the object of the first node of each class.
+
+        ``sources``: objects that the extra nodes are copies of. The key of a copy has its name, too.
+        """
         objects, existing = self.ctx.snapshot.columns.objects, self.existing
-        return [objects[i] if i < existing else i - existing for i in self.exemplars]
+        return [
+            (id(objects[i]), objects[i])
+            if i < existing
+            else ((id(sources[i - existing]), self.extra[i - existing].name), sources[i - existing])
+            for i in self.exemplars
+        ]
 
     def group(self, columns: frozenset[str]) -> tuple[list[int], NDArray[np.int32]]:
         """Group the classes that agree in ``columns``; return one node per group, and the group of each class."""

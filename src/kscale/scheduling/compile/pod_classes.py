@@ -6,7 +6,7 @@ depend on objects that changed (:meth:`kscale.scheduling.plugins.base.Plugin.get
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import cached_property, partial
 from operator import is_
 from typing import Any, Final, TypeVar
@@ -179,6 +179,8 @@ class CompiledPodCache:
         self._compiled: dict[int, CompiledPod] = {}
         self._shared_dependencies: tuple[Any, ...] = ()
         self._version = 0
+        self.insertions = 0
+        """Counts the calls of :meth:`insert`."""
 
     def get(self, pod: PodClass) -> CompiledPod | None:
         """Return the cached compiled pod of a class; None if there is none."""
@@ -187,6 +189,7 @@ class CompiledPodCache:
 
     def insert(self, pod: PodClass, compiled: CompiledPod) -> None:
         """Cache the compiled pod of a class."""
+        self.insertions += 1
         self._compiled[pod.index] = compiled
         self._class[pod.index] = pod
 
@@ -227,6 +230,11 @@ class PodCompiler:
         self._plain: dict[tuple[int, int, str, frozenset[str]], CompiledPod] = {}
         self._may_be_plain = not ctx.profile.default_constraints
         self._devices = ctx.dra  # not whether a device class provides a resource, as one may be added later
+
+    @property
+    def state(self) -> tuple[object, int, int]:
+        """Return what stays equal while no compiled pod changes: the cache, its insertions, and what they depend on."""
+        return self.cache, self.cache.insertions, self._version
 
     @cached_property
     def _version(self) -> int:
@@ -370,26 +378,30 @@ def _outside(names: frozenset[str], node: NodeFacts) -> bool:
 
 
 class NodeVerdictCache:
-    """Verdicts of the classes on node classes, by the objects that stand for the node classes."""
+    """Verdicts of the classes on single nodes, by the objects that determine them."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[int, ...], tuple[Sequence[object], Sequence[str], _NodeVerdicts]] = {}
+        self._columns: dict[Hashable, tuple[object, NDArray[np.uint16], NDArray[np.uint8]]] = {}
 
-    def get(
-        self, exemplars: Sequence[object], names: Sequence[str], evaluate: Callable[[], _NodeVerdicts]
-    ) -> _NodeVerdicts:
-        """Return the verdicts for identical ``exemplars`` and equal ``names``; ``evaluate`` computes new ones."""
-        key = tuple(map(id, exemplars))
-        cached = self._entries.get(key)
-        if cached is None or cached[1] != names:
-            if len(self._entries) >= _MAX_NODE_VERDICTS:
-                self._entries.clear()
-            cached = self._entries[key] = exemplars, names, evaluate()
-        return cached[2]
+    def get(self, nodes: Sequence[tuple[Hashable, object]], evaluate: Callable[[], _NodeVerdicts]) -> _NodeVerdicts:
+        """Return the verdicts on nodes; ``evaluate`` computes those on all of them if one is unknown.
+
+        ``nodes``: for each a key that is unique among existing objects, and the object that it belongs to.
+        """
+        cached = [self._columns.get(key) for key, _ in nodes]
+        if not nodes or None in cached:
+            if len(self._columns) + len(nodes) > _MAX_NODE_VERDICTS:
+                self._columns.clear()
+            verdicts, counts = evaluate()
+            for i, (key, node) in enumerate(nodes):
+                self._columns[key] = node, verdicts[:, i].copy(), counts[:, i].copy()
+            return verdicts, counts
+        columns = [each for each in cached if each is not None]
+        return np.stack([each[1] for each in columns], axis=1), np.stack([each[2] for each in columns], axis=1)
 
 
 _NodeVerdicts = tuple[NDArray[np.uint16], NDArray[np.uint8]]
-_MAX_NODE_VERDICTS: Final = 64
+_MAX_NODE_VERDICTS: Final = 1 << 12
 
 P = TypeVar("P", bound=Part)
 
@@ -450,15 +462,14 @@ class PodClasses:
         """
         checked_pods = {pod.index: pod for pod in pods}
         compiler = PodCompiler(ctx)
-        compiled = [compiler.get(pod) for pod in checked_pods.values()]
         more = {pod.index: pod for pod in others if pod.index not in checked_pods}
         placed: Sequence[PodClass] = ctx.snapshot.placed_classes
         if shared is not None:
-            covering = shared.find(ctx, compiler, checked_pods.values(), compiled, more.values(), templates)
+            covering = shared.find(ctx, compiler, checked_pods.values(), more.values(), templates)
             if covering is not None:
                 return covering
             checked_pods, more, placed = shared.extend(ctx, checked_pods, more)
-            compiled = [compiler.get(pod) for pod in checked_pods.values()]
+        compiled = [compiler.get(pod) for pod in checked_pods.values()]
         classes = cls(checked_pods.values(), compiled, more.values(), placed)
         carriers = [pod for pod in (*placed, *classes.pods) if pod.anti_affinity]
         names = {name for each in compiled for name, _ in each.counters}
@@ -479,7 +490,9 @@ class PodClasses:
             return cached
         classes._register_classes(plugins, carriers)
         if shared is not None:
-            classes._add_to_cache = lambda: shared.set(classes, signature, plugins, storage)
+            are_cached = all(compiler.cache.get(pod) is each for pod, each in zip(classes.pods, compiled, strict=False))
+            state = compiler.state if are_cached else ()
+            classes._add_to_cache = lambda: shared.set(classes, signature, plugins, storage, state)
         else:
             classes._add_to_cache = lambda: cache.add(signature, classes)
         return classes
@@ -609,6 +622,7 @@ class SharedPodClasses:
         self._plugins: Sequence[Plugin] = ()
         self._storage: Sequence[PodClass] = ()
         self._compiled: dict[PodClass, CompiledPod] = {}
+        self._compiler_state: tuple[object, ...] = ()
         self._others: frozenset[PodClass] = frozenset()
         self._placed: frozenset[PodClass] = frozenset()
         self._expected: tuple[dict[int, PodClass], dict[PodClass, None]] = {}, {}
@@ -636,8 +650,7 @@ class SharedPodClasses:
         self,
         ctx: Context,
         compiler: PodCompiler,
-        pods: Iterable[PodClass],
-        compiled: Sequence[CompiledPod],
+        pods: Collection[PodClass],
         others: Iterable[PodClass],
         templates: Sequence[NodeTemplate],
     ) -> PodClasses | None:
@@ -652,11 +665,14 @@ class SharedPodClasses:
         if cache[0] is not compiler.cache or not _is_identical(csi_nodes, _list_csi_nodes(ctx, templates)):
             return None
         has_all = (
-            all(self._compiled.get(pod) is each for pod, each in zip(pods, compiled, strict=True))
+            self._compiled.keys() >= {*pods}
             and self._others.issuperset(others)
             and self._placed.issuperset(ctx.snapshot.placed_classes)
         )
         if not has_all:
+            return None
+        is_unchanged = compiler.state == self._compiler_state
+        if not is_unchanged and any(self._compiled[pod] is not compiler.get(pod) for pod in pods):
             return None
         now = [each for plugin in self._plugins for each in plugin.get_part_dependencies(self._storage, ctx)]
         return self._classes if _is_identical(around, now) else None
@@ -684,9 +700,18 @@ class SharedPodClasses:
         return checked, rest, [*dict.fromkeys((*filter(exists, all_placed), *placed))]
 
     def set(
-        self, classes: PodClasses, signature: _Signature, plugins: Sequence[Plugin], storage: Sequence[PodClass]
+        self,
+        classes: PodClasses,
+        signature: _Signature,
+        plugins: Sequence[Plugin],
+        storage: Sequence[PodClass],
+        state: tuple[object, ...],
     ) -> None:
-        """Store compiled classes in place of those before."""
+        """Store compiled classes in place of those before.
+
+        ``state``: that of the compiler (:attr:`PodCompiler.state`); empty if it does not cache them all.
+        """
+        self._compiler_state = state
         self._classes, self._signature, self._plugins, self._storage = classes, signature, plugins, storage
         self._compiled = dict(zip(classes.pods, signature[1], strict=False))
         self._others = frozenset(classes.pods[: classes.own_count])

@@ -163,6 +163,11 @@ class Copies:
         """
         return self.facts[self._first[i] if copy is None else self._special[i].get(copy, self._first[i])]
 
+    def list_sources(self) -> list[NodeTemplate]:
+        """Return the template of each copy in ``facts``."""
+        counts = (1 + len(special) for special in self._special)
+        return [template for template, count in zip(self.templates, counts, strict=True) for _ in range(count)]
+
     def identity(self, i: int) -> str | None:
         """Return a key that is equal for templates whose copies the engine cannot distinguish; None if unknown."""
         return self._identities[i]

@@ -531,10 +531,9 @@ def reserve(snapshot: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int])
     """
     if not snapshot.dra:
         return snapshot.informers
-    classes = snapshot.classify(pods)
-    if not any(pod.claims for pod in classes):
+    if not any(pod.claims for pod in snapshot.distinct_classes(pods)[0]):
         return snapshot.informers
-    ledger = DeviceLedger(Context(snapshot, SchedulerProfile()), classes)
+    ledger = DeviceLedger(Context(snapshot, SchedulerProfile()), snapshot.classify(pods))
     for number, node in enumerate(nodes):
         ledger.place(number, node)
     claims = {**snapshot.informers.resource_claims, **ledger.claims()}

@@ -8,10 +8,9 @@ required drivers that are missing.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from functools import partial
-from itertools import chain
+from functools import cached_property, partial
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +35,7 @@ from kscale.scheduling.volumes import (
     provisioned_by,
     translate_volume,
 )
+from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["NodeVolumeLimits", "VolumeNumbers", "find_unchecked_csi_rules"]
@@ -127,6 +127,11 @@ def _attachments(ctx: Context) -> dict[str, list[tuple[str, str]]]:
     return {node: list(handles) for node, handles in handles_by_node.items()}
 
 
+def _has_ephemeral_claim(pod: PodClass) -> bool:
+    """Check whether a volume of the class is a generic ephemeral claim."""
+    return any(volume.ephemeral is not None for volume in pod.volumes)
+
+
 class _BrokenNodes(dict[str, str]):
     """Nodes with placed pods whose generic ephemeral claim belongs to another pod -> upstream's text. Cached with a
     snapshot.
@@ -141,8 +146,12 @@ class _BrokenNodes(dict[str, str]):
     def _build(cls, ctx: Context) -> _BrokenNodes:
         """Find the nodes with such pods. The text is that of the first problem."""
         snapshot, broken = ctx.snapshot, cls()
-        for which, pod in enumerate(snapshot.placed_classes):
-            if pod.volumes and any(volume.ephemeral is not None for volume in pod.volumes):
+        classes = snapshot.placed_classes
+        are_ephemeral = cached_by_identity(
+            snapshot.interner.memo, ("classes with ephemeral claims",), classes, _has_ephemeral_claim
+        )
+        for which, (pod, is_ephemeral) in enumerate(zip(classes, are_ephemeral, strict=True)):
+            if is_ephemeral:
                 status = _resolve(pod, Volumes.of(ctx), incoming=False)
                 if isinstance(status, Status):
                     for n in snapshot.nodes_of_class(which):
@@ -151,6 +160,9 @@ class _BrokenNodes(dict[str, str]):
 
     def __hash__(self) -> int:  # type: ignore[override]  # immutable, so its identity may be a key
         return id(self)
+
+
+_NO_LIMITS: Final[dict[str, int]] = {}
 
 
 class _NodeLimits:
@@ -169,14 +181,22 @@ class _NodeLimits:
             if entry is None or entry[0] is not csi_node:
                 entry = csi_node, _limits(csi_node), get_counted_plugins(csi_node)
             self.known[name] = entry
-        nothing: tuple[None, dict[str, int], int] = (None, {}, 0)
-        entries = [self.known.get(name, nothing) for name in names]
-        self._limits = [limits for _, limits, _ in entries]
-        self.migrated: NDArray[np.uint32] = np.array([moved for _, _, moved in entries], dtype=np.uint32)
-        self.drivers: frozenset[str] = frozenset().union(*map(dict.keys, self._limits))
+        self.drivers: frozenset[str] = frozenset().union(*filter(None, self._limits))
         if last is not None and last.drivers == self.drivers:
             self.drivers = last.drivers
         self._columns: dict[str, NDArray[np.int32]] = {}
+
+    @cached_property
+    def _limits(self) -> list[dict[str, int]]:
+        """Return each node's limits by driver."""
+        limits = {name: entry[1] for name, entry in self.known.items()}
+        return [limits.get(name, _NO_LIMITS) for name in self._of[0]]
+
+    @cached_property
+    def migrated(self) -> NDArray[np.uint32]:
+        """Return a bit for each in-tree plug-in whose volumes a node's CSINode counts: uint32[nodes]."""
+        migrated = {name: entry[2] for name, entry in self.known.items()}
+        return np.array([migrated.get(name, 0) for name in self._of[0]], dtype=np.uint32)
 
     @property
     def csi_nodes(self) -> dict[str, CSINode]:
@@ -358,8 +378,7 @@ class NodeVolumeLimits(Plugin):
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         """Return the set of drivers with a limit, and the storage objects of the claims of the classes ``storage``."""
-        volumes = Volumes.of(ctx)
-        return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.get_dependencies, storage)))
+        return (_NodeLimits.of(ctx).drivers, *Volumes.of(ctx).list_dependencies(storage))
 
     def explain_failure(
         self, code: int, failed_index: int, pod: PodClass, node: int, context: ExplainContext

@@ -6,7 +6,6 @@ Decided in C++: ``engine/volume_restrictions.hpp`` counts disks in use per node 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Any, ClassVar
 
 from kscale._native import _engine
@@ -149,8 +148,7 @@ class VolumeRestrictions(Plugin):
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         """Return the claims of the classes ``storage``, their volumes and all storage classes (one object)."""
-        volumes = Volumes.of(ctx)
-        return chain.from_iterable(map(volumes.get_dependencies, storage))
+        return Volumes.of(ctx).list_dependencies(storage)
 
     def explain_failure(
         self, code: int, failed_index: int, pod: PodClass, node: int, context: ExplainContext

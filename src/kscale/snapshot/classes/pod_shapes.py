@@ -177,8 +177,8 @@ def renumber(numbers: NDArray[np.int32] | NDArray[np.int64]) -> tuple[NDArray[np
         _, where, inverse = np.unique(numbers, return_index=True, return_inverse=True)
         return inverse.reshape(-1).astype(np.int32), where.astype(np.int64)
     first = np.full(limit, -1, dtype=np.int64)
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
-    used = np.flatnonzero(first >= 0)
+    first[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)
+    used = (first >= 0).nonzero()[0]
     number = np.zeros(len(first), dtype=np.int32)
     number[used] = np.arange(len(used), dtype=np.int32)
     return number[numbers], first[used]

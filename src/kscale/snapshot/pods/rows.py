@@ -19,20 +19,31 @@ from kscale.snapshot.pods.record import PodRecord, read_moments, replica_control
 from kscale.snapshot.pods.table import PodTable, uids_of
 from kscale.snapshot.text.files import file_of
 
-__all__ = ["Classifier", "NumberedNames", "PlacedPods", "PodRows", "copies_of", "number_similar_pods", "shapes_of"]
+__all__ = [
+    "Classifier",
+    "NumberedNames",
+    "PlacedPods",
+    "PodRows",
+    "copies_of",
+    "number_similar_pods",
+    "shapes_of",
+    "take_records",
+]
 
 
 class PodRows(Sequence[PodRecord]):
     """Pods of a table by position, built on access.
 
     ``classes`` and ``controllers`` (int32[n]), ``priorities`` and ``contents`` (int64[n]) need no pod.
+    ``equivalence``: cached numbers of equivalent pods (:mod:`kscale.scheduling.equivalent_pods`), int32[n] each.
     """
 
-    __slots__ = ("_rows", "table")
+    __slots__ = ("_rows", "equivalence", "table")
 
     def __init__(self, table: PodTable, rows: NDArray[np.int64]) -> None:
         self.table = table
         self._rows = rows
+        self.equivalence: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -49,9 +60,12 @@ class PodRows(Sequence[PodRecord]):
     def __iter__(self) -> Iterator[PodRecord]:
         return map(self.table.record, self._rows.tolist())
 
-    def take(self, order: NDArray[np.int64]) -> PodRows:
+    def take(self, order: NDArray[np.integer[Any]]) -> PodRows:
         """Return the pods at the given positions, in that order."""
-        return PodRows(self.table, self._rows[order])
+        result = PodRows(self.table, self._rows[order])
+        if self.equivalence is not None:
+            result.equivalence = self.equivalence[0][order], self.equivalence[1][order]
+        return result
 
     def digests(self, positions: NDArray[Any], digester: Digester) -> list[bytes]:
         """Return the digests of some pods by which equivalence grouping compares pods."""
@@ -140,6 +154,13 @@ class PodRows(Sequence[PodRecord]):
         columns, rows = self.table.columns, self._rows
         exemplars = -2 - columns["source"][rows].astype(np.int64)
         return np.where(exemplars >= 0, 2 * exemplars, 2 * columns["contents"][rows].astype(np.int64) - 1)
+
+
+def take_records(records: Sequence[PodRecord], positions: NDArray[np.integer[Any]]) -> Sequence[PodRecord]:
+    """Return the pods at the given positions."""
+    if isinstance(records, PodRows):
+        return records.take(positions)
+    return [records[i] for i in positions.tolist()]
 
 
 class NumberedNames(Sequence[str]):

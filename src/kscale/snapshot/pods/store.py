@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, Literal
@@ -58,7 +58,6 @@ __all__ = [
 _MAX_CACHED_CLASSES: Final = 1 << 12
 _MAX_CACHED_BYTES: Final = 1 << 22
 _NOT_ENCODED: Final = (msgspec.MsgspecError, NotImplementedError, TypeError, ValueError, OverflowError, RecursionError)
-_MAX_SHARED_RECORDS: Final = 1 << 12
 _SPEC: Final = attrgetter(*(name for name in PodSpec.__struct_fields__ if name != "node_name"))
 _STATUS: Final = attrgetter(
     "container_statuses", "init_container_statuses", "resource_claim_statuses", "allocated_resources", "resources"
@@ -417,12 +416,11 @@ class DescribedPods(msgspec.Struct, frozen=True):
     memo: PodFactCache
 
     @classmethod
-    def concatenate(cls, parts: Sequence[DescribedPods], order: Callable[[str], int]) -> DescribedPods:
-        """Return the pods of several parts in the order of ``order(key)``; all parts are of one store."""
+    def concatenate(cls, parts: Sequence[DescribedPods], order: NDArray[np.int64]) -> DescribedPods:
+        """Return the pods of several parts of one store; ``order``: their positions among all, in the wanted order."""
         records = [record for part in parts for record in part.records]
-        positions = sorted(range(len(records)), key=lambda i: order(records[i].key))
-        values = np.concatenate([part.values for part in parts], axis=1)[:, positions]
-        return cls([records[i] for i in positions], values, parts[0].interner, parts[0].memo)
+        values = np.concatenate([part.values for part in parts], axis=1)[:, order]
+        return cls([records[i] for i in order.tolist()], values, parts[0].interner, parts[0].memo)
 
 
 class PodStore:
@@ -437,32 +435,18 @@ class PodStore:
         self._threads = threads
         self._reader: PodReader | None = None
         self._class_cache: PodClassCache | None = None
-        self._pending: tuple[PodTable, dict[int, PodRecord]] | None = None
         self._index = _names.RowIndex()
         self._listing = False
         self._max_entries = self._max_nodes = self._max_texts = _UNUSED_NUMBERS_ALLOWED
 
-    def copy(self, *, share_pending: bool = False) -> PodStore:
-        """Return an independent copy with the same pods. ``share_pending``: see :meth:`_get_pending_records`."""
+    def copy(self) -> PodStore:
+        """Return an independent copy with the same pods."""
         result = PodStore(finished=self.finished, texts=self.texts, threads=self._threads)
         result.table, result.sums = self.table.copy(), self.sums.copy()
         result._index, result.nodes = self._index.copy(), NodeNumbers(result.table.nodes)
         result._max_entries, result._max_nodes = self._max_entries, self._max_nodes
         result._class_cache = self.class_cache
-        for row, record in self._get_pending_records().items() if share_pending else ():
-            result.table.records[row] = record
         return result
-
-    def _get_pending_records(self) -> dict[int, PodRecord]:
-        """Return the records of pending pods by row, whose texts are then decoded once for all copies.
-
-        These are the first few thousand.
-        """
-        table = self.table.freeze()
-        if self._pending is None or self._pending[0] is not table:
-            rows = np.flatnonzero(table.columns["state"] == PENDING)[:_MAX_SHARED_RECORDS]
-            self._pending = table, {row: table.record(row) for row in rows.tolist()}
-        return self._pending[1]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without derived attributes."""
@@ -471,7 +455,6 @@ class PodStore:
             "_listing": False,
             "_reader": None,
             "_class_cache": None,
-            "_pending": None,
             "_index": None,
         }
 

@@ -495,6 +495,35 @@ class PodTable:
         frozen.memo, frozen.population = self.memo, self.population
         return frozen
 
+    def with_records(self, rows: NDArray[np.int64]) -> PodTable:
+        """Return an immutable copy of this frozen table that stores the records of ``rows``, each decoded once."""
+        result = self._view()
+        result.records = Layers(
+            {**dict(self.records.items()), **{row: self.record(row) for row in rows.tolist()}}
+        ).copy()
+        return result
+
+    def replacing(
+        self, removed: NDArray[np.int64], records: Sequence[PodRecord], values: NDArray[np.int64]
+    ) -> PodTable:
+        """Return an immutable copy of this frozen table without the pods of some rows and with more pods at the end.
+
+        ``removed``: these rows; ``values``: what :meth:`put` takes for ``records``, with all numbers from this table.
+        """
+        result, size = self._view(), len(self)
+        columns = {}
+        for (name, column), added in zip(self.columns.items(), values, strict=True):
+            columns[name] = longer = np.empty(size + len(records), column.dtype)
+            longer[:size], longer[size:] = column, added
+        columns["state"][removed], columns["source"][removed] = REMOVED, -1
+        result.set_columns(GrowingColumns.of(columns))
+        result.keys = [*self.keys, *(record.key for record in records)]
+        result.records, result.versions, result.population = self.records.copy(), dict(self.versions), object()
+        for row in removed.tolist() if self.records else ():
+            result.records.pop(row)
+        result.store_records(range(size, size + len(records)), records, values[COLUMN["version"]].tolist())
+        return result
+
     def copy(self) -> PodTable:
         """Return another table with the same rows, which shares the cached facts about pods."""
         result = PodTable(self.interner)
