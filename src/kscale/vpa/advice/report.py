@@ -56,7 +56,6 @@ from kscale.vpa.capping import (
     get_proportional_limits,
 )
 from kscale.vpa.controllers import list_custom_workloads, read_controllers, run_without_requests
-from kscale.vpa.explanation import describe_percentiles
 from kscale.vpa.metrics import QualityObserver
 from kscale.vpa.model.saved_state import RecommenderState, UsageError, add_usage
 from kscale.vpa.model.usage import OutOfMemory, find_last_oom_kills, find_memory_evictions, to_usage
@@ -64,7 +63,7 @@ from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.recommender.checkpoints import load_checkpoints
 from kscale.vpa.recommender.cluster_feeder import is_managed_vpa, load_pods, load_vpas_steps
 from kscale.vpa.recommender.estimators import get_minimum_amounts
-from kscale.vpa.recommender.records import VpaResult
+from kscale.vpa.recommender.records import VpaResult, describe_percentiles
 from kscale.vpa.recommender.update_vpas import recommend_vpas
 from kscale.vpa.resources import CPU, MEMORY, get_amount, get_current_resources, to_cpu_quantity, to_memory_quantity
 from kscale.vpa.strategies import ContainerUsage, RecommenderStrategy, Strategy, StrategyAdvice, get_checked_advice
