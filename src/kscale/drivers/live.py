@@ -90,13 +90,14 @@ class StepResult(NamedTuple):
 class _Step:
     """One due step and its result. ``is_over`` checks whether the scope of its machine is over."""
 
-    __slots__ = ("_claimed", "_finished", "is_over", "outcome", "steps", "taken")
+    __slots__ = ("_claimed", "_finished", "_has_finished", "is_over", "outcome", "steps", "taken")
 
     def __init__(self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool]) -> None:
         self.steps, self.outcome, self.is_over = steps, outcome, is_over
         self.taken: asyncio.Future[StepResult] = asyncio.get_running_loop().create_future()
         self._claimed = threading.Lock()
         self._finished: asyncio.Future[None] | None = None
+        self._has_finished = False
 
     def claim(self) -> bool:
         """Try to claim the step. Returns True for the first caller only, be it the step's thread or its canceller."""
@@ -111,11 +112,14 @@ class _Step:
 
     async def wait_until_finished(self) -> None:
         """Wait until no thread is in the machine, after ``taken`` has been cancelled."""
+        if self._has_finished:  # between the cancellation and this call
+            return
         self._finished = asyncio.get_running_loop().create_future()
         await _wait_until_done(self._finished)
 
     def set_result(self, result: StepResult | BaseException) -> None:
         """Set the result on the loop; only the first result counts."""
+        self._has_finished = True
         if self._finished is not None and not self._finished.done():
             self._finished.set_result(None)
         if self.taken.done():

@@ -657,9 +657,10 @@ class StoppedClock(SystemClock):
         return 0
 
 
+@pytest.mark.parametrize("first", ["result", "cancellation"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_machine_whose_step_has_a_result_already_is_cancelled_at_once(
-    fails: bool, monkeypatch: pytest.MonkeyPatch
+    fails: bool, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it would wait for the end of a step that has ended: a program that is told to end would not."""
     closed: list[bool] = []
@@ -679,6 +680,8 @@ def test_a_machine_whose_step_has_a_result_already_is_cancelled_at_once(
         original = live_module._Step.set_result
 
         def set_and_cancel(step: Any, result: Any) -> None:
+            if first == "cancellation":
+                task.cancel()
             original(step, result)
             task.cancel()  # before the task that waits for the result goes on
 
