@@ -150,6 +150,7 @@ def read_manifests(*sources: Any, namespace: str = DEFAULT_NAMESPACE) -> Manifes
 
 
 def _kind(item: KubeObject) -> str:
+    """Return the object's kind, or the name of its class if the kind is empty."""
     return item.kind or type(item).__name__
 
 

@@ -85,7 +85,7 @@ class Shape:
 
 
 def _restored(pod: Pod | None, texts: tuple[bytes | None, ...], settled: bool) -> Shape:
-    """Build a shape when it is unpickled."""
+    """Build a shape when it is unpickled, with the arguments of :class:`Shape`."""
     return Shape(pod, texts, settled=settled)
 
 

@@ -635,4 +635,5 @@ def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -
 
 
 def _text_or_empty(value: Any) -> str:
+    """Return the value if it is a text, otherwise an empty text."""
     return value if isinstance(value, str) else ""
