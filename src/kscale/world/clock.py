@@ -238,7 +238,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         args: tuple[Any, ...],
         context: contextvars.Context,
     ) -> Running:
-        """Schedule a callback for a moment. An exception of the callback goes to the loop's exception handler."""
+        """Schedule a callback for a moment, and return the scheduled call.
+
+        An exception of the callback goes to the loop's exception handler.
+        """
         self._check_open()
 
         def call() -> None:
@@ -311,6 +314,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
 
 async def _closing(generator: AsyncGenerator[Any, Any]) -> None:
+    """Close the generator; a coroutine, as a task needs one."""
     await generator.aclose()
 
 

@@ -83,7 +83,7 @@ def _read(
 
 
 def _capture(name: str) -> tuple[str, int]:
-    """Return the projector's rule that records where a value is, in the slot ``name``: ("capture", number of the slot)."""
+    """Return the projector's rule that records where a value is: ("capture", number of the slot ``name``)."""
     return "capture", SLOTS[name]
 
 

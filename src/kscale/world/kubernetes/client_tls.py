@@ -200,7 +200,7 @@ class TLSTransport(asyncio.Transport):
 async def _wait_until(
     add: Callable[[Any, Callable[[], object]], object], remove: Callable[[Any], object], sock: ssl.SSLSocket
 ) -> None:
-    """Wait until a callback that ``add`` registers for the socket is called."""
+    """Wait until the socket is ready, with a callback that ``add`` registers for it and ``remove`` unregisters."""
     ready = asyncio.Event()
     add(sock, ready.set)
     try:

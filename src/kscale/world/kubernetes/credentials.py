@@ -273,7 +273,10 @@ class Credentials:
         return identity
 
     def known_identity(self) -> Identity | None:
-        """Return what :meth:`identity` returns; None if an exec plug-in provides it, so that it may take time."""
+        """Return what :meth:`identity` returns; None if an exec plug-in provides it, so that it may take time.
+
+        Raises :class:`CredentialError` if the token file cannot be used.
+        """
         if self._exec is not None:
             return None
         if self._basic:
@@ -328,7 +331,7 @@ PLUGIN_SECONDS: Final = 60.0
 
 
 async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:
-    """Run a program and return its standard output.
+    """Run a program (``words``: path and arguments) and return its standard output.
 
     Raises CredentialError if it fails or prints too much, or (unless ``interactive``) takes longer than PLUGIN_SECONDS.
     """

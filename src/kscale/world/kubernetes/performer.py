@@ -424,7 +424,10 @@ class Performer:
                 return await self._ask_cloud(action)
 
     async def _metric(self, action: GetMetric | QueryPrometheus) -> Any:
-        """Return the response of the metrics API or of Prometheus, or the error."""
+        """Return the response of the metrics API or of Prometheus, or the error.
+
+        Raises TypeError if there is no such backend.
+        """
         if isinstance(action, GetMetric):
             return await self._require(self._metrics, action).get(action)
         return await self._require(self._prometheus, action).query(action)

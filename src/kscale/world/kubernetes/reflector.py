@@ -214,7 +214,10 @@ class Reflector:
         """Error of the last attempt, or None if it succeeded."""
 
     def run(self, now: int) -> Exchange[Asked, Seen, None]:
-        """Run forever: list, watch, pause, and repeat. Yields the requested steps."""
+        """Run forever: list, watch, pause, and repeat. Yields the requested steps, and is sent their results.
+
+        ``now``: monotonic nanoseconds.
+        """
         self._now = now
         while True:
             failed = yield from self.list_and_watch(self._now)
@@ -225,7 +228,7 @@ class Reflector:
     def list_and_watch(self, now: int) -> _Steps:
         """List and watch until a new list is necessary. Returns the error that ended this, or None.
 
-        ``now``: monotonic nanoseconds.
+        Yields the requested steps, and is sent their results. ``now``: monotonic nanoseconds.
         """
         self._now = now
         is_open = False

@@ -183,7 +183,7 @@ class KubernetesStores:
                 group.create_task(informer.run(), name=f"watch {informer.watch.kind}")
 
     def _notify(self, change: Change | None) -> None:
-        """Call all subscribers."""
+        """Call all subscribers with ``change``."""
         for call in tuple(self._calls):
             call(change)
 

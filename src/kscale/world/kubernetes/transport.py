@@ -194,7 +194,11 @@ class Buffers:
         self._exceeding: dict[bool, Buffer] = {}
 
     def open(self, *, kept: bool = False, is_watch: bool = False) -> Buffer:
-        """Open the buffer of a response, to be released by the caller."""
+        """Open the buffer of a response, to be released by the caller.
+
+        ``kept``: it is released only after the caller has applied the response, not as soon as that is read.
+        ``is_watch``: it must never exceed the shared bytes.
+        """
         return Buffer(self, next(self._numbers), kept, is_watch)
 
     def grant(self, buffer: Buffer, size: int) -> bool:

@@ -460,7 +460,10 @@ class ExternalGroups(Provider):
                 call.cancel()
 
     def prices(self, question: GetPrices) -> Prices:
-        """Request the price of each node and each pod of ``question``, and return the prices in their order."""
+        """Request the price of each node and each pod of ``question``, and return the prices in their order.
+
+        A price that cannot be determined is an ApiError in the result.
+        """
         nodes = self._call_in_parallel("PricingNodePrice", map(partial(node_price_request, question), question.nodes))
         errors: list[float | ApiError | None] = []
         requests = []

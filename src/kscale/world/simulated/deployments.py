@@ -217,7 +217,10 @@ def _cost(pod: Pod) -> int:
 
 
 def _magnitude(duration: int) -> int:
-    """Return the binary logarithm by which durations are compared (``LogarithmicScaleDown``)."""
+    """Return the number of bits of a duration, by which durations are compared (``LogarithmicScaleDown``).
+
+    Returns 0 for a negative duration.
+    """
     return max(duration, 0).bit_length()
 
 

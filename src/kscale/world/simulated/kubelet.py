@@ -293,6 +293,7 @@ def _takes_less(before: Pod, after: Pod | None) -> bool:
 
 
 def _list_allocated_resources(pod: Pod) -> list[ResourceList | None]:
+    """Return the allocated resources of each container; None where none are recorded."""
     return [status.allocated_resources for status in pod.status.container_statuses]
 
 

@@ -54,7 +54,7 @@ class DurationDistribution(msgspec.Struct, frozen=True):
 
     @property
     def maximum(self) -> int:
-        """Return the longest duration."""
+        """Return the longest duration in nanoseconds."""
         return self.points[-1][1]
 
     def get_quantile(self, bits: int) -> int:
@@ -147,7 +147,10 @@ class Signal:
         return self._value[self._step(place)]
 
     def mean(self, begin: Moment, end: Moment) -> int:
-        """Return the mean value over an interval, or the value at its end if it is shorter than a millisecond."""
+        """Return the mean value over an interval, in milli.
+
+        If the interval is shorter than a millisecond, returns the value at its end.
+        """
         return self.mean_and_flat(begin, end)[0]
 
     def mean_and_flat(self, begin: Moment, end: Moment) -> tuple[int, Moment]:
@@ -344,7 +347,7 @@ class Load:
         return sorted({*self.usage.get(key, ()), *(queue.used if queue is not None else ())})
 
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
-        """Return the usage (:meth:`get_usage`) of each workload by name of the resource or metric."""
+        """Return the usage in milli (:meth:`get_usage`) of each workload by name of the resource or metric."""
         ready_of, result, first = self.pods.count_ready, {}, LAST_TIME
         pods = self.pods.count
         for key, usage in self.usage.items():

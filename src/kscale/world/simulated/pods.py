@@ -175,6 +175,7 @@ def _ready_conditions(before: list[Condition], at: str) -> list[Condition]:
 
 
 def _ready_statuses(before: list[ContainerStatus]) -> list[ContainerStatus]:
+    """Return the container statuses as ready."""
     return [replace(status, ready=True) for status in before]
 
 
