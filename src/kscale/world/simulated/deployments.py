@@ -49,7 +49,10 @@ Sizes = Mapping[str, int]
 
 
 def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
-    """Return (maximum surge, maximum unavailable) in pods; one of them is at least 1 (``ResolveFenceposts``)."""
+    """Return (maximum surge, maximum unavailable) in pods (``ResolveFenceposts``).
+
+    One of them is at least 1, unless the strategy is Recreate: then both are 0.
+    """
     if spec.strategy.type == RECREATE:
         return 0, 0
     rolling = spec.strategy.rolling_update
