@@ -105,8 +105,9 @@ def several_documents(
 
 
 def _places(view: memoryview) -> Iterator[tuple[int, int, msgspec.DecodeError | None]]:
-    """Yield (begin, end, error) of each concatenated document, in bytes. The error is None for JSON; nothing follows
-    one.
+    """Yield (begin, end, error) of each concatenated document, in bytes.
+
+    The error is None for JSON. A document with an error is the last one.
     """
     start = 0
     while start < len(view):

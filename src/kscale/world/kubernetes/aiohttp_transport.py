@@ -604,6 +604,7 @@ class _Channel(asyncio.Protocol):
         self.transport.set_protocol(self)
 
     def write(self, data: bytes) -> None:
+        """Send data on the connection."""
         self.transport.write(data)
 
     def is_reusable(self) -> bool:
@@ -699,21 +700,25 @@ class _Channel(asyncio.Protocol):
             waiter.set_result(response)
 
     def eof_received(self) -> None:
+        """Leave the response to aiohttp, as the server sends no more data."""
         if self._waiter is not None:
             self._hand_over()
         self._is_clean = False
         self.http.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Leave the response to aiohttp, as the connection has ended."""
         if self._waiter is not None:
             self._hand_over()
         self._is_clean = False
         self.http.connection_lost(error)
 
     def pause_writing(self) -> None:
+        """Tell aiohttp that the connection takes no more data for now."""
         self.http.pause_writing()
 
     def resume_writing(self) -> None:
+        """Tell aiohttp that the connection takes data again."""
         self.http.resume_writing()
 
 

@@ -332,15 +332,18 @@ class _Connection(asyncio.Protocol):
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
+        """Pass the end of the client's data to the inner protocol, and return its result."""
         ended: bool | None = self._inner.eof_received()
         return ended
 
     def pause_writing(self) -> None:
+        """Start the timer that limits how long the client may take to read, and notify the inner protocol."""
         self._paused = True
         self._start_timer()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
+        """Stop the timer, and notify the inner protocol."""
         self._paused = False
         self._stop_timer()
         self._inner.resume_writing()
