@@ -82,10 +82,9 @@ class Manifests(msgspec.Struct, frozen=True):
         return [f"{count:,} {kind}" for kind, count in (*counts.items(), *workloads.items())]
 
     def list_unmodelled(self, cluster: Cluster) -> list[str]:
-        """Return lines about what results about the workloads do not take into account.
+        """Return a line for each custom resource, and for each ResourceQuota that may limit the workloads' pods.
 
-        ``cluster`` includes the objects of the manifests. Its ResourceQuotas are listed if they limit pods in the
-        namespace of a workload.
+        Results about the workloads do not take these into account. ``cluster`` includes the objects of the manifests.
         """
         namespaces = {item.namespace or DEFAULT_NAMESPACE for item in self.workloads}
         quotas = [

@@ -78,11 +78,11 @@ class PodClassCache:
         self._size = 0  # bytes of the texts in ``_known``
 
     def numbers_of(self, pod: Pod, raw: object = None, *, placed: bool, immutable: bool) -> tuple[int, int]:
-        """Return the numbers of a pod's class, see :meth:`Interner.classify`, and of its contents.
+        """Return (number of the pod's class, see :meth:`Interner.classify`; number of its contents).
 
-        Pods with the same number of contents have the same digest. ``raw`` is the API data that the pod was decoded
-        from, ``placed``: the pod has a node or has finished. ``immutable``: nobody modifies the pod from now on, so its
-        parts are compared by identity.
+        Pods with the same number of contents have the same digest, except for 0: not numbered. ``raw`` is the API data
+        that the pod was decoded from, ``placed``: the pod has a node or has finished. ``immutable``: nobody modifies
+        the pod from now on, so its parts are compared by identity.
         """
         text = b""
         if immutable:
@@ -111,7 +111,10 @@ class PodClassCache:
 
 
 def _get_frame_key(pod: Pod, placed: bool) -> tuple[Any, ...]:
-    """Return what a class follows from besides the spec and :data:`_STATUS`; equal labels in another order differ."""
+    """Return what determines a pod's class besides its spec and :data:`_STATUS`, as part of a cache key.
+
+    Equal labels in another order give another key.
+    """
     metadata = pod.metadata
     owner = controller_of(metadata)
     return (
@@ -128,7 +131,10 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=encode_quantity_parts)
 
 
 def _encode_contents(pod: Pod, raw: object, placed: bool) -> bytes:
-    """Return labels, spec and :data:`_STATUS` as text, without the node's name if ``placed``; empty if impossible."""
+    """Return labels, spec and :data:`_STATUS` as text, without the node's name if ``placed``.
+
+    Empty if a value cannot be encoded.
+    """
     labels: object = pod.metadata.labels
     spec: object = pod.spec
     if isinstance(raw, dict):  # fields that kscale does not model count in digests

@@ -75,9 +75,10 @@ class TokenFile:
         self._read_at: int | None = None
 
     def token(self, now: int) -> Secret:
-        """Return the token; the file is read again after a minute.
+        """Return the token. The file is read again after 50 seconds; if it cannot be read, the last token is returned.
 
-        Raises :class:`CredentialError` if there is no token.
+        ``now``: monotonic nanoseconds. Raises :class:`CredentialError` if the file is empty, or if it cannot be read
+        and no token is known yet.
         """
         if self._expires is not None and self._expires - _EXPIRY_MARGIN > now:
             return self._token
@@ -95,7 +96,10 @@ class TokenFile:
         return self._token
 
     def handle_rejection(self, sent: int) -> None:
-        """Expire the token if a request sent at time ``sent`` was rejected and the file was read before it."""
+        """Expire the token if a request sent at ``sent`` was rejected and the file was read before.
+
+        ``sent``: monotonic nanoseconds.
+        """
         if self._read_at is not None and self._read_at < sent:
             self._expires = None
 

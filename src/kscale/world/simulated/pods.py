@@ -65,7 +65,10 @@ def is_finished(pod: Pod) -> bool:
 
 
 def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
-    """Return the pod assigned to a node, in phase Pending. ``at``: current time in API format."""
+    """Return the pod assigned to a node, in phase Pending.
+
+    ``at``: current time in API format. ``shared``: cache of parts that pods share.
+    """
     conditions = shared.get_or_build(at, _build_scheduled_condition, (), at)
     status = shared.get_or_build(at, _build_bound_status, (pod.status, conditions))
     return replace(pod, spec=replace(pod.spec, node_name=node), status=status)
@@ -101,7 +104,10 @@ def disrupt_pod(pod: Pod, at: str) -> Pod:
 
 
 def start_pod(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
-    """Return the pod in phase Running with running containers. ``at``: current time in API format."""
+    """Return the pod in phase Running with running containers, whose readiness is ``ready``.
+
+    ``at``: current time in API format. ``shared``: cache of parts that pods share.
+    """
     conditions = shared.get_or_build(
         at, _started_conditions, (pod.status.conditions,), at, "True" if ready else "False"
     )
@@ -150,7 +156,10 @@ def _running(containers: list[Container], at: str, ready: bool) -> list[Containe
 
 
 def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
-    """Return the pod with ready containers and the condition Ready."""
+    """Return the pod with ready containers and the condition Ready.
+
+    ``at``: current time in API format. ``shared``: cache of parts that pods share.
+    """
     before = pod.status
     conditions = shared.get_or_build(at, _ready_conditions, (before.conditions,), at)
     statuses = shared.get_or_build(at, _ready_statuses, (before.container_statuses,))

@@ -131,7 +131,10 @@ class SimulatedWorld:
         )
 
     def add(self, item: KubeObject) -> KubeObject:
-        """Create an object as ``kubectl create`` does."""
+        """Create an object as ``kubectl create`` does, and return the stored version.
+
+        Raises RefusedError if an object of its kind and name exists.
+        """
         return self.api.create(item)
 
     def apply(self, item: KubeObject) -> KubeObject:
