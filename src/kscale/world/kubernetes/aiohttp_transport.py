@@ -113,7 +113,7 @@ class AiohttpTransport:
         self._cleanup: asyncio.TimerHandle | None = None
 
     async def call(self, call: Call) -> Answer:
-        """Send a request and return the complete response."""
+        """Send a request and return the complete response. Raises ConnectionFailedError."""
         end = asyncio.get_running_loop().time() + self.limits.request_seconds
         sent = self._clock.monotonic()
         channel = self._take_idle(self._known_peer(sent)) if self._idle and call.method != "HEAD" else None
@@ -192,7 +192,10 @@ class AiohttpTransport:
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Stream]:
-        """Send a request and yield the response as a stream; the connection is closed at the end of the context."""
+        """Send a request and yield the response as a stream; the connection is closed at the end of the context.
+
+        Raises ConnectionFailedError.
+        """
         limit = asyncio.timeout(self.limits.request_seconds)
         try:
             async with limit:

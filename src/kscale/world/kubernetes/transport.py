@@ -144,11 +144,14 @@ class Transport(Protocol):
     """Sends HTTP requests. Raises :class:`ConnectionFailedError` for failed connections, never for a status."""
 
     async def call(self, call: Call) -> Answer:
-        """Send a request and return the complete response."""
+        """Send a request and return the complete response. Raises ConnectionFailedError if none arrives."""
         ...
 
     def stream(self, call: Call) -> AbstractAsyncContextManager[Stream]:
-        """Send a request and return a context with the response as a stream; the connection is closed at its end."""
+        """Send a request and return a context with the response as a stream; the connection is closed at its end.
+
+        Entering the context raises ConnectionFailedError if no response arrives.
+        """
         ...
 
     async def close(self) -> None:

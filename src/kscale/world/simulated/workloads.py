@@ -111,7 +111,8 @@ class StatefulSets(Controller):
     def sync(self, stateful_set: StatefulSet) -> None:
         """Create the first missing pod, delete the last surplus pod, or replace one of an old template.
 
-        With the policy ``Parallel``, all missing pods are created and all surplus pods deleted.
+        Finished pods are deleted, too. With the policy ``Parallel``, all missing pods are created and all surplus pods
+        deleted.
         """
         pods = {
             pod.name: pod
