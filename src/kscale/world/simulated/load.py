@@ -98,10 +98,6 @@ class RandomDraws:
             return points[0][1]
         return spread.get_quantile(self.bits(purpose, entity, number))
 
-    def one_of(self, choices: Sequence[str], purpose: str, entity: str, number: int = 0) -> str:
-        """Draw one of several choices."""
-        return choices[self.below(len(choices), purpose, entity, number)]
-
 
 _MILLISECOND = 10**6
 
@@ -162,15 +158,11 @@ class Signal:
         return self.get_value(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low), flat
 
     def flat_until(self, begin: Moment) -> Moment:
-        """Return the moment up to which the value at ``begin`` stays constant."""
+        """Return until when the value at ``begin`` stays constant; :data:`LAST_TIME` if it never changes."""
         if not self._flat[0] <= begin < self._flat[1]:
             change, value = self._next(begin)
             self._flat = begin, LAST_TIME if change is None else change, value
         return self._flat[1]
-
-    def next_change(self, time: Moment) -> Moment | None:
-        """Return the begin of the next step after a moment, or None if there is none."""
-        return self._next(time)[0]
 
     def _next(self, time: Moment) -> tuple[Moment | None, int]:
         """Return (time of the next change, None if there is none; value until then)."""
