@@ -424,7 +424,7 @@ _PATCH: Final = msgspec.json.Encoder()
 
 
 def _build_patch(lease: Lease, spec: LeaseSpec) -> dict[str, str | int | None]:
-    """Return the merge patch of the lease's spec."""
+    """Return the merge patch from ``lease`` to ``spec``, by JSON name of the field; None removes a field."""
     patch: dict[str, str | int | None] = {
         "holderIdentity": spec.holder_identity,
         "leaseDurationSeconds": spec.lease_duration_seconds,

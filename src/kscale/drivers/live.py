@@ -407,7 +407,7 @@ class Scope:
         self._children.clear()
 
     async def sleep(self, seconds: float) -> ApiError | None:
-        """Sleep within the scope. Returns the scope's error if the scope ends first, or is over already."""
+        """Sleep within the scope and return None; the scope's error if the scope ends first, or is over already."""
         if seconds <= 0 or self.error is not None:
             return await self.limit(asyncio.sleep(0))
         loop = asyncio.get_running_loop()
@@ -601,8 +601,9 @@ class Live:
     async def _together(self, action: Together, scope: Scope, spent: Callable[[int], None] | None) -> list[Any]:
         """Run step machines concurrently and return their values in order. Raises the first exception of a machine.
 
-        A limited number of tasks runs the machines one after the other, as one task per machine would cost as much as
-        the machine.
+        The value of a machine with a single action is None if the action is ``brief``. A limited number of tasks runs
+        the machines one after the other, as one task per machine would cost as much as the machine. Raises ValueError
+        for a limit below 1.
         """
         count = len(action.machines)
         places = count if action.at_most is None else min(action.at_most, count)

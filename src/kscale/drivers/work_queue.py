@@ -157,7 +157,7 @@ class QueueMetrics:
 
 
 def _count_moments(moments: dict[str, Moment], keys: Sequence[str]) -> Iterable[tuple[Moment, int]]:
-    """Remove the stored moments of keys, and return each with the number of keys that have it."""
+    """Remove the stored moments of keys, and return (moment, number of keys that had it) of each."""
     return Counter([moments.pop(key) for key in keys if key in moments]).items()
 
 

@@ -418,7 +418,7 @@ def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -
 def _set_generated_name(loaded: Loaded, name_counts: Counter[str]) -> Loaded:
     """Set a generated name in object and data if the object has only ``generateName``.
 
-    ``name_counts``: number of names so far by prefix; it is updated.
+    ``name_counts``: number of names so far by prefix; it is updated. Raises InputError if the data are not JSON.
     """
     if loaded.obj.metadata.name:
         return loaded

@@ -188,7 +188,10 @@ class PodSelection:
         return self.table.interner.memo.get(kind, kind)
 
     def label_sets(self) -> list[dict[str, str] | None]:
-        """Return the distinct label sets of the pods, in no particular order."""
+        """Return the distinct label sets of the pods, in no particular order. None stands for pods without labels.
+
+        Equal labels in several namespaces appear several times.
+        """
         interner = self.table.interner
         identities = distinct(interner.identity_of(self.table.columns["class_of"][self.rows]))
         return [interner.identities[number].labels for number in identities.tolist()]

@@ -288,7 +288,10 @@ def pod_record(source: PodSource | PodRecord) -> PodRecord:
 
 
 def without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.Raw | dict[str, Any] | None:
-    """Return a pod's JSON text or plain data without ``metadata.managedFields``. Text is always copied."""
+    """Return a pod's JSON text or plain data without ``metadata.managedFields``; None for None.
+
+    Text is always copied.
+    """
     if isinstance(raw, dict):
         metadata = raw.get("metadata")
         if not isinstance(metadata, dict) or "managedFields" not in metadata:

@@ -292,7 +292,7 @@ class Classifier:
         return [self._class_of(record) for record in pods]
 
     def distinct(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
-        """Return the pods' distinct classes in order of appearance, and int32[n] the index of each pod's class."""
+        """Return (the pods' distinct classes in order of appearance, index of each pod's class into them: int32[n])."""
         indices = self._numbers(pods)
         if indices is None:
             indices = np.fromiter((self._class_of(record).index for record in pods), np.int32, len(pods))

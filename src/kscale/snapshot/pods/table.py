@@ -688,7 +688,7 @@ class PodTable:
         self._move_texts(self.texts.release_one(int(columns["source"][row]), used), row)
 
     def _move_texts(self, numbers: list[int], going: int | NDArray[np.int64]) -> None:
-        """Copy the texts of little-used buffers elsewhere, except those of rows in ``going``."""
+        """Copy the texts of the buffers with these ``numbers`` elsewhere, except those of rows in ``going``."""
         for number in numbers:
             self._own(("source", "offset", "uid_offset"))
             columns = self.columns

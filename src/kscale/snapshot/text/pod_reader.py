@@ -359,7 +359,7 @@ class PodReader:
         return ScannedLines(used, types, line, begin, size, fast, pods)
 
     def _pods(self, scanned: _ScannedText) -> tuple[NDArray[np.bool_], PodBatch]:
-        """Return which items are pods that can be read as columns, and the batch of these."""
+        """Return (bool by item: whether it is a pod that can be read as columns, the batch of these pods)."""
         read = self._read(scanned)
         if read is None:
             length = scanned.length

@@ -543,7 +543,7 @@ def _join_places(where: str, place: str) -> str:
 
 
 def head_of(text: memoryview) -> tuple[str, str] | None:
-    """Return API version and kind if an object begins with them, written without escapes; otherwise None."""
+    """Return (API version, kind) if an object begins with them, written without escapes; otherwise None."""
     match = _HEAD.match(text[:_HEAD_SIZE])
     return None if match is None else _read_head(match.groups())
 

@@ -67,7 +67,7 @@ class TLSTransport(asyncio.Transport):
         context: ssl.SSLContext,
         server_hostname: str | None,
     ) -> tuple[TLSTransport, asyncio.Protocol]:
-        """Perform the TLS handshake on a connected socket, and return the transport with its protocol.
+        """Perform the TLS handshake on a connected socket, and return (transport, protocol).
 
         Raises OSError, also as ssl.SSLError, if the handshake fails. The socket is closed then.
         """

@@ -490,7 +490,7 @@ class Performer:
                 return objects
 
     def _decode_all(self, items: Sequence[msgspec.Raw], resource: ServedResource, action: List) -> Iterator[KubeObject]:
-        """Decode the objects; log and count those that cannot be decoded."""
+        """Yield the decoded objects; log and count those that cannot be decoded."""
         for raw in items:
             try:
                 yield _object(raw, resource, action.read_as)

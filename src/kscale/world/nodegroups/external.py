@@ -418,7 +418,10 @@ class ExternalGroups(Provider):
         return Groups(Groups.of(groups, nodes), errors) if errors else groups
 
     def _find_groups_of_nodes(self, nodes: Sequence[Node]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the group ID of each node by name, and the errors of nodes whose lookup failed."""
+        """Return (group ID by node name, error message by name of a node whose lookup failed).
+
+        A node without a group is in neither. Raises ProviderError if the responses are too large together.
+        """
         groups: dict[str, str] = {}
         errors: dict[str, str] = {}
         answers = self._call_in_parallel("NodeGroupForNode", ({"node": external_node(node)} for node in nodes))

@@ -552,7 +552,10 @@ class Server:
         await self._runner.cleanup()
 
     async def _handle(self, request: Any) -> Any:
-        """Handle a request after notifying its connection that the headers have arrived."""
+        """Handle a request after notifying its connection that the headers have arrived.
+
+        Raises aiohttp's errors for an unknown path (404) and an unknown header ``Expect`` (417).
+        """
         if request.transport is not None:
             request.transport.get_protocol().request_arrived()
         path = request.path

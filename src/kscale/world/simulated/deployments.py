@@ -63,12 +63,12 @@ def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
 
 
 def first_size(deployment: Deployment, old: Iterable[ReplicaSet]) -> int:
-    """Return the initial size of the ReplicaSet for a new template (``NewRSNewReplicas``)."""
+    """Return the initial number of replicas of the ReplicaSet for a new template (``NewRSNewReplicas``)."""
     return _compute_next_size(deployment, 0, sum(map(pod_count, old)))
 
 
 def _compute_next_size(deployment: Deployment, new: int, old: int) -> int:
-    """Return the next size of the current ReplicaSet, which has ``new`` replicas while the others have ``old``."""
+    """Return the next number of replicas of the current ReplicaSet, which has ``new`` while the others have ``old``."""
     replicas = pod_count(deployment)
     if deployment.spec.strategy.type == RECREATE or new > replicas:
         return replicas

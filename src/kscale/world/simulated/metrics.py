@@ -195,7 +195,7 @@ class SimulatedMetrics:
         return until
 
     def _external(self, now: Moment) -> dict[tuple[str, str], list[int]]:
-        """Return the values of all external metrics, in milli, by namespace and name."""
+        """Return the values of all external metrics, in milli, by (namespace, name)."""
         return {key: [self._value(metric, now) for metric in metrics] for key, metrics in self.external.items()}
 
     def _value(self, metric: ExternalMetric, now: Moment) -> int:
