@@ -145,11 +145,11 @@ class HealthCheck:
         self.last_success = max(self.last_success, now)
 
     def update_last_activity(self, at: Moment) -> None:
-        """Set the time of the last activity to the start of a loop."""
+        """Set the time of the last activity to ``at``, the start of a loop."""
         self.last_activity = max(self.last_activity, at)
 
     def update_last_success(self, at: Moment) -> None:
-        """Set the time of the last success, and of the last activity, to the end of a loop."""
+        """Set the time of the last success, and of the last activity, to ``at``, the end of a loop."""
         self.last_success = max(self.last_success, at)
         self.last_activity = max(self.last_activity, at)
         self._initialised = True
@@ -180,7 +180,7 @@ class ActivityCheck:
         self.last_activity = now
 
     def update_last_activity(self, at: Moment) -> None:
-        """Set the time of the last activity to the end of a round."""
+        """Set the time of the last activity to ``at``, the end of a round."""
         self.last_activity = at
 
     def check(self, now: Moment) -> str:

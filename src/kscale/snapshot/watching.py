@@ -187,7 +187,10 @@ class Applying:
         self._record_change(item.kind, self._contents.remove(item))
 
     def remove_unreadable(self, at: int, head: ObjectHead) -> None:
-        """Remove an object of which only the head can be read. Kinds that kscale does not read are ignored."""
+        """Remove the object number ``at``, of which only the head can be read.
+
+        Kinds that kscale does not read are ignored.
+        """
         type_ = find_kind(head.api_version, head.kind)
         if type_ is not None and head.name:
             metadata = ObjectMeta(name=head.name, namespace=head.namespace, uid=head.uid)

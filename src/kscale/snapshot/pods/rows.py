@@ -247,7 +247,7 @@ class PlacedPods(Sequence[PodRecord]):
         return table_keys + tuple(pod.key for pod in self.added)
 
     def key(self, at: int) -> str:
-        """Return ``namespace/name`` of one pod, without building those of all others."""
+        """Return ``namespace/name`` of the pod at position ``at``, without building those of all others."""
         table_count = len(self.rows)
         return self._table.keys[int(self.rows[at])] if at < table_count else self.added[at - table_count].key
 

@@ -823,7 +823,7 @@ class PodStore:
             self._reader.classes.replace_interner(new_interner, classes, shapes, controllers)
 
     def _forget_texts(self, known: TextClasses) -> None:
-        """Remove cached texts that no existing pod was read from."""
+        """Remove from ``known`` the cached texts that no existing pod was read from."""
         table = self.table
         in_use = np.bincount(table.columns["combined"][table.columns["state"] != REMOVED], minlength=known.size + 1)
         known.retain(in_use[1:] > 0)

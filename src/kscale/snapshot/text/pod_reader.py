@@ -173,7 +173,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
         return values
 
     def pick(self, which: slice | NDArray[np.int64]) -> PodBatch:
-        """Return a batch of some of the pods."""
+        """Return a batch of the pods at the positions ``which``."""
         keys = self.keys[which] if isinstance(which, slice) else [self.keys[i] for i in which.tolist()]
         return msgspec.structs.replace(self, keys=keys, columns=np.ascontiguousarray(self.columns[:, which]))
 

@@ -190,7 +190,7 @@ class TextClasses:
         return self._projector.combination_count
 
     def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
-        """Find the classes of combinations, given as their numbers + 1.
+        """Find the classes of combinations. ``places``: their numbers + 1.
 
         ``bound``: whether the pod has a node; the two cases have classes of their own.
         """
@@ -207,7 +207,10 @@ class TextClasses:
                 self._classify(name, now)
 
     def _rows(self, places: NDArray[np.int32]) -> list[list[int]]:
-        """Return for each combination the numbers of its texts: those of the facets, then that of the rest."""
+        """Return for each combination the numbers of its texts: those of the facets, then that of the rest.
+
+        ``places``: numbers of the combinations + 1.
+        """
         rows: list[list[int]] = self._projector.combination_rows(places - 1).tolist()
         return rows
 

@@ -611,7 +611,7 @@ class Performer:
         return await self._block(partial(ask_cloud, groups, nodes=nodes), action)
 
     def _require(self, part: _T | None, action: Action) -> _T:
-        """Return a backend. Raises TypeError, which names the action, if there is none."""
+        """Return the backend ``part``. Raises TypeError, which names the action, if it is None."""
         if part is None:
             raise TypeError(f"this world cannot carry out {type(action).__name__}")
         return part

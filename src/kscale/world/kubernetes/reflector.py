@@ -341,7 +341,7 @@ class Reflector:
     def _failure(self, seen: Seen) -> Exchange[Asked, Seen, tuple[ApiError, bool] | None]:
         """Return (error, whether the connection was refused) of a failed watch, or None if it just ended.
 
-        Closes a watch that ended with an ERROR event.
+        ``seen``: result of the last read. Closes a watch that ended with an ERROR event.
         """
         if isinstance(seen, Failed):
             return seen.error, seen.refused

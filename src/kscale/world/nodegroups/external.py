@@ -697,7 +697,7 @@ def _check_length(text: str, what: str) -> None:
 
 
 def _describe_length(text: str, what: str) -> str:
-    """Return the message about a text that is too long."""
+    """Return the message about a text that is too long. ``what`` names the text."""
     return f"{what} has more than {MAX_TEXT_LENGTH:,} characters: {shorten(text)}"
 
 

@@ -85,7 +85,7 @@ class _Family:
         self._names = frozenset(metric.labels)
 
     def observe(self, seen: Observation, now: Callable[[], int]) -> None:
-        """Record or reset a value. ``now`` returns monotonic nanoseconds.
+        """Record or reset the value of the observation ``seen``. ``now`` returns monotonic nanoseconds.
 
         Raises UnknownMetricError for other labels, or another number of buckets, than the metric has.
         """

@@ -80,7 +80,7 @@ def _build_bound_status(status: PodStatus, conditions: list[Condition]) -> PodSt
 
 
 def _build_scheduled_condition(at: str) -> list[Condition]:
-    """Return the conditions of a pod that has a node."""
+    """Return the conditions of a pod that has a node. ``at``: time in API format."""
     return [Condition(type="PodScheduled", status="True", last_transition_time=at)]
 
 
@@ -130,7 +130,10 @@ def _build_started_status(
 
 
 def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Condition]:
-    """Return the conditions of a started pod. ``ready``: status of its readiness, ``True`` or ``False``."""
+    """Return the conditions of a started pod. ``ready``: status of its readiness, ``True`` or ``False``.
+
+    ``at``: time in API format.
+    """
     return [
         *(condition for condition in before if condition.type == "PodScheduled"),
         Condition(type="Initialized", status="True", last_transition_time=at),
@@ -140,7 +143,7 @@ def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Co
 
 
 def _running(containers: list[Container], at: str, ready: bool) -> list[ContainerStatus]:
-    """Return the statuses of running containers, with their requests as allocated resources."""
+    """Return the statuses of containers that run since ``at``, with their requests as allocated resources."""
     return [
         ContainerStatus(
             name=container.name,
@@ -174,7 +177,7 @@ def _build_ready_status(
 
 
 def _ready_conditions(before: list[Condition], at: str) -> list[Condition]:
-    """Return the conditions of a ready pod."""
+    """Return the conditions of a ready pod. ``at``: time in API format."""
     return [
         replace(condition, status="True", last_transition_time=at)
         if condition.type in ("ContainersReady", "Ready")
@@ -189,7 +192,7 @@ def _ready_statuses(before: list[ContainerStatus]) -> list[ContainerStatus]:
 
 
 def end_pod(pod: Pod, at: str) -> Pod:
-    """Return the pod in phase Succeeded with terminated containers."""
+    """Return the pod in phase Succeeded with terminated containers. ``at``: current time in API format."""
     conditions = [
         replace(item, status="False", reason="PodCompleted", last_transition_time=at)
         if item.type in ("ContainersReady", "Ready")
