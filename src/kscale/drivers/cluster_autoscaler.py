@@ -195,8 +195,9 @@ class LoopTrigger:
     ) -> None:
         """Register the end of a loop.
 
-        The times are those of the last scale-up, deletion and processed ProvisioningRequest. If one of them is after
-        the start of the loop *before* this one, the next loop starts at once, so that two kinds may take turns.
+        The times are those of the last scale-up, deletion and processed ProvisioningRequest. If one of them is not
+        before the start of the loop *before* this one, the next loop starts at once, so that two kinds may take turns.
+        No such loop without ``frequent``.
         """
         self._waits_since = now
         last_results = (

@@ -83,7 +83,10 @@ class BufferController:
         return self._due
 
     def observe(self, stores: Stores, now: Moment) -> list[NamespaceView]:
-        """Return the namespaces with managed buffers, with their buffers and quotas."""
+        """Return the namespaces with managed buffers, with their buffers and quotas.
+
+        Sets the time of the next round.
+        """
         self._due = now + _INTERVAL
         by_namespace: dict[str, list[CapacityBuffer]] = {}
         for each in stores.objects("CapacityBuffer"):

@@ -283,9 +283,9 @@ class VirtualDrive:
 
 
 def discover_steps(progress: Progress, longest: int) -> StepsOf[Within, Outcome]:
-    """Return the outcome of :class:`~kscale.effects.Discover`.
+    """Discover the served kinds, and return the outcome of :class:`~kscale.effects.Discover`.
 
-    The outcome is an error if discovery takes longer than ``longest`` nanoseconds.
+    Its value is the RESTMapper. It is an error if discovery fails or takes longer than ``longest`` nanoseconds.
     """
 
     def discover(now: Moment) -> StepsOf[Discover, Outcome]:

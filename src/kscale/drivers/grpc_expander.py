@@ -124,7 +124,7 @@ class Request:
 
 
 def answered_groups(response: bytes) -> list[str | None]:
-    """Return the group IDs of a response, in order.
+    """Return the group IDs of a response, in order; an option without ID has an empty one, none is None.
 
     Raises ValueError if the bytes are not a valid response or an ID is not UTF-8.
     """
@@ -169,10 +169,12 @@ class _Read:
 
     @cached_property
     def data(self) -> dict[str, Any]:
+        """Return the API data, decoded on first access. Raises InputError."""
         return decode("Pod", self._bytes).data
 
     @cached_property
     def pod(self) -> Pod:
+        """Return the pod, decoded on first access. Raises InputError."""
         return from_dict(self.data, Pod)
 
 

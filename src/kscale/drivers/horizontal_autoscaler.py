@@ -216,7 +216,7 @@ class OtherControllers:
 
     @property
     def skipped_count(self) -> int:
-        """Count the HPAs that belong to other controllers."""
+        """Return the number of HPAs that belong to other controllers."""
         return len(self._left)
 
     def clock_set(self, by: int) -> None:
@@ -491,32 +491,32 @@ class HorizontalAutoscaler:
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
-    def steps(self, sight: HorizontalView, now: datetime | Moment) -> Steps[None]:
-        """Reconcile the HPAs that are due."""
+    def steps(self, view: HorizontalView, now: datetime | Moment) -> Steps[None]:
+        """Reconcile the HPAs that are due. ``view``: the inputs, as :meth:`observe` returns them."""
         now = moment(now)
-        objects, steps = _OBJECTS * len(sight.hpas), self._steps(sight, now)
-        del sight  # free it with the round, before the next garbage collection
+        objects, steps = _OBJECTS * len(view.hpas), self._steps(view, now)
+        del view  # free it with the round, before the next garbage collection
         with collector_relaxed(objects):
             yield from steps
 
-    def _steps(self, sight: HorizontalView, now: Moment) -> Steps[None]:
+    def _steps(self, view: HorizontalView, now: Moment) -> Steps[None]:
         """Reconcile the HPAs that are due, and requeue those that must wait.
 
         HPAs wait that other controllers manage, that are slow, or whose last write has not been observed yet.
         """
         progress, controller = Progress(now), self.controller
-        for key in sight.gone:
+        for key in view.gone:
             controller.done(key, None, now=now)
             self._scales.pop(key, None)
             self._outdated_writes.discard(key)
             self._rivals.forget(key)
             self._apart.forget(key)
-        if is_older_version(sight.version, self._seen_version):
+        if is_older_version(view.version, self._seen_version):
             # The server was restored from a backup: versions of earlier writes cannot be compared with its new ones.
             self._outdated_writes = set(controller.kept)
-        self._seen_version = sight.version or self._seen_version
+        self._seen_version = view.version or self._seen_version
         by_key: dict[str, HorizontalPodAutoscaler] = {}
-        for hpa in sight.hpas:
+        for hpa in view.hpas:
             key = hpa.key
             if self._take_over or not self._rivals.has(hpa, key, now):
                 hpa_state = controller.kept.plain_state(key)
@@ -524,27 +524,27 @@ class HorizontalAutoscaler:
                     hpa_state is None
                     or hpa_state.written is None
                     or key in self._outdated_writes
-                    or not _is_behind(hpa, hpa_state, sight.version)
+                    or not _is_behind(hpa, hpa_state, view.version)
                 ):
                     self._outdated_writes.discard(key)
                     by_key[key] = hpa
                     continue
-                yield from reconcile(hpa, hpa_state, now=now, options=self.options, seen_version=sight.version)
+                yield from reconcile(hpa, hpa_state, now=now, options=self.options, seen_version=view.version)
             controller.requeue_skipped(key, now=now)
         due = [*by_key.values()]
         mapper = self._mapper
         if due:
             mapper = yield from self._kinds(progress, due)
         self._apart.schedule_check(progress.now)
-        if due and sight.pods is not None:
-            due = yield from self._apart.without_slow(due, sight.pods, sight.scales, mapper, progress)
-        if due and sight.pods is not None:
+        if due and view.pods is not None:
+            due = yield from self._apart.without_slow(due, view.pods, view.scales, mapper, progress)
+        if due and view.pods is not None:
             yield from progress.observe(*controller.queue_metrics.observations(progress.now))
             batch = yield from reconcile_all(
                 due,
                 controller.kept,
-                sight.pods,
-                scales=sight.scales,
+                view.pods,
+                scales=view.scales,
                 now=progress.now,
                 options=self.options,
                 selectors=controller.selectors,
@@ -559,15 +559,15 @@ class HorizontalAutoscaler:
                 controller.requeue_skipped(key, now=progress.now)
             self._apart.note_late(batch.late, progress.now)
             self._apart.note_slow(batch.slow)
-            if self._repeats and len(due) == len(by_key) and by_key.keys() <= sight.scales.keys() and not sight.gone:
+            if self._repeats and len(due) == len(by_key) and by_key.keys() <= view.scales.keys() and not view.gone:
                 self._last = _Round(by_key, batch, batch.at - now)
             for key, problem in batch.problems.items():
                 _log.error(CANNOT_BE_RECONCILED, key, problem)
-        if sight.hpas or sight.gone:
+        if view.hpas or view.gone:
             yield from progress.observe(
                 Observation(name=NUM_HPAS, value=float(controller.num_horizontal_pod_autoscalers)),
                 Observation(name=_LEFT_ALONE.name, value=float(self._rivals.skipped_count)),
-                *map(_forget_size, sight.gone),
+                *map(_forget_size, view.gone),
                 *controller.queue_metrics.observations(progress.now),
             )
         self._observed = 0, None

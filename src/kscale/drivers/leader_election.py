@@ -141,8 +141,11 @@ class LeaderElector:
 
     @property
     def lease(self) -> Get:
-        """Return which lease it is."""
-        return self._get()
+        """Return the request that reads the lease."""
+        options = self.options
+        return Get(
+            kind="Lease", api_version=_API_VERSION, name=options.resource_name, namespace=options.resource_namespace
+        )
 
     @property
     def leads(self) -> bool:
@@ -198,7 +201,7 @@ class LeaderElector:
         return False
 
     def stop_leading(self, now: Moment) -> StepsOf[_Action, None]:
-        """Report that this candidate does not lead any more."""
+        """Report, with the gauge and an event, that this candidate does not lead any more."""
         progress = Progress(now)
         yield from self._report(progress, leads=False)
         yield from self._emit_event(progress, "stopped leading")
@@ -279,7 +282,7 @@ class LeaderElector:
                 return True
             text = "Failed to update lease optimistically, falling back to slow path"
             _log.debug(text, extra={**self._lock, "err": refused.message})
-        response = yield from progress.act(self._get())
+        response = yield from progress.act(self.lease)
         if response.error is not None:
             if response.error.is_not_found:
                 return (yield from self._create(progress, new_spec))
@@ -307,7 +310,7 @@ class LeaderElector:
         """Release the lease, and retry after conflicts. Returns False if a request fails for another reason."""
         progress = Progress(now)
         while True:
-            current = yield from progress.act(self._get())
+            current = yield from progress.act(self.lease)
             if current.error is not None:
                 self._log_error("error retrieving resource lock", current.error)
                 return False
@@ -354,12 +357,6 @@ class LeaderElector:
     def _record_observed(self, spec: LeaseSpec, at: Moment) -> None:
         """Set the observed spec of the lease, and when it was observed."""
         self.observed, self._observed_at = spec, at
-
-    def _get(self) -> Get:
-        options = self.options
-        return Get(
-            kind="Lease", api_version=_API_VERSION, name=options.resource_name, namespace=options.resource_namespace
-        )
 
     def _create(self, progress: Progress, spec: LeaseSpec) -> StepsOf[Create, bool]:
         """Create the lease, and return whether that succeeded."""
@@ -427,7 +424,7 @@ _PATCH: Final = msgspec.json.Encoder()
 
 
 def _build_patch(lease: Lease, spec: LeaseSpec) -> dict[str, str | int | None]:
-    """Return the merge patch of the lease's spec."""
+    """Return the merge patch from ``lease`` to ``spec``, by JSON name of the field; None removes a field."""
     patch: dict[str, str | int | None] = {
         "holderIdentity": spec.holder_identity,
         "leaseDurationSeconds": spec.lease_duration_seconds,

@@ -104,21 +104,24 @@ class _Step:
         return self._claimed.acquire(blocking=False)
 
     def has_result(self) -> bool:
-        """Check whether the result was set before the waiting task was cancelled. No thread is in the machine then."""
+        """Check whether the result was set before the waiting task was cancelled.
+
+        No thread is running the step machine then.
+        """
         if not self.taken.done() or self.taken.cancelled():
             return False
         self.taken.exception()  # retrieve it, as nobody reads the result
         return True
 
     async def wait_until_finished(self) -> None:
-        """Wait until no thread is in the machine, after ``taken`` has been cancelled."""
+        """Wait until no thread is running the step machine, after ``taken`` has been cancelled."""
         if self._has_finished:  # between the cancellation and this call
             return
         self._finished = asyncio.get_running_loop().create_future()
         await _wait_until_done(self._finished)
 
     def set_result(self, result: StepResult | BaseException) -> None:
-        """Set the result on the loop; only the first result counts."""
+        """Set the step's result or error on the loop; only the first one counts."""
         self._has_finished = True
         if self._finished is not None and not self._finished.done():
             self._finished.set_result(None)
@@ -149,9 +152,9 @@ class Stepper:
         """Number of running machines, counted by the caller. The steps of a single one need not wait for others."""
 
     def run_here(self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool]) -> StepResult | None:
-        """Run the next step of a machine on the loop and return its result; None if another step holds ``turn``.
+        """Run the next step of a machine on the loop, as :meth:`advance` does, and return its result.
 
-        Takes the arguments of :meth:`advance`. Raises what the machine raises.
+        Returns None if another step is running: it holds the lock ``turn``. Raises what the machine raises.
         """
         return None if self._turn.locked() else _step_and_report(steps, outcome, self._clock, is_over)
 
@@ -193,7 +196,7 @@ class Stepper:
             raise
 
     def _take_one(self, worker: Executor, step: _Step) -> None:
-        """Run one step in the thread, and release ``turn`` afterwards."""
+        """Start one step in the thread. When it has ended, release the lock ``turn`` and set the result."""
         results: list[StepResult | BaseException] = []
 
         def finish(future: asyncio.Future[None] | None) -> None:
@@ -408,7 +411,7 @@ class Scope:
         self._children.clear()
 
     async def sleep(self, seconds: float) -> ApiError | None:
-        """Sleep within the scope. Returns the scope's error if the scope ends first, or is over already."""
+        """Sleep within the scope and return None; the scope's error if the scope ends first, or is over already."""
         if seconds <= 0 or self.error is not None:
             return await self.limit(asyncio.sleep(0))
         loop = asyncio.get_running_loop()
@@ -542,7 +545,7 @@ class Live:
     async def _run_single(self, machine: SingleAction, scope: Scope, spent: Callable[[int], None] | None) -> None:
         """Run a machine with one action as :meth:`run` does with ``brief``, but without a generator.
 
-        Its build and its finish run on the loop, unless another step holds ``turn``.
+        Its build and its finish run on the loop, unless another step is running (``turn`` is locked).
         """
         stepper, clock = self._stepper, self._clock
         if self.turn.locked():
@@ -602,8 +605,9 @@ class Live:
     async def _together(self, action: Together, scope: Scope, spent: Callable[[int], None] | None) -> list[Any]:
         """Run step machines concurrently and return their values in order. Raises the first exception of a machine.
 
-        A limited number of tasks runs the machines one after the other, as one task per machine would cost as much as
-        the machine.
+        The value of a machine with a single action is None if the action is ``brief``. A limited number of tasks runs
+        the machines one after the other, as one task per machine would cost as much as the machine. Raises ValueError
+        for a limit below 1.
         """
         count = len(action.machines)
         places = count if action.at_most is None else min(action.at_most, count)

@@ -145,11 +145,11 @@ class HealthCheck:
         self.last_success = max(self.last_success, now)
 
     def update_last_activity(self, at: Moment) -> None:
-        """Set the time of the last activity to the start of a loop."""
+        """Set the time of the last activity to ``at``, the start of a loop."""
         self.last_activity = max(self.last_activity, at)
 
     def update_last_success(self, at: Moment) -> None:
-        """Set the time of the last success, and of the last activity, to the end of a loop."""
+        """Set the time of the last success, and of the last activity, to ``at``, the end of a loop."""
         self.last_success = max(self.last_success, at)
         self.last_activity = max(self.last_activity, at)
         self._initialised = True
@@ -180,7 +180,7 @@ class ActivityCheck:
         self.last_activity = now
 
     def update_last_activity(self, at: Moment) -> None:
-        """Set the time of the last activity to the end of a round."""
+        """Set the time of the last activity to ``at``, the end of a round."""
         self.last_activity = at
 
     def check(self, now: Moment) -> str:
@@ -293,7 +293,8 @@ async def run_process(
 ) -> None:
     """Run a program until ``stop`` is set. Work in progress is then cancelled, as when a process ends.
 
-    ``served`` is called with the server once it listens. Raises
+    ``build`` builds the program, at once or as a coroutine. ``served`` is called with the server once it listens.
+    ``clock`` defaults to the system's, ``rng`` (for random waits) to a new generator. Raises
     :class:`~kscale.drivers.live.LostLeadershipError` if the lease is lost, :class:`~kscale.InputError` if the program
     cannot start, and unexpected exceptions of machines and informers.
     """
@@ -415,7 +416,8 @@ class _Process:
     async def _until_stopped(self, live: Live, other: Live, leases: Live) -> None:
         """Run the process until its work or its events end or the stop signal comes, then end the rest.
 
-        Raises the exception that ended it.
+        ``live`` runs the drivers, ``leases`` the leader election, ``other`` all else. Raises the exception that ended
+        it.
         """
         assert self.recorder is not None
         sending = asyncio.create_task(self.recorder.run())
@@ -446,7 +448,10 @@ class _Process:
             await asyncio.wait(tasks)
 
     async def _lead(self, live: Live, other: Live, leases: Live) -> None:
-        """Run the work, with leader election while this process leads."""
+        """Run the work, with leader election while this process leads.
+
+        ``live`` runs the drivers, ``leases`` the leader election, ``other`` what comes before it.
+        """
         async with live:  # its background tasks end with this task
             if self.program.before is not None:
                 await other.run(self.program.before)
@@ -492,6 +497,7 @@ class _Process:
             self.leads = False
 
     def _handle_lost_lease(self) -> None:
+        """Note that this process does not lead any more."""
         # At once, as the work may take time to end, and another process may lead by then.
         self.leads = False
 
@@ -510,6 +516,7 @@ class _Process:
                 _log.warning("waiting for the list of %s (%s): %s", watch.kind, watch.api_version, why)
 
     def _observe(self, observation: Observation) -> None:
+        """Record one observation in the metrics."""
         self.context.metrics.observe([observation])
 
     def _emit(self, events: Sequence[Event]) -> None:
@@ -550,4 +557,5 @@ class _Process:
 
 
 async def _await_work(work: Callable[[], Awaitable[None]]) -> None:
+    """Await ``work()``; a coroutine, as a task needs one."""
     await work()

@@ -124,7 +124,10 @@ class LargeReviews:
         self._waiting = 0
 
     async def review(self, body: bytes) -> ReviewResult:
-        """Answer a review. The response has no patches if many reviews wait already, or if this one takes too long."""
+        """Answer a review (``body``: the bytes of an AdmissionReview) in the worker process.
+
+        The response has no patches if many reviews wait already, or if this one takes too long.
+        """
         if self._waiting >= _WAITING:
             return allow_unpatched(f"{_WAITING} large reviews are being answered already; this one is not patched")
         self._waiting += 1
@@ -143,7 +146,10 @@ class LargeReviews:
             task.exception()  # retrieve it, as no task may await it anymore
 
     async def _answer(self, body: bytes) -> ReviewResult:
-        """Answer a review in the worker process, which is started if necessary. Without patches if the process ends."""
+        """Answer a review in the worker process, which is started if necessary.
+
+        The response has no patches if the process ends.
+        """
         if self._worker is None:
             self._worker = self._start()
         worker = self._worker
@@ -460,7 +466,12 @@ def admission_program(
     ca: Callable[[], bytes | None] = lambda: None,
     reload: bool = False,
 ) -> Program:
-    """Build the admission controller program of a process. It listens as soon as everything is listed."""
+    """Build the admission controller program of a process. It listens as soon as everything is listed.
+
+    ``serving``: the server of reviews. ``registration`` says how to register the webhook. ``namespace``: whose VPAs
+    count (empty: all). ``ca`` returns the current content of the CA file (None: unreadable), ``reload``: the file may
+    be replaced, ``holder``: this host's name, for the lease.
+    """
     driver = AdmissionController(options, registration, namespace=namespace, holder=holder, ca=ca, reload=reload)
     performer = Performer(context.client, context.clock, resources=context.resources, observe=context.metrics.observe)
     live = Live(performer, context.clock)

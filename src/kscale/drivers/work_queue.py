@@ -102,9 +102,9 @@ class QueueMetrics:
             for key in keys:
                 self._added.setdefault(key, now)
 
-    def retried(self, keys: int = 1) -> None:
-        """Count keys that will be retried later. ``keys``: their number."""
-        self._retries += keys
+    def retried(self, count: int = 1) -> None:
+        """Count ``count`` keys that will be retried later."""
+        self._retries += count
 
     def taken(self, key: str, now: Moment) -> None:
         """Register the start of the work on a key."""
@@ -157,7 +157,7 @@ class QueueMetrics:
 
 
 def _count_moments(moments: dict[str, Moment], keys: Sequence[str]) -> Iterable[tuple[Moment, int]]:
-    """Remove the stored moments of keys, and return each with the number of keys that have it."""
+    """Remove the stored moments of keys, and return (moment, number of keys that had it) of each."""
     return Counter([moments.pop(key) for key in keys if key in moments]).items()
 
 
@@ -495,7 +495,7 @@ class HorizontalController:
         return self._queue.due(key)
 
     def state(self, key: str) -> HPAState:
-        """Return the state to reconcile an HPA from."""
+        """Return the state to reconcile an HPA from; a new state for an HPA that was never reconciled."""
         registered = self.selectors.is_registered(*key.split("/", 1))
         return msgspec.structs.replace(self.kept.get(key) or HPAState(), registered=registered)
 

@@ -178,7 +178,8 @@ class IdentityCache(Generic[K, V]):
     ) -> list[V]:
         """Return the values of objects in order; the same list while the objects are the same (do not modify it).
 
-        ``make`` computes the values of new objects. ``match`` finds objects among those of the last call.
+        ``make`` computes the value of a new object. ``match(before, objects)`` finds which objects were in ``before``,
+        the sequence of the last call.
         """
         before, values = self._last
         if before is objects:

@@ -209,7 +209,7 @@ class Relist:
         return self._add_page(metadata, applying.change(self.kind), tuple(applying.problems))
 
     def _check(self, kind: str) -> None:
-        """Raise InputError if the data are not a list of this kind."""
+        """Raise InputError unless ``kind`` is that of a list of this context's objects, such as ``PodList``."""
         own = item_kind(kind)
         if not kind.endswith("List") or own not in ("", self.kind):
             raise InputError(f"not a list of {self.kind} but a {kind or 'text without a kind'}")
@@ -457,7 +457,8 @@ class Cluster:
         Parameters
         ----------
         item : object or str
-            A struct, dict or client object, or the kind.
+            A struct, dict or client object, or the kind. Of a list, all items are removed; the result is then True only
+            if all existed.
         key : str, optional
             ``namespace/name``, or ``name`` without a namespace.
         uid : str
@@ -678,7 +679,7 @@ class Cluster:
 
 
 def decode_any(item: Any) -> Iterator[tuple[KubeObject, Any]]:
-    """Yield the objects of one item (a dict, a list kind, a client object), with their API data.
+    """Yield (object, API data) of each object in one item: a dict, a list kind, or a client object.
 
     Raises InputError for a name or path: pass an object, or use :func:`kscale.load` for a file.
     """
@@ -718,5 +719,5 @@ def load(
 
 
 def _scan(cluster: Cluster, view: memoryview, source: str, place: str) -> ScannedList | None:
-    """Scan a text with the cluster's reader, which is created for the first text."""
+    """Scan a text with the cluster's reader. Returns None if the text is not a JSON list."""
     return cluster.reader.scan(view, source, place, decode_plain_object)

@@ -52,9 +52,10 @@ EXCLUSION_REASONS: Final = {
 
 
 def state_of(pod: Pod, *, finished: bool = False) -> int:
-    """Return the pod's state number. A bound or nominated pod is placed, unless it is finished.
+    """Return the pod's state: ``PLACED``, ``PENDING``, ``GATED``, ``TERMINATING`` or ``FINISHED``.
 
-    ``finished`` treats finished pods as if they were still running.
+    A bound or nominated pod is placed, unless it is finished. ``finished`` treats finished pods as if they were still
+    running.
     """
     if not finished and pod.status.phase in ("Succeeded", "Failed"):
         return FINISHED
@@ -221,9 +222,10 @@ class LabelColumn:
     def with_changes(
         self, keep: NDArray[np.bool_] | None, rows: Sequence[int], values: Sequence[str | None]
     ) -> LabelColumn:
-        """Return a column without the removed nodes and with other values at ``rows``.
+        """Return a column with nodes removed, then with ``values`` at ``rows``.
 
-        ``rows`` count after the removal; new rows are at the end.
+        ``keep``: bool by node, False for removed ones (None: none is removed). ``rows`` count after the removal; new
+        rows are at the end.
         """
         result = LabelColumn.__new__(LabelColumn)
         result.index, result.values = self.index, self.values
@@ -294,7 +296,10 @@ class NodeColumns:
         taints: list[_Taints],
         taint_ids: NDArray[np.int32],
     ) -> NodeColumns:
-        """Build columns from arrays and a sequence of nodes (possibly built on demand) that agree with each other."""
+        """Build columns from nodes (possibly built on demand) and arrays, which must describe the same nodes.
+
+        The arrays are those of the class. ``taints``: the distinct lists of taints, which ``taint_ids`` refers to.
+        """
         self = cls()
         self.objects = nodes  # type: ignore[assignment]  # any sequence
         self.names = tuple(node.metadata.name for node in nodes)
@@ -357,7 +362,7 @@ class NodeColumns:
         return result
 
     def _grow(self, count: int) -> None:
-        """Copy the columns into arrays with ``count`` entries."""
+        """Copy the columns into arrays with ``count`` entries; new entries are zero."""
 
         def longer(column: NDArray[Any]) -> NDArray[Any]:
             out = np.zeros(count, dtype=column.dtype)

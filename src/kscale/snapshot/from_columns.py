@@ -153,7 +153,7 @@ def _check_integers(
 ) -> NDArray[np.int64]:
     """Return the values as int64 integers of at least ``minimum``. ``shape`` None allows a column of any length.
 
-    Raises InputError for other values or shapes.
+    ``described``: the expected form in messages, such as ``column``. Raises InputError for other values or shapes.
     """
     try:
         array = np.asarray(values)
@@ -167,7 +167,7 @@ def _check_integers(
 
 
 def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, minimum: int, maximum: int = _MAX_INT64) -> None:
-    """Raise InputError with the first value that is out of bounds."""
+    """Raise InputError, which names the first value of ``array`` that is marked as ``bad``, if there is one."""
     if not bad.any():
         return
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
@@ -352,7 +352,7 @@ def _examples(resources: Sequence[str], demand: ArrayLike | None) -> list[Pod]:
 
 
 def _example(pod: Pod | dict[str, Any], i: int) -> Pod:
-    """Convert a struct or dict to an example pod.
+    """Convert a struct or dict to an example pod. ``i``: its index in ``pods``, for messages.
 
     Raises InputError if it is not a pod, has a node, or has generic ephemeral volumes or resource claims.
     """

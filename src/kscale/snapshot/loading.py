@@ -71,7 +71,10 @@ class LoadReport(msgspec.Struct):
     """The record of the object that was loaded last."""
 
     def place(self) -> Problem:
-        """Return the source of the object that was loaded last, as a Problem without a message."""
+        """Return a Problem with source and name of the object that was loaded last, and without a message.
+
+        Source and name are empty if no object is being loaded.
+        """
         record = self.current
         return Problem("") if record is None else Problem("", record.source, _name(record))
 
@@ -171,12 +174,12 @@ def load_batches(
     namespace: str = DEFAULT_NAMESPACE,
     is_stored: Callable[[str], bool] | None = None,
 ) -> Iterator[Loaded | DecodedItems | PodBatch]:
-    """Decode objects as :func:`load_objects` does, with the pods of JSON lists as batches of columns if ``scan`` is
-    given, and what the scan has decoded as it is.
+    """Decode objects as :func:`load_objects` does, but with ``scan`` many at once from JSON lists.
 
-    With a ``scan`` the namespace is ``default``. The caller must store each object before it takes the next one, and
-    must count batches itself (:meth:`LoadReport.count_batch`). ``is_stored`` returns whether a pod with this key was
-    stored before.
+    Pods of JSON lists are then yielded as batches of columns (PodBatch), and runs of other objects that the scan has
+    decoded as DecodedItems. With a ``scan`` the namespace is ``default``. The caller must store each object before it
+    takes the next one, and must count batches itself (:meth:`LoadReport.count_batch`). ``is_stored`` returns whether a
+    pod with this key was stored before. Raises InputError at the end, with all problems.
     """
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
@@ -237,7 +240,7 @@ class _CustomRecords:
         self._scaled: dict[tuple[str, str], None] = {}
 
     def keep(self, record: RawObject) -> None:
-        """Keep an object that was not read, if its kind is custom."""
+        """Store the data of an object that was not read, if its kind is custom."""
         group = group_of(record.api_version)
         if record.kind and is_custom_group(group) and find_kind(record.api_version, record.kind) is None:
             self._records.setdefault((group, record.kind), []).append(record)
@@ -338,9 +341,10 @@ def _load(
 
 
 def decode_plain_object(text: memoryview) -> DecodedObject | None:
-    """Decode an object, neither a pod nor of a kind that decides how others are read, whose text repeats no key.
+    """Decode an object whose text repeats no key. Returns ((kind, namespace, name), object).
 
-    None if there is something to report about it, or if it must be read in another way.
+    None for pods, kinds that decide how others are read, and objects with a problem or a warning: these must be read in
+    another way.
     """
     try:
         decode = _plain_decoder(bytes(text[:_START]).partition(b'"metadata"')[0])
@@ -414,7 +418,7 @@ def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -
 def _set_generated_name(loaded: Loaded, name_counts: Counter[str]) -> Loaded:
     """Set a generated name in object and data if the object has only ``generateName``.
 
-    ``name_counts``: number of names so far by prefix; it is updated.
+    ``name_counts``: number of names so far by prefix; it is updated. Raises InputError if the data are not JSON.
     """
     if loaded.obj.metadata.name:
         return loaded

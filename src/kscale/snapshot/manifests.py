@@ -82,10 +82,9 @@ class Manifests(msgspec.Struct, frozen=True):
         return [f"{count:,} {kind}" for kind, count in (*counts.items(), *workloads.items())]
 
     def list_unmodelled(self, cluster: Cluster) -> list[str]:
-        """Return lines about what results about the workloads do not take into account.
+        """Return a line for each custom resource, and for each ResourceQuota that may limit the workloads' pods.
 
-        ``cluster`` includes the objects of the manifests. Its ResourceQuotas are listed if they limit pods in the
-        namespace of a workload.
+        Results about the workloads do not take these into account. ``cluster`` includes the objects of the manifests.
         """
         namespaces = {item.namespace or DEFAULT_NAMESPACE for item in self.workloads}
         quotas = [
@@ -150,6 +149,7 @@ def read_manifests(*sources: Any, namespace: str = DEFAULT_NAMESPACE) -> Manifes
 
 
 def _kind(item: KubeObject) -> str:
+    """Return the object's kind, or the name of its class if the kind is empty."""
     return item.kind or type(item).__name__
 
 

@@ -230,7 +230,7 @@ class ObjectStore:
         return exists
 
     def put_all(self, items: Collection[tuple[tuple[str, str, str], KubeObject]]) -> None:
-        """Put objects, given with kind, namespace and name. No kind may be being listed."""
+        """Put objects, given as ((kind, namespace, name), object). None of their kinds may be being listed."""
         for (kind, namespace, name), item in items:
             if kind == "Node":
                 self._node_changes.apply(name, self._node_columns)
@@ -240,7 +240,7 @@ class ObjectStore:
         self._changed_kinds |= INFORMED_KINDS.intersection(kind for (kind, _, _), _ in items)
 
     def see(self, kind: str, key: str) -> None:
-        """Mark an object as seen, if its kind is being listed."""
+        """Mark an object as seen, if its kind is being listed (:meth:`begin`)."""
         if kind in self._seen:
             self._seen[kind].add(key)
 
@@ -328,12 +328,12 @@ class _NodeChanges:
         return bool(self.removed or self.replaced or self.appended)
 
     def apply(self, name: str, base: NodeColumns) -> None:
-        """Note an added node, or one replaced in place."""
+        """Record a node that was added, or replaced in place if the columns ``base`` have it."""
         in_place = name in base.index and name not in self.removed
         (self.replaced if in_place else self.appended)[name] = None
 
     def remove(self, name: str) -> None:
-        """Note the removal of an existing node."""
+        """Record the removal of an existing node."""
         if name in self.appended:
             del self.appended[name]
         else:

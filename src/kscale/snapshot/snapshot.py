@@ -229,9 +229,9 @@ class Snapshot:
         return ""
 
     def records(self, keys: Sequence[str]) -> Sequence[PodRecord]:
-        """Return :meth:`record` of many pods.
+        """Return :meth:`record` of many pods. Raises KeyError.
 
-        Columns of the result need no pod, unless some of the pods were placed later.
+        The result is a :class:`PodRows`, whose columns need no decoded pods, unless some of the pods were placed later.
         """
         if self._added and not {pod.key for pod in self._added}.isdisjoint(keys):
             return [*map(self.record, keys)]
@@ -288,7 +288,7 @@ class Snapshot:
         return [self.interner.classes[i] for i in np.flatnonzero(np.bincount(self.placed_class)).tolist()]
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:
-        """Return the nodes of the placed pods of ``placed_classes[which]``, one entry per pod.
+        """Return the index of the node of each placed pod of ``placed_classes[which]``: int32[pods].
 
         Raises InputError if there is no such class.
         """
@@ -299,12 +299,12 @@ class Snapshot:
         return nodes
 
     def free(self, resource: str) -> NDArray[np.int64]:
-        """Return allocatable minus used of one resource: int64[N]."""
+        """Return allocatable minus used of a resource: int64[N], in milli-units of CPU or units of others."""
         free: NDArray[np.int64] = self.free_of((resource,))[0]
         return free
 
     def free_of(self, resources: Sequence[str]) -> NDArray[np.int64]:
-        """Return allocatable minus used of resources: int64[resources, N]."""
+        """Return allocatable minus used of resources: int64[resources, N], in milli-units of CPU or units of others."""
         free = np.zeros((len(resources), len(self.columns)), np.int64)
         for row, name in zip(free, resources, strict=True):
             row += self.columns.allocatable.get(name, 0)
@@ -511,7 +511,7 @@ class Snapshot:
 
 
 def _read_computed(name: str) -> Any:
-    """Return a property that is an attribute of the snapshot ``_computed``."""
+    """Return a cached property that reads the attribute ``name`` of ``self._computed``."""
     return cached_property(lambda self: getattr(self._computed, name))
 
 
@@ -530,6 +530,7 @@ class _AfterPlacement(Snapshot):
 
     @cached_property
     def _computed(self) -> Snapshot:
+        """Return the snapshot with the columns, computed on first access."""
         return self._compute()
 
     def __reduce__(self) -> Any:

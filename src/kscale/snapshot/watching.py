@@ -152,9 +152,10 @@ class Applying:
         self.problems: list[Problem] = []
 
     def run(self, slowly: Callable[[int, memoryview], None], place: str) -> None:
-        """Apply all objects.
+        """Apply all objects, and add those that cannot be read to ``problems``.
 
         ``slowly`` is called with number and text of each object that is not in columns, and may raise InputError.
+        ``place`` is the format of an object's place in problems, with ``{at}`` or ``{line}``, its number from 0 or 1.
         """
         scanned = self._scanned
         slow = np.flatnonzero(~scanned.fast).tolist() if len(self.fast) < len(scanned.fast) else []
@@ -186,7 +187,10 @@ class Applying:
         self._record_change(item.kind, self._contents.remove(item))
 
     def remove_unreadable(self, at: int, head: ObjectHead) -> None:
-        """Remove an object of which only the head can be read. Kinds that kscale does not read are ignored."""
+        """Remove the object number ``at``, of which only the head can be read.
+
+        Kinds that kscale does not read are ignored.
+        """
         type_ = find_kind(head.api_version, head.kind)
         if type_ is not None and head.name:
             metadata = ObjectMeta(name=head.name, namespace=head.namespace, uid=head.uid)
@@ -275,7 +279,10 @@ class _Watch:
         )
 
     def _line(self, at: int, text: memoryview) -> None:
-        """Apply one line that is not a pod in columns. Raises InputError if the line is no event or cannot be read."""
+        """Apply the line number ``at``, which is not a pod in columns.
+
+        Raises InputError if the line is no event or cannot be read.
+        """
         type_ = self._types[at]
         if type_ >= len(_TYPES):
             raise InputError(_explain_no_event(text if type_ == _NO_EVENT else self._get_line(at)))
@@ -315,7 +322,7 @@ class _Watch:
             self._version = version
 
     def _get_line(self, at: int) -> memoryview:
-        """Return the full text of a line."""
+        """Return the full text of the line number ``at``."""
         begin = int(self._lines.line[at])
         end = int(self._lines.line[at + 1]) if at + 1 < len(self._lines.line) else self._lines.used
         return self._view[begin:end]

@@ -131,7 +131,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run_forever(self) -> None:
-        """Run until :meth:`stop`. Raises :class:`StuckError` if nothing is left to run."""
+        """Run until :meth:`stop`. Raises :class:`StuckError` if nothing is left to run.
+
+        Raises RuntimeError if the loop is closed or already running.
+        """
         self._check_open()
         if self._running:
             raise RuntimeError("this loop is running already")
@@ -149,7 +152,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             sys.set_asyncgen_hooks(*hooks)
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until a coroutine or future is done, and return its result."""
+        """Run until a coroutine or future is done, and return its result.
+
+        Raises as :meth:`run_forever`, and its exception.
+        """
         self._check_open()
         task = asyncio.ensure_future(future, loop=self)
         task.add_done_callback(self._stop_with)
@@ -168,6 +174,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._stopping = True
 
     def is_running(self) -> bool:
+        """Return whether :meth:`run_forever` or :meth:`run_until_complete` is running."""
         return self._running
 
     def is_closed(self) -> bool:
@@ -206,6 +213,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
+        """Schedule a callback for the current moment of virtual time, and return its handle."""
         context = context if context is not None else contextvars.copy_context()
         handle = asyncio.Handle(callback, args, self, context)
         self._schedule(self.virtual.now, handle, callback, args, context)
@@ -214,16 +222,22 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
+        """Do the same as :meth:`call_soon`; it must be called in the loop's thread, too."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
         self, delay: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
+        """Schedule a callback in ``delay`` seconds of virtual time, and return its handle."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
+        """Schedule a callback for the loop's time ``when`` (:meth:`time`), and return its handle.
+
+        A time in the past counts as now.
+        """
         context = context if context is not None else contextvars.copy_context()
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         moment = max(self._start + round(when * 1e9), self.virtual.now)
@@ -238,7 +252,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         args: tuple[Any, ...],
         context: contextvars.Context,
     ) -> Running:
-        """Schedule a callback for a moment. An exception of the callback goes to the loop's exception handler."""
+        """Schedule a callback for a moment, and return the scheduled call.
+
+        An exception of the callback goes to the loop's exception handler.
+        """
         self._check_open()
 
         def call() -> None:
@@ -260,11 +277,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # -- futures, tasks and threads ----------------------------------------------------------------------------------
 
     def create_future(self) -> asyncio.Future[Any]:
+        """Return a new future of this loop."""
         return asyncio.Future(loop=self)
 
     def create_task(
         self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[Any]:
+        """Create a task of this loop for a coroutine. Raises RuntimeError if the loop is closed."""
         self._check_open()
         return asyncio.Task(coro, loop=self, name=name, context=context)
 
@@ -311,6 +330,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
 
 async def _closing(generator: AsyncGenerator[Any, Any]) -> None:
+    """Close the generator; a coroutine, as a task needs one."""
     await generator.aclose()
 
 

@@ -298,7 +298,10 @@ class RangeQueries:
         return [answer for half in halves for answer in await self._query_in_parts(half)]
 
     async def _query_with_retries(self, part: QueryPrometheus) -> bytes | ApiError:
-        """Return the response, or the error of the last attempt. Only a busy server is asked again."""
+        """Return the response to the query ``part``, or the error of the last attempt.
+
+        Only a busy server is asked again.
+        """
         response = await self._query_within_limits(part)
         for pause in _PAUSES:
             if isinstance(response, bytes) or response.code not in _BUSY:
@@ -308,7 +311,10 @@ class RangeQueries:
         return response
 
     async def _query_within_limits(self, part: QueryPrometheus) -> bytes | ApiError:
-        """Send a query and update the statistics. Raises InputError if all responses together are too large."""
+        """Send the query ``part``, update the statistics, and return the response or the error.
+
+        Raises InputError if all responses together are too large.
+        """
         self.traffic.queries += 1
         response = await self._ask(part)
         if isinstance(response, bytes):

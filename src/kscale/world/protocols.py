@@ -210,46 +210,56 @@ class NodeGroups(Protocol):
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         """Refresh the state of the cloud and return the current groups (``Refresh``).
 
-        A :class:`~kscale.objects.nodegroup.Groups` result may name nodes whose group could not be determined.
+        A :class:`~kscale.objects.nodegroup.Groups` result may name nodes whose group could not be determined. Raises
+        ProviderError.
         """
         ...
 
     def has_instance(self, node: Node) -> bool:
-        """Check whether the machine of a node still exists (``HasInstance``)."""
+        """Check whether the machine of a node still exists (``HasInstance``).
+
+        Raises ProviderError if that is unknown.
+        """
         ...
 
     def prices(self, question: GetPrices) -> Prices:
-        """Return the prices of nodes and pods for the time range of ``question`` (``Pricing``)."""
+        """Return the prices of nodes and pods for the time range of ``question`` (``Pricing``).
+
+        Raises ProviderError.
+        """
         ...
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         """Increase the target size of a group by ``delta`` (``IncreaseSize``).
 
-        With ``atomic``, all nodes or none are created (``AtomicIncreaseSize``).
+        With ``atomic``, all nodes or none are created (``AtomicIncreaseSize``). Raises ProviderError.
         """
         ...
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Reduce the target size of a group by ``delta`` (negative) without deleting nodes (``DecreaseTargetSize``)."""
+        """Reduce the target size of a group by ``delta`` (negative) without deleting nodes (``DecreaseTargetSize``).
+
+        Raises ProviderError.
+        """
         ...
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Delete nodes of a group and reduce its target size accordingly (``DeleteNodes``).
 
         With ``force``, limits such as the minimum size are ignored (``ForceDeleteNodes``). For an instance that never
-        registered, the node has its ID as name and as provider ID.
+        registered, the node has its ID as name and as provider ID. Raises ProviderError.
         """
         ...
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
         """Create a ``group`` (``Create``) and return the created groups, with the requested group first.
 
-        With ``asynchronous``, the method does not wait for the creation.
+        With ``asynchronous``, the method does not wait for the creation. Raises ProviderError.
         """
         ...
 
     def delete_group(self, group: str) -> None:
-        """Delete a group that node auto-provisioning created (``Delete``)."""
+        """Delete a group that node auto-provisioning created (``Delete``). Raises ProviderError."""
         ...
 
     def close(self) -> None:

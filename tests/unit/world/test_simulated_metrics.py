@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kscale.effects import SECOND, ApiError, GetMetric, Outcome, VirtualTime
+from kscale.effects import LAST_TIME, SECOND, ApiError, GetMetric, Outcome, VirtualTime
 from kscale.objects.api.apps import StatefulSet
 from kscale.objects.decode import from_dict
 from kscale.objects.pod_metrics import PodUsage
@@ -37,10 +37,10 @@ def test_signals() -> None:
     ]
     assert signal.mean(5 * SECOND, 15 * SECOND) == 150
     assert signal.mean(0, 40 * SECOND) == signal.mean(400 * SECOND, 480 * SECOND) == 75
-    assert [signal.next_change(second * SECOND) for second in (0, 10, 20, 45)] == [
+    assert [signal.flat_until(second * SECOND) for second in (0, 10, 20, 45)] == [
         10 * SECOND, 20 * SECOND, 40 * SECOND, 50 * SECOND
     ]  # fmt: skip
-    assert Signal.constant(3).next_change(0) is None
+    assert Signal.constant(3).flat_until(0) == LAST_TIME
     with pytest.raises(ValueError, match="rising times"):
         Signal([1, 1], [0, 0])
 

@@ -197,9 +197,10 @@ def amounts_facet(pod: Pod) -> AmountsFacet:
 def pod_facets(
     pod: Pod, *, placed: bool, moves: bool, named: bool
 ) -> tuple[FrameKey, AmountsFacet, LabelsFacet, AffinityFacet, VolumesFacet, tuple[str, str, str] | None]:
-    """Return the facets that make up a pod's class, and apiVersion, kind and name of its controller.
+    """Return (frame key, amounts, labels, affinity, volumes, owner): what determines a pod's class.
 
-    ``placed``, ``moves``, ``named``: as in ``Interner.classify``.
+    ``owner``: (apiVersion, kind, name) of its controller, or None. ``placed``, ``moves``, ``named``: as in
+    ``Interner.classify``.
     """
     controller = controller_of(pod.metadata)
     owner = (controller.api_version, controller.kind, controller.name) if controller else None

@@ -266,7 +266,7 @@ class Interner:
     def without(
         self, classes: NDArray[np.bool_], shapes: NDArray[np.bool_], controllers: NDArray[np.bool_]
     ) -> tuple[Interner, NDArray[np.bool_]]:
-        """Return another interner without unused entries, and which classes it does not have.
+        """Return a copy of this interner without unused entries, and which classes were removed.
 
         Parameters
         ----------
@@ -277,8 +277,9 @@ class Interner:
         Returns
         -------
         interner : Interner
+            The copy; this interner is not changed.
         classes : bool array
-            True for the removed classes.
+            True for the removed classes, by number.
         """
         remaining = Interner()
         with self._lock:
@@ -304,7 +305,7 @@ class Interner:
         return remaining, classes
 
     def _forget(self, numbers: list[int]) -> None:
-        """Remove classes and the facets that only they used."""
+        """Remove classes by number, and what only they used: identities, tolerations, selections and frames."""
         idle = []
         for number in numbers:
             removed = self.classes[number]
@@ -355,7 +356,7 @@ class Interner:
         return number
 
     def identity_of(self, classes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the identity numbers of class numbers, int32[n]."""
+        """Return for each class number that of its identity (namespace, labels, whether terminating): int32[n]."""
         with self._lock:
             computed = self._identity_of.size
             if computed < len(self.classes):
@@ -393,6 +394,10 @@ class Interner:
         return self._prototype(pod, frame_key(pod, placed=True, named=False), amounts_facet(pod))
 
     def _prototype(self, pod: Pod, frame: FrameKey, amounts: AmountsFacet) -> Prototype:
+        """Return the prototype of a pod with this frame and these amounts.
+
+        Its base class is cached while a class has the frame.
+        """
         number = self._frames.get(frame)
         cached = None if number is None else self._base_of_frame.get(number)
         if cached is None:
@@ -411,7 +416,7 @@ class Interner:
         volumes: VolumesFacet,
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
-        """Return the class of a prototype with these labels, affinity, volumes and controller."""
+        """Return the class of a prototype with these labels, affinity, volumes and controller; a new class is added."""
         rest = prototype.amounts[0], labels[0], affinity[0], volumes[0], owner
         with self._lock:  # several threads may use snapshots of one cluster
             frame = self._frames.get(prototype.frame)
@@ -428,7 +433,7 @@ class Interner:
         volumes: VolumesFacet,
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
-        """Add a class, under the caller's lock."""
+        """Add a new class and return it. The caller holds the lock."""
         base, amounts = prototype.base, prototype.amounts
         _, _, _, tolerations, selector, *_ = prototype.frame
         identity = base.namespace, labels[0], base.terminating
@@ -467,7 +472,7 @@ T = TypeVar("T")
 
 
 def _set_value(values: list[T], number: int, value: T) -> None:
-    """Set the value of a number, which is new or reused."""
+    """Store ``value`` in ``values[number]``, or append it if ``number`` is the length of the list."""
     if number == len(values):
         values.append(value)
     else:

@@ -85,7 +85,7 @@ class Shape:
 
 
 def _restored(pod: Pod | None, texts: tuple[bytes | None, ...], settled: bool) -> Shape:
-    """Build a shape when it is unpickled."""
+    """Build a shape when it is unpickled, with the arguments of :class:`Shape`."""
     return Shape(pod, texts, settled=settled)
 
 
@@ -114,7 +114,10 @@ def shape_key(pod: Pod, class_of: int) -> tuple[Any, ...]:
 
 
 def _list_requests(pod: Pod) -> tuple[Any, ...]:
-    """Return the requests of each regular container and sidecar, and of the pod as a whole if it has any."""
+    """Return (container name, requests as of :func:`_list_texts`) of each regular container and sidecar.
+
+    The requests of the pod as a whole follow, if it has any.
+    """
     spec = pod.spec
     containers = [*spec.containers, *(each for each in spec.init_containers if is_sidecar(each))]
     requests = [(each.name, _list_texts(each.resources.requests)) for each in containers]

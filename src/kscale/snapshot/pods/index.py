@@ -91,27 +91,27 @@ class PodSelection:
 
     @property
     def phase(self) -> NDArray[np.int8]:
-        """Return the phases, int8[n]."""
+        """Return the phases as indices into :data:`~kscale.snapshot.columns.PHASES`: int8[n]."""
         return self.table.columns["phase"][self.rows]
 
     @property
     def ready(self) -> NDArray[np.int8]:
-        """Return the statuses of the condition Ready, int8[n]."""
+        """Return the statuses of condition Ready as indices into :data:`~kscale.snapshot.columns.READY`: int8[n]."""
         return self.table.columns["ready"][self.rows]
 
     @property
     def since(self) -> NDArray[np.int64]:
-        """Return the times of the Ready conditions' last change, int64[n]."""
+        """Return when the Ready conditions changed last, in nanoseconds since 1970: int64[n]."""
         return self.table.columns["since"][self.rows]
 
     @property
     def started(self) -> NDArray[np.int64]:
-        """Return the start times, int64[n]."""
+        """Return the start times in nanoseconds since 1970: int64[n]."""
         return self.table.columns["started"][self.rows]
 
     @property
     def deleted(self) -> NDArray[np.int64]:
-        """Return the deletion timestamps, int64[n]."""
+        """Return the deletion timestamps in nanoseconds since 1970: int64[n]."""
         return self.table.columns["deleted"][self.rows]
 
     @property
@@ -146,7 +146,7 @@ class PodSelection:
         return shape_found.exemplar
 
     def pod(self, position: int) -> Pod:
-        """Return one of the pods, decoded on demand."""
+        """Return the pod at a position of this selection, decoded on demand."""
         return self.table.record(int(self.rows[position])).pod
 
     def texts(self, shapes: Sequence[int]) -> list[bytes | Pod]:
@@ -181,11 +181,17 @@ class PodSelection:
         return self.table.memo, np.where(removed, -1, self.table.columns["stamp"])
 
     def memo(self, kind: type[_M]) -> _M:
-        """Return a caller's cache by type, valid as long as the numbers of shapes and labels are."""
+        """Return the caller's cache, an object of the type ``kind``, which is created on first use.
+
+        It is valid as long as the numbers of shapes and labels are.
+        """
         return self.table.interner.memo.get(kind, kind)
 
     def label_sets(self) -> list[dict[str, str] | None]:
-        """Return the distinct label sets of the pods, in no particular order."""
+        """Return the distinct label sets of the pods, in no particular order. None stands for pods without labels.
+
+        Equal labels in several namespaces appear several times.
+        """
         interner = self.table.interner
         identities = distinct(interner.identity_of(self.table.columns["class_of"][self.rows]))
         return [interner.identities[number].labels for number in identities.tolist()]
@@ -341,7 +347,7 @@ class _Identities:
         done[0] = len(everything)
 
     def _group(self, table: PodTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows by identity, as :func:`kscale._native._names.group_rows` does."""
+        """Return the rows of the table's pods by identity number: (start of each identity's rows, rows)."""
         population, grouped = self._groups
         if population is not table.population:
             number = table.interner.identity_of(table.columns["class_of"])

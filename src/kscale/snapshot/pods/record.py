@@ -120,16 +120,21 @@ class PodRecord:
         Parameters
         ----------
         key, uid : str
+            ``namespace/name``, and the UID.
         priority : int
+            Priority of the pod.
         controller : str or None
+            UID of the controller whose replicas are treated as equivalent (:func:`replica_controller`).
         raw : msgspec.Raw, optional
             JSON text of the pod.
         exemplar : Pod, optional
             A pod that differs only in name, UID and ``facts``.
         pod_class : PodClass, optional
+            Class of the pod, if it is known.
         mapped : MappedFile, optional
             The file that contains the text.
         facts : PodFacts, optional
+            The fields in which the pod differs from ``exemplar``.
         """
         self = cls.__new__(cls)
         self._pod, self.raw, self.exemplar, self.pod_class = None, raw, exemplar, pod_class
@@ -139,7 +144,10 @@ class PodRecord:
 
     @property
     def non_zero(self) -> tuple[int, int]:
-        """Return :func:`~kscale.objects.pod_resources.non_zero_occupancy` of the pod, computed on first access."""
+        """Return (CPU in milli-units, memory in bytes) that the scheduler assumes for the pod when it scores nodes.
+
+        Computed on first access (:func:`~kscale.objects.pod_resources.non_zero_occupancy`).
+        """
         try:
             return self._non_zero
         except AttributeError:
@@ -224,7 +232,7 @@ class PodRecord:
         return self._pod if self.raw is None and self.exemplar is None else None
 
     def digest(self, digester: Digester) -> bytes:
-        """Return the digest of labels and spec that equivalence grouping compares."""
+        """Return the digest of labels and spec that equivalence grouping compares, as ``digester`` computes it."""
         if self.raw is not None:
             self._check_file()
             return digester.digest(self.raw)
@@ -280,7 +288,10 @@ def pod_record(source: PodSource | PodRecord) -> PodRecord:
 
 
 def without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.Raw | dict[str, Any] | None:
-    """Return a pod's JSON text or plain data without ``metadata.managedFields``. Text is always copied."""
+    """Return a pod's JSON text or plain data without ``metadata.managedFields``; None for None.
+
+    Text is always copied.
+    """
     if isinstance(raw, dict):
         metadata = raw.get("metadata")
         if not isinstance(metadata, dict) or "managedFields" not in metadata:

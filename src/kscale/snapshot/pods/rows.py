@@ -247,7 +247,7 @@ class PlacedPods(Sequence[PodRecord]):
         return table_keys + tuple(pod.key for pod in self.added)
 
     def key(self, at: int) -> str:
-        """Return ``namespace/name`` of one pod, without building those of all others."""
+        """Return ``namespace/name`` of the pod at position ``at``, without building those of all others."""
         table_count = len(self.rows)
         return self._table.keys[int(self.rows[at])] if at < table_count else self.added[at - table_count].key
 
@@ -292,7 +292,7 @@ class Classifier:
         return [self._class_of(record) for record in pods]
 
     def distinct(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
-        """Return the pods' distinct classes in order of appearance, and int32[n] the index of each pod's class."""
+        """Return (the pods' distinct classes in order of appearance, index of each pod's class into them: int32[n])."""
         indices = self._numbers(pods)
         if indices is None:
             indices = np.fromiter((self._class_of(record).index for record in pods), np.int32, len(pods))

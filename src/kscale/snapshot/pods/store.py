@@ -78,11 +78,11 @@ class PodClassCache:
         self._size = 0  # bytes of the texts in ``_known``
 
     def numbers_of(self, pod: Pod, raw: object = None, *, placed: bool, immutable: bool) -> tuple[int, int]:
-        """Return the numbers of a pod's class, see :meth:`Interner.classify`, and of its contents.
+        """Return (number of the pod's class, see :meth:`Interner.classify`; number of its contents).
 
-        Pods with the same number of contents have the same digest. ``raw`` is the API data that the pod was decoded
-        from, ``placed``: the pod has a node or has finished. ``immutable``: nobody modifies the pod from now on, so its
-        parts are compared by identity.
+        Pods with the same number of contents have the same digest, except for 0: not numbered. ``raw`` is the API data
+        that the pod was decoded from, ``placed``: the pod has a node or has finished. ``immutable``: nobody modifies
+        the pod from now on, so its parts are compared by identity.
         """
         text = b""
         if immutable:
@@ -111,7 +111,10 @@ class PodClassCache:
 
 
 def _get_frame_key(pod: Pod, placed: bool) -> tuple[Any, ...]:
-    """Return what a class follows from besides the spec and :data:`_STATUS`; equal labels in another order differ."""
+    """Return what determines a pod's class besides its spec and :data:`_STATUS`, as part of a cache key.
+
+    Equal labels in another order give another key.
+    """
     metadata = pod.metadata
     owner = controller_of(metadata)
     return (
@@ -128,7 +131,10 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=encode_quantity_parts)
 
 
 def _encode_contents(pod: Pod, raw: object, placed: bool) -> bytes:
-    """Return labels, spec and :data:`_STATUS` as text, without the node's name if ``placed``; empty if impossible."""
+    """Return labels, spec and :data:`_STATUS` as text, without the node's name if ``placed``.
+
+    Empty if a value cannot be encoded.
+    """
     labels: object = pod.metadata.labels
     spec: object = pod.spec
     if isinstance(raw, dict):  # fields that kscale does not model count in digests
@@ -275,7 +281,10 @@ class PlacedSums:
                     sums[at] = wrap(int(sums[at]) + sign * amount)
 
     def _add(self, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
-        """Add known amounts; return the rows with other resources, or None if the amounts of a class are unknown."""
+        """Add the amounts of the pods in ``rows`` to the sums of their nodes, times ``sign``.
+
+        Returns the rows that have resources besides the usual ones; None if the amounts of a class are unknown.
+        """
         columns, amounts = table.columns, self._amounts.arrays
         return _names.add_placed(
             rows, columns["state"], PLACED, columns["class_of"], columns["at"], sign, amounts["known"], self.count,
@@ -359,10 +368,10 @@ def _fold_repeated(
 def _fold(
     table: PodTable, batch: PodBatch, deleted: NDArray[np.bool_] | None, row: int, of: list[int], *, anew: bool
 ) -> tuple[int, int, int, bool]:
-    """Combine several entries of one key.
+    """Combine several entries of one key: the positions ``of`` in the batch. ``row``: the key's row, or -1.
 
-    Returns the key's row, the entry that counts in the end (or -1), the position of the entry that gets a new row (or
-    -1), and whether the existing row is deleted.
+    Returns (row, position of the entry that counts in the end or -1, position of the entry that gets a new row or -1,
+    whether the existing row is deleted).
     """
     exists, is_removed, last, at = row >= 0, False, -1, -1
     version = batch.column("version")
@@ -516,9 +525,10 @@ class PodStore:
     def _describe_like(
         self, record: PodRecord, similar: dict[tuple[Any, ...], tuple[list[int], PodClass | None]]
     ) -> list[int]:
-        """Return the row of a pod that is not modified from now on, and set its class in ``record`` if it is pending.
+        """Return the column values of a pod's row, and set the pod's class in ``record`` if the pod is pending.
 
-        ``similar``: rows and classes by the parts of a pod from which they follow, except for its node and version.
+        The pod must not be modified from now on. ``similar`` caches values and class by the parts of a pod that
+        determine them, all but its node and version; it is updated.
         """
         pod = record.pod
         metadata, spec, status = pod.metadata, pod.spec, pod.status
@@ -703,7 +713,7 @@ class PodStore:
         return change
 
     def put_one(self, batch: PodBatch, *, removes: bool, anew: bool = False) -> ChangedKeys:
-        """Put the pod of a batch of one as :meth:`put_batch` does, or remove it."""
+        """Put the pod of a batch of one as :meth:`put_batch` does, or remove it if ``removes``; return what changed."""
         key, table = batch.keys[0], self.table
         row = self._row(key)
         if removes:
@@ -736,7 +746,10 @@ class PodStore:
         return ChangedKeys(modified=[key]) if row >= 0 else ChangedKeys(added=[key])
 
     def _values(self, batch: PodBatch, *, refer: bool) -> NDArray[np.int64]:
-        """Return the pod table's columns for a batch, and store its texts."""
+        """Return the values of the pod table's columns for a batch, one row each, and store the batch's texts.
+
+        With ``refer``, texts are referred to instead of copied.
+        """
         values: NDArray[np.int64] = batch.columns[_OF_BATCH]
         values[COLUMN["stamp"]] = self.table.next_stamps(len(batch))
         values[COLUMN["at"]] = self.nodes.get_batch_numbers(batch.nodes, batch.column("node_of"))
@@ -810,7 +823,7 @@ class PodStore:
             self._reader.classes.replace_interner(new_interner, classes, shapes, controllers)
 
     def _forget_texts(self, known: TextClasses) -> None:
-        """Remove cached texts that no existing pod was read from."""
+        """Remove from ``known`` the cached texts that no existing pod was read from."""
         table = self.table
         in_use = np.bincount(table.columns["combined"][table.columns["state"] != REMOVED], minlength=known.size + 1)
         known.retain(in_use[1:] > 0)

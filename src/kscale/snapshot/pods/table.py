@@ -150,18 +150,18 @@ class PodFactCache:
         self._values: dict[str, dict[Any, Any]] = {}
 
     def get_numbers(self, what: str) -> NDArray[np.int32]:
-        """Return the numbers by stamp (valid until the next call)."""
+        """Return the numbers of the fact ``what`` by stamp (0 = not known yet), valid until the next call."""
         self._numbers.extend_to(self.stamps)
         return self._numbers.add(what, np.int32)
 
     def values(self, what: str) -> dict[Any, Any]:
-        """Return what the numbers of ``what`` stand for."""
+        """Return the dict in which the owner of the fact ``what`` stores what its numbers stand for."""
         return self._values.setdefault(what, {})
 
     def renumber(self, stamps: NDArray[np.int64], there: NDArray[np.bool_]) -> PodFactCache:
-        """Return a new cache whose stamps are 0, 1, ... for pods that have the given stamps now.
+        """Return a new cache whose stamps are 0, 1, ... for the pods that have ``stamps`` in this one.
 
-        Facts with many more values than the pods in ``there`` (bool by pod) still use are not copied.
+        A fact is not copied if it has many more values than the pods in ``there`` (bool by pod) still use.
         """
         result = PodFactCache(len(stamps))
         with self.lock:
@@ -190,7 +190,7 @@ def uid_text(table: PodTable, row: int) -> bytes:
 def have_uids(
     table: PodTable, rows: NDArray[np.int64], view: memoryview, at: NDArray[np.int64], size: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Check which rows' pods have the UID at a position of a text: bool[n].
+    """Check for each row whether its pod has the UID at a position of ``view`` (``at``, ``size``): bool[n].
 
     True also if the row's pod or the text has no UID.
     """
@@ -286,7 +286,7 @@ class TextStore:
         self.buffers[number] = buffer
 
     def refer(self, view: memoryview, size: int) -> int:
-        """Add ``size`` used bytes to an external buffer, and return its number."""
+        """Count ``size`` more used bytes of an external buffer, which is added if it is new, and return its number."""
         number = len(self.buffers) - 1
         if number < 0 or self.buffers[number] is not view:
             number = self._add_buffer(view)
@@ -393,7 +393,10 @@ def copy_rows(
 
 
 def refer_to_batch(texts: TextStore, batch: PodBatch, to: NDArray[np.int64]) -> None:
-    """Set the text columns (``to``) of a batch to where its texts are, without copying them."""
+    """Set the text columns of a batch's rows to the positions of its texts, which are not copied.
+
+    ``to``: values of the rows by column; it is changed.
+    """
     begin, size = batch.column("begin"), batch.column("size")
     to[COLUMN["source"]] = texts.refer(batch.view, int(size.sum()))
     to[COLUMN["offset"]] = begin
@@ -685,7 +688,7 @@ class PodTable:
         self._move_texts(self.texts.release_one(int(columns["source"][row]), used), row)
 
     def _move_texts(self, numbers: list[int], going: int | NDArray[np.int64]) -> None:
-        """Copy the texts of little-used buffers elsewhere, except those of rows in ``going``."""
+        """Copy the texts of the buffers with these ``numbers`` elsewhere, except those of rows in ``going``."""
         for number in numbers:
             self._own(("source", "offset", "uid_offset"))
             columns = self.columns
@@ -749,7 +752,7 @@ class PodTable:
         return self._hole is not None
 
     def close_up(self, count: int) -> MovedRows:
-        """Compact up to ``count`` more rows, and return those that moved."""
+        """Move the pods of up to ``count`` more rows to removed rows before them, and return those that moved."""
         self.own()
         self.population = object()
         self.dropped = 0

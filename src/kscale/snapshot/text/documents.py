@@ -88,7 +88,7 @@ def _read_rest(begun: bytes, stream: BinaryIO) -> bytearray:
 def several_documents(
     view: memoryview, source: str, error: msgspec.DecodeError | UnicodeDecodeError, line: int | None = None
 ) -> Iterator[_Placed]:
-    """Yield the documents of a text that ``error`` shows not to be a single document.
+    """Yield (place, document or Problem) of a text that ``error`` shows not to be a single document.
 
     A Problem stands for a document that cannot be read: for any line of a text with one document per line, but only for
     the last of concatenated documents. ``line``: number of the first line, if the text is the rest of such a stream of
@@ -105,8 +105,9 @@ def several_documents(
 
 
 def _places(view: memoryview) -> Iterator[tuple[int, int, msgspec.DecodeError | None]]:
-    """Yield (begin, end, error) of each concatenated document, in bytes. The error is None for JSON; nothing follows
-    one.
+    """Yield (begin, end, error) of each concatenated document, in bytes.
+
+    The error is None for JSON. A document with an error is the last one.
     """
     start = 0
     while start < len(view):
@@ -125,7 +126,7 @@ def _places(view: memoryview) -> Iterator[tuple[int, int, msgspec.DecodeError | 
 
 
 def _concatenated_documents(view: memoryview, source: str, line: int) -> Iterator[_Placed]:
-    """Yield JSON documents that follow each other, each with the line on which it begins.
+    """Yield (place, document) of JSON documents that follow each other; the place is ``line N``, where it begins.
 
     A Problem stands for a document that cannot be read. ``line``: number of the first line of the text.
     """
@@ -151,7 +152,7 @@ def _lines(view: memoryview, first: int = 1) -> Iterator[tuple[int, memoryview]]
 
 
 def _read_lines(view: memoryview, source: str, first: int) -> Iterator[_Placed]:
-    """Yield each line as a document, or a Problem if it is not JSON. ``first``: number of the first line."""
+    """Yield (place, line), or a Problem in place of a line that is not JSON. ``first``: number of the first line."""
     for number, line in _lines(view, first):
         where = f"line {number}"
         try:
@@ -475,7 +476,10 @@ def _block_items(text: bytes) -> list[tuple[int, bytes]]:
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
-    """Return the number of values with every alias expanded. ``known`` caches sizes by object identity."""
+    """Return how many scalars and collections a value contains, with every alias expanded.
+
+    ``known`` caches sizes by object identity; it is updated.
+    """
     if not isinstance(value, (dict, list)):
         return 1
     size = known.get(id(value))

@@ -39,7 +39,7 @@ class MappedFile(mmap.mmap):
         return self
 
     def _get_signature(self) -> tuple[int, int]:
-        """Return the file's current size in bytes and modification time in nanoseconds."""
+        """Return (size in bytes, modification time in nanoseconds) of the file now."""
         status = os.fstat(self._descriptor)
         return status.st_size, status.st_mtime_ns
 

@@ -70,10 +70,10 @@ def _read(
     also: Mapping[str, Any] = MappingProxyType({}),
     **rules: Any,
 ) -> tuple[str, Any, Any]:
-    """Return the projector's rule for a struct.
+    """Return the projector's rule for a struct: ("object", rules by JSON member, required members).
 
     ``unchanged`` fields stay as they are; others have a rule each. ``also`` has rules for JSON members that the struct
-    does not have, and ``need`` the fields that must be present.
+    does not have, and ``need`` the fields that must be present. Adds the fields to :data:`READ_FIELDS`.
     """
     READ_FIELDS[struct] = tuple(dict.fromkeys((*READ_FIELDS.get(struct, ()), *unchanged, *rules)))
     name_of = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
@@ -83,7 +83,7 @@ def _read(
 
 
 def _capture(name: str) -> tuple[str, int]:
-    """Return the projector's rule that records where a value is, in the slot ``name``."""
+    """Return the projector's rule that records where a value is: ("capture", number of the slot ``name``)."""
     return "capture", SLOTS[name]
 
 
@@ -173,7 +173,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
         return values
 
     def pick(self, which: slice | NDArray[np.int64]) -> PodBatch:
-        """Return a batch of some of the pods."""
+        """Return a batch of the pods at the positions ``which``."""
         keys = self.keys[which] if isinstance(which, slice) else [self.keys[i] for i in which.tolist()]
         return msgspec.structs.replace(self, keys=keys, columns=np.ascontiguousarray(self.columns[:, which]))
 
@@ -196,7 +196,7 @@ class PodRun(msgspec.Struct, frozen=True):
 
     @property
     def last_item(self) -> int:
-        """Return the index of the last pod among the items of the list."""
+        """Return the position of the run's last pod among the items of the list."""
         return int(self.pods.column("where")[self.end - 1])
 
     @property
@@ -331,7 +331,8 @@ class PodReader:
     def scan(self, view: memoryview, source: str, place: str, decode: Decode | None = None) -> ScannedList | None:
         """Return the items of a JSON list; None for any other text, and for a text with a syntax error.
 
-        ``decode``: is called for items that are no pods. Then another thread reads the items of a long text ahead.
+        With ``decode``, another thread reads the items of a long text ahead, and calls ``decode`` with the text of each
+        item that is no pod; it returns None for an item that must be read in another way.
         """
         ahead = _ReadAhead(self.classes, view, decode) if decode is not None and len(view) >= _LONG else None
         meanwhile = None if ahead is None else ahead.read
@@ -358,7 +359,7 @@ class PodReader:
         return ScannedLines(used, types, line, begin, size, fast, pods)
 
     def _pods(self, scanned: _ScannedText) -> tuple[NDArray[np.bool_], PodBatch]:
-        """Return which items are pods that can be read as columns, and the batch of these."""
+        """Return (bool by item: whether it is a pod that can be read as columns, the batch of these pods)."""
         read = self._read(scanned)
         if read is None:
             length = scanned.length
@@ -380,7 +381,7 @@ class PodReader:
     ) -> tuple[NDArray[np.bool_], list[str], NDArray[np.int64], list[tuple[int, int]]] | None:
         """Return (items that are pods in columns, their keys, columns, (pod, slot) of each unusual time).
 
-        None if some text is not known yet.
+        None if the class of a pod's texts has not been found yet (:func:`_learn`).
         """
         return _projection.read_pods(
             scanned.view, scanned.listed, scanned.first, scanned.begin, scanned.size, scanned.combined, scanned.at,
@@ -417,9 +418,10 @@ class _ReadAhead:
         places: _projection.Places,
         first: int,
     ) -> None:
-        """Classify the pods and decode the other objects of a scanned part.
+        """Classify the pods of a scanned part, and decode its other objects into ``objects``.
 
-        The arguments are those of ``meanwhile`` of :meth:`Projector.scan`.
+        Called while the rest of the list is scanned. ``begin``, ``size``: positions of the items in the text;
+        ``combined``: numbers of their text combinations; ``first``: number of the first item in the list.
         """
         if self._file is not None:
             self._file.release()  # of the pages that were scanned so far, few are needed now
@@ -431,7 +433,10 @@ class _ReadAhead:
 
 
 def _learn(classes: TextClasses, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
-    """Find the classes of pods by the numbers of their combinations; ``bound``: whether each has a node."""
+    """Find the classes of pods, given as the numbers of their text combinations, and store them in ``classes``.
+
+    ``bound``: whether each pod has a node.
+    """
     classes.learn(np.maximum(combined, _NONE) + 1, bound)
 
 

@@ -543,7 +543,7 @@ def _join_places(where: str, place: str) -> str:
 
 
 def head_of(text: memoryview) -> tuple[str, str] | None:
-    """Return API version and kind if an object begins with them, written without escapes; otherwise None."""
+    """Return (API version, kind) if an object begins with them, written without escapes; otherwise None."""
     match = _HEAD.match(text[:_HEAD_SIZE])
     return None if match is None else _read_head(match.groups())
 
@@ -635,4 +635,5 @@ def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -
 
 
 def _text_or_empty(value: Any) -> str:
+    """Return the value if it is a text, otherwise an empty text."""
     return value if isinstance(value, str) else ""

@@ -190,7 +190,7 @@ class TextClasses:
         return self._projector.combination_count
 
     def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
-        """Find the classes of combinations, given as their numbers + 1.
+        """Find the classes of combinations. ``places``: their numbers + 1.
 
         ``bound``: whether the pod has a node; the two cases have classes of their own.
         """
@@ -207,7 +207,10 @@ class TextClasses:
                 self._classify(name, now)
 
     def _rows(self, places: NDArray[np.int32]) -> list[list[int]]:
-        """Return the numbers assigned to the texts of the combinations: of the facets, then of the rest."""
+        """Return for each combination the numbers of its texts: those of the facets, then that of the rest.
+
+        ``places``: numbers of the combinations + 1.
+        """
         rows: list[list[int]] = self._projector.combination_rows(places - 1).tolist()
         return rows
 
@@ -231,7 +234,10 @@ class TextClasses:
         self.values[places] = np.array(rows, dtype=_projection.POD_LOOKS)
 
     def _classify(self, name: str, places: NDArray[np.int32]) -> None:
-        """Fill in the classes and shapes of combinations: ``settled`` ones, or those of ``waiting`` pods."""
+        """Fill in class and shape of combinations: in the columns ``settled`` (with a node) or ``waiting`` (without).
+
+        ``name``: which of these two columns.
+        """
         values = self.values
         # A finished pod counts as placed, even without a node.
         fixed = values["done"][places].tolist() if name == "waiting" else [True] * len(places)
@@ -303,7 +309,10 @@ class TextClasses:
     # -- texts -------------------------------------------------------------------------------------------------------
 
     def _read_rest(self, number: int) -> _Rest | None:
-        """Decode and check the text of pods without the facets; None if it is unusual."""
+        """Decode and check the text of a pod without the facets.
+
+        None if the pod must be read in another way: its text is invalid or repeats a key, or it has resource claims.
+        """
         text = self._projector.text(number)
         if _projection.repeats_a_key(text):
             return None
@@ -339,7 +348,7 @@ class TextClasses:
         return text
 
     def _read_labels(self, number: int) -> LabelsFacet | None:
-        """Decode the text of labels; None if it is unusual."""
+        """Decode the text of labels; None if it is invalid or repeats a key."""
         with suppress(*_UNUSUAL):
             return labels_facet(_LABELS_OF.decode(self._text(LABELS, number)))
         return None

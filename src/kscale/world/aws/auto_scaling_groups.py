@@ -75,51 +75,57 @@ class AwsApi(Protocol):
     """Calls that the cache makes (:class:`kscale.world.aws.client.AwsClient`). Each may raise AwsError."""
 
     def groups_named(self, names: Sequence[str]) -> list[AutoScalingGroup]:
-        """Describe the groups with these names; groups that do not exist are left out."""
+        """Describe the groups with these names; groups that do not exist are left out. Raises AwsError."""
         ...
 
     def groups_tagged(self, tags: Mapping[str, str]) -> list[AutoScalingGroup]:
-        """Describe the groups that have all these tags. An empty value matches every value."""
+        """Describe the groups that have all these tags. An empty value matches every value. Raises AwsError."""
         ...
 
     def all_groups(self) -> list[AutoScalingGroup]:
-        """Describe all groups of the account in this region."""
+        """Describe all groups of the account in this region. Raises AwsError."""
         ...
 
     def scaling_activities(self, group: str) -> list[Activity]:
-        """Describe the last scaling activities of a group, the latest first."""
+        """Describe the last scaling activities of a group, the latest first. Raises AwsError."""
         ...
 
     def launch_configurations(self, names: Sequence[str]) -> list[LaunchConfiguration]:
-        """Describe launch configurations; those that do not exist are left out."""
+        """Describe launch configurations; those that do not exist are left out. Raises AwsError."""
         ...
 
     def launch_template_data(self, template: LaunchTemplateSpecification) -> LaunchTemplateData:
-        """Describe a version of a launch template."""
+        """Describe a version of a launch template. Raises AwsError."""
         ...
 
     def image(self, image: str) -> list[Image]:
-        """Describe a machine image; empty if it does not exist."""
+        """Describe a machine image: a list of one, empty if it does not exist. Raises AwsError."""
         ...
 
     def first_type_for_requirements(self, images: Sequence[Image], requirements: Mapping[str, Any]) -> str:
-        """Return the first instance type that meets requirements and can run an image; empty if there is none."""
+        """Return the first instance type that meets requirements and can run an image; empty if there is none.
+
+        Raises AwsError.
+        """
         ...
 
     def instance_types(self, names: Sequence[str]) -> list[InstanceTypeInfo]:
-        """Describe instance types; types that EC2 does not know in this region are left out."""
+        """Describe instance types; types that EC2 does not know in this region are left out. Raises AwsError."""
         ...
 
     def nodegroup(self, cluster: str, name: str) -> Nodegroup:
-        """Describe a managed node group of EKS."""
+        """Describe a managed node group of EKS. Raises AwsError."""
         ...
 
     def set_desired_capacity(self, group: str, size: int) -> None:
-        """Set the target size of a group."""
+        """Set the target size of a group. Raises AwsError."""
         ...
 
     def terminate_instance(self, instance: str) -> str:
-        """Terminate an instance and reduce its group's target size; return AWS's description of the activity."""
+        """Terminate an instance and reduce its group's target size; return AWS's description of the activity.
+
+        Raises AwsError.
+        """
         ...
 
 
@@ -482,7 +488,7 @@ class AutoScalingGroups:
     def _is_available(self, name: str) -> bool:
         """Return False if a scaling activity of a group failed since its size was set.
 
-        Returns True if AWS does not return the activities.
+        Returns True if AWS does not return the activities, and for an unknown group.
         """
         group = self._groups.get(name)
         if group is None:
@@ -560,9 +566,9 @@ class AutoScalingGroups:
         group.template_error = None
 
     def _look_up_types(self, templates: _LaunchTemplates) -> dict[str, str]:
-        """Look up the instance types of groups whose type is not cached or due for a refresh.
+        """Look up the instance types of groups whose type is not cached or due for a refresh, and cache them.
 
-        Return error messages by group.
+        Returns error messages by group.
         """
         now = self._monotonic()
         groups = [
@@ -623,6 +629,7 @@ class AutoScalingGroups:
 
 
 def _is_placeholder(instance: GroupInstance) -> bool:
+    """Check whether an instance is a placeholder for one that AWS has not created yet."""
     return instance.instance_id.startswith(PLACEHOLDER)
 
 

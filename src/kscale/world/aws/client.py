@@ -243,7 +243,10 @@ class AwsClient:
     # -- EC2 Auto Scaling --------------------------------------------------------------------------------------------
 
     def groups_named(self, names: Sequence[str]) -> list[AutoScalingGroup]:
-        """Describe the groups with these names, in batches of 100. Groups that do not exist are left out."""
+        """Describe the groups with these names, in batches of 100. Groups that do not exist are left out.
+
+        Raises AwsError.
+        """
         result: list[AutoScalingGroup] = []
         for start in range(0, len(names), _NAMES_PER_CALL):
             batch = list(names[start : start + _NAMES_PER_CALL])
@@ -251,7 +254,7 @@ class AwsClient:
         return result
 
     def groups_tagged(self, tags: Mapping[str, str]) -> list[AutoScalingGroup]:
-        """Describe the groups that have all these tags. An empty value matches every value."""
+        """Describe the groups that have all these tags. An empty value matches every value. Raises AwsError."""
         filters = [
             {"Name": f"tag:{key}", "Values": [value]} if value else {"Name": "tag-key", "Values": [key]}
             for key, value in tags.items()
@@ -259,7 +262,7 @@ class AwsClient:
         return self._groups(Filters=filters) if filters else []
 
     def all_groups(self) -> list[AutoScalingGroup]:
-        """Describe all groups of the account in this region."""
+        """Describe all groups of the account in this region. Raises AwsError."""
         return self._groups()
 
     def _groups(self, **parameters: Any) -> list[AutoScalingGroup]:
@@ -278,13 +281,16 @@ class AwsClient:
         return groups
 
     def scaling_activities(self, group: str) -> list[Activity]:
-        """Describe the last scaling activities of a group (the first page), the latest first."""
+        """Describe the last scaling activities of a group (the first page), the latest first. Raises AwsError."""
         operation = "DescribeScalingActivities"
         page = self._call("autoscaling", operation, AutoScalingGroupName=group)
         return self._read_list(operation, page, "Activities", Activity)
 
     def launch_configurations(self, names: Sequence[str]) -> list[LaunchConfiguration]:
-        """Describe launch configurations, in batches of 50. Configurations that do not exist are left out."""
+        """Describe launch configurations, in batches of 50. Configurations that do not exist are left out.
+
+        Raises AwsError.
+        """
         operation = "DescribeLaunchConfigurations"
         result: list[LaunchConfiguration] = []
         for start in range(0, len(names), _CONFIGURATIONS_PER_CALL):
@@ -300,7 +306,10 @@ class AwsClient:
         )
 
     def terminate_instance(self, instance: str) -> str:
-        """Terminate an instance, and reduce the target size of its group. Return AWS's description of the activity."""
+        """Terminate an instance, and reduce the target size of its group. Return AWS's description of the activity.
+
+        Raises AwsError.
+        """
         operation = "TerminateInstanceInAutoScalingGroup"
         page = self._call("autoscaling", operation, InstanceId=instance, ShouldDecrementDesiredCapacity=True)
         return self._read(operation, page, "Activity", Activity).description if page.get("Activity") else ""
@@ -325,12 +334,15 @@ class AwsClient:
         return data
 
     def image(self, image: str) -> list[Image]:
-        """Describe a machine image; empty if it does not exist."""
+        """Describe a machine image: a list of one, empty if it does not exist. Raises AwsError."""
         operation = "DescribeImages"
         return self._read_list(operation, self._call("ec2", operation, ImageIds=[image]), "Images", Image)
 
     def first_type_for_requirements(self, images: Sequence[Image], requirements: Mapping[str, Any]) -> str:
-        """Return the first instance type that meets requirements and can run an image; empty if there is none."""
+        """Return the first instance type that meets requirements and can run an image; empty if there is none.
+
+        Raises AwsError.
+        """
         operation = "GetInstanceTypesFromInstanceRequirements"
         pages = self._pages(
             "ec2",
@@ -345,7 +357,10 @@ class AwsClient:
         return ""
 
     def instance_types(self, names: Sequence[str]) -> list[InstanceTypeInfo]:
-        """Describe instance types, in batches of 100. Types that EC2 does not know in this region are left out."""
+        """Describe instance types, in batches of 100. Types that EC2 does not know in this region are left out.
+
+        Raises AwsError.
+        """
         operation = "DescribeInstanceTypes"
         result: list[InstanceTypeInfo] = []
         for start in range(0, len(names), _TYPES_PER_CALL):
@@ -355,7 +370,10 @@ class AwsClient:
         return result
 
     def all_instance_types(self) -> list[Any]:
-        """Describe all instance types of the region, as plain data (``aws ec2 describe-instance-types``)."""
+        """Describe all instance types of the region, as plain data (``aws ec2 describe-instance-types``).
+
+        Raises AwsError.
+        """
         operation = "DescribeInstanceTypes"
         return [
             item
@@ -366,7 +384,7 @@ class AwsClient:
     # -- EKS ---------------------------------------------------------------------------------------------------------
 
     def nodegroup(self, cluster: str, name: str) -> Nodegroup:
-        """Describe a managed node group of EKS."""
+        """Describe a managed node group of EKS. Raises AwsError."""
         operation = "DescribeNodegroup"
         page = self._call("eks", operation, clusterName=cluster, nodegroupName=name)
         return self._read(operation, page, "nodegroup", Nodegroup)

@@ -56,7 +56,10 @@ class AwsGroups(Provider):
         return [group for _, group in self._built.values()]
 
     def _build(self, group: RegisteredGroup, members: list[str]) -> tuple[tuple[Any, ...], NodeGroup]:
-        """Return the inputs of a group and the group: that of the previous refresh if its inputs are the same."""
+        """Return (inputs, NodeGroup) of a group: the tuple of the previous refresh if the inputs are the same.
+
+        ``members``: names of the group's nodes.
+        """
         inputs = (
             group.minimum, group.maximum, group.size, group.instances, members,
             group.template, group.template_error, group.options,

@@ -113,7 +113,7 @@ class AiohttpTransport:
         self._cleanup: asyncio.TimerHandle | None = None
 
     async def call(self, call: Call) -> Answer:
-        """Send a request and return the complete response."""
+        """Send a request and return the complete response. Raises ConnectionFailedError."""
         end = asyncio.get_running_loop().time() + self.limits.request_seconds
         sent = self._clock.monotonic()
         channel = self._take_idle(self._known_peer(sent)) if self._idle and call.method != "HEAD" else None
@@ -148,7 +148,7 @@ class AiohttpTransport:
     async def _call_simply(self, channel: _Channel, call: Call, end: float) -> Answer | None:
         """Send a request on an idle connection and return the response if it is simple and a success.
 
-        Returns None for other responses, and for broken connections; :meth:`_Channel.read` then has the response.
+        Returns None for other responses, and for broken connections; :meth:`_read_response` then has the response.
         ``end``: time of the loop when the request fails. Raises ConnectionFailedError.
         """
         try:
@@ -180,7 +180,10 @@ class AiohttpTransport:
         return data
 
     async def _read(self, call: Call, response: _Response, limit: asyncio.Timeout, buffer: Buffer) -> bytes:
-        """Read the body into ``buffer``, which is released if that fails."""
+        """Return the body, whose bytes ``buffer`` holds; release the buffer if reading fails.
+
+        ``limit``: timeout of the response.
+        """
         try:
             return await _Body(self, call, response, limit).read_into(buffer)
         except BaseException:
@@ -189,7 +192,10 @@ class AiohttpTransport:
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Stream]:
-        """Send a request and yield the response as a stream; the connection is closed at the end of the context."""
+        """Send a request and yield the response as a stream; the connection is closed at the end of the context.
+
+        Raises ConnectionFailedError.
+        """
         limit = asyncio.timeout(self.limits.request_seconds)
         try:
             async with limit:
@@ -303,7 +309,7 @@ class AiohttpTransport:
         return response
 
     def _find_peer(self, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | bool) -> _Peer:
-        """Return the peer for these headers and this TLS context, which is built when they change."""
+        """Return the peer for these headers and this TLS context; a new one is built when they change."""
         peer = self._peer
         if peer is None or peer.context is not context or peer.identity_headers != headers:
             url = self._url(self._server, encoded=True)
@@ -478,6 +484,7 @@ class _Headers(Mapping[str, str]):
         self._values: dict[str, str] | None = None
 
     def _parse(self) -> dict[str, str]:
+        """Return the headers by name in lower case, parsed on first use."""
         if self._values is None:
             self._values = {}
             for line in self._lines.decode("utf-8", "surrogateescape").split("\r\n")[:-1]:
@@ -600,6 +607,7 @@ class _Channel(asyncio.Protocol):
         self.transport.set_protocol(self)
 
     def write(self, data: bytes) -> None:
+        """Send data on the connection."""
         self.transport.write(data)
 
     def is_reusable(self) -> bool:
@@ -638,7 +646,7 @@ class _Channel(asyncio.Protocol):
         return await waiter
 
     def _check_time(self) -> None:
-        """End a request whose time is over, or look again at its end."""
+        """Fail the current exchange with TimeoutError if its time is over; otherwise schedule the next check."""
         loop = asyncio.get_running_loop()
         self._timer = None
         if self._waiter is None:
@@ -660,7 +668,7 @@ class _Channel(asyncio.Protocol):
         )
 
     def _hand_over(self) -> None:
-        """Leave the response, with what has come of it, to aiohttp."""
+        """Leave the response to aiohttp, with the bytes received so far; the current exchange returns None."""
         waiter, self._waiter = self._waiter, None
         data, self._data = self._data, b""
         self.parse_with_aiohttp()
@@ -671,6 +679,10 @@ class _Channel(asyncio.Protocol):
             waiter.set_result(None)
 
     def data_received(self, data: bytes) -> None:
+        """Complete the current exchange when its response has arrived, or leave the data to aiohttp's parser.
+
+        aiohttp gets a response that is not simple, and all data while no exchange is in progress.
+        """
         waiter = self._waiter
         if waiter is None:
             self.http.data_received(data)
@@ -691,21 +703,25 @@ class _Channel(asyncio.Protocol):
             waiter.set_result(response)
 
     def eof_received(self) -> None:
+        """Leave the response to aiohttp, as the server sends no more data."""
         if self._waiter is not None:
             self._hand_over()
         self._is_clean = False
         self.http.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Leave the response to aiohttp, as the connection has ended."""
         if self._waiter is not None:
             self._hand_over()
         self._is_clean = False
         self.http.connection_lost(error)
 
     def pause_writing(self) -> None:
+        """Tell aiohttp that the connection takes no more data for now."""
         self.http.pause_writing()
 
     def resume_writing(self) -> None:
+        """Tell aiohttp that the connection takes data again."""
         self.http.resume_writing()
 
 
@@ -725,6 +741,7 @@ class _Response:
         content.on_eof(self._release)
 
     def _release(self) -> None:
+        """Give the connection back for later requests, at the end of the body."""
         channel, self._channel = self._channel, None
         if channel is not None:
             self._of.give_back(channel)
@@ -771,11 +788,14 @@ class _Body:
         return data
 
     def read_received(self) -> bytes:
+        """Return the bytes received so far, without waiting; empty if there are none or the connection has failed."""
         content = self._response.content
         data: bytes = b"" if content.exception() is not None else content.read_nowait()
         return data
 
     def on_end(self, call: Callable[[], None]) -> None:
+        """Call ``call`` when the response ends or its connection is closed."""
+
         def handle_closed(closed: asyncio.Future[None]) -> None:
             closed.exception()  # retrieve it: reading reports it
             call()
@@ -786,6 +806,7 @@ class _Body:
             closed.add_done_callback(handle_closed)
 
     def pause_reading(self) -> None:
+        """Stop reading from the connection. No effect if it is closed."""
         transport = self._wire()
         if transport is not None:
             if hasattr(transport, "set_read_buffer_limits"):
@@ -803,13 +824,14 @@ class _Body:
         return self._response.wire
 
     async def read(self) -> bytes:
+        """Return the whole body. Raises ConnectionFailedError."""
         with self._of.buffers.open() as buffer:
             return await self.read_into(buffer)
 
     async def read_into(self, buffer: Buffer) -> bytes:
         """Return the whole body and let ``buffer`` hold as many bytes.
 
-        Raises ConnectionFailedError if the body is larger than ``limits.response_bytes``.
+        Raises ConnectionFailedError if the connection fails or the body is larger than ``limits.response_bytes``.
         """
         body = io.BytesIO()  # its value is not copied
         while True:
@@ -849,7 +871,10 @@ def _reason(error: BaseException) -> str:
 
 
 def _socket(address: Any) -> socket.socket:
-    """Create a socket with TCP keep-alive, so that a lost peer is detected as in Go."""
+    """Create a socket with TCP keep-alive, so that a lost peer is detected as in Go.
+
+    ``address``: an entry of ``getaddrinfo``.
+    """
     family, kind, protocol, _, _ = address
     result = socket.socket(family, kind, protocol)
     result.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -67,7 +67,7 @@ class TLSTransport(asyncio.Transport):
         context: ssl.SSLContext,
         server_hostname: str | None,
     ) -> tuple[TLSTransport, asyncio.Protocol]:
-        """Perform the TLS handshake on a connected socket, and return the transport with its protocol.
+        """Perform the TLS handshake on a connected socket, and return (transport, protocol).
 
         Raises OSError, also as ssl.SSLError, if the handshake fails. The socket is closed then.
         """
@@ -91,29 +91,36 @@ class TLSTransport(asyncio.Transport):
             raise
 
     def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return the protocol that gets the data."""
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Set the protocol that gets the data from now on."""
         assert isinstance(protocol, asyncio.Protocol)
         self._protocol = protocol
 
     def is_closing(self) -> bool:
+        """Return whether the connection has been closed, possibly with unsent data left."""
         return self._is_closing
 
     def is_reading(self) -> bool:
+        """Return whether data that arrives is passed to the protocol."""
         return self._is_reading
 
     def pause_reading(self) -> None:
+        """Stop passing data to the protocol; it stays in the socket."""
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._sock)
 
     def resume_reading(self) -> None:
+        """Pass data to the protocol again. No effect if the connection is closing."""
         if not self._is_reading and not self._is_closing:
             self._is_reading = True
             self._loop.add_reader(self._sock, self._receive)
 
     def get_write_buffer_size(self) -> int:
+        """Return the number of bytes that have not been sent yet."""
         return len(self._unsent)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -179,7 +186,10 @@ class TLSTransport(asyncio.Transport):
                 self._close(None)
 
     def _close(self, error: OSError | None, *, at_once: bool = True) -> None:
-        """Read no more, and end the connection: after the unsent data unless ``at_once``."""
+        """Read no more, and end the connection: at once, or after the unsent data if not ``at_once``.
+
+        ``error``: what the protocol's ``connection_lost`` gets.
+        """
         self.pause_reading()
         self._is_closing = True
         if self._has_ended or (self._unsent and not at_once):
@@ -200,7 +210,7 @@ class TLSTransport(asyncio.Transport):
 async def _wait_until(
     add: Callable[[Any, Callable[[], object]], object], remove: Callable[[Any], object], sock: ssl.SSLSocket
 ) -> None:
-    """Wait until a callback that ``add`` registers for the socket is called."""
+    """Wait until the socket is ready, with a callback that ``add`` registers for it and ``remove`` unregisters."""
     ready = asyncio.Event()
     add(sock, ready.set)
     try:

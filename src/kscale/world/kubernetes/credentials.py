@@ -75,9 +75,10 @@ class TokenFile:
         self._read_at: int | None = None
 
     def token(self, now: int) -> Secret:
-        """Return the token; the file is read again after a minute.
+        """Return the token. The file is read again after 50 seconds; if it cannot be read, the last token is returned.
 
-        Raises :class:`CredentialError` if there is no token.
+        ``now``: monotonic nanoseconds. Raises :class:`CredentialError` if the file is empty, or if it cannot be read
+        and no token is known yet.
         """
         if self._expires is not None and self._expires - _EXPIRY_MARGIN > now:
             return self._token
@@ -95,7 +96,10 @@ class TokenFile:
         return self._token
 
     def handle_rejection(self, sent: int) -> None:
-        """Expire the token if a request sent at time ``sent`` was rejected and the file was read before it."""
+        """Expire the token if a request sent at ``sent`` was rejected and the file was read before.
+
+        ``sent``: monotonic nanoseconds.
+        """
         if self._read_at is not None and self._read_at < sent:
             self._expires = None
 
@@ -273,7 +277,10 @@ class Credentials:
         return identity
 
     def known_identity(self) -> Identity | None:
-        """Return what :meth:`identity` returns; None if an exec plug-in provides it, so that it may take time."""
+        """Return what :meth:`identity` returns; None if an exec plug-in provides it, so that it may take time.
+
+        Raises :class:`CredentialError` if the token file cannot be used.
+        """
         if self._exec is not None:
             return None
         if self._basic:
@@ -328,7 +335,7 @@ PLUGIN_SECONDS: Final = 60.0
 
 
 async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:
-    """Run a program and return its standard output.
+    """Run a program (``words``: path and arguments) and return its standard output.
 
     Raises CredentialError if it fails or prints too much, or (unless ``interactive``) takes longer than PLUGIN_SECONDS.
     """

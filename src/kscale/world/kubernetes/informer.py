@@ -249,7 +249,7 @@ class ObjectSink:
         return Absorbed(end, count, version, only_added, synced, failed)
 
     def _apply(self, type_: str, new: KubeObject) -> str:
-        """Apply a change and return the resource version of its object."""
+        """Apply an event (``type_``: ``ADDED``, ``MODIFIED`` or ``DELETED``) and return its object's version."""
         if type_ != "DELETED":
             return self._insert(new)
         self._remove(new.key, new)
@@ -452,7 +452,10 @@ class Informer:
             steps.close()
 
     async def _answer(self, asked: Asked, opened: AsyncExitStack) -> Seen:
-        """Perform what the reflector requests, and return the result. Errors are counted and returned as Failed."""
+        """Perform what the reflector requests, and return the result. Errors are counted and returned as Failed.
+
+        ``opened`` owns the open watch.
+        """
         try:
             match asked:
                 case ListPage():
@@ -534,7 +537,7 @@ class Informer:
         return Listed(at=self._now(), version=version, continue_=next_page)
 
     async def _watch(self, asked: OpenWatch, opened: AsyncExitStack) -> Seen:
-        """Open a watch in place of the open one. With ``initial`` it starts a list in the sink."""
+        """Open a watch in place of the open one, and return Opened. With ``initial`` it starts a list in the sink."""
         initial = "true" if asked.initial else ""
         call = await self._call(
             ("watch", "true"),
@@ -555,7 +558,10 @@ class Informer:
         return Opened(at=self._now())
 
     async def _read_more(self, opened: AsyncExitStack) -> Seen:
-        """Read a batch of events and pass it to the sink; a batch costs less than single events."""
+        """Read a batch of events, pass it to the sink, and return the Batch; Ended if the watch ended without events.
+
+        A batch costs less than single events.
+        """
         try:
             with self._client.buffers.open(is_watch=True) as buffer:
                 data, is_open = await self._collect(buffer)
@@ -691,7 +697,7 @@ class Informer:
         self._notify()
 
     async def _close(self, opened: AsyncExitStack) -> None:
-        """Close the open watch and drop an incomplete line."""
+        """Close the open watch, which ``opened`` owns, and drop an incomplete line."""
         self._open, self._left = None, b""
         await opened.pop_all().aclose()
 

@@ -54,7 +54,9 @@ class Listing:
 async def list_cluster(
     client: Client, kinds: Sequence[str] = READ, *, needed: Collection[str] = NEEDED, tell: Tell = lambda *_: None
 ) -> Listing:
-    """List the objects of all kinds in all namespaces. A kind that the server does not have has no objects.
+    """List the objects of all kinds in all namespaces.
+
+    A kind that the server does not have has no objects, unless it is ``needed``.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ async def list_cluster(
     kinds : sequence of str
         Kinds to list.
     needed : collection of str
-        Kinds whose listing must not be forbidden.
+        Kinds that must be served, and whose listing must not be forbidden.
     tell : callable
         Called after each page with (objects so far, objects expected in total).
 
@@ -75,8 +77,8 @@ async def list_cluster(
     Raises
     ------
     RequestFailedError
-        If a ``needed`` kind may not be listed (with the server's message for each forbidden kind, needed kinds first),
-        or if a list fails for another reason than missing permission.
+        If a ``needed`` kind is not served or may not be listed (with the server's message for each forbidden kind,
+        needed kinds first), or if a list fails for another reason than missing permission.
     """
     lists = _Lists(client, tell)
     turns = asyncio.Semaphore(_AT_A_TIME)

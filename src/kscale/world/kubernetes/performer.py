@@ -424,7 +424,10 @@ class Performer:
                 return await self._ask_cloud(action)
 
     async def _metric(self, action: GetMetric | QueryPrometheus) -> Any:
-        """Return the response of the metrics API or of Prometheus, or the error."""
+        """Return the response of the metrics API or of Prometheus, or the error.
+
+        Raises TypeError if there is no such backend.
+        """
         if isinstance(action, GetMetric):
             return await self._require(self._metrics, action).get(action)
         return await self._require(self._prometheus, action).query(action)
@@ -487,7 +490,7 @@ class Performer:
                 return objects
 
     def _decode_all(self, items: Sequence[msgspec.Raw], resource: ServedResource, action: List) -> Iterator[KubeObject]:
-        """Decode the objects; log and count those that cannot be decoded."""
+        """Yield the decoded objects; log and count those that cannot be decoded."""
         for raw in items:
             try:
                 yield _object(raw, resource, action.read_as)
@@ -608,7 +611,7 @@ class Performer:
         return await self._block(partial(ask_cloud, groups, nodes=nodes), action)
 
     def _require(self, part: _T | None, action: Action) -> _T:
-        """Return a backend. Raises TypeError, which names the action, if there is none."""
+        """Return the backend ``part``. Raises TypeError, which names the action, if it is None."""
         if part is None:
             raise TypeError(f"this world cannot carry out {type(action).__name__}")
         return part

@@ -214,7 +214,10 @@ class Reflector:
         """Error of the last attempt, or None if it succeeded."""
 
     def run(self, now: int) -> Exchange[Asked, Seen, None]:
-        """Run forever: list, watch, pause, and repeat. Yields the requested steps."""
+        """Run forever: list, watch, pause, and repeat. Yields the requested steps, and is sent their results.
+
+        ``now``: monotonic nanoseconds.
+        """
         self._now = now
         while True:
             failed = yield from self.list_and_watch(self._now)
@@ -225,7 +228,7 @@ class Reflector:
     def list_and_watch(self, now: int) -> _Steps:
         """List and watch until a new list is necessary. Returns the error that ended this, or None.
 
-        ``now``: monotonic nanoseconds.
+        Yields the requested steps, and is sent their results. ``now``: monotonic nanoseconds.
         """
         self._now = now
         is_open = False
@@ -338,7 +341,7 @@ class Reflector:
     def _failure(self, seen: Seen) -> Exchange[Asked, Seen, tuple[ApiError, bool] | None]:
         """Return (error, whether the connection was refused) of a failed watch, or None if it just ended.
 
-        Closes a watch that ended with an ERROR event.
+        ``seen``: result of the last read. Closes a watch that ended with an ERROR event.
         """
         if isinstance(seen, Failed):
             return seen.error, seen.refused

@@ -173,7 +173,7 @@ class Resources:
         raise _missing(f'the server has no group "{group}"')
 
     async def _discover(self, api_version: str) -> None:
-        """Register the resources of a group version, once.
+        """Register the resources of a group version, once. Raises RequestFailedError.
 
         A group version that is not served is requested again next time.
         """

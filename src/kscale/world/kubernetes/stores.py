@@ -183,7 +183,7 @@ class KubernetesStores:
                 group.create_task(informer.run(), name=f"watch {informer.watch.kind}")
 
     def _notify(self, change: Change | None) -> None:
-        """Call all subscribers."""
+        """Call all subscribers with ``change``."""
         for call in tuple(self._calls):
             call(change)
 
@@ -213,7 +213,7 @@ class KubernetesStores:
         return all(informer.settled for informer in self.informers)
 
     def waiting_for(self) -> Iterator[tuple[Watch, ApiError | None]]:
-        """Return an iterator of the watches that have not been listed yet, with their last errors."""
+        """Return an iterator of (watch, last error or None) for the watches that have not been listed yet."""
         return ((informer.watch, informer.last_error) for informer in self.informers if not informer.synced)
 
     def snapshot(self, now: Moment | None = None) -> Snapshot:

@@ -144,11 +144,14 @@ class Transport(Protocol):
     """Sends HTTP requests. Raises :class:`ConnectionFailedError` for failed connections, never for a status."""
 
     async def call(self, call: Call) -> Answer:
-        """Send a request and return the complete response."""
+        """Send a request and return the complete response. Raises ConnectionFailedError if none arrives."""
         ...
 
     def stream(self, call: Call) -> AbstractAsyncContextManager[Stream]:
-        """Send a request and return a context with the response as a stream; the connection is closed at its end."""
+        """Send a request and return a context with the response as a stream; the connection is closed at its end.
+
+        Entering the context raises ConnectionFailedError if no response arrives.
+        """
         ...
 
     async def close(self) -> None:
@@ -194,7 +197,11 @@ class Buffers:
         self._exceeding: dict[bool, Buffer] = {}
 
     def open(self, *, kept: bool = False, is_watch: bool = False) -> Buffer:
-        """Open the buffer of a response, to be released by the caller."""
+        """Open the buffer of a response, to be released by the caller.
+
+        ``kept``: it is released only after the caller has applied the response, not as soon as that is read.
+        ``is_watch``: it must never exceed the shared bytes.
+        """
         return Buffer(self, next(self._numbers), kept, is_watch)
 
     def grant(self, buffer: Buffer, size: int) -> bool:

@@ -418,7 +418,10 @@ class ExternalGroups(Provider):
         return Groups(Groups.of(groups, nodes), errors) if errors else groups
 
     def _find_groups_of_nodes(self, nodes: Sequence[Node]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the group ID of each node by name, and the errors of nodes whose lookup failed."""
+        """Return (group ID by node name, error message by name of a node whose lookup failed).
+
+        A node without a group is in neither. Raises ProviderError if the responses are too large together.
+        """
         groups: dict[str, str] = {}
         errors: dict[str, str] = {}
         answers = self._call_in_parallel("NodeGroupForNode", ({"node": external_node(node)} for node in nodes))
@@ -460,7 +463,10 @@ class ExternalGroups(Provider):
                 call.cancel()
 
     def prices(self, question: GetPrices) -> Prices:
-        """Request the price of each node and each pod of ``question``, and return the prices in their order."""
+        """Request the price of each node and each pod of ``question``, and return the prices in their order.
+
+        A price that cannot be determined is an ApiError in the result.
+        """
         nodes = self._call_in_parallel("PricingNodePrice", map(partial(node_price_request, question), question.nodes))
         errors: list[float | ApiError | None] = []
         requests = []
@@ -691,7 +697,7 @@ def _check_length(text: str, what: str) -> None:
 
 
 def _describe_length(text: str, what: str) -> str:
-    """Return the message about a text that is too long."""
+    """Return the message about a text that is too long. ``what`` names the text."""
     return f"{what} has more than {MAX_TEXT_LENGTH:,} characters: {shorten(text)}"
 
 

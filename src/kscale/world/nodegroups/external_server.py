@@ -124,7 +124,7 @@ class ExternalServer(RpcServer):
         raise ProviderError(f"there is no node group {request.id}")
 
     def _refresh(self, _request: Any) -> dict[str, Any]:
-        """Drop the cached groups and read them from the provider again."""
+        """Drop the cached groups and read them from the provider again. The response has no fields."""
         self._known = None
         self._get_groups()
         return {}
@@ -177,25 +177,25 @@ class ExternalServer(RpcServer):
         return {"price": float(price)}
 
     def _clean_up(self, _request: Any) -> dict[str, Any]:
-        """Close the provider."""
+        """Close the provider. The response has no fields."""
         self._groups.close()
         return {}
 
     def _increase(self, request: Any) -> dict[str, Any]:
-        """Increase the target size of a group."""
+        """Increase the target size of a group. The response has no fields. Raises ProviderError."""
         return self._change(lambda: self._groups.increase_size(request.id, request.delta))
 
     def _decrease(self, request: Any) -> dict[str, Any]:
-        """Decrease the target size of a group."""
+        """Decrease the target size of a group. The response has no fields. Raises ProviderError."""
         return self._change(lambda: self._groups.decrease_target_size(request.id, request.delta))
 
     def _delete(self, request: Any) -> dict[str, Any]:
-        """Delete nodes of a group."""
+        """Delete nodes of a group. The response has no fields. Raises ProviderError."""
         nodes = [node_from(node) for node in request.nodes]
         return self._change(lambda: self._groups.delete_nodes(request.id, nodes))
 
     def _change(self, change: Callable[[], None]) -> dict[str, Any]:
-        """Run a change and drop the cached groups."""
+        """Run a change, drop the cached groups, and return the fields of the response: none."""
         try:
             change()
         finally:

@@ -77,7 +77,8 @@ class StaticGroups(Provider):
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         """Increase the target size of ``group`` by ``delta``.
 
-        ``atomic`` makes no difference. Raises ProviderError if the maximum size would be exceeded.
+        ``atomic`` makes no difference. Raises ProviderError if the maximum size would be exceeded, there is no such
+        group, or the sizes file is missing from the configuration or cannot be read or written.
         """
         del atomic  # a change of the file is always atomic
         self._change(group, lambda current, size: _resize(current, size, current.size + delta))
@@ -85,7 +86,8 @@ class StaticGroups(Provider):
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Reduce the target size of ``group`` by ``delta`` (negative).
 
-        Raises ProviderError if existing nodes would have to be deleted.
+        Raises ProviderError if existing nodes would have to be deleted, there is no such group, or the sizes file is
+        missing from the configuration or cannot be read or written.
         """
 
         def lower(current: NodeGroup, size: GroupSize) -> GroupSize:
@@ -113,9 +115,10 @@ class StaticGroups(Provider):
         self._change(group, remove)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Mark a group as existing in the file of sizes, with target size 0. ``asynchronous`` is ignored.
+        """Mark a group as existing in the sizes file, with target size 0. ``asynchronous`` is ignored.
 
-        Returns a list with the group. Raises ProviderError as :meth:`_change`.
+        Returns a list with the group. Raises ProviderError if there is no such group, or the sizes file is missing from
+        the configuration or cannot be read or written.
         """
         del asynchronous
         self._change(group, lambda _, size: replace(size, exists=True, target=0))
@@ -124,7 +127,8 @@ class StaticGroups(Provider):
     def delete_group(self, group: str) -> None:
         """Request the deletion of a group: set ``exists`` to False and the target size to 0 in the sizes file.
 
-        Raises ProviderError as :meth:`_change`.
+        Raises ProviderError if there is no such group, or the sizes file is missing from the configuration or cannot be
+        read or written.
         """
         self._change(group, lambda _, size: replace(size, exists=False, target=0))
 

@@ -332,15 +332,18 @@ class _Connection(asyncio.Protocol):
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
+        """Pass the end of the client's data to the inner protocol, and return its result."""
         ended: bool | None = self._inner.eof_received()
         return ended
 
     def pause_writing(self) -> None:
+        """Start the timer that limits how long the client may take to read, and notify the inner protocol."""
         self._paused = True
         self._start_timer()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
+        """Stop the timer, and notify the inner protocol."""
         self._paused = False
         self._stop_timer()
         self._inner.resume_writing()
@@ -549,7 +552,10 @@ class Server:
         await self._runner.cleanup()
 
     async def _handle(self, request: Any) -> Any:
-        """Handle a request after notifying its connection that the headers have arrived."""
+        """Handle a request after notifying its connection that the headers have arrived.
+
+        Raises aiohttp's errors for an unknown path (404) and an unknown header ``Expect`` (417).
+        """
         if request.transport is not None:
             request.transport.get_protocol().request_arrived()
         path = request.path

@@ -85,7 +85,7 @@ class _Family:
         self._names = frozenset(metric.labels)
 
     def observe(self, seen: Observation, now: Callable[[], int]) -> None:
-        """Record or reset a value. ``now`` returns monotonic nanoseconds.
+        """Record or reset the value of the observation ``seen``. ``now`` returns monotonic nanoseconds.
 
         Raises UnknownMetricError for other labels, or another number of buckets, than the metric has.
         """
@@ -273,6 +273,7 @@ class _Collector:
         self._store = store
 
     def collect(self) -> Iterator[Any]:
+        """Yield the metric families of the store."""
         return self._store.collect()
 
 
@@ -284,6 +285,7 @@ def _copy_value(value: float | _Histogram) -> float | tuple[list[int], float]:
 def _family(core: Any, metric: Metric, values: list[tuple[Any, ...]], *, plain: bool) -> Any:
     """Build prometheus-client's metric family.
 
+    ``values``: (label values, value, quantiles) of each series; the value of a histogram or summary is (counts, total).
     ``plain``: bounds and quantiles are formatted as in Go's text format (``1``), not as in OpenMetrics (``1.0``).
     """
     name, labels, kind, text = metric.name, list(metric.labels), metric.kind, metric.help

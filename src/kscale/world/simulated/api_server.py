@@ -103,7 +103,7 @@ def json_patch(value: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _apply_at_path(target: Any, parts: Sequence[str], each: Mapping[str, Any]) -> Any:
-    """Return a copy of a map or list with one operation applied at the path ``parts``. Raises PatchError."""
+    """Return a copy of a map or list with the operation ``each`` applied at the path ``parts``. Raises PatchError."""
     target = target.copy()
     if len(parts) == 1:
         _apply(target, parts[0], each)
@@ -117,7 +117,7 @@ def _apply_at_path(target: Any, parts: Sequence[str], each: Mapping[str, Any]) -
 
 
 def _apply(target: Any, last: str, each: Mapping[str, Any]) -> None:
-    """Apply one JSON patch operation to the member ``last`` of a map or list, in place. Raises PatchError."""
+    """Apply the JSON patch operation ``each`` to the member ``last`` of a map or list, in place. Raises PatchError."""
     current, key = _get_item(target, last), int(last) if isinstance(target, list) and last.isdigit() else last
     match each["op"]:
         case "test":
@@ -253,7 +253,7 @@ class ApiObjects:
         return self._kinds.get(kind, _NO_OBJECTS).get(key)
 
     def present(self, kind: str) -> Changes[Any]:
-        """Return all objects of a kind as changes from None, for a new listener."""
+        """Return all objects of a kind as changes (key, None, object), for a new listener."""
         return [(key, None, item) for key, item in self.get_all(kind).items()]
 
     def __iter__(self) -> Iterator[KubeObject]:

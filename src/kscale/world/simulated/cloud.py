@@ -232,7 +232,11 @@ class SimulatedCloud(Provider):
         self._invalidate(pool)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Create a candidate group. Raises ProviderError if there is no candidate with this name."""
+        """Create a candidate group, and return it in a list.
+
+        With ``asynchronous``, it becomes available after the creation time of the group. Raises ProviderError if there
+        is no candidate with this name, or if it exists.
+        """
         pool = self.pools.get(group)
         if pool is None or pool.exists:
             raise ProviderError(f"node group {group} cannot be made", CLOUD_ERROR)

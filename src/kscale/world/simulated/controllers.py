@@ -260,6 +260,7 @@ class PodMaker:
             api.listen(kind, one_by_one(self._forget))
 
     def _forget_all(self) -> None:
+        """Drop the cached patterns and admission classes."""
         self._classes = None
         self._patterns.clear()
 

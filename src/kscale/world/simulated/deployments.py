@@ -49,7 +49,10 @@ Sizes = Mapping[str, int]
 
 
 def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
-    """Return (maximum surge, maximum unavailable) in pods; one of them is at least 1 (``ResolveFenceposts``)."""
+    """Return (maximum surge, maximum unavailable) in pods (``ResolveFenceposts``).
+
+    One of them is at least 1, unless the strategy is Recreate: then both are 0.
+    """
     if spec.strategy.type == RECREATE:
         return 0, 0
     rolling = spec.strategy.rolling_update
@@ -60,12 +63,12 @@ def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
 
 
 def first_size(deployment: Deployment, old: Iterable[ReplicaSet]) -> int:
-    """Return the initial size of the ReplicaSet for a new template (``NewRSNewReplicas``)."""
+    """Return the initial number of replicas of the ReplicaSet for a new template (``NewRSNewReplicas``)."""
     return _compute_next_size(deployment, 0, sum(map(pod_count, old)))
 
 
 def _compute_next_size(deployment: Deployment, new: int, old: int) -> int:
-    """Return the next size of the current ReplicaSet, which has ``new`` replicas while the others have ``old``."""
+    """Return the next number of replicas of the current ReplicaSet, which has ``new`` while the others have ``old``."""
     replicas = pod_count(deployment)
     if deployment.spec.strategy.type == RECREATE or new > replicas:
         return replicas
@@ -217,7 +220,10 @@ def _cost(pod: Pod) -> int:
 
 
 def _magnitude(duration: int) -> int:
-    """Return the binary logarithm by which durations are compared (``LogarithmicScaleDown``)."""
+    """Return the number of bits of a duration, by which durations are compared (``LogarithmicScaleDown``).
+
+    Returns 0 for a negative duration.
+    """
     return max(duration, 0).bit_length()
 
 

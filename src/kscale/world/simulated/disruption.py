@@ -209,8 +209,8 @@ class Disruption:
     def evict(self, namespace: str, name: str, grace: int | None) -> None:
         """Delete a pod if its disruption budget allows it. ``grace``: grace period in seconds (None: the pod's own).
 
-        Raises :class:`RefusedError` if there is no such pod, the budget does not allow the eviction, or several budgets
-        cover the pod.
+        Budgets do not protect pending, finished and terminating pods. Raises :class:`RefusedError` if there is no such
+        pod, the budget does not allow the eviction, or several budgets cover the pod.
         """
         pod: Pod = self._api.get("Pod", namespace, name)
         if not is_finished(pod) and pod.status.phase != "Pending" and pod.metadata.deletion_timestamp is None:

@@ -126,7 +126,7 @@ class Kubelet:
         due[1]([(key, pod) for key, pod in pods if pod is not None])
 
     def _start(self, pods: list[tuple[str, Pod]]) -> None:
-        """Start pods that are not being deleted, and schedule their readiness and completion."""
+        """Start pods, given as (key, pod), that are not being deleted; schedule their readiness and completion."""
         started_pods: list[tuple[str, Pod]] = []
         now_text, draw = self._api.now_text, self._draw
         for key, pod in pods:
@@ -142,12 +142,12 @@ class Kubelet:
         self._api.put_pods(started_pods)
 
     def _mark_ready(self, pods: list[tuple[str, Pod]]) -> None:
-        """Set the Ready condition of pods that have not finished."""
+        """Set the Ready condition of pods, given as (key, pod), that have not finished."""
         now_text, shared = self._api.now_text, self._shared
         self._api.put_pods((key, with_ready(pod, now_text, shared)) for key, pod in pods if not is_finished(pod))
 
     def _end_pods(self, pods: list[tuple[str, Pod]]) -> None:
-        """Complete pods that are neither finished nor being deleted."""
+        """Complete pods, given as (key, pod), that are neither finished nor being deleted."""
         now_text = self._api.now_text
         self._api.put_pods(
             (key, end_pod(pod, now_text))
@@ -156,7 +156,7 @@ class Kubelet:
         )
 
     def _remove(self, pods: list[tuple[str, Pod]]) -> None:
-        """Remove terminated pods from the API."""
+        """Remove terminated pods, given as (key, pod), from the API."""
         self._api.remove_pods(key for key, _ in pods)
 
 
@@ -293,6 +293,7 @@ def _takes_less(before: Pod, after: Pod | None) -> bool:
 
 
 def _list_allocated_resources(pod: Pod) -> list[ResourceList | None]:
+    """Return the allocated resources of each container; None where none are recorded."""
     return [status.allocated_resources for status in pod.status.container_statuses]
 
 

@@ -54,7 +54,7 @@ class DurationDistribution(msgspec.Struct, frozen=True):
 
     @property
     def maximum(self) -> int:
-        """Return the longest duration."""
+        """Return the longest duration in nanoseconds."""
         return self.points[-1][1]
 
     def get_quantile(self, bits: int) -> int:
@@ -97,10 +97,6 @@ class RandomDraws:
         if points[0][1] == points[-1][1]:
             return points[0][1]
         return spread.get_quantile(self.bits(purpose, entity, number))
-
-    def one_of(self, choices: Sequence[str], purpose: str, entity: str, number: int = 0) -> str:
-        """Draw one of several choices."""
-        return choices[self.below(len(choices), purpose, entity, number)]
 
 
 _MILLISECOND = 10**6
@@ -147,7 +143,10 @@ class Signal:
         return self._value[self._step(place)]
 
     def mean(self, begin: Moment, end: Moment) -> int:
-        """Return the mean value over an interval, or the value at its end if it is shorter than a millisecond."""
+        """Return the mean value over an interval, in milli.
+
+        If the interval is shorter than a millisecond, returns the value at its end.
+        """
         return self.mean_and_flat(begin, end)[0]
 
     def mean_and_flat(self, begin: Moment, end: Moment) -> tuple[int, Moment]:
@@ -159,15 +158,11 @@ class Signal:
         return self.get_value(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low), flat
 
     def flat_until(self, begin: Moment) -> Moment:
-        """Return the moment up to which the value at ``begin`` stays constant."""
+        """Return until when the value at ``begin`` stays constant; :data:`LAST_TIME` if it never changes."""
         if not self._flat[0] <= begin < self._flat[1]:
             change, value = self._next(begin)
             self._flat = begin, LAST_TIME if change is None else change, value
         return self._flat[1]
-
-    def next_change(self, time: Moment) -> Moment | None:
-        """Return the begin of the next step after a moment, or None if there is none."""
-        return self._next(time)[0]
 
     def _next(self, time: Moment) -> tuple[Moment | None, int]:
         """Return (time of the next change, None if there is none; value until then)."""
@@ -344,7 +339,7 @@ class Load:
         return sorted({*self.usage.get(key, ()), *(queue.used if queue is not None else ())})
 
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
-        """Return the usage (:meth:`get_usage`) of each workload by name of the resource or metric."""
+        """Return the usage in milli (:meth:`get_usage`) of each workload by name of the resource or metric."""
         ready_of, result, first = self.pods.count_ready, {}, LAST_TIME
         pods = self.pods.count
         for key, usage in self.usage.items():

@@ -179,12 +179,12 @@ class SimulatedMetrics:
             used, external = self._load.used_by_all(now - self.pipeline.window, now), self._external(now)
             same = last is not None and pods == self._pods_then and used == last.used and external == last.external
             scrape = _Scrape(now, 0 if last is None else last.changes + (not same), used, external)
-            self._steady_until = self._steady_from(now - self.pipeline.window)
+            self._steady_until = self._find_steady_end(now - self.pipeline.window)
         self._pods_then = pods
         self._scrapes.append(scrape)
         self._time.at(now + self.pipeline.scrape, self.begin, rank=HAPPENINGS + 1)
 
-    def _steady_from(self, begin: Moment) -> Moment:
+    def _find_steady_end(self, begin: Moment) -> Moment:
         """Return until when scrapes have the same values as one whose window begins at ``begin``.
 
         This assumes that pods do not change.
@@ -195,7 +195,7 @@ class SimulatedMetrics:
         return until
 
     def _external(self, now: Moment) -> dict[tuple[str, str], list[int]]:
-        """Return the values of all external metrics, in milli, by namespace and name."""
+        """Return the values of all external metrics, in milli, by (namespace, name)."""
         return {key: [self._value(metric, now) for metric in metrics] for key, metrics in self.external.items()}
 
     def _value(self, metric: ExternalMetric, now: Moment) -> int:

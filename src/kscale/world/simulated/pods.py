@@ -65,7 +65,10 @@ def is_finished(pod: Pod) -> bool:
 
 
 def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
-    """Return the pod assigned to a node, in phase Pending. ``at``: current time in API format."""
+    """Return the pod assigned to a node, in phase Pending.
+
+    ``at``: current time in API format. ``shared``: cache of parts that pods share.
+    """
     conditions = shared.get_or_build(at, _build_scheduled_condition, (), at)
     status = shared.get_or_build(at, _build_bound_status, (pod.status, conditions))
     return replace(pod, spec=replace(pod.spec, node_name=node), status=status)
@@ -77,7 +80,7 @@ def _build_bound_status(status: PodStatus, conditions: list[Condition]) -> PodSt
 
 
 def _build_scheduled_condition(at: str) -> list[Condition]:
-    """Return the conditions of a pod that has a node."""
+    """Return the conditions of a pod that has a node. ``at``: time in API format."""
     return [Condition(type="PodScheduled", status="True", last_transition_time=at)]
 
 
@@ -101,7 +104,10 @@ def disrupt_pod(pod: Pod, at: str) -> Pod:
 
 
 def start_pod(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
-    """Return the pod in phase Running with running containers. ``at``: current time in API format."""
+    """Return the pod in phase Running with running containers, whose readiness is ``ready``.
+
+    ``at``: current time in API format. ``shared``: cache of parts that pods share.
+    """
     conditions = shared.get_or_build(
         at, _started_conditions, (pod.status.conditions,), at, "True" if ready else "False"
     )
@@ -124,7 +130,10 @@ def _build_started_status(
 
 
 def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Condition]:
-    """Return the conditions of a started pod. ``ready``: status of its readiness, ``True`` or ``False``."""
+    """Return the conditions of a started pod. ``ready``: status of its readiness, ``True`` or ``False``.
+
+    ``at``: time in API format.
+    """
     return [
         *(condition for condition in before if condition.type == "PodScheduled"),
         Condition(type="Initialized", status="True", last_transition_time=at),
@@ -134,7 +143,7 @@ def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Co
 
 
 def _running(containers: list[Container], at: str, ready: bool) -> list[ContainerStatus]:
-    """Return the statuses of running containers, with their requests as allocated resources."""
+    """Return the statuses of containers that run since ``at``, with their requests as allocated resources."""
     return [
         ContainerStatus(
             name=container.name,
@@ -150,7 +159,10 @@ def _running(containers: list[Container], at: str, ready: bool) -> list[Containe
 
 
 def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
-    """Return the pod with ready containers and the condition Ready."""
+    """Return the pod with ready containers and the condition Ready.
+
+    ``at``: current time in API format. ``shared``: cache of parts that pods share.
+    """
     before = pod.status
     conditions = shared.get_or_build(at, _ready_conditions, (before.conditions,), at)
     statuses = shared.get_or_build(at, _ready_statuses, (before.container_statuses,))
@@ -165,7 +177,7 @@ def _build_ready_status(
 
 
 def _ready_conditions(before: list[Condition], at: str) -> list[Condition]:
-    """Return the conditions of a ready pod."""
+    """Return the conditions of a ready pod. ``at``: time in API format."""
     return [
         replace(condition, status="True", last_transition_time=at)
         if condition.type in ("ContainersReady", "Ready")
@@ -175,11 +187,12 @@ def _ready_conditions(before: list[Condition], at: str) -> list[Condition]:
 
 
 def _ready_statuses(before: list[ContainerStatus]) -> list[ContainerStatus]:
+    """Return the container statuses as ready."""
     return [replace(status, ready=True) for status in before]
 
 
 def end_pod(pod: Pod, at: str) -> Pod:
-    """Return the pod in phase Succeeded with terminated containers."""
+    """Return the pod in phase Succeeded with terminated containers. ``at``: current time in API format."""
     conditions = [
         replace(item, status="False", reason="PodCompleted", last_transition_time=at)
         if item.type in ("ContainersReady", "Ready")

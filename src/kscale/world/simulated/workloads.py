@@ -111,7 +111,8 @@ class StatefulSets(Controller):
     def sync(self, stateful_set: StatefulSet) -> None:
         """Create the first missing pod, delete the last surplus pod, or replace one of an old template.
 
-        With the policy ``Parallel``, all missing pods are created and all surplus pods deleted.
+        Finished pods are deleted, too. With the policy ``Parallel``, all missing pods are created and all surplus pods
+        deleted.
         """
         pods = {
             pod.name: pod
@@ -460,7 +461,7 @@ class Jobs(Controller):
         return Condition(type="Failed", status="True", reason=reason, message=message, last_transition_time=now_text)
 
     def _count_wanted(self, job: Job, succeeded: int, active: list[Pod]) -> int:
-        """Return how many pods the job should have."""
+        """Return how many active pods the job should have, after ``succeeded`` pods have succeeded."""
         desired = 1 if job.spec.parallelism is None else job.spec.parallelism
         if job.spec.completions is not None:
             return min(desired, job.spec.completions - succeeded)

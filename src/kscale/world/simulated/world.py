@@ -131,7 +131,10 @@ class SimulatedWorld:
         )
 
     def add(self, item: KubeObject) -> KubeObject:
-        """Create an object as ``kubectl create`` does."""
+        """Create an object as ``kubectl create`` does, and return the stored version.
+
+        Raises RefusedError if an object of its kind and name exists.
+        """
         return self.api.create(item)
 
     def apply(self, item: KubeObject) -> KubeObject:
@@ -163,9 +166,10 @@ class SimulatedWorld:
         self.metrics.begin()
 
     def inputs(self, stores: SimulatedStores, sources: InputSources) -> tuple[int, int, int]:
-        """Return a value that differs whenever one of a driver's input sources has changed.
+        """Return three counts of changes, to be compared only: of the stores, the cloud provider and the metrics.
 
-        ``stores``: the stores of the driver. ``sources``: its sources besides the stores.
+        The tuple differs whenever one of a driver's input sources has changed. ``stores``: the stores of the driver.
+        ``sources``: its sources besides the stores; the count of any other source is 0.
         """
         return (
             stores.changes(sources.judged),
