@@ -84,7 +84,7 @@ class PrometheusFlags(OptionGroup):
                 raise typer.BadParameter("needs --prometheus-url", param_hint="--" + name.replace("_", "-"))
 
     def series(self, expressions: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
-        """Run the queries and return the series of each one up to ``now`` (None: the clock's time), in order.
+        """Run the queries one after the other and return the series of each, up to ``now`` (None: the clock's time).
 
         Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError if a query fails.
         """

@@ -206,7 +206,7 @@ def _repair(repair: Repair | None) -> str:
 
 
 def _sentence(bad: list[Loss], every: list[Loss]) -> str:
-    """Describe the losses that leave pods without a node (``bad``) among ``every`` loss."""
+    """Describe which losses leave pods without a node: those in ``bad``, out of all losses in ``every``."""
     if not bad:
         return "all fit again"
     if len(bad) == 1:

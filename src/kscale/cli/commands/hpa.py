@@ -211,7 +211,7 @@ def _read(
 
 
 def _metrics(arguments: Sequence[str]) -> list[tuple[str | None, str]]:
-    """Return scope and file of each ``--metrics`` argument. The name of an existing file has no scope (None)."""
+    """Return (scope, file) of each ``--metrics`` argument. The scope of an existing file's name is None."""
     pairs: list[tuple[str | None, str]] = []
     for text in arguments:
         split = None if Path(text).exists() else split_scope(text)
@@ -305,7 +305,7 @@ def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
 
 
 def _warnings(report: HPAReport, decisions: Sequence[HPADecision]) -> list[str]:
-    """Return the warnings about the decisions as lines: the first ones, and how many are left out."""
+    """Return a line for each warning or assumption about the decisions: the first ones, and how many are left out."""
     lines = []
     for each in decisions:
         key = f"{each.namespace}/{each.name}"

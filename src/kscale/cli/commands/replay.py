@@ -174,7 +174,7 @@ def replay_hpas(
 
 
 def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
-    """Return the rates of events as one series."""
+    """Return the rates of events in a file as one series. ``width``: of the bins, a Go duration."""
     counting = value == "count"
     rows = read(path, value="" if counting else value, time=time, unit=unit, events=True)
     begin, rate = bin_events(rows.time, round(_seconds(width, "--bin") * 1e9), None if counting else rows.value)
@@ -213,9 +213,7 @@ def _kinds(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _requests(arguments: Sequence[str]) -> dict[str, Quantity] | None:
-    """Parse ``--request`` as quantity by resource; None without the option.
-
-    The key is empty if the option names no resource.
+    """Parse ``--request`` as quantity by resource (empty if it names none); None without the option.
 
     Raises typer.BadParameter if a quantity is malformed or not above zero.
     """

@@ -103,7 +103,7 @@ def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking 
 
 
 def _best(ranked: list[RankedOption]) -> Ranking:
-    """Return the ids of the best groups, with a warning for each group that was left out."""
+    """Rank groups: return the ids of the best ones, with a warning for each group that could not be scored."""
     from kscale.ca.expander.rankers import best_of
     from kscale.effects import Ranking
 

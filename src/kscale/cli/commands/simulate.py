@@ -101,7 +101,7 @@ def setup_of(
 ) -> Setup:
     """Build a simulation from a scenario file, the initial cluster, and options that replace fields of the scenario.
 
-    Raises InputError.
+    Raises InputError if the scenario or the cluster cannot be read or has errors.
     """
     from kscale.simulation import build, read_scenario
 

@@ -110,7 +110,7 @@ def command(
 
 
 def _build(options: HPAOptions, flags: _Flags) -> Build:
-    """Return the function that assembles the program."""
+    """Return the function that assembles the HPA controller once the process has connected."""
     from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
     from kscale.drivers.process import Program, ProgramContext
     from kscale.world.metrics_apis import RESTMetrics
