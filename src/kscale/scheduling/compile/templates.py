@@ -46,7 +46,7 @@ class _HostNames(dict[str, dict[int, int]]):
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _HostNames:
-        """Return the cached instance of the snapshot, built on first use."""
+        """Return the snapshot's host names of the form of a copy's name, built on first use."""
 
         def make() -> _HostNames:
             names = cls()
@@ -83,7 +83,7 @@ class Copies:
         return any(pod.claims for pod_classes in self.pods for pod in pod_classes)
 
     def add_names(self, names: Collection[str]) -> None:
-        """Compute the facts of the copies to distinguish.
+        """Add the facts of a copy of each template with an ordinary name, and of the copies with one of ``names``.
 
         ``names``: node names and host names that occur in selectors.
         """
@@ -169,7 +169,7 @@ class Copies:
         return [template for template, count in zip(self.templates, counts, strict=True) for _ in range(count)]
 
     def identity(self, i: int) -> str | None:
-        """Return a key that is equal for templates whose copies the engine cannot distinguish; None if unknown."""
+        """Return a key that is equal for templates with indistinguishable copies; None if that is unknown."""
         return self._identities[i]
 
     def room(self, i: int) -> tuple[int, list[int]]:

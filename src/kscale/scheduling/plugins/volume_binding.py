@@ -25,8 +25,8 @@ from kscale.scheduling.volumes import (
     claim_names,
     class_name,
     get_migrated_plugins,
+    in_tree_index,
     is_bound,
-    is_in_tree,
     not_found,
     not_owned,
     reachable_from,
@@ -55,7 +55,7 @@ class _BoundVolume(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, volume: PersistentVolume) -> _BoundVolume:
         """Build the record of a volume; ``instead`` is the error if it cannot be translated to CSI."""
-        plugin = is_in_tree(volume.spec)
+        plugin = in_tree_index(volume.spec)
         if plugin < 0:
             return cls(affinity_of(volume))
         try:
