@@ -232,8 +232,8 @@ def expander_input(
 ) -> ExpanderInput:
     """Return the inputs of the expanders ``names``: priorities from the file ``config``, and prices.
 
-    Raises InputError for a group without a price that the price expander needs, and BadParameter for options that are
-    missing or have no effect.
+    ``per_core``, ``per_gib``: $ per hour that requested CPU and memory are worth. Raises InputError for a group without
+    a price that the price expander needs, and BadParameter for options that are missing or have no effect.
     """
     from kscale.ca.expander.types import ExpanderInput
 

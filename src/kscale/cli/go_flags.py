@@ -63,7 +63,7 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 def read_switch(text: str) -> bool:
-    """Parse the value of a boolean flag. Raises ValueError for a text that is neither true nor false."""
+    """Return whether a boolean flag's value is true. Raises ValueError for a text that is neither true nor false."""
     if text not in _TRUE | _FALSE:
         raise ValueError("true or false is expected")
     return text in _TRUE

@@ -302,5 +302,8 @@ class PlannedClusters(AskedClusters):
         return [*super().inputs, *(self.pod or ())]
 
     def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:
-        """Load the cluster, which is empty if only manifests are named. Raises InputError."""
+        """Load the cluster, which is empty if only manifests are named. Raises InputError if it cannot be read.
+
+        ``update`` is called with texts about the progress.
+        """
         return super().load(terminal, update) if self.has_input else kscale.load([])

@@ -161,7 +161,7 @@ class Explainer:
             yield snapshot.placed.key(row), classes[int(snapshot.placed_class[row])]
 
     def pods_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of pods that ``matches`` accepts in the topology domain of an existing node.
+        """Return the keys of pods that ``matches`` accepts in the domain of an existing node by label ``key``.
 
         They are in order of appearance.
         """

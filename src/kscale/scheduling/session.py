@@ -284,7 +284,7 @@ class Session:
         return self._explainer().prefilter_failed(class_number)
 
     def verdicts_on_copy(self, which: int, copy: int, numbers: Iterable[int]) -> dict[int, Verdict]:
-        """Return class number -> verdict on copy number ``copy`` of template ``which``.
+        """Return class number -> verdict on copy number ``copy`` of template ``which``, for the classes ``numbers``.
 
         Each class is checked alone on the copy; the rest of the state is unchanged.
         """

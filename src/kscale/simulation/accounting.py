@@ -435,7 +435,8 @@ class IdealMixes:
     def _count_needed_pods(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
         """Return how many pods would bring usage to an HPA's targets, within its limits.
 
-        None if it cannot be computed: there are no pods, or the HPA also uses other metrics.
+        ``key``: of the workload that it scales. None if it cannot be computed: there are no pods, or the HPA also uses
+        other metrics.
         """
         counts = [self._count_replicas_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
         needed = [count for count in counts if count is not None]
@@ -447,7 +448,7 @@ class IdealMixes:
     def _count_replicas_for(self, spec: MetricSpec, key: Key, pods: Sequence[Pod]) -> int | None:
         """Return how many pods would bring the usage of one resource metric to its target.
 
-        None if the metric is of another type, or the usage is unknown.
+        ``key``: of the workload. None if the metric is of another type, or the usage is unknown.
         """
         source, now = spec.resource, self._world.time.now
         if source is None or not pods:

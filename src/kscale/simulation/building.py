@@ -628,7 +628,10 @@ class _Builder:
     def _machines(
         self, groups: Sequence[NodeGroup], pools: SimulatedPools | None, provisioner: str
     ) -> dict[str, GroupTimes]:
-        """Read the times of the machines of each group, by group id."""
+        """Return the times of the machines of each group, by group id: its entry's, its NodePool's, or the usual ones.
+
+        Mistakes are added to ``values``.
+        """
         group_ids = {group.id for group in groups}
         pool_of = {each.group: each.pool for each in pools.converted.offerings} if pools is not None else {}
         times_by_group: dict[str, GroupTimes] = {}

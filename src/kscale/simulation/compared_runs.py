@@ -203,9 +203,10 @@ def _build_autoscaling_options(profile: str, flags: Mapping[str, _Value]) -> Aut
 
 
 def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
-    """Return the flags by which one of the two programs can be made to decide like the other, each with its rule.
+    """Return the flags by which one of two programs (``name``: field of a controller) can decide like the other.
 
-    Flags whose effective values are the same in both programs are left out.
+    Each has its rule. Flags whose effective values are the same in both programs are left out; empty for a program
+    without such flags.
     """
     if name == "vpa_updater":
         flag = "use-admission-controller-status"
@@ -345,9 +346,10 @@ def run_scenario(
     folder: Path = Path(),
     stop: Callable[[], bool] = lambda: False,
 ) -> FinishedRun:
-    """Run a scenario with the profile of each program, at most ``until`` a moment.
+    """Run a scenario with the profile of each program (``profiles``), at most ``until`` a moment.
 
-    Raises InputError if the scenario cannot be built.
+    ``changes``: further flags; ``source``, ``folder``: the file's name in errors and where its relative names start.
+    ``stop`` is polled, and ends the run if it returns True. Raises InputError if the scenario cannot be built.
     """
     adapted, left_out = with_profiles(scenario, profiles, changes)
     if until is not None and until - from_text(scenario.begin) < parse_duration(scenario.horizon):

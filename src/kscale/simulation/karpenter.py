@@ -328,7 +328,10 @@ class Provisioner:
                 self._trigger(change.new.metadata.uid or change.new.name, now)
 
     def _trigger(self, key: str, now: Moment) -> None:
-        """Add a pod or node to the batch: begin the batch or extend its time. Does nothing if it is in the batch."""
+        """Add a pod or node (``key``: its UID) to the batch: begin the batch, or extend its time.
+
+        Does nothing if it is in the batch.
+        """
         if key in self._batch:
             return
         self._batch.add(key)
@@ -394,7 +397,7 @@ class Disrupter:
             self._state.note_pod(change, now)
 
     def next_due(self) -> Moment | None:
-        """Return when the search for nodes to disrupt runs next."""
+        """Return when the search for nodes to disrupt runs next; never None."""
         return self._due
 
     def observe(self, stores: Stores, now: Moment) -> Observed:

@@ -254,7 +254,10 @@ class _Run:
         return VirtualDrive(driver, stores, world.time, perform, rank=rank, inputs=inputs)
 
     def run(self, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> Simulation:
-        """Run the world to its horizon, or until ``stop`` returns True."""
+        """Run the world to its horizon, or until ``stop``, which is polled, returns True.
+
+        ``progress`` is called with (nanoseconds done, nanoseconds in total).
+        """
         world, end = self.world, self.begin + self.setup.horizon
         world.begin()
         world.time.at(world.time.now, self._record_sample, rank=HAPPENINGS)
@@ -270,9 +273,10 @@ class _Run:
         )
 
     def _run_until(self, end: Moment, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> bool:
-        """Run the world up to a moment; return whether the run was interrupted.
+        """Run the world up to a moment; return whether ``stop``, which is polled, interrupted the run.
 
-        Raises InputError if the simulated time does not advance.
+        ``progress`` is called with (nanoseconds done, nanoseconds in total). Raises InputError if the simulated time
+        does not advance.
         """
         world, stands = self.world, 0
         while (due := world.time.next_due) is not None and due <= end:

@@ -67,7 +67,7 @@ class AllocationOptions(OptionGroup):
         return any(value is not None for value in (self.by, self.idle, self.window, self.storage_price))
 
     def nanoseconds(self) -> int:
-        """Return the length of ``--window``, by default an hour. Raises typer.BadParameter if it is no duration."""
+        """Return ``--window`` in nanoseconds, by default an hour. Raises typer.BadParameter if it is no duration."""
         from kscale.series.prometheus import parse_prometheus_duration
 
         if self.window is None:

@@ -51,6 +51,13 @@ def command(
         Repeatable.
     repair
         With --lose: which new nodes of the groups would make it hold, and at what cost. Lost zones offer none.
+
+    Raises
+    ------
+    InputError
+        If the input or a loss cannot be read, or --repair has no node groups.
+    typer.BadParameter
+        If options contradict each other or have no effect.
     """
     from kscale.capacity.headroom import headroom, report_losses
     from kscale.objects.pod_admission import BUILT_IN_CLASSES

@@ -258,6 +258,11 @@ def print_cluster_autoscaler(
     iam_policy
         Print the least IAM policy instead of the objects (--cloud-provider=aws). With --directory it is always
         written, as iam-policy.json.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the cloud provider is unknown, or an option has no effect.
     """
     from kscale.drivers.manifests.cluster_autoscaler import (
         ROLE_ANNOTATION,
@@ -382,6 +387,11 @@ def print_vpa_admission(
         Make an authority and a certificate now, good for ten years.
     api_server_network : CIDR
         Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.
+
+    Raises
+    ------
+    typer.BadParameter
+        If --cert-manager and --self-signed are both set.
     """
     from kscale.drivers.manifests.autoscalers import admission_manifests, secret_of, webhook_service
 

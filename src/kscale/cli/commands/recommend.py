@@ -122,6 +122,11 @@ def command(
         With --effect: instance types and their prices.
     groups : FILE
         With --effect: node groups with prices.
+
+    Raises
+    ------
+    typer.BadParameter
+        If options contradict each other, or there are no samples and no checkpoints.
     """
     if namespace and all_namespaces:
         raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")

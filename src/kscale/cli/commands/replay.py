@@ -111,6 +111,13 @@ def replay_hpas(
         Also draw the replay into this file (.png, .svg).
     fail_on : underprovisioned=DURATION
         Exit with status 1 if any HPA is in this condition for longer than the given time.
+
+    Raises
+    ------
+    InputError
+        If there is no HPA, or a series cannot be read.
+    typer.BadParameter
+        If an option has no effect, or a metric has no series or several.
     """
     limit = _limit(fail_on)
     prometheus.check()
@@ -303,6 +310,11 @@ def replay_decisions(
         File of its decisions, decisions.jsonl, as `kscale simulate --to` writes it.
     fail_on
         Exit with status 1 if a decision differs.
+
+    Raises
+    ------
+    InputError
+        If the scenario or the decisions cannot be read, or --fail-on is unknown.
     """
     from kscale.simulation.running import read_decisions, replay_decisions
 

@@ -65,6 +65,11 @@ def serve_expander(
         Verbosity of the logs; 4 adds details.
     log_format : text|json
         Format of the logs on stderr.
+
+    Raises
+    ------
+    InputError
+        If --log-format is unknown, or the rule's inputs are missing or superfluous.
     """
     if log_format not in ("text", "json"):
         raise InputError(Problem(f"{log_format!r} is neither text nor json", field="--log-format"))

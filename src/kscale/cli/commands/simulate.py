@@ -238,7 +238,10 @@ def _jobs(report: SimulationReport) -> Table:
 
 
 def _waits(report: SimulationReport, left: str) -> list[str]:
-    """Return lines on how long pods waited for a node, and how many at once."""
+    """Return lines on how long pods waited for a node, and how many at once.
+
+    ``left``: text after the longest wait, about the pods that still wait.
+    """
     pending, length = report.pending_pods, report.pending_pods.length
     if not pending.pods:
         return ["Pods: 0 looked for a node."]

@@ -67,6 +67,11 @@ def command(
         its client server (extra [ray]).
     now : TIME
         The time of the decisions, RFC 3339; default: now.
+
+    Raises
+    ------
+    typer.BadParameter
+        If options contradict each other.
     """
     from datetime import UTC, datetime
 
@@ -174,7 +179,10 @@ _Workers = tuple[Executor | int | None, int, Callable[[Any], Any] | None]
 
 @contextmanager
 def _open_dask(address: str) -> Iterator[_Workers]:
-    """Connect to a Dask scheduler (``HOST:PORT``); yield as :func:`workers_of`. Raises InputError if that fails."""
+    """Connect to a Dask scheduler (``HOST:PORT``); yield as :func:`workers_of`.
+
+    Raises InputError if it cannot be reached, and BrokenExecutor if its workers end repeatedly.
+    """
     import numpy as np
 
     from kscale.capacity.sweep import pickle_in_parts, unpickle_parts

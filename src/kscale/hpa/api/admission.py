@@ -258,7 +258,7 @@ def _prepare_for_update(
 
 
 def _is_equal(a: Any, b: Any) -> bool:
-    """Compare as ``apiequality.Semantic.DeepEqual`` does.
+    """Check whether values are equal as ``apiequality.Semantic.DeepEqual`` compares them.
 
     An absent list or map equals an empty one, and quantities compare by value.
     """

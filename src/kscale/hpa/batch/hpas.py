@@ -462,9 +462,10 @@ def _not_found_error(query: GetScale) -> ApiError:
 def _request_first_scale(
     ask: Callable[[GetScale], Any], hpa: HorizontalPodAutoscaler, resources: tuple[str, ...]
 ) -> Any:
-    """Request the scale from each group-resource of the kind.
+    """Request the scale from each group-resource of the kind until one has a scale.
 
-    Returns the first scale, or the first error if there is no scale.
+    ``ask`` is called with each request, and returns a scale, an error, or None if there is none. Returns the scale, or
+    the first error if there is no scale; None without ``resources``.
     """
     first: ApiError | None = None
     for resource in resources:

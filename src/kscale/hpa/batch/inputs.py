@@ -86,7 +86,8 @@ class BatchObjects:
     ) -> BatchObjects:
         """Read HPAs of any type, reusing those that are identical objects in ``before``.
 
-        Raises :class:`~kscale.errors.InputError` for an HPA that cannot be read or appears twice.
+        The other arguments are kept as they are. Raises :class:`~kscale.errors.InputError` for an HPA that cannot be
+        read or appears twice.
         """
         inputs = list(hpas)
         if before is None:

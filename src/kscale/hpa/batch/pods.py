@@ -114,8 +114,8 @@ class BatchPods(Protocol):
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return each pod's request in milli-units (0 if there is none), and a mask of the pods without a request.
 
-        ``container``: its name, or empty for the sum of the pod. ``options`` say how requests of the pod level count;
-        see :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
+        ``rows``: numbers of the pods. ``container``: its name, or empty for the sum of the pod. ``options`` say how
+        requests of the pod level count; see :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
         """
         ...
 
@@ -217,7 +217,7 @@ class ListedPods:
         return zip(self.keys, (pod.metadata.labels or {} for pod in self._pods), strict=True)
 
     def stamps(self) -> tuple[object, NDArray[np.int64]]:
-        """Return no issuer and no stamps: listed pods do not support them."""
+        """Return (None, empty array): listed pods do not support stamps."""
         return None, np.empty(0, np.int64)
 
     def pod(self, row: int) -> Pod:

@@ -349,7 +349,7 @@ def _count_shared_pods(
 
 
 def _count_pods(owners: PodOwners, selected: Sequence[tuple[int, HorizontalPodAutoscaler, str]]) -> list[Counter[str]]:
-    """Count the pods of each HPA by owner.
+    """Count by owner the pods of each (number, HPA, selector) in ``selected``.
 
     Empty for an invalid selector, which is the error of the HPA's decision.
     """

@@ -298,7 +298,7 @@ class ExplainContext(Protocol):
         ...
 
     def pods_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of pods that ``matches`` accepts in the topology domain of an existing node.
+        """Return the keys of pods that ``matches`` accepts in the domain of an existing node by label ``key``.
 
         They are in order of appearance.
         """
@@ -409,7 +409,7 @@ class Plugin:
     def explain(
         self, pod: PodClass, class_number: int, node: int, context: ExplainContext
     ) -> tuple[Status | None, Numbers]:
-        """Run the Filter alone on one node; return its status (None = passes) and the numbers behind it."""
+        """Run the Filter alone on one node. Returns (status, None = passes; values that explain a failure)."""
         node_filter = self.get_node_filter(pod, context.ctx)
         status = None if node_filter is None else node_filter.check(context.facts(node))
         if status is not None:

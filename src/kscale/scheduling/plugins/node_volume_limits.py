@@ -214,7 +214,7 @@ class _NodeLimits:
         return cached_per_snapshot(ctx.snapshot, cls, renew)
 
     def is_of(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode]) -> bool:
-        """Check whether nodes and CSINodes are the same objects as before."""
+        """Check whether the limits were built from these node names and CSINodes."""
         return self._of[0] is names and self._of[1] is csi_nodes
 
     def column(self, driver: str) -> NDArray[np.int32]:
@@ -389,7 +389,7 @@ class NodeVolumeLimits(Plugin):
 
 
 def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG001  (the same on every node)
-    """Return ``status``, which is the same for every node. The check of a node filter."""
+    """Return ``status`` (None: passes) for every node. Used as the check of a node filter."""
     return status
 
 

@@ -165,7 +165,7 @@ class VolumeBinding(Plugin):
     def explain(
         self, pod: PodClass, class_number: int, node: int, context: ExplainContext
     ) -> tuple[Status | None, Numbers]:
-        """Return (status, first bound claim that the node cannot use); (None, ()) if the pod fits."""
+        """Return (status, values about the first unusable bound claim); (None, ()) if the pod fits."""
         status, _ = super().explain(pod, class_number, node, context)
         return status, _get_unusable_claim(pod, context.facts(node), context.ctx) if status is not None else ()
 

@@ -71,7 +71,7 @@ class PulledImages:
         return tuple(images) if any(name in self._size for name in images) else ()
 
     def scores(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return each node's score for the images that it has: int64[nodes], 0 to 100.
+        """Return each node's score for having the images ``names``: int64[nodes], 0 to 100.
 
         An image counts by its size times the share of nodes that have it, so that pods do not all follow the first one.
         """

@@ -56,6 +56,18 @@ def command(
         A flag of the Cluster Autoscaler, e.g. scale-down-unneeded-time=5m. Repeatable.
     now : TIME
         The time of the decision, RFC 3339; default: now.
+
+    Returns
+    -------
+    Answer or None
+        None if the view has followed a live cluster until a key ended it.
+
+    Raises
+    ------
+    InputError
+        If the cluster cannot be read, or a flag is unknown or malformed.
+    typer.BadParameter
+        If --interval is below 100 ms.
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions

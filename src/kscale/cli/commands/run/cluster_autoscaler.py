@@ -59,6 +59,11 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
 
     Beside a stock Cluster Autoscaler, --dry-run shows what it would do. Exit status: 0 ended by a signal; 1 it could
     not go on (another leads, no API server); 2 flags or files that cannot be used.
+
+    Raises
+    ------
+    InputError
+        If flags or files cannot be used.
     """
     options = loop.options()
     if options.legacy and (too_new := _FLAGS_NEWER_THAN_1_3 & {*flags_given_of(process)}):
