@@ -94,7 +94,10 @@ def start_garbage_collector() -> None:
 
 
 def collect_garbage_of_connections() -> None:
-    """Run the garbage collector often enough for a program with many short connections."""
+    """Run the garbage collector often enough for a program with many short connections.
+
+    Does nothing in another program's process.
+    """
     if _is_own_process:
         gc.set_threshold(_GC_THRESHOLD_OF_PROGRAMS)
 

@@ -153,7 +153,10 @@ def _handle(source: Any, place: int, zones: Any) -> str:
 
 
 def _ebs_volume(name: str) -> str:
-    """Return the volume ID in ``aws://zone/vol-1`` (``vol-1``). Raises TranslationError if there is none."""
+    """Return the volume ID in ``aws://zone/vol-1`` (``vol-1``); a name without ``aws://`` as it is.
+
+    Raises TranslationError if the URL has no valid volume ID.
+    """
     if not name.startswith("aws://"):
         return name
     volume_id = unquote(urlsplit(name).path).strip("/")

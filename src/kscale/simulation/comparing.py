@@ -725,7 +725,7 @@ class _Reruns:
 
 
 def _summarize_run(profile: str, ran: FinishedRun, profiles: Mapping[str, str]) -> ComparedRun:
-    """Build the record of a run from its report."""
+    """Build the record of a run from its report. ``profiles``: the profile of each program, by its field."""
     report = ran.run.report
     return ComparedRun(
         profile=profile,

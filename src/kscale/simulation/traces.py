@@ -319,7 +319,7 @@ class _Trace(msgspec.Struct, frozen=True, kw_only=True):
 def read_simkube(path: str | os.PathLike[str]) -> list[SimkubeEvent]:
     """Read the events of a trace (MessagePack or JSON, may be gzip), in order of time.
 
-    Raises InputError if the file is not a trace of a known version.
+    Raises InputError if the file cannot be read, or is not a trace of a known version.
     """
     source = os.fspath(path)
     try:

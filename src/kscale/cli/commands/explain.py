@@ -80,7 +80,8 @@ def _full_name(pod: str, namespace: str | None, cluster: Cluster) -> str:
 def _workload(text: str, namespace: str | None, cluster: Cluster) -> KubeObject | None:
     """Return the workload that KIND/NAME names; None if ``text`` names a pod.
 
-    A pod of a namespace that has the kind's name takes precedence. Raises InputError if the input has no such workload.
+    A pod takes precedence if its namespace has the name of the kind; an unknown kind is always a namespace. Raises
+    InputError if the input has no such workload.
     """
     from kscale.objects.workloads import WORKLOADS
 

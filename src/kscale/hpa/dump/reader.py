@@ -586,7 +586,7 @@ class _DumpReader:
     def _add_metric(
         self, group: str, kind: str, data: Mapping[str, Any], scope: MetricsScope | None, source: str
     ) -> None:
-        """Add one item of a metrics list whose items have this API group and kind.
+        """Add one item (``data``) of a metrics list whose items have this API group and kind; NodeMetrics are ignored.
 
         ``scope``: HPA or selector to which external values belong. Raises InputError if the item cannot be read, or if
         its kind does not fit the list.
