@@ -146,7 +146,7 @@ class LazyGroup(TyperGroup):
 
 @contextmanager
 def _own_statuses() -> Iterator[None]:
-    """Replace typer's exit statuses for Ctrl-C and a closed pipe by kscale's.
+    """Raise typer.Exit with kscale's exit status for Ctrl-C or a closed pipe in the block.
 
     typer would exit with 1, which has another meaning in kscale.
     """

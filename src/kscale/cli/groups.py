@@ -280,7 +280,7 @@ class GroupSource(OptionGroup):
         return converted.groups
 
     def _build_type_groups(self, catalogue: Catalogue, cluster: Cluster, terminal: Terminal) -> list[NodeGroup]:
-        """Build one group per selected instance type and zone.
+        """Build one group per selected instance type and zone, and those of reserved machines.
 
         With ``--spot``, types with a spot price get a second group. Raises InputError if no type has one.
         """

@@ -168,7 +168,10 @@ def _ebs_volume(name: str) -> str:
 
 
 def _gce_place(zones: Any) -> str:
-    """Return ``zones/ZONE``, or ``regions/REGION`` for several zones. Raises TranslationError without one region."""
+    """Return ``zones/ZONE`` for at most one zone, ``regions/REGION`` for several.
+
+    Raises TranslationError if these are not zones of one region.
+    """
     if len(zones) <= 1:
         return f"zones/{zones[0] if zones and zones[0] else _UNSPECIFIED}"
     regions = set()

@@ -55,7 +55,10 @@ class DynamicResources(Plugin):
         return Claims.of(ctx).get_checked_requests(pod).is_empty
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
-        """Return the device classes if the pod requests extended resources; None (never cached) if it has claims."""
+        """Return the device classes if the pod requests extended resources, none of which a class serves.
+
+        Empty without extended resources. None (never cached) if the pod has claims or a device class serves it.
+        """
         if pod.claims:
             return None
         if not ctx.dra or not pod.extended:

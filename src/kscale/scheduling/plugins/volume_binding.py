@@ -115,7 +115,10 @@ class VolumeBinding(Plugin):
         return not pod.has_claims
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
-        """Return the pod's claims, volumes and classes, and the index of all volumes if a claim is not bound."""
+        """Return the pod's claims, volumes and classes, and the index of all volumes if a claim is not bound.
+
+        Empty without claims.
+        """
         if not pod.has_claims:
             return ()
         volumes = Volumes.of(ctx)
