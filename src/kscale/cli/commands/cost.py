@@ -227,7 +227,7 @@ _POOLS = (Column("NODE GROUP"), *make_columns("NODES", "$/H", "IDLE", align="rig
 
 
 def cost_view(report: CostReport) -> View:
-    """Build the view of a cost report: the total, then namespaces, workloads and node groups."""
+    """Build the view of a cost report: the total, its allocation if any, namespaces, workloads and node groups."""
     nodes = report.node_count - report.unpriced
     split = f"${report.requested:,.2f} requested, ${report.idle:,.2f} idle"
     parts = [f"${report.cost:,.2f}/h for {nodes:,} nodes: {split}."]

@@ -212,7 +212,10 @@ def _nearest(report: Explanation) -> str:
 
 
 def _group_lines(report: Explanation) -> list[str]:
-    """Return lines that name the groups whose new nodes would take the pod, or why no group's would."""
+    """Return lines that name the groups whose new nodes would take the pod, or why no group's would.
+
+    Empty without groups.
+    """
     if not report.groups:
         return []
     takes = [group for group in report.groups if group.takes]

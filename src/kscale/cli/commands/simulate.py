@@ -138,7 +138,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def simulation_view(report: SimulationReport) -> View:
-    """Build the view of a simulation: node groups, queues, and what the autoscalers did."""
+    """Build the view of a simulation: node groups, queues, jobs, recommendations, and what the autoscalers did."""
     pending, cores = report.pending_pods, report.cores
     cost = "" if report.cost is None else f", ${report.cost:,.2f}"
     name = f"{report.name}: " if report.name else ""

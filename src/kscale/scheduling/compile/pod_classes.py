@@ -518,10 +518,10 @@ class PodClasses:
         return self.rows.columns().union(*{compiled.columns for compiled in self._compiled_pods})
 
     def compile(self, ctx: Context, copies: list[NodeFacts], elsewhere: Callable[[int], bool] | None) -> None:
-        """Compile the classes once all inputs are known.
+        """Compile the classes once all inputs are known; does nothing if they are compiled.
 
-        ``copies``: new nodes that may be added. ``elsewhere``: whether the ledger, not a node filter, decides on a
-        class's devices; None without a ledger.
+        ``copies``: new nodes that may be added. ``elsewhere`` is called with a class number and returns whether the
+        ledger, not a node filter, decides on the class's devices; None without a ledger.
         """
         if self._is_compiled:
             return
