@@ -226,7 +226,11 @@ class Autoscalers:
     karpenter: KarpenterState | None = None
 
     def drivers(self) -> list[Driver[Any]]:
-        """Build the drivers, in the order of their ranks."""
+        """Build the drivers, in the order of their ranks.
+
+        If the admission controller runs, the world passes its new pods to it from now on. Mistakes of the controllers'
+        flags are added to ``values``.
+        """
         result: list[Driver[Any]] = []
         if (horizontal := self._options("horizontal", HPAOptions)) is not None:
             self._check_interval("horizontal", "horizontal-pod-autoscaler-sync-period", horizontal)

@@ -519,7 +519,7 @@ def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
 
 
 def strip_v1_annotations(metadata: HorizontalPodAutoscalerMeta) -> HorizontalPodAutoscalerMeta:
-    """Remove the annotations that only v1 objects have."""
+    """Return the metadata without the annotations that only v1 objects have."""
     if metadata.annotations is None:
         return metadata
     remaining = {key: value for key, value in metadata.annotations.items() if key not in V1_ANNOTATIONS}

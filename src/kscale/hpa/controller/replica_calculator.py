@@ -724,9 +724,9 @@ class ReplicaCalculator:
 
 
 def format_metric_selector(selector: LabelSelector | None) -> str:
-    """Format a metric's label selector as it is sent.
+    """Format a metric's label selector as it is sent; an absent or empty one gives an empty text, which is not sent.
 
-    Absent and empty selectors are both not sent. Raises ``ValueError`` if the selector is invalid.
+    Raises ``ValueError`` if the selector is invalid.
     """
     return str(compile_selector(selector))
 
