@@ -114,10 +114,10 @@ class DynamicResources(Plugin):
     def explain(
         self, pod: PodClass, class_number: int, node: int, context: ExplainContext
     ) -> tuple[Status | None, Numbers]:
-        """Return the status (None: the pod fits), and the requests of its open claims with their devices.
+        """Return the status (None: the pod fits) and, if devices are short, the requests of its open claims.
 
         One dict per request: ``claim``, ``request``, and the numbers of devices ``wanted`` and ``free``. Tainted
-        devices of the node and those in use are not free.
+        devices of the node and those in use are not free. Empty if the pod fits or the Filter cannot decide.
         """
         node_filter = self.get_node_filter(pod, context.ctx)
         facts = context.facts(node)

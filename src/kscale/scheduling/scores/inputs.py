@@ -243,7 +243,7 @@ class Counters:
     # -- counters ----------------------------------------------------------------------------------------------------
 
     def add_classes(self, pods: Iterable[PodClass]) -> None:
-        """Add all classes that will be scored and placed."""
+        """Add the counters that scores of these classes read; these are all classes that will be scored and placed."""
         classes = list(pods)
         for pod in (*self._ctx.snapshot.placed_classes, *classes) if self._near else ():
             for term in self._carries(pod):
