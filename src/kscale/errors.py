@@ -23,7 +23,8 @@ __all__ = [
 def show_value(value: object, limit: int = 60) -> str:
     """Return the repr of a value for an error message, cut to ``limit`` characters.
 
-    A value whose repr fails, such as a list nested too deep, is shown as the name of its type. kscale's own.
+    A value whose repr fails, such as a list nested too deep, is shown as the name of its type. Upstream has no
+    counterpart: this is kscale's own.
     """
     try:
         text = repr(value)

@@ -167,7 +167,7 @@ def _remove_temporary(number: int, _: FrameType | None) -> None:
 
 
 def _mode_of(mode: int | None) -> int:
-    """Return the permission bits of ``mode``, the existing file's; those of a new file if it is None."""
+    """Return the permission bits in ``mode``; for None (no such file), those that a new file gets."""
     if mode is not None:
         return stat.S_IMODE(mode)
     umask = os.umask(0)
@@ -177,7 +177,7 @@ def _mode_of(mode: int | None) -> int:
 
 @contextmanager
 def _errors_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the file name to errors of writes, which have none."""
+    """Add the file name to an OSError in the block that has none, as errors of writes."""
     try:
         yield
     except OSError as error:
@@ -187,5 +187,5 @@ def _errors_named(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _named(error: OSError, path: str | os.PathLike[str]) -> OSError:
-    """Return the same error with the name of the file."""
+    """Return a copy of the error that names the file."""
     return OSError(error.errno, error.strerror, os.fspath(path))

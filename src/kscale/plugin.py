@@ -98,13 +98,15 @@ def predicate(
     Parameters
     ----------
     function : callable, optional
-        The function. Without it a decorator is returned.
+        Returns whether a pod may run on a node. ``request``: what the pod requests, ``free``: what the node has left,
+        both int64 (cpu in milli-units, memory and ephemeral storage in bytes, then ``resources``); ``slots``: how many
+        more pods the node can run. Without a function, a decorator is returned.
     name : str, optional
         Name of the plug-in. Default: the function's name.
     reason : str, optional
         Reason reported for a pod that the predicate rejects.
     resources : sequence of str
-        Further columns of ``request`` and ``free``.
+        Extended resources that ``request`` and ``free`` contain besides cpu, memory and ephemeral storage.
 
     Returns
     -------
@@ -144,7 +146,7 @@ def predicate(
 
 
 def _inputs(types: Any) -> tuple[Any, Any]:
-    """Return the numba types of request and free, arrays that a plug-in cannot write to.
+    """Return the numba types of request and free, arrays that a plug-in cannot write to. ``types``: ``numba.types``.
 
     Bounds are checked: an index out of range fails the call, and does not read other memory.
     """
@@ -168,7 +170,8 @@ def scorer(
     Parameters
     ----------
     function : callable, optional
-        The function. Without it a decorator is returned.
+        Returns the score of a node for a pod. ``request`` and ``free``: as for :func:`predicate`. Without a function, a
+        decorator is returned.
     name : str, optional
         Name of the plug-in. Default: the function's name.
     resources : sequence of str

@@ -31,7 +31,10 @@ def worker_processes(count: int, *, ignore_interrupts: bool = False) -> ProcessP
 
 
 def _start_worker(ignore_interrupts: bool) -> None:
-    """Initialise a worker process: it ends when its parent ends."""
+    """Initialise a worker process, which ends when its parent ends.
+
+    ``ignore_interrupts``: whether it ignores SIGINT.
+    """
     if ignore_interrupts:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()

@@ -156,6 +156,7 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
         return {"apiVersion": API_VERSION, "kind": self.KIND, **msgspec.to_builtins(self)}
 
     def _encode(self) -> bytes:
+        """Encode the record as JSON in one line, with ``apiVersion`` and ``kind`` first."""
         if type(self).to_dict is not Record.to_dict or not _HEAD_FIELDS.isdisjoint(self.__struct_encode_fields__):
             return super()._encode()
         head = msgspec.json.encode({"apiVersion": API_VERSION, "kind": self.KIND})

@@ -51,7 +51,10 @@ def run_as_program() -> None:
 
 
 def _end_process(statuses: list[object]) -> None:
-    """End the process at once with its status. Does nothing if it has none, or if the output cannot be written."""
+    """End the process at once with the exit status in ``statuses``.
+
+    Does nothing if the list is empty, or if the output cannot be written.
+    """
     if not statuses or not isinstance(statuses[0], int):
         return
     try:

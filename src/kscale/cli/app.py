@@ -65,6 +65,7 @@ class LazyGroup(TyperGroup):
     words = ""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  (the signature is typer's)
+        """Return the names of the group's commands and subgroups, in the order of the registry."""
         return registry.children(self.words)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - click's signature
@@ -95,7 +96,7 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
-        """Write the list of commands to the help, by section."""
+        """Write the list of commands to the help, by section, in the order of the sections."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in registry.children(self.words):
             words = f"{self.words} {name}".strip()
@@ -108,7 +109,7 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl(rows)
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Parse the arguments; the context's ``meta`` keeps them unparsed for reports."""
+        """Parse the arguments into a context, whose ``meta`` keeps them unparsed for reports."""
         words = tuple(args)
         with _own_statuses():  # --help and --version write here
             context = super().make_context(info_name, args, parent, **extra)
@@ -116,6 +117,7 @@ class LazyGroup(TyperGroup):
         return context
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the command of a parsed context; the exit statuses for Ctrl-C and a closed pipe are kscale's."""
         with _own_statuses():
             return super().invoke(ctx)
 
@@ -144,7 +146,7 @@ class LazyGroup(TyperGroup):
 
 @contextmanager
 def _own_statuses() -> Iterator[None]:
-    """Replace typer's exit statuses for Ctrl-C and a closed pipe by kscale's.
+    """Raise typer.Exit with kscale's exit status for Ctrl-C or a closed pipe in the block.
 
     typer would exit with 1, which has another meaning in kscale.
     """
@@ -159,7 +161,7 @@ def _own_statuses() -> Iterator[None]:
 
 
 def _group_section(words: str) -> str:
-    """Return the section of the first command in a group."""
+    """Return the section of the first command in the group ``words``."""
     return next(entry.section for entry in registry.COMMANDS if entry.name.startswith(f"{words} "))
 
 

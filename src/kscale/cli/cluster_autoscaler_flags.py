@@ -61,7 +61,11 @@ IDLE: Final[Mapping[str, Idle]] = {
 
 
 def _flag_form(type_: Any, metavar: str | None, show: Callable[[Any], Any], parse: Callable[[Any], Any]) -> Form:
-    """Return the form of a flag whose value ``parse`` parses, with upstream's text for a bad one."""
+    """Return the form of a flag.
+
+    ``parse`` returns the field's value for the flag's value, ``show`` the flag's default for the field's default. If
+    ``parse`` raises InputError, the form raises one with upstream's text and the flag's name.
+    """
 
     def read(value: Any, flag: str) -> Any:
         try:

@@ -197,7 +197,10 @@ def _input_files(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _answer(function: Callable[..., Answer | None], arguments: dict[str, Any], show: Show) -> Answer | None:
-    """Call the command once, or once per cluster if an option group names several clusters."""
+    """Call the command, or once per cluster if an option group names several; then the answers are combined.
+
+    Returns None if the command prints its output itself.
+    """
     for name, value in arguments.items():
         if isinstance(value, OptionGroup) and (parts := value.split_by_context()):
             answering = cast("Callable[..., Answer]", function)  # such commands always return one
@@ -218,5 +221,5 @@ def _groups_of(function: Callable[..., Any]) -> dict[str, type[Any]]:
 
 
 def _build_option_groups(groups: dict[str, type[Any]], values: dict[str, Any]) -> dict[str, Any]:
-    """Build the option groups, removing their options from ``values``."""
+    """Return an instance of each option group by parameter; their options are removed from ``values``."""
     return {name: kind(**{option: values.pop(option) for option in fields(kind)}) for name, kind in groups.items()}

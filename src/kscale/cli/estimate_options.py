@@ -57,9 +57,10 @@ class BoundSource(OptionGroup):
     bound: Method | None = None
 
     def effort(self, count: int) -> int:
-        """Return the work limit for the bound of each of ``count`` groups; 0 without a solver or with ``--bound fast``.
+        """Return the work limit, in the solver's units, for the bound of each of ``count`` groups.
 
-        The total of all groups is at most that of ten. Raises MissingExtraError for ``--bound lp`` without a solver.
+        0 without a solver or with ``--bound fast``. The limits of all groups add up to at most that of ten. Raises
+        MissingExtraError for ``--bound lp`` without a solver.
         """
         from kscale.capacity.estimate import BOUND_EFFORT
         from kscale.errors import MissingExtraError
@@ -94,7 +95,10 @@ class CSIOption(OptionGroup):
     enable_csi_node_aware_scheduling: bool = False
 
     def apply(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot as the option asks for it. Raises AutoscalerError for a node without CSINode."""
+        """Return the snapshot; with the option, one in which new nodes have their template's CSINode.
+
+        Raises AutoscalerError if a node has no CSINode then.
+        """
         if not self.enable_csi_node_aware_scheduling:
             return snapshot
         from kscale.ca.loop_context import check_csi_nodes
@@ -228,8 +232,8 @@ def expander_input(
 ) -> ExpanderInput:
     """Return the inputs of the expanders ``names``: priorities from the file ``config``, and prices.
 
-    Raises InputError for a group without a price that the price expander needs, and BadParameter for options that are
-    missing or have no effect.
+    ``per_core``, ``per_gib``: $ per hour that requested CPU and memory are worth. Raises InputError for a group without
+    a price that the price expander needs, and BadParameter for options that are missing or have no effect.
     """
     from kscale.ca.expander.types import ExpanderInput
 

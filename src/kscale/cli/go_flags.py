@@ -63,24 +63,24 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 def read_switch(text: str) -> bool:
-    """Return the value of a flag that is on or off. Raises ValueError."""
+    """Return whether a boolean flag's value is true. Raises ValueError for a text that is neither true nor false."""
     if text not in _TRUE | _FALSE:
         raise ValueError("true or false is expected")
     return text in _TRUE
 
 
 def idle_switches(why: str, *names: str) -> dict[str, Idle]:
-    """Declare boolean flags that have no effect, for the reason ``why``; return them by name."""
+    """Return boolean flags that have no effect, for the reason ``why``, by name."""
     return {name: Idle(why, read_switch, switch=True) for name in names}
 
 
 def idle_texts(why: str, *names: str) -> dict[str, Idle]:
-    """Declare flags that take any value and have no effect, for the reason ``why``; return them by name."""
+    """Return flags that take any value and have no effect, for the reason ``why``, by name."""
     return {name: Idle(why, str) for name in names}
 
 
 def _read_count(text: str) -> int:
-    """Return the value of an integer flag. Raises ValueError if it is negative or no integer."""
+    """Parse the value of an integer flag that is 0 or more. Raises ValueError for other texts."""
     if (count := read_int(text)) < 0:
         raise ValueError("it is negative")
     return count
@@ -123,7 +123,7 @@ def given_flags() -> tuple[tuple[str, str], ...]:
 
 
 def read_int(text: str) -> int:
-    """Return the value of an integer flag. Raises ValueError."""
+    """Parse the value of an integer flag. Raises ValueError if the text is no 64-bit integer."""
     value = parse_int64(text)
     if value is None:
         raise ValueError("a whole number is expected")
@@ -155,7 +155,7 @@ class GoCommand(HelpCommand):
     idle: ClassVar[Mapping[str, Idle]] = {}
 
     def further_flags(self) -> Mapping[str, list[tuple[str, str]]]:
-        """Return upstream's flags that have no effect here, and those that the program refuses, with the reasons."""
+        """Return upstream's flags without effect here, and those that are refused, as (flag, reason) by section."""
         return {
             "Accepted without effect": [(f"--{name}", flag.why) for name, flag in sorted(self.idle.items())],
             "Refused": [(f"--{name}", why) for name, why in sorted(self.refused.items())],
@@ -176,7 +176,7 @@ class GoCommand(HelpCommand):
         return rest
 
     def _translate_all(self, args: list[str], switches: Mapping[str, str], ctx: Any) -> list[str]:
-        """Translate the arguments, without those that :meth:`_translate` drops."""
+        """Translate all arguments from Go's syntax, without those that :meth:`_translate` drops."""
         translated = (self._translate(each, switches, ctx) for each in args)
         return [each for each in translated if each is not None]
 
@@ -390,7 +390,7 @@ def struct_flags(
 
 
 def struct_of(flags: OptionGroup, struct: type[_Struct], **more: Any) -> _Struct:
-    """Return a struct with the values of the flags that have the names of its fields, and with ``more``.
+    """Build a struct from the flags that have the names of its fields, and from ``more`` fields.
 
     Raises InputError with the flag's name for a bad value.
     """

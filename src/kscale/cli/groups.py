@@ -48,7 +48,7 @@ def catalogue_of(name: str, terminal: Terminal) -> Catalogue:
 
 
 def warn_of_left_out(catalogue: Catalogue, terminal: Terminal) -> None:
-    """Log a warning for entries of the catalogue's source that were left out."""
+    """Log a warning for each reason why entries of the catalogue's source were left out, with their number."""
     for reason, count in catalogue.left_out.items():
         terminal.warn(f"{count:,} left out: {reason}")
 
@@ -170,7 +170,10 @@ class GroupSource(OptionGroup):
     def read_groups(
         self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal, *, untyped: Untyped = Untyped.REFUSED
     ) -> list[NodeGroup]:
-        """Return the node groups as described, with a template only if the description has one."""
+        """Return the node groups as described, with a template only if the description has one.
+
+        ``untyped``: what a catalogue alone means. Raises InputError or typer.BadParameter if the groups cannot be read.
+        """
         self._check(untyped)
         groups = self._read_named_groups(cluster, snapshot, terminal, untyped)
         if self.groups_file is not None or self.node is not None or self._offers_types(untyped):
@@ -198,7 +201,7 @@ class GroupSource(OptionGroup):
         return has_node_pools(self.groups_file)
 
     def _offers_types(self, untyped: Untyped) -> bool:
-        """Return whether the groups come from instance types of the catalogue."""
+        """Return whether the groups are made of instance types of the catalogue. ``untyped``: see :class:`Untyped`."""
         if self.catalogue is None or self.groups_file is not None:
             return False
         return bool(self.instance_type or self.family) or untyped is Untyped.ALL
@@ -277,7 +280,7 @@ class GroupSource(OptionGroup):
         return converted.groups
 
     def _build_type_groups(self, catalogue: Catalogue, cluster: Cluster, terminal: Terminal) -> list[NodeGroup]:
-        """Build one group per selected instance type and zone.
+        """Build one group per selected instance type and zone, and those of reserved machines.
 
         With ``--spot``, types with a spot price get a second group. Raises InputError if no type has one.
         """
@@ -303,7 +306,11 @@ class GroupSource(OptionGroup):
         labels: dict[str, str] | None = None,
         most: int = UNLIMITED,
     ) -> NodeGroup:
-        """Build the group of new nodes of a type in a zone, which may have at most ``most`` nodes."""
+        """Build the empty group of an instance type in a zone (empty: any), with at most ``most`` nodes.
+
+        ``price``: $ per hour, None if unknown; ``suffix``: of the group's name; ``labels``: further labels of its
+        nodes.
+        """
         return NodeGroup(
             id=f"{kind.name}-{zone}{suffix}" if zone else f"{kind.name}{suffix}",
             template=kind.template(zone=zone, region=self.region or "", labels=labels),
@@ -420,7 +427,7 @@ class GroupSource(OptionGroup):
             return plan_nodes(snapshot, pods, self.node_pools, self.pool_groups, groups)
 
     def words(self) -> list[str]:
-        """Return the options that name the groups as command-line words."""
+        """Return the options that name the groups as command-line words; empty if none is set."""
         pairs = [("-g", self.groups_file), ("--node", self.node), ("--catalogue", self.catalogue)]
         pairs += [("--instance-type", name) for name in self.instance_type or []]
         pairs += [("--arch", arch.value) for arch in self.arch or []]

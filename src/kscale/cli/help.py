@@ -72,7 +72,7 @@ def _write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -
 
 
 def _print_all(ctx: Any, _: Any, value: bool) -> None:
-    """Print the help with all options and exit, if the flag is set."""
+    """Print the help with all options and exit, if the flag ``--help-all`` is set (``value``)."""
     if value and not ctx.resilient_parsing:
         ctx.meta[_SHOW_ALL] = True
         sys.stdout.write(ctx.get_help() + "\n")

@@ -73,14 +73,20 @@ _is_own_process = False
 
 
 def start() -> None:
-    """Stop the garbage collector while the process imports: imported objects are not garbage."""
+    """Stop the garbage collector while the process imports, as imported objects are not garbage.
+
+    Also marks the process as kscale's own, so that :func:`start_garbage_collector` has an effect.
+    """
     global _is_own_process  # noqa: PLW0603 - there is one collector a process
     _is_own_process = True
     gc.disable()
 
 
 def start_garbage_collector() -> None:
-    """Start the garbage collector, ignoring all imported objects. Called when a command begins."""
+    """Start the garbage collector, without the objects imported so far. Called when a command begins.
+
+    Does nothing in another program's process.
+    """
     if _is_own_process:
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD)
@@ -88,7 +94,10 @@ def start_garbage_collector() -> None:
 
 
 def collect_garbage_of_connections() -> None:
-    """Run the garbage collector often enough for a program with many short connections."""
+    """Run the garbage collector often enough for a program with many short connections.
+
+    Does nothing in another program's process.
+    """
     if _is_own_process:
         gc.set_threshold(_GC_THRESHOLD_OF_PROGRAMS)
 
@@ -108,9 +117,9 @@ def return_large_buffers() -> None:
 
 
 def freeze_objects(*inputs: object) -> None:
-    """Skip all current objects in later garbage collections. Called after a dump was read.
+    """Exclude all current objects from later garbage collections, and keep ``inputs`` until the process ends.
 
-    ``inputs`` are kept until the process ends, as it takes time to release many objects.
+    Called after a dump was read, as it takes time to release many objects. Does nothing in another program's process.
     """
     if _is_own_process:
         gc.freeze()
@@ -157,8 +166,9 @@ _KINDS: Final = {kind.lower(): kind for kind in (*_SHORT.values(), "Job")}
 
 
 def kind_of(text: str) -> str:
-    """Return the kind for a resource name such as ``deployments``, ``deploy`` or ``deployment.apps``; other text as it
-    is.
+    """Return the kind of a resource name such as ``deployments``, ``deploy`` or ``deployment.apps``.
+
+    Other texts are returned unchanged.
     """
     name = text.lower().partition(".")[0]
     return _SHORT.get(name) or _KINDS.get(name) or _KINDS.get(name.removesuffix("s")) or text
@@ -268,11 +278,14 @@ class Dump(Files):
     threads: Annotated[int | None, typer.Option(min=1)] = None
 
     def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
-        """Return the ``kinds`` of which the cluster may have objects although :meth:`load` read none."""
+        """Return those of ``kinds`` that the cluster may have although :meth:`load` read none: for a dump, all."""
         return kinds
 
     def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
-        """Load the cluster from the files. Raises InputError. ``update`` is called with progress messages."""
+        """Load the cluster from the files. Raises InputError if a file cannot be read.
+
+        ``update``, for texts about the progress, is called for live clusters only.
+        """
         with convert_dump_errors():
             return kscale.load(*self.filename, strict=not self.skip_invalid, threads=self.threads)
 
@@ -437,7 +450,10 @@ def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()
 
 
 def log_read_objects(report: LoadReport, what: str, terminal: Terminal, matter: Iterable[str] = ()) -> None:
-    """Log the counts per kind, skipped and odd objects, and the missing kinds of ``matter``."""
+    """Log the counts per kind, skipped and odd objects, and the kinds of ``matter`` that were not read.
+
+    ``what``: names of the sources.
+    """
     terminal.note(f"read {what}: {format_counts(report.read)}")
     if report.skipped:
         terminal.note(f"not modelled: {format_counts(report.skipped)}")
@@ -456,7 +472,7 @@ def log_read_objects(report: LoadReport, what: str, terminal: Terminal, matter: 
 
 
 def _log_problems(problems: Sequence[Problem], count: int, terminal: Terminal) -> None:
-    """Log the first problems (all if ``verbose``), and how many of ``count`` are not shown."""
+    """Log the first problems (all if ``verbose``), and how many of ``count`` in total are not shown."""
     shown = problems if terminal.verbose else problems[:SHOWN]
     for problem in shown:
         terminal.note(f"  {problem}")
@@ -466,7 +482,10 @@ def _log_problems(problems: Sequence[Problem], count: int, terminal: Terminal) -
 
 
 def workloads_without_pods(cluster: Cluster, how: str = "kscale estimate --pod FILE") -> str:
-    """Return a hint for an input that has workloads but no pods; empty for other inputs."""
+    """Return a hint for an input that has workloads but no pods; empty for other inputs.
+
+    ``how``: the command that the hint recommends.
+    """
     from kscale.objects.workloads import WORKLOADS
 
     counts = {kind: len(cluster.keys(kind)) for kind in WORKLOADS}

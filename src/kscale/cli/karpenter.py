@@ -36,9 +36,9 @@ class Provisioner(StrEnum):
 
 
 def chosen_offers(groups: GroupSource, provisioner: Provisioner | None) -> PoolOffers | None:
-    """Return the NodePools if Karpenter's rule decides: they are the groups, and no other rule was chosen.
+    """Return the NodePools' offers if Karpenter's rule decides: the groups are NodePools, and no other rule was chosen.
 
-    Call it after the groups were read. Raises BadParameter if Karpenter was chosen without NodePools.
+    None otherwise. Call it after the groups were read. Raises BadParameter if Karpenter was chosen without NodePools.
     """
     if groups.node_pools is None or groups.pool_groups is None:
         if provisioner is Provisioner.KARPENTER:

@@ -100,7 +100,10 @@ class Clusters(Dump, ServerLimitFlags):
     """Kinds that the cluster did not let us list."""
 
     def prepare(self, terminal: Terminal) -> None:
-        """Select the current context if no input is named. Raises InputError if the kubeconfig cannot be read."""
+        """Read the kubeconfig's current context, if there is one and no input is named.
+
+        Raises InputError if the kubeconfig cannot be read.
+        """
         if self.has_input:
             return
         from kscale.world.kubernetes.kubeconfig import read_contexts
@@ -173,14 +176,17 @@ class Clusters(Dump, ServerLimitFlags):
         ]
 
     def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
-        """Return those of ``kinds`` that the input may lack by accident.
+        """Return those of ``kinds`` that the cluster may have although :meth:`load` read none.
 
         For a live cluster these are the kinds that may not be listed; for a dump, all.
         """
         return [kind for kind in kinds if kind in self.refused] if self.live else kinds
 
     def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:
-        """Load the cluster from files or from its API server. Raises InputError."""
+        """Load the cluster from files or from its API server. ``update`` is called with texts about the progress.
+
+        Raises InputError if it cannot be read.
+        """
         if not self.live:
             return super().load(terminal, update)
         from kscale.world.kubernetes.listing import list_cluster
@@ -191,9 +197,9 @@ class Clusters(Dump, ServerLimitFlags):
             return kscale.load(*listing.pages, strict=not self.skip_invalid, threads=self.threads)
 
     def load_with_owners(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:
-        """Load the cluster, with the scales of owners and VPA targets of custom kinds if it is live.
+        """Load the cluster. If it is live, also the scales of custom resources that own pods or are targets of VPAs.
 
-        Raises InputError.
+        ``update`` is called with texts about the progress. Raises InputError if the cluster cannot be read.
         """
         cluster = self.load(terminal, update)
         if not self.live:
@@ -228,7 +234,7 @@ class Clusters(Dump, ServerLimitFlags):
         )
 
     def report_progress(self, update: Callable[[str], None]) -> Callable[[int, int], None]:
-        """Return a callback that reports the progress of a listing as text to ``update``."""
+        """Return a function of (objects received, objects expected) that passes them as text to ``update``."""
         return lambda received, expected: update(f"reading {self.source_names} {progress(received, expected)} objects")
 
     def warn_refused(self, listing: Listing, terminal: Terminal) -> None:
@@ -243,10 +249,10 @@ class BeginningCluster(Clusters):
     """Options of a command that can start from a dump or a cluster, or from neither."""
 
     def prepare(self, terminal: Terminal) -> None:
-        """Leave the input as it is: without one, the command starts from neither."""
+        """Do nothing: without an input, no cluster is read (other commands read the current context)."""
 
     def check(self) -> None:
-        """Check the input options. Raises typer.BadParameter for options that need an input."""
+        """Raise typer.BadParameter for contradictory options, and for options that need an input if there is none."""
         if self.has_input:
             super().check()
         options = [("--skip-invalid", self.skip_invalid), ("--threads", self.threads), *self._limits_given()]
@@ -279,7 +285,7 @@ class PlannedClusters(AskedClusters):
     pod: list[str] | None = None
 
     def check(self) -> None:
-        """Check the input options. Raises typer.BadParameter for contradictions, and without dump and manifests."""
+        """Raise typer.BadParameter for contradictory options, and if neither an input nor manifests are named."""
         if self.pod and self.selector:
             raise typer.BadParameter("-l and --pod exclude each other", param_hint="-l")
         if self.has_input or not self.pod:
@@ -296,5 +302,8 @@ class PlannedClusters(AskedClusters):
         return [*super().inputs, *(self.pod or ())]
 
     def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:
-        """Load the cluster, which is empty if only manifests are named. Raises InputError."""
+        """Load the cluster, which is empty if only manifests are named. Raises InputError if it cannot be read.
+
+        ``update`` is called with texts about the progress.
+        """
         return super().load(terminal, update) if self.has_input else kscale.load([])

@@ -176,7 +176,7 @@ def group_parameters(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def command_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return what typer reads for a command's function: its arguments and options, with those of its groups."""
+    """Return the arguments and options of a command's function, with those of its groups, as typer reads them."""
     docs = split_docstring(function.__doc__)[1]
     declared: list[inspect.Parameter] = []
     common: list[str] = []
@@ -197,7 +197,10 @@ def command_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _mark_common(declared: Sequence[inspect.Parameter], names: Iterable[str]) -> None:
-    """Give the common options their title: those that are required, then those of ``names``, up to a maximum."""
+    """Move the common options to the help's common section, by changing their declarations.
+
+    Common are the required options, then those of ``names``, up to a maximum; all options if they are few.
+    """
     options = {each.name: get_args(each.annotation)[1] for each in declared}
     options = {name: option for name, option in options.items() if isinstance(option, typer.models.OptionInfo)}
     required = [each.name for each in declared if each.default is inspect.Parameter.empty]
@@ -207,9 +210,9 @@ def _mark_common(declared: Sequence[inspect.Parameter], names: Iterable[str]) ->
 
 
 def _declare(parameter: inspect.Parameter, docs: Mapping[str, OptionDoc], title: str = _OWN) -> inspect.Parameter:
-    """Return the parameter with its whole declaration as annotation, as a keyword-only one.
+    """Return the parameter as a keyword-only one, annotated with its whole declaration for typer.
 
-    An option's ``rich_help_panel`` is the title below which the help lists it.
+    Help text and value name come from ``docs``, by name. ``title``: the section of the help that lists the option.
     """
     kind, declaration = parameter.annotation, None
     if get_origin(kind) is Annotated:

@@ -224,12 +224,12 @@ def _width(text: str) -> int:
 
 
 def _limit_rows(table: Table, wide: bool) -> Sequence[Sequence[Cell | str | float | None]]:
-    """Return the table's rows up to its limit; all rows if ``wide``."""
+    """Return the table's first rows, up to its limit; all rows if ``wide`` or without a limit."""
     return table.rows if wide or not table.limit else table.rows[: table.limit]
 
 
 def _parts(view: View, wide: bool) -> Iterator[str | Table]:
-    """Yield the lines and tables that are printed, in order."""
+    """Yield the lines and tables that are printed, in order. ``wide``: with all rows and all tables."""
     if view.headline:
         yield printable(view.headline)
     for table in view.tables:
@@ -390,7 +390,7 @@ class Show(OptionGroup):
     _terminal: Terminal | None = field(default=None, init=False)
 
     def adopt(self, root: dict[str, Any]) -> None:
-        """Apply the flags that were typed before the command."""
+        """Apply the flags of ``kscale`` itself, typed before the command (``root``: their values by name)."""
         for name in ("verbose", "quiet", "no_color"):
             setattr(self, name, getattr(self, name) or bool(root.get(name)))
 

@@ -100,7 +100,7 @@ def _group_by_node(placement: Mapping[str, str]) -> dict[str, list[str]]:
 def _draw_new_nodes(
     group: str, count: int, snapshot: Snapshot, template: NodeTemplate | None, on: Mapping[str, Sequence[str]]
 ) -> Packing:
-    """Draw the new nodes of a group. ``on`` has the pods of each of the ``count`` nodes that has some."""
+    """Draw the new nodes of a group. ``on``: the pods by node, for those of the ``count`` nodes that have some."""
     from kscale.capacity.scale_down import NewNode, draw_new_nodes
 
     assert template is not None, "groups of a report have their templates"
@@ -123,7 +123,7 @@ def _format_names(names: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
 
 
 def _first(names: Sequence[str], count: int) -> list[str]:
-    """Return the names, and a last line with the number of names left out of ``count`` names in total."""
+    """Return the names, and a last line with how many of ``count`` names are left out, if any."""
     return [*names, *([f"... and {count - len(names):,} more"] if count > len(names) else [])]
 
 

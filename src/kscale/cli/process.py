@@ -69,6 +69,7 @@ class _Text(logging.Formatter):
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
+        """Format a record as one line of JSON: time, level, logger, message, extra values and traceback."""
         line = {
             "ts": _format_time(record),
             "level": record.levelname.lower(),
@@ -121,13 +122,15 @@ def run_program(
     name : str
         Upstream's name of the program.
     flags : ProcessFlags
+        API server, logs, HTTP endpoints and dry run.
     build : Build
-        Assembles the program.
+        Called once connected; assembles the program.
     election : LeaderElectionOptions, optional
         Default: no leader election.
     qps, burst : float, int
         Client-side rate limit; 0 selects client-go's default.
     user_agent : str
+        Of requests to the API server. Default: ``name``.
     server : str
         API server to use instead of the kubeconfig's.
 

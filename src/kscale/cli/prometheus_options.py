@@ -84,7 +84,7 @@ class PrometheusFlags(OptionGroup):
                 raise typer.BadParameter("needs --prometheus-url", param_hint="--" + name.replace("_", "-"))
 
     def series(self, expressions: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
-        """Run the queries and return the series of each one up to ``now`` (None: the clock's time), in order.
+        """Run the queries one after the other and return the series of each, up to ``now`` (None: the clock's time).
 
         Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError if a query fails.
         """
@@ -103,14 +103,17 @@ class PrometheusFlags(OptionGroup):
         return series
 
     def _range(self, now: Moment | None) -> tuple[Moment, Moment, int]:
-        """Return (start, end, step) in nanoseconds, with start and end at whole steps since 1970."""
+        """Return (start, end, step) in nanoseconds, with start and end at whole steps since 1970.
+
+        ``now``: the end (None: the clock's time). Raises typer.BadParameter for a malformed option.
+        """
         step = _duration("5m" if self.history_resolution is None else self.history_resolution, "--history-resolution")
         length = _duration("8d" if self.history_length is None else self.history_length, "--history-length")
         end = (moment(datetime.now(UTC)) if now is None else now) // step * step
         return end - length, end, step
 
     def _queries(self) -> tuple[RangeQueries, str]:
-        """Return the runner of range queries and the server's name."""
+        """Return (runner of range queries, name of the server). Raises typer.BadParameter for a malformed option."""
         from kscale.world.prometheus import RangeLimits, RangeQueries
 
         limits = RangeLimits()
@@ -122,7 +125,7 @@ class PrometheusFlags(OptionGroup):
         return RangeQueries(client.query, limits, source=client.url), client.server
 
     def _client(self) -> Prometheus:
-        """Create the client. Raises typer.BadParameter for a malformed option."""
+        """Create the client of the Prometheus server. Raises typer.BadParameter for a malformed option."""
         from kscale.series.prometheus import authorization
         from kscale.world.prometheus import RESPONSE_BYTES, Prometheus
 

@@ -86,7 +86,10 @@ class Metric(StrEnum):
 
 
 def _setting_fields() -> list[tuple[str, Any, Any]]:
-    """Return option fields for the settings of all strategies. Settings with the same name share an option."""
+    """Return (name, annotation, dataclass field) of an option for each setting of the strategies.
+
+    Settings of several strategies with the same name share an option.
+    """
     takers: dict[str, list[str]] = {}
     kinds: dict[str, Any] = {}
     for name, strategy in list_strategies().items():
@@ -154,8 +157,11 @@ class UsageHistory(OptionGroup):
             if value is not None:
                 raise typer.BadParameter("needs --history", param_hint=option)
 
-    def make_columns(self) -> dict[str, str]:
-        """Return the label map as own name -> name in the files. Raises typer.BadParameter if it is malformed."""
+    def column_names(self) -> dict[str, str]:
+        """Return ``--label-map`` as kscale's column name -> name in the files; empty without the option.
+
+        Raises typer.BadParameter if it is malformed.
+        """
         columns = {}
         for part in filter(None, (self.label_map or "").split(",")):
             name, sign, other = part.partition("=")
@@ -165,14 +171,14 @@ class UsageHistory(OptionGroup):
         return columns
 
     def moment(self) -> int | None:
-        """Return ``--now`` in nanoseconds; None if it is not set."""
+        """Return ``--now`` in nanoseconds since 1970; None if it is not set."""
         if not self.now:
             return None
         return moment(parse_moment(self.now))
 
     def batches(self, threads: int) -> UsageFiles:
-        """Return an iterable over the rows of all files."""
-        return UsageFiles(self.history, self.make_columns(), self.time_unit or "s", threads, self.metric or "")
+        """Return an iterable over batches of the rows of all history files, read with ``threads`` threads."""
+        return UsageFiles(self.history, self.column_names(), self.time_unit or "s", threads, self.metric or "")
 
 
 @dataclass
@@ -189,7 +195,7 @@ class History(UsageHistory):
 
 
 def recommender_options(strategy: Strategy, values: Mapping[str, float | None]) -> RecommenderOptions:
-    """Return the recommender's options; ``values`` has the values by flag, None for the default.
+    """Return the recommender's options. ``values``: by flag (``--margin``), None for the default.
 
     Raises typer.BadParameter for a bad number, or if the strategy does not use the option.
     """
@@ -330,7 +336,7 @@ def _objects(answer: Advice, shape: Shape, terminal: Terminal) -> Iterator[dict[
 
 
 def _write_csv(record: RecommendationReport, file: Any) -> None:
-    """Write one row per container with one column per number, in millicores and bytes.
+    """Write one row per container to ``file``, with one column per number, in millicores and bytes.
 
     An empty field means not set or no recommendation.
     """
@@ -493,7 +499,7 @@ def _share(new: int, old: int) -> str:
 
 
 def _names(containers: Iterable[ContainerAdvice]) -> Iterator[str]:
-    """Yield the line of ``-o name`` of each workload, once."""
+    """Yield ``kind/namespace/name`` of each workload once, as ``-o name`` prints it."""
     for namespace, workload in dict.fromkeys((one.namespace, one.workload) for one in containers):
         kind, _, name = workload.rpartition("/")
         yield object_name(kind, namespace, name)

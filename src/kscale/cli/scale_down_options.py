@@ -183,7 +183,10 @@ class LastChanges(OptionGroup):
     last_failure: str | None = None
 
     def on(self, state: LoopState | None) -> LoopState | None:
-        """Return the state with these times. Without any option, ``state`` (also None) is returned unchanged."""
+        """Return the state with the times that the options set; a new state with them if ``state`` is None.
+
+        Without any option, ``state`` is returned unchanged. Raises typer.BadParameter for a malformed time.
+        """
         from kscale.ca.loop_state import LoopState
         from kscale.effects import moment
 

@@ -140,6 +140,7 @@ def _explain_untried(plan: ScaleUpPlan) -> str:
 
 
 def _option_row(choice: ScaleUpChoice) -> Row:
+    """Return the table row of a node group: new nodes, bound, pods, scores, whether it is chosen, or why not."""
     scores = [_score(score) for score in choice.scores]
     why = ", ".join(choice.skipped) or ("" if choice.nodes else "no pod fits its nodes")
     return [
@@ -169,11 +170,12 @@ def _score(score: ExpanderScore) -> str:
 
 
 def _build_pending_row(pending: UnschedulablePods) -> Row:
+    """Return the table row of equal pods that stay pending: their number, the first name, and why."""
     return [len(pending.pods), Cell(pending.pods[0], "bad"), pending.why]
 
 
 def _matrix(plan: ScaleUpPlan) -> Table:
-    """Build the table of each node group's rejections of the pods that stay pending."""
+    """Build the table of why each considered node group rejects the pods that stay pending; or ``fits``."""
     groups = [choice for choice in plan.options if not choice.skipped]
     rows: list[Row] = []
     for pending in plan.remain_unschedulable:

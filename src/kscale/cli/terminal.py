@@ -96,7 +96,7 @@ def format_rejection(rejection: Rejection, between: str = ", ") -> str:
 
 
 def expendable_room(running: int, cutoff: int) -> str:
-    """Return a note about running pods that the Cluster Autoscaler treats as already evicted."""
+    """Return a note that ``running`` pods below priority ``cutoff`` count as evicted for the Cluster Autoscaler."""
     verb = "is" if running == 1 else "are"
     subject = f"{running:,} running {plural('pod', running)} of a priority below {cutoff}"
     return f"{subject} {verb} expendable: their room counts as free."

@@ -74,7 +74,7 @@ async def read_live_dump(
     listing = await list_cluster(client, READ_FOR_HPAS, needed=NEEDED_FOR_HPAS, tell=tell)
     dump = read_dump(*listing.pages, strict=strict)
     if namespaces is not None:
-        dump.leave_out_hpas(namespaces)
+        dump.keep_namespaces(namespaces)
     await _run(client, clock, partial(request_missing_steps, dump, state, options or DEFAULT_OPTIONS))
     return dump, listing
 

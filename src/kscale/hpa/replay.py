@@ -96,7 +96,7 @@ class Load:
             raise InputError(f"the value {self.value[large[0]]:g} is too large: at most {_MAX_VALUE:g}")
 
     def get_values(self, time: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the value at each time; the first value for times before the first."""
+        """Return the value at each time (nanoseconds); the first value for times before the first."""
         return self.value[np.maximum(np.searchsorted(self.time, time, side="right") - 1, 0)]
 
 
@@ -211,7 +211,7 @@ class Plant(msgspec.Struct, frozen=True, kw_only=True):
     start: int | None = None
 
     def request_of(self, resource: str) -> Quantity | None:
-        """Return each pod's request of a resource, or None if it was not set."""
+        """Return each pod's request of a resource; None if none was set."""
         if self.request is None or isinstance(self.request, Quantity):
             return self.request
         return self.request.get(resource, self.request.get(""))
@@ -357,7 +357,10 @@ def name_loads(loads: Loads) -> Mapping[str, Load]:
 
 
 def find_driven_metrics(hpa: HorizontalPodAutoscaler, loads: Mapping[str, Load]) -> list[tuple[int, MetricSpec, str]]:
-    """Return (position in the spec, metric, load name) of the metrics that have a load."""
+    """Return (position in the spec, metric, load name) of the metrics that have a load.
+
+    The load with the empty name belongs to the first metric.
+    """
     driven = []
     for i, spec in enumerate(hpa.spec.metrics or ()):
         name = get_metric_name(spec)
@@ -391,7 +394,10 @@ class _ReplayMetric:
         return np.ascontiguousarray(self.recorded.value, np.float64)
 
     def capacity(self, ready: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Return the load (units) that ``ready`` pods take at the target; for value targets it is constant."""
+        """Return the load (units) that ``ready`` pods take at the target: float64, one entry per item.
+
+        It does not depend on the pods if the target is a value instead of an average.
+        """
         mode = CALCULATION_MODES[self.mode]
         each = self.target * self.request / 100_000 if mode == "utilization" else self.target / 1000
         return np.full(len(ready), each) if mode.endswith("_value") else ready.astype(np.float64) * each

@@ -191,7 +191,7 @@ _NAMES_AND_PODS: Final = {str, Pod, PodRecord, msgspec.Raw}
 
 
 def _is_manifest(item: Any) -> bool:
-    """Return whether an item is anything but a pod: a file, text, or object of another kind."""
+    """Return whether an item (no name, pod struct or record) is not a pod but a file, bytes or another object."""
     if isinstance(item, dict):
         return bool(item.get("kind", "Pod") != "Pod")
     if isinstance(item, bytes | PathLike | KubeObject):

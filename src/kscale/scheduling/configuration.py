@@ -58,7 +58,7 @@ POINTS: Final = frozenset(
 
 
 def one_profile(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the only profile of a configuration, ``{}`` if it lists none.
+    """Return the only profile of a configuration, an empty one if it lists none.
 
     Raises InputError for a wrong type, ``apiVersion`` or ``kind``, and for more than one profile, as upstream does.
     """
@@ -82,7 +82,7 @@ def is_known(name: str) -> bool:
 
 
 def plugin_set(value: Any, path: str) -> tuple[dict[str, int], set[str]]:
-    """Return an extension point's enabled plug-ins with weights (0 if absent), and the disabled names.
+    """Return (weight by enabled plug-in, 0 if absent; names of disabled plug-ins) of an extension point at ``path``.
 
     Raises InputError, with the path of the field, for an unknown or repeated plug-in or a bad weight.
     """
@@ -249,7 +249,7 @@ def _expand_filters(everywhere: Sequence[str], value: Any, path: str) -> list[st
 
 
 def _arguments(configs: Sequence[Any]) -> dict[str, Any]:
-    """Return the filter profile's fields that the arguments of plug-ins set.
+    """Return the fields of a SchedulerProfile that the arguments of plug-ins (``configs``: ``pluginConfig``) set.
 
     Raises InputError for an unknown or repeated plug-in, or an invalid argument.
     """

@@ -103,7 +103,7 @@ class Explainer:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _running(self, class_number: int) -> Sequence[Plugin]:
-        """Return the plug-ins whose Filter runs: those not disabled, whose PreFilter neither skipped nor failed."""
+        """Return the plug-ins whose Filter runs for a class: enabled, and its PreFilter neither skipped nor failed."""
         pod, ctx = self._classes.pods[class_number], self.ctx
         return [
             plugin
@@ -161,7 +161,7 @@ class Explainer:
             yield snapshot.placed.key(row), classes[int(snapshot.placed_class[row])]
 
     def pods_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of pods that ``matches`` accepts in the topology domain of an existing node.
+        """Return the keys of pods that ``matches`` accepts in the domain of an existing node by label ``key``.
 
         They are in order of appearance.
         """
@@ -209,7 +209,7 @@ class Explainer:
 
 
 def _broken(no: Verdict) -> Verdict:
-    """Return the verdict of a Filter that could not decide, with upstream's error text."""
+    """Return the verdict ``no`` of a Filter that could not decide, with upstream's error text as its reason."""
     reasons = (f'running "{no.plugin}" filter plugin: {no.reasons[0]}',)
     return msgspec.structs.replace(no, reasons=reasons, unexpected=f'unexpected filter status "{ERROR}"')
 
@@ -224,7 +224,7 @@ def _failure(
 ) -> Verdict:
     """Build the verdict of a plug-in that rejects the pod.
 
-    ``code``: status code; ``numbers``: values that explain the failure.
+    ``code``: status code; ``reasons``, ``unexpected``: upstream's texts; ``numbers``: values that explain the failure.
     """
     return Verdict(
         ok=False,

@@ -202,11 +202,17 @@ class FitResult(Result):
             raise InputError(f"no node {name!r} in the snapshot") from None
 
     def prefilter(self, pod: str | Pod | dict[str, Any]) -> PreFilterReport:
-        """Return the result of every PreFilter, each run separately: skipped plug-ins, failures and node sets."""
+        """Return the result of every PreFilter, each run separately: skipped plug-ins, failures and node sets.
+
+        Raises InputError if the pod is not part of this result.
+        """
         return self.session.prefilter(self._pod(pod)[1])
 
     def verdict(self, pod: str | Pod | dict[str, Any], node: str | Node) -> Verdict:
-        """Return the verdict on a pod and a node, with texts: the first failing plug-in, where upstream stops."""
+        """Return the verdict on a pod and a node, with texts: the first failing plug-in, where upstream stops.
+
+        Raises InputError if the pod is not part of this result, or the snapshot has no such node.
+        """
         name, number = self._pod(pod)
         node_name, row = self._node(node)
         verdict = self.session.verdict(number, row)
@@ -217,7 +223,8 @@ class FitResult(Result):
     def verdicts(self, pod: str | Pod | dict[str, Any], node: str | Node) -> list[Verdict]:
         """Return a verdict for each failing Filter, each run separately, in profile order, with the compared values.
 
-        PreFilter node sets are not applied. A plug-in whose PreFilter skipped or failed is left out.
+        Empty if all pass. PreFilter node sets are not applied. A plug-in whose PreFilter skipped or failed is left out.
+        Raises InputError if the pod is not part of this result, or the snapshot has no such node.
         """
         name, number = self._pod(pod)
         node_name, row = self._node(node)
@@ -243,7 +250,8 @@ class FitResult(Result):
     def any_node(self, pod: str | Pod | dict[str, Any], *, cursor: int = 0) -> Verdict:
         """Return a verdict that names the first node that the pod fits, round robin from the node after ``cursor`` on.
 
-        Cordoned nodes are skipped. If no node fits, ``ok`` is False. Upstream: ``SchedulePodOnAnyNodeMatching``.
+        Cordoned nodes are skipped. If no node fits, ``ok`` is False and no node is named. Raises InputError if the pod
+        is not part of this result. Upstream: ``SchedulePodOnAnyNodeMatching``.
         """
         name, number = self._pod(pod)
         if self.session.fails_prefilter(number):

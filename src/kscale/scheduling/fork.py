@@ -165,7 +165,7 @@ class Fork:
     # -- levels ------------------------------------------------------------------------------------------------------
 
     def fork(self) -> None:
-        """Open a level, which ``revert`` undoes or ``commit`` keeps."""
+        """Open a level: :meth:`revert` undoes all changes made from now on, and :meth:`commit` keeps them."""
         self.engine.fork()
         self._marks.append(len(self._log))
 
@@ -270,7 +270,7 @@ class Fork:
         return removed
 
     def _snapshot_pods(self, node: int) -> list[tuple[str, int]]:
-        """Return the pods that the snapshot has on a node as (name, class).
+        """Return the pods that the snapshot has on a node as (name, session number of the class).
 
         The name is "" for pods that were not passed to this fork.
         """
@@ -406,7 +406,8 @@ class Fork:
         """Place each pod on the node in the same position if it fits there, in this order.
 
         ``nodes``: numbers of nodes; -1 = none. Returns the positions of the pods that were not placed. Raises
-        InputError as :meth:`schedule` does.
+        InputError for a node that does not exist, and as :meth:`schedule` does; pods before the failing one stay
+        placed.
         """
         for node in {*nodes} - {_NOWHERE}:
             self.number(node)
@@ -432,7 +433,7 @@ class Fork:
         return refused
 
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
-        """Place the pod on the first node after the cursor that it fits; return its number, or None if none fits.
+        """Place the pod on the first node after the cursor that it fits; return the node's number, None if none fits.
 
         ``acceptable``: one boolean per node; False excludes the node. Raises InputError if the pod is on a node.
         """
@@ -447,9 +448,9 @@ class Fork:
         return node
 
     def _get_checkable_class(self, pod: str | int) -> int:
-        """Return the session number of a pod's class that can be checked.
+        """Return the session number of a pod's class.
 
-        Raises InputError for a class that only placed pods have.
+        Raises InputError for an unknown pod, and for a class that only placed pods have, which cannot be checked.
         """
         number = self.pod(pod)
         if number >= self.session.checked_count:
@@ -463,13 +464,13 @@ class Fork:
         return pod in self._home and pod not in self._moved
 
     def _record_leaving(self, pod: str) -> None:
-        """Record that a pod left its node."""
+        """Record that a pod is on no node; also that it left the node that it has in the snapshot, if it has one."""
         self._set_logged(self._at, pod, _NOWHERE)
         if pod in self._home:
             self._set_logged(self._moved, pod, 1)
 
     def _class_there(self, pod: str, node: int) -> int:
-        """Return the class that a pod of the snapshot counts as on its node.
+        """Return the session number of the class that a pod of the snapshot has on its ``node``.
 
         It differs from the class of the same pod as a pending pod, which would require that node by name.
         """

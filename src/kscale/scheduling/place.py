@@ -150,7 +150,7 @@ class PlaceResult(Result):
         return self._keys_with_outcome(_engine.NOT_TRIED)
 
     def _keys_with_outcome(self, outcome: int) -> list[str]:
-        """Return the keys of the pods whose ``node`` has this value, in the order they were tried."""
+        """Return the keys of pods with this value in ``node`` (-1: no node, -2: not tried), in order of the tries."""
         which = np.flatnonzero(self.node == outcome)
         if isinstance(self.records, PodRows):
             return self.records.take(which).keys
@@ -313,8 +313,8 @@ def place_in_session(
 ) -> PlaceResult:
     """Place pods as :func:`place` does, from ``state`` on, in a session that has their classes.
 
-    The session's engine keeps the placed pods.
-    Rules that the session does not consider (:attr:`Session.unmodelled`) are not part of the result.
+    The session's engine keeps the placed pods. Rules that the session does not consider (:attr:`Session.unmodelled`)
+    are not part of the result.
     """
     if isinstance(pods, PodRows):
         number_controllers_and_shapes(pods)  # cached also for the pods that the caller takes from these
@@ -335,9 +335,11 @@ def _try_to_place(
     break_on_failure: bool = False,
     unmodelled: Sequence[str] = (),
 ) -> PlaceResult:
-    """Place pods on the nodes of a session.
+    """Place pods on the nodes of a session, whose engine keeps them.
 
-    ``pods``: the result of :func:`_sort_by_priority`; ``class_of``: int32[n], their classes in the session.
+    ``pods``: the result of :func:`_sort_by_priority`; ``class_of``: int32[n], their classes in the session;
+    ``look_limit``: number of tries, -1 = unlimited; ``acceptable``: uint8[nodes], 0 excludes a node; ``unmodelled``:
+    copied to the result.
     """
     records, positions, priorities = pods
     snapshot, engine, count = session.snapshot, session.engine, len(records)

@@ -323,7 +323,8 @@ class _DryRun:
     def on(self, node: int) -> Candidate | tuple[str, ...]:
         """Return a node's candidate with its victims, or the reasons why no eviction there helps or is needed.
 
-        The reasons are empty if texts are not wanted (``explain``).
+        The reasons are empty if the pod does not fit even after evictions and texts are not wanted (``explain``). The
+        state is the same as before.
         """
         lower, engine = self._less_important(node), self._session.engine
         if not lower:
@@ -343,7 +344,7 @@ class _DryRun:
         return Candidate(node, victims, frozenset(against)) if victims else ("expected at least one victim pod",)
 
     def _less_important(self, node: int) -> list[Victim]:
-        """Return the pods of a lower priority on a node, the most important first."""
+        """Return the pods of a lower priority than the preemptor's on a node, the most important first."""
         snapshot, pods = self._snapshot, []
         for row in self._lower[self._begins[node] : self._begins[node + 1]].tolist():
             pod_class = snapshot.interner.classes[snapshot.placed_class[row]]
@@ -387,9 +388,9 @@ class _Budgets:
         return cls(snapshot.informers.budgets if budgets is None else budgets)
 
     def split(self, pods: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
-        """Split pods into those whose eviction violates a budget and the others.
+        """Split pods into (those whose eviction violates a budget, the others).
 
-        They are evicted in the order of ``pods``; each eviction counts against its budgets.
+        They are evicted in the order of ``pods``; each eviction counts against its budgets in this call.
         """
         left = [each.status.disruptions_allowed for each in self._budgets]
         violating: list[Victim] = []

@@ -100,7 +100,10 @@ class Session:
     def _devices(
         self, *, one_by_one: bool, moving: bool, exchangeable: bool
     ) -> tuple[DeviceCounting | None, DeviceLedger | None]:
-        """Return the counted devices, or a ledger where counting is not exact; (None, None) without devices."""
+        """Return (counted devices, None), or (None, ledger) if counting is not exact; (None, None) without devices.
+
+        ``one_by_one``, ``moving``, ``exchangeable``: as in :class:`Session`.
+        """
         ctx, classes = self._ctx, self._classes
         if one_by_one or not classes.devices or DynamicResources.name in self.profile.disabled_filters:
             return None, None
@@ -116,9 +119,10 @@ class Session:
         )
 
     def _get_node_verdicts(self, is_shared: bool) -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
-        """Return the static verdicts on each node class, and which rows count pods there: [rows, node classes] each.
+        """Return each row's static verdict on each node class, and whether each counting rule counts pods there.
 
-        ``is_shared``: they are cached with the classes by the nodes that stand for the node classes.
+        Both are [rows, node classes]; a verdict has a bit per failing plug-in. ``is_shared``: they are cached with the
+        pod classes.
         """
         classes, nodes = self._classes, self._nodes
 
@@ -132,7 +136,7 @@ class Session:
         return classes.node_verdicts.get(nodes.list_exemplars(self._copies.list_sources()), evaluate)
 
     def _engine(self, ledger: DeviceLedger | None, static_verdicts: NDArray[np.uint16]) -> _engine.Engine:
-        """Build an engine with the nodes of the snapshot."""
+        """Build an engine with the nodes of the snapshot, without pods. ``ledger``: of devices, None if not used."""
         snapshot, nodes, classes = self.snapshot, self._nodes, self._classes
         disabled = sum(1 << plugin.ordinal for plugin in PROFILE if plugin.name in self.profile.disabled_filters)
         sizes = {name: size for part in classes.parts for name, size in part.engine_arguments().items()}
@@ -149,7 +153,7 @@ class Session:
         return engine
 
     def _fill(self, eligible: NDArray[np.uint8]) -> None:
-        """Add counter rows, pod classes and the placed pods to the engine."""
+        """Add counter rows, pod classes and the placed pods to the engine. ``eligible``: [rules, node classes]."""
         engine, classes, rows = self.engine, self._classes, self._classes.rows
         engine.set_eligibility(eligible)
         for _ in range(rows.groups):
@@ -165,7 +169,10 @@ class Session:
             engine.add_user(predicate, [self.resources.index(name) for name in resource_names])
 
     def with_pods_placed(self, snapshot: Snapshot) -> Session:
-        """Return this session after its engine placed pods, for its snapshot with these pods. Both share the engine."""
+        """Return a copy of this session for ``snapshot``, which has the pods that the engine placed.
+
+        Both sessions share the engine.
+        """
         result = copy(self)
         vars(result).update(snapshot=snapshot, _ctx=Context(snapshot, self.profile))
         return result
@@ -277,7 +284,7 @@ class Session:
         return self._explainer().prefilter_failed(class_number)
 
     def verdicts_on_copy(self, which: int, copy: int, numbers: Iterable[int]) -> dict[int, Verdict]:
-        """Return class number -> verdict on copy number ``copy`` of template ``which``.
+        """Return class number -> verdict on copy number ``copy`` of template ``which``, for the classes ``numbers``.
 
         Each class is checked alone on the copy; the rest of the state is unchanged.
         """
@@ -290,7 +297,7 @@ class Session:
             self.engine.revert()
 
     def _explainer(self, copies: dict[int, tuple[int, int]] | None = None) -> Explainer:
-        """Return an explainer. ``copies``: added nodes as number -> (template, number of the copy)."""
+        """Return an explainer. ``copies``: (template, number of the copy) by number of the added node."""
         return Explainer(
             self._ctx,
             self.engine,
@@ -307,7 +314,7 @@ class Session:
     def template_identity(self, i: int) -> str | None:
         """Return a key that is equal for templates whose copies the engine cannot distinguish.
 
-        None if that is unknown: some copy is special by its name, or devices are considered.
+        ``i``: number of the template. None if that is unknown: a copy's name is special, or devices are considered.
         """
         return self._copies.identity(i)
 

@@ -48,9 +48,9 @@ __all__ = [
     "class_name",
     "get_counted_plugins",
     "get_migrated_plugins",
+    "in_tree_index",
     "inline",
     "is_bound",
-    "is_in_tree",
     "not_found",
     "not_owned",
     "provisioned_by",
@@ -101,7 +101,7 @@ def get_migrated_plugins(csi_node: CSINode | None) -> int:
     return sum(1 << i for i, (_, plugin, _, _) in enumerate(IN_TREE[:_SERVED]) if plugin in moved)
 
 
-def is_in_tree(source: Any) -> int:
+def in_tree_index(source: Any) -> int:
     """Return the index in ``IN_TREE`` of a volume's source; -1 if the source is no in-tree plug-in."""
     for i, (field, _, _, _) in enumerate(IN_TREE):
         if getattr(source, field, None) is not None:
@@ -114,7 +114,7 @@ def inline(volume: Volume) -> InTree | None:
 
     Raises TranslationError if the volume has no valid identity.
     """
-    place = is_in_tree(volume)
+    place = in_tree_index(volume)
     if not 0 <= place < _SERVED:
         return None
     return IN_TREE[place][2], _handle(volume, place, ()), place
@@ -125,7 +125,7 @@ def translate_volume(volume: PersistentVolume) -> InTree | None:
 
     Raises TranslationError if the volume has no valid identity.
     """
-    place = is_in_tree(volume.spec)
+    place = in_tree_index(volume.spec)
     if not 0 <= place < _SERVED:
         return None
     labels = volume.metadata.labels or {}
@@ -153,7 +153,10 @@ def _handle(source: Any, place: int, zones: Any) -> str:
 
 
 def _ebs_volume(name: str) -> str:
-    """Return the volume ID in ``aws://zone/vol-1`` (``vol-1``). Raises TranslationError if there is none."""
+    """Return the volume ID in ``aws://zone/vol-1`` (``vol-1``); a name without ``aws://`` as it is.
+
+    Raises TranslationError if the URL has no valid volume ID.
+    """
     if not name.startswith("aws://"):
         return name
     volume_id = unquote(urlsplit(name).path).strip("/")
@@ -165,7 +168,10 @@ def _ebs_volume(name: str) -> str:
 
 
 def _gce_place(zones: Any) -> str:
-    """Return ``zones/ZONE``, or ``regions/REGION`` for several zones. Raises TranslationError without one region."""
+    """Return ``zones/ZONE`` for at most one zone, ``regions/REGION`` for several.
+
+    Raises TranslationError if these are not zones of one region.
+    """
     if len(zones) <= 1:
         return f"zones/{zones[0] if zones and zones[0] else _UNSPECIFIED}"
     regions = set()
@@ -192,7 +198,7 @@ def reachable_from(volume: PersistentVolume) -> NodeSelector | None:
     """
     translate_volume(volume)
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
-    zone_key = IN_TREE[is_in_tree(volume.spec)][3]
+    zone_key = IN_TREE[in_tree_index(volume.spec)][3]
     if not zone_key:
         return required
     labels = volume.metadata.labels or {}
@@ -232,7 +238,7 @@ def _rename_key(terms: list[NodeSelectorTerm], old: str, new: str) -> list[NodeS
 
 
 def provisioned_by(provisioner: str) -> tuple[str, int] | None:
-    """Return the CSI driver of a provisioner's volumes, and its index in ``IN_TREE`` or -1.
+    """Return (CSI driver of a provisioner's volumes, index of its in-tree plug-in in ``IN_TREE`` or -1).
 
     None if no CSI driver serves the volumes.
     """
@@ -343,7 +349,7 @@ class Volumes:
 
     @classmethod
     def of(cls, ctx: Context) -> Volumes:
-        """Return the storage objects of a context's snapshot, cached."""
+        """Return the storage objects of a context's snapshot, shared with the last snapshot if none has changed."""
         informers = ctx.snapshot.informers
 
         def renew(last: Volumes | None) -> Volumes:
@@ -352,7 +358,7 @@ class Volumes:
         return cached_per_snapshot(ctx.snapshot, cls, renew)
 
     def is_of(self, informers: Informers) -> bool:
-        """Check whether all storage objects are the same as in ``informers``."""
+        """Check whether the collections of storage objects are the same objects as in ``informers``."""
         current = self._informers
         return (
             current.claims is informers.claims
@@ -481,7 +487,7 @@ class ClaimUsers(dict[tuple[str, str], int]):
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> ClaimUsers:
-        """Return the claim users of a snapshot, cached in it."""
+        """Return the number of placed pods by claim for a snapshot, cached in it."""
 
         def make() -> ClaimUsers:
             users = cls()

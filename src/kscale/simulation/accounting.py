@@ -100,7 +100,7 @@ class Ledger:
         return len(self._pending)
 
     def _node(self, old: Node | None, new: Node | None) -> None:
-        """Update the amounts after a change of a node; None: not yet or no longer there."""
+        """Update the sums after a change of a node. ``old`` None: a new node; ``new`` None: a deleted node."""
         before, after = (0 if node is None else _cores(node) for node in (old, new))
         if before != after or (old is None) != (new is None):
             self.settle()
@@ -113,7 +113,7 @@ class Ledger:
             self._ungrouped.discard(old.name)
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        """Update the amounts after changes of pods."""
+        """Update the sums after changes of pods: what runs on nodes, and what waits for a node."""
         cache: dict[tuple[int, ...], int] = {}
         for _, old, new in changes:
             if old is not None and new is not None and old.spec is new.spec and (
@@ -132,7 +132,10 @@ class Ledger:
                 self._count(uid, _demand(pod, cache) if bound or waits else 0, bound=bound, waits=waits)
 
     def _count(self, key: str, cores: int, *, bound: bool, waits: bool) -> None:
-        """Replace what a pod (by UID) contributes. ``cores``: its request in thousandths of a core."""
+        """Replace what a pod (``key``: its UID) adds to the sums of bound and of waiting pods.
+
+        ``cores``: its request in thousandths of a core; ``bound``: it is on a node; ``waits``: it waits for a node.
+        """
         previous = self._cores.pop(key, None)
         if previous is not None:
             self.requested -= previous
@@ -181,7 +184,7 @@ def quantile(values: list[int], share: int, of: int) -> int:
 
 
 def sum_jobs(jobs: Sequence[JobUse], cost: float | None) -> JobTotals | None:
-    """Return the totals of jobs in a run that cost ``cost`` (None: unknown); None without jobs."""
+    """Return the totals of jobs in a run that cost ``cost`` ($; None: unknown). None if there are no jobs."""
     if not jobs:
         return None
     outcomes = Counter(job.outcome for job in jobs)
@@ -265,7 +268,7 @@ class JobOutcomes:
         )
 
     def _job(self, old: Job | None, new: Job | None) -> None:
-        """Track a job after a change; None: not yet or no longer there."""
+        """Track a job after a change. ``old`` None: a new job; ``new`` None: a deleted job."""
         if new is None:
             if old is not None and (job := self._jobs.get(old.metadata.uid)) is not None:
                 job.is_deleted = job.end is None
@@ -280,7 +283,7 @@ class JobOutcomes:
             job.end = self._time.now
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        """Count interruptions, and track the pods of jobs."""
+        """Count the pods that were deleted with their node, and update jobs after changes of their pods."""
         for _, old, new in changes:
             if new is None:
                 assert old is not None
@@ -357,7 +360,7 @@ class IdealMixes:
         self._sums = dict.fromkeys(("paid", "ideal", "bound", "hpa", "packing", "ca", "boot"), 0.0)
 
     def observe(self) -> None:
-        """Sample the current moment: add its costs ($/h) to the sums."""
+        """Sample the current moment: add what is paid, what is idle and the cheapest mix ($/h) to the sums."""
         pools = [pool for pool in self._world.cloud.pools.values() if pool.group.price is not None]
         nodes = self._world.api.get_all("Node")
         pods_by_node: dict[str, list[Pod]] = {}
@@ -417,7 +420,10 @@ class IdealMixes:
     # -- pods needed by the load --------------------------------------------------------------------------------------
 
     def _surplus(self) -> Iterator[str]:
-        """Yield the keys of pods that HPAs have beyond what the load needs: terminating pods, and the newest ones."""
+        """Yield the keys of pods beyond what the load of their HPA needs.
+
+        Terminating pods count as surplus first, then the newest ones.
+        """
         for hpa in self._world.api.get_all("HorizontalPodAutoscaler").values():
             target = hpa.spec.scale_target_ref
             key = target.kind, hpa.namespace, target.name
@@ -429,7 +435,8 @@ class IdealMixes:
     def _count_needed_pods(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
         """Return how many pods would bring usage to an HPA's targets, within its limits.
 
-        None if it cannot be computed: there are no pods, or the HPA also uses other metrics.
+        ``key``: of the workload that it scales. None if it cannot be computed: there are no pods, or the HPA also uses
+        other metrics.
         """
         counts = [self._count_replicas_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
         needed = [count for count in counts if count is not None]
@@ -441,7 +448,7 @@ class IdealMixes:
     def _count_replicas_for(self, spec: MetricSpec, key: Key, pods: Sequence[Pod]) -> int | None:
         """Return how many pods would bring the usage of one resource metric to its target.
 
-        None if the metric is of another type, or the usage is unknown.
+        ``key``: of the workload. None if the metric is of another type, or the usage is unknown.
         """
         source, now = spec.resource, self._world.time.now
         if source is None or not pods:
@@ -480,4 +487,5 @@ def _ends(pod: Pod) -> bool:
 
 
 def _is_ready(node: Node) -> bool:
+    """Check whether a node has the condition Ready with status True."""
     return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)

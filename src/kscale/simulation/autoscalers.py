@@ -63,7 +63,10 @@ _NAMED: Final = 3
 
 
 def provisioner_of(scenario: Scenario, values: Values) -> str:
-    """Return the program that adds and removes nodes; empty if there is none. Mistakes are added to ``values``."""
+    """Return the name of the program that adds and removes nodes; empty if there is none.
+
+    A contradictory choice is added to the mistakes in ``values``.
+    """
     controllers = scenario.controllers
     configured = [
         name
@@ -91,7 +94,7 @@ class SimulatedPools:
     warnings: Sequence[str]
 
     def state(self, groups: Iterable[NodeGroup]) -> KarpenterState:
-        """Return the state of Karpenter's controllers at the beginning. ``groups``: all groups, with templates."""
+        """Return the initial state of Karpenter's controllers. ``groups``: all groups, with templates."""
         by_name = {group.id: group for group in groups}
         own = [by_name[offering.group] for offering in self.converted.offerings]
         return KarpenterState(self.pools, OfferedPools(self.pools, self.converted, own), by_name, self.options)
@@ -146,7 +149,7 @@ def read_pools(entry: KarpenterEntry, values: Values, nodes: Sequence[Node], *, 
 
 
 def _members(converted: PoolGroups, nodes: Iterable[Node]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return (nodes by group, nodes of NodePools that belong to no group), nodes by name."""
+    """Return (names of nodes by group, names of the NodePools' nodes that belong to no group)."""
     groups = {
         (each.pool, each.kind.name, each.zone, each.capacity_type): each.group for each in reversed(converted.offerings)
     }
@@ -196,7 +199,7 @@ class Admitting:
         return from_dict(json_patch(data, msgspec.json.decode(base64.b64decode(patch))), Pod) if patch else pod
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
-        """Perform an action of the controller in the world; it takes no simulated time."""
+        """Perform an action of the admission controller in the world; the outcome has the time ``now``."""
         return msgspec.structs.replace(self._world.perform(action, now), at=now)
 
 
@@ -223,7 +226,11 @@ class Autoscalers:
     karpenter: KarpenterState | None = None
 
     def drivers(self) -> list[Driver[Any]]:
-        """Build the drivers, in the order of their ranks."""
+        """Build the drivers, in the order of their ranks.
+
+        If the admission controller runs, the world passes its new pods to it from now on. Mistakes of the controllers'
+        flags are added to ``values``.
+        """
         result: list[Driver[Any]] = []
         if (horizontal := self._options("horizontal", HPAOptions)) is not None:
             self._check_interval("horizontal", "horizontal-pod-autoscaler-sync-period", horizontal)
@@ -261,9 +268,10 @@ class Autoscalers:
             self.values.wrong(f"controllers.{controller}.flags.{flag}", "between two rounds no time would pass")
 
     def _options(self, controller: str, struct: type[_T]) -> _T | None:
-        """Return the options of a controller; None if the controller does not run.
+        """Return the options of a controller: those in ``given``, else built from the scenario's flags.
 
-        ``controller``: its field in the scenario. Mistakes are added to ``values``.
+        ``controller``: its field in the scenario. None if the controller does not run. Mistakes are added to
+        ``values``.
         """
         options: _T | None = self.given.get(controller)
         flags: ControllerFlags | None = getattr(self.controllers, controller)
@@ -274,7 +282,10 @@ class Autoscalers:
         return options_of(struct, flags.flags, {}, self.values, f"controllers.{name}")
 
     def _autoscaling_options(self, given: ControllerFlags) -> tuple[AutoscalingOptions, bool]:
-        """Return (options of the Cluster Autoscaler, whether it has frequent loops)."""
+        """Return (options of the Cluster Autoscaler, whether it has frequent loops).
+
+        Mistakes are added to ``values``; if the flags cannot be read, the options are the defaults.
+        """
         field = "controllers.clusterAutoscaler.flags"
         flags = dict(given.flags)
         profile = flags.pop(_PROFILE, CURRENT_PROFILE)

@@ -493,7 +493,8 @@ class _Builder:
     ) -> list[KubeObject]:
         """Return the objects at the beginning, with those that later objects of the trace need.
 
-        ``places``: positions of objects that other traces add, whose names must not occur elsewhere.
+        ``more``: further objects, or paths of files; ``places``: file, row and column of each object that the other
+        trace adds, by kind and key. Raises InputError for duplicates and for names that occur in both.
         """
         sources = [*(str(self.values.folder / name) for name in self.scenario.cluster), *more, *traced.first]
         initial = [loaded.obj for loaded in load_objects(*sources)] if sources else []
@@ -526,16 +527,16 @@ class _Builder:
         return [self._admit(item) for item in complete_objects(initial, later)]
 
     def _is_custom(self, item: KubeObject) -> bool:
-        """Check whether the object is custom, which :meth:`_custom` reads; counts such an object as skipped here."""
+        """Check whether :meth:`_custom` reads this object. If so, count it as skipped by the other objects' reader."""
         if not isinstance(item, CustomWorkload):
             return False
         self._report.skipped[custom_kind_key(group_of(item.api_version), item.kind)] += 1
         return True
 
     def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
-        """Return the custom resources that HPAs scale, which create pods like workloads.
+        """Return the custom resources that HPAs scale, which create pods like workloads; store their kinds.
 
-        Raises InputError for mistakes.
+        Raises InputError if a CustomResourceDefinition or a custom object cannot be read.
         """
         files = [str(self.values.folder / name) for name in self.scenario.cluster]
         named = [entry for entry in more if isinstance(entry, str)]
@@ -627,7 +628,10 @@ class _Builder:
     def _machines(
         self, groups: Sequence[NodeGroup], pools: SimulatedPools | None, provisioner: str
     ) -> dict[str, GroupTimes]:
-        """Read the times of the machines of each group, by group id."""
+        """Return the times of the machines of each group, by group id: its entry's, its NodePool's, or the usual ones.
+
+        Mistakes are added to ``values``.
+        """
         group_ids = {group.id for group in groups}
         pool_of = {each.group: each.pool for each in pools.converted.offerings} if pools is not None else {}
         times_by_group: dict[str, GroupTimes] = {}
@@ -719,7 +723,7 @@ class _Builder:
         return TimesByOwner(times_by_workload, usual)
 
     def _pod_times(self, entry: PodEntry, field: str) -> PodTimes:
-        """Read the times of a workload's pods."""
+        """Read the times of a workload's pods. ``field``: path of the entry, for errors, which are recorded."""
         values = self.values
         return PodTimes(
             pull=values.spread(entry.pull, f"{field}.pull"),
@@ -752,14 +756,17 @@ class _Builder:
         return parts[0], parts[1], parts[2]
 
     def _explain_no_pods(self, kind: str) -> str:
-        """Return why the objects of a custom kind create no pods here; empty if there are no such objects."""
+        """Return why objects of a kind create no pods; empty for built-in kinds and kinds that the input lacks."""
         if kind in self._unscaled:
             return self._unscaled[kind]
         custom = any(skipped_kind.startswith(f"{kind}.") for skipped_kind in self._report.skipped)
         return "no HPA scales it, or it has no CustomResourceDefinition with a scale" if custom else ""
 
     def _load(self, objects: Sequence[KubeObject]) -> dict[Key, tuple[dict[str, Usage], Queue | None]]:
-        """Read the load of each workload: (usage by resource, its queue or None)."""
+        """Read the load of each workload: (usage by resource, its queue or None).
+
+        Mistakes are added to ``values``.
+        """
         values = self.values
         workload_keys = _list_workload_keys(objects)
         result: dict[Key, tuple[dict[str, Usage], Queue | None]] = {}
@@ -798,7 +805,10 @@ class _Builder:
     def _external(
         self, load: Mapping[Key, tuple[dict[str, Usage], Queue | None]]
     ) -> dict[tuple[str, str], list[ExternalMetric]]:
-        """Read the external metrics by namespace and name."""
+        """Read the external metrics by (namespace, name). ``load``: result of :meth:`_load`, for queues.
+
+        Mistakes are added to ``values``.
+        """
         metrics_by_name: dict[tuple[str, str], list[ExternalMetric]] = {}
         for i, entry in enumerate(self.scenario.metrics.external):
             field = f"metrics.external[{i}]"

@@ -203,9 +203,10 @@ def _build_autoscaling_options(profile: str, flags: Mapping[str, _Value]) -> Aut
 
 
 def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
-    """Return the flags by which one of the two programs can be made to decide like the other, each with its rule.
+    """Return the flags by which one of two programs (``name``: field of a controller) can decide like the other.
 
-    Flags whose effective values are the same in both programs are left out.
+    Each has its rule. Flags whose effective values are the same in both programs are left out; empty for a program
+    without such flags.
     """
     if name == "vpa_updater":
         flag = "use-admission-controller-status"
@@ -245,7 +246,7 @@ def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
 
 
 def _build_current_change(rule: str, flag: str, value: _Value, actions: frozenset[str]) -> FlagChange:
-    """Build the change of a flag of today's program."""
+    """Build the change of a flag of today's program. ``actions``: the decisions that it can affect (empty: all)."""
     name = "vpa_updater" if rule == "admission-status" else "cluster_autoscaler"
     shown = str(value).lower() if isinstance(value, bool) else value
     return FlagChange(name, rule, CURRENT, flag, value, actions, f"today's {PROGRAMS[name]} with --{flag}={shown}")
@@ -330,7 +331,7 @@ class FinishedRun(NamedTuple):
         return next((loop for loop in reversed(self.loops) if loop.at <= at), None)
 
     def statuses_of(self, about: str) -> list[ScalerStatus]:
-        """Return the statuses of the HPA whose target is ``RESOURCE NAMESPACE/NAME``, in order."""
+        """Return the statuses of the HPA with the target ``RESOURCE NAMESPACE/NAME``, oldest first; empty if none."""
         resource, _, target = about.partition(" ")
         return [status for status in self.statuses.get(target, ()) if resource.startswith(status.kind.lower()[:-1])]
 
@@ -345,9 +346,10 @@ def run_scenario(
     folder: Path = Path(),
     stop: Callable[[], bool] = lambda: False,
 ) -> FinishedRun:
-    """Run a scenario with the profile of each program, at most ``until`` a moment.
+    """Run a scenario with the profile of each program (``profiles``), at most ``until`` a moment.
 
-    Raises InputError if the scenario cannot be built.
+    ``changes``: further flags; ``source``, ``folder``: the file's name in errors and where its relative names start.
+    ``stop`` is polled, and ends the run if it returns True. Raises InputError if the scenario cannot be built.
     """
     adapted, left_out = with_profiles(scenario, profiles, changes)
     if until is not None and until - from_text(scenario.begin) < parse_duration(scenario.horizon):
@@ -406,7 +408,7 @@ def _note_status(hpa: HorizontalPodAutoscaler, now: Moment, statuses: dict[str, 
 def _build_loop_fact(
     now: Moment, trigger: str, report: LoopReport, started: Moment, before: LoopFact | None
 ) -> LoopFact:
-    """Return the facts of one loop's report.
+    """Return the facts of one loop's report. ``started``: when the program started.
 
     Facts that the loop did not determine are those of the loop ``before``.
     """
@@ -667,7 +669,7 @@ def compare_provisioners(
 
 
 def _summarize(names: Sequence[str], reports: Sequence[SimulationReport]) -> list[ProvisionerRun]:
-    """Build one record per run from the runs' reports."""
+    """Build one record per run. ``names``: the provisioner of each run, in the order of ``reports``."""
     return [
         ProvisionerRun(
             provisioner=name,

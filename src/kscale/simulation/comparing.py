@@ -78,7 +78,7 @@ _NEW_LOOP: Final = "core/static_autoscaler.go RunOnce"
 
 
 def _rule(name: str, legacy: str, current: str, legacy_source: str, current_source: str) -> ReleaseRule:
-    """Build the rule ``name`` that differs between the releases, with the source of each."""
+    """Build the rule ``name``: its text in the old release and in today's, and the source file of each."""
     return ReleaseRule(
         id=name, legacy=legacy, current=current, legacy_source=legacy_source, current_source=current_source
     )
@@ -286,7 +286,7 @@ def explain(program: str, old: FinishedRun, new: FinishedRun, changes: Sequence[
     ----------
     program : str
         The only program that differs between the runs, by the name under which it decides.
-    old, new : Ran
+    old, new : FinishedRun
         The run of the old program and the run of today's.
     changes : sequence of FlagChange
         Flags by which one program can be made to decide like the other.
@@ -379,7 +379,7 @@ def _check_agreement(first: Pair, runs: tuple[FinishedRun, FinishedRun]) -> tupl
 
 
 def _explain_by_flags(pair: Pair, needed: Sequence[FlagChange], new: FinishedRun) -> Cause:
-    """Return the cause of a difference that disappears with changed flags."""
+    """Return the cause of a difference that disappears with the changes ``needed``. ``new``: the run of today's."""
     rule, *also = (change.rule for change in needed)
     texts = [change.text for change in needed]
     if len(needed) > 1:
@@ -521,7 +521,7 @@ def _find_taint_time(decision: Decision, ran: FinishedRun) -> Moment | None:
 
 
 def format_messages_of_both(pair: Pair, old: FinishedRun, new: FinishedRun) -> str:
-    """Return what both programs reported at the time of the earlier decision of the pair, as one line."""
+    """Return ``then: ...; today: ...``: what each program reported at the earlier decision of the pair."""
     by, _, about = pair.key
     if by == "horizontal-pod-autoscaler":
         statuses = (_find_last_status(ran.statuses_of(about), pair.first + SAME_TIME - 1) for ran in (old, new))
@@ -725,7 +725,7 @@ class _Reruns:
 
 
 def _summarize_run(profile: str, ran: FinishedRun, profiles: Mapping[str, str]) -> ComparedRun:
-    """Build the record of a run from its report."""
+    """Build the record of a run from its report. ``profiles``: the profile of each program, by its field."""
     report = ran.run.report
     return ComparedRun(
         profile=profile,

@@ -93,7 +93,7 @@ class Observed(NamedTuple):
 
 
 def _observe(stores: Stores) -> Observed:
-    """Return the snapshot and the disruption budgets of the stores."""
+    """Return a snapshot and the disruption budgets of the stores."""
     budgets = [each for each in stores.objects("PodDisruptionBudget") if isinstance(each, PodDisruptionBudget)]
     return Observed(stores.snapshot(), budgets)
 
@@ -208,7 +208,7 @@ class KarpenterState:
             self.events[new.spec.node_name] = now
 
     def consolidatable(self, nodes: Iterable[Node], now: Moment) -> set[str]:
-        """Return the names of the nodes without pod events for the ``consolidateAfter`` of their NodePool."""
+        """Return the names of initialized nodes without pod events for the ``consolidateAfter`` of their NodePool."""
         waits = {
             pool.name: parse_duration(pool.spec.disruption.consolidate_after)
             for pool in self.pools.pools
@@ -234,7 +234,10 @@ class KarpenterState:
         return self.machines
 
     def view_steps(self, progress: Progress, observed: Observed) -> StepsOf[Refresh, ClusterView]:
-        """Return the cluster as Karpenter sees it now."""
+        """Request the machines of the cloud, and return the cluster as Karpenter sees it now.
+
+        Also updates :attr:`requested`, the machines without a node.
+        """
         machines = yield from self._machine_steps(progress)
         now, snapshot = progress.now, observed.snapshot
         group_of = dict(machines.group_of)
@@ -307,7 +310,10 @@ class Provisioner:
         return _WATCHES
 
     def notice(self, change: Change, now: Moment) -> None:
-        """Add a pod that the scheduler could not place, or a node that is being disrupted, to the batch."""
+        """Add a pod that the scheduler could not place, or a node that is newly tainted for disruption, to the batch.
+
+        A pod that is not pending any more is removed from the pods to be placed.
+        """
         item = change.new or change.old
         if isinstance(item, Pod):
             if isinstance(change.new, Pod) and is_provisionable(change.new):
@@ -322,7 +328,10 @@ class Provisioner:
                 self._trigger(change.new.metadata.uid or change.new.name, now)
 
     def _trigger(self, key: str, now: Moment) -> None:
-        """Add a pod or node to the batch: begin the batch or extend its time. Does nothing if it is in the batch."""
+        """Add a pod or node (``key``: its UID) to the batch: begin the batch, or extend its time.
+
+        Does nothing if it is in the batch.
+        """
         if key in self._batch:
             return
         self._batch.add(key)
@@ -340,7 +349,7 @@ class Provisioner:
         return min(due, default=None)
 
     def observe(self, stores: Stores, now: Moment) -> Observed:
-        """End the batch, and return the objects that its placement reads."""
+        """End the batch, and return what its placement reads: a snapshot and the disruption budgets."""
         del now
         self._batch.clear()
         self._first = None
@@ -388,16 +397,19 @@ class Disrupter:
             self._state.note_pod(change, now)
 
     def next_due(self) -> Moment | None:
-        """Return when the nodes are checked again."""
+        """Return when the search for nodes to disrupt runs next; never None."""
         return self._due
 
     def observe(self, stores: Stores, now: Moment) -> Observed:
-        """Return the objects that the round reads."""
+        """Return what the search reads: a snapshot and the disruption budgets."""
         del now
         return _observe(stores)
 
     def steps(self, sight: Observed, now: Moment) -> Steps[None]:
-        """Try the methods in order until one disrupts something. Each command is validated again after 15 seconds."""
+        """Search for nodes to disrupt by each method in order, and disrupt those of the first that finds some.
+
+        Each found command is validated again after 15 seconds, against the cluster at that time.
+        """
         state, progress = self._state, Progress(now)
         view = yield from state.view_steps(progress, sight)
         inputs = _inputs(view)
@@ -443,7 +455,7 @@ class Disrupter:
 
 
 def _inputs(view: ClusterView) -> tuple[Any, ...]:
-    """Return the inputs of a search for nodes to disrupt: the same inputs lead to the same result."""
+    """Return the inputs of a search for nodes to disrupt. Equal inputs lead to the same result."""
     managed = view.managed
     allowed = [count_allowed(view, reason) for reason in dict.fromkeys(method.reason for method in METHODS)]
     sets = (managed.deleting, managed.nominated, managed.consolidatable, managed.unavailable, managed.requested)
@@ -491,12 +503,15 @@ class Terminator:
         return self._last + (_QUEUE_INTERVAL if state.commands or state.draining else _LIVENESS_INTERVAL)
 
     def observe(self, stores: Stores, now: Moment) -> Observed:
-        """Return the objects that the round reads."""
+        """Return what the round reads: a snapshot and the disruption budgets."""
         self._last = now
         return _observe(stores)
 
     def steps(self, sight: Observed, now: Moment) -> Steps[None]:
-        """Advance each disruption as far as it can be advanced now."""
+        """Start and continue to drain nodes, and delete drained machines.
+
+        Machines that have not registered a node in time are deleted, too.
+        """
         progress, state = Progress(now), self._state
         view = yield from state.view_steps(progress, sight)
         yield from self._advance_commands(progress, view)

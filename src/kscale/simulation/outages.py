@@ -40,13 +40,13 @@ def zone_of_group(group: NodeGroup) -> str:
 
 
 def with_outages(times: GroupTimes, zone: str, outages: list[ZoneOutage]) -> GroupTimes:
-    """Return the behaviour of a group's machines, out of stock also during the outages of its zone."""
+    """Return the times of a group's machines with the outages of its ``zone`` added to the out-of-stock periods."""
     periods = tuple((each.begin, each.end) for each in outages if each.zone == zone)
     return msgspec.structs.replace(times, out_of_stock=(*times.out_of_stock, *periods)) if periods else times
 
 
 def schedule_outages(world: SimulatedWorld, outages: list[ZoneOutage]) -> list[OutageUse]:
-    """Schedule outages in a world; returns the list to which each outage is added when it begins."""
+    """Schedule outages in a world. Returns a list, empty now, that gets a record of each outage when it begins."""
     uses: list[OutageUse] = []
 
     def begin(outage: ZoneOutage) -> None:

@@ -39,7 +39,11 @@ class TimesByOwner:
         return self._usual if owner is None else self._find(owner.kind, pod, owner.name)
 
     def _find(self, kind: str, pod: Pod, name: str) -> PodTimes:
-        """Return the times of a pod that the workload (``kind``, ``name``) owns."""
+        """Return the times of a pod whose controller has this kind and name.
+
+        Without an entry: those of a ReplicaSet's Deployment, else the usual times (without an end if the kind restarts
+        pods).
+        """
         namespace = pod.metadata.namespace
         times = self._times.get(f"{kind}/{namespace}/{name}")
         if times is None and kind == "ReplicaSet" and "pod-template-hash" in (pod.metadata.labels or {}):
@@ -146,7 +150,10 @@ def _find_free_name(name: str, taken: Container[str]) -> str:
 
 
 def _storage_classes(objects: Iterable[KubeObject]) -> list[StorageClass]:
-    """Build the missing storage classes that claims of StatefulSets name, and a default one if they name none."""
+    """Build the storage classes that claims of StatefulSets name and ``objects`` lacks.
+
+    Includes a default class if a claim names none and there is no default.
+    """
     existing = [item for item in objects if isinstance(item, StorageClass)]
     names = {item.name for item in existing}
     default = default_storage_class(existing)

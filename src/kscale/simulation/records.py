@@ -53,7 +53,7 @@ class DecisionLog:
         self.refused: Counter[str] = Counter()
 
     def listening(self, by: str, perform: Perform) -> Perform:
-        """Return a ``perform`` for one autoscaler (``by``) that also logs actions that change something."""
+        """Wrap the ``perform`` of one autoscaler (``by``): actions that change something are also logged."""
 
         def performing(action: Action, now: Moment) -> Outcome:
             """Perform an action, and log it if it changes something."""
@@ -65,7 +65,7 @@ class DecisionLog:
         return performing
 
     def _note(self, by: str, action: Action, now: Moment, outcome: Outcome) -> None:
-        """Add an entry, and count the action as done or refused."""
+        """Add an entry, and count the action in ``done``, or in ``refused`` if its outcome is an error."""
         name = type(action).__name__
         (self.done if outcome.error is None else self.refused)[name] += 1
         if isinstance(action, DeleteNodes):  # record the names only

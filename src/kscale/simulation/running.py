@@ -242,7 +242,10 @@ class _Run:
         self.drives = [self._drive(driver, DRIVERS + i, skip=skip) for i, driver in enumerate(setup.drivers)]
 
     def _drive(self, driver: Driver[Any], rank: int, *, skip: bool) -> VirtualDrive:
-        """Prepare a driver to run in the world. ``skip``: skip rounds that cannot change anything."""
+        """Prepare a driver to run in the world, with its actions logged. ``rank``: order among drivers at one time.
+
+        ``skip``: skip rounds whose inputs are unchanged.
+        """
         world = self.world
         stores = world.stores(driver.watches)
         perform = self.log.listening(driver.name, storing_current_versions(world.perform))
@@ -251,7 +254,10 @@ class _Run:
         return VirtualDrive(driver, stores, world.time, perform, rank=rank, inputs=inputs)
 
     def run(self, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> Simulation:
-        """Run the world to its horizon, or until ``stop`` returns True."""
+        """Run the world to its horizon, or until ``stop``, which is polled, returns True.
+
+        ``progress`` is called with (nanoseconds done, nanoseconds in total).
+        """
         world, end = self.world, self.begin + self.setup.horizon
         world.begin()
         world.time.at(world.time.now, self._record_sample, rank=HAPPENINGS)
@@ -267,9 +273,10 @@ class _Run:
         )
 
     def _run_until(self, end: Moment, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> bool:
-        """Run the world up to a moment; return whether the run was interrupted.
+        """Run the world up to a moment; return whether ``stop``, which is polled, interrupted the run.
 
-        Raises InputError if the simulated time does not advance.
+        ``progress`` is called with (nanoseconds done, nanoseconds in total). Raises InputError if the simulated time
+        does not advance.
         """
         world, stands = self.world, 0
         while (due := world.time.next_due) is not None and due <= end:
@@ -288,7 +295,7 @@ class _Run:
         return False
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        """Count changes of pods."""
+        """Count changes of pods, for the report."""
         self.pod_events += len(changes)
 
     def _record_sample(self) -> None:
@@ -627,15 +634,15 @@ def _group_by_autoscaler(decisions: Iterable[Decision]) -> Mapping[str, Sequence
     return result
 
 
-def _replay(name: str, old: Sequence[Decision], now: Sequence[Decision]) -> AutoscalerReplay:
-    """Compare the decisions of one autoscaler up to the first difference."""
-    shorter = min(len(old), len(now))
-    same = next((i for i in range(shorter) if old[i] != now[i]), shorter)
+def _replay(name: str, old: Sequence[Decision], new: Sequence[Decision]) -> AutoscalerReplay:
+    """Compare the recorded (``old``) and replayed decisions of one autoscaler up to the first difference."""
+    shorter = min(len(old), len(new))
+    same = next((i for i in range(shorter) if old[i] != new[i]), shorter)
     return AutoscalerReplay(
         name=name,
         recorded=len(old),
-        replayed=len(now),
+        replayed=len(new),
         same=same,
         recorded_first=old[same] if same < len(old) else None,
-        replayed_first=now[same] if same < len(now) else None,
+        replayed_first=new[same] if same < len(new) else None,
     )

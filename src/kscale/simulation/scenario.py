@@ -333,14 +333,15 @@ class Values:
         self.problems: list[Problem] = []
 
     def wrong(self, field: str, message: str, step: int | None = None) -> None:
-        """Record a mistake of a field; ``step``: index of a signal's step, None if the field has no steps."""
+        """Record a mistake of a field. ``step``: index of a signal's step, None if the mistake is not about a step."""
         place = field if step is None else f"{field}.steps[{step}]"
         self.problems.append(Problem(message, self.source, field=place))
 
     def duration(self, text: str, field: str, *, least: int = 0, step: int | None = None) -> int:
         """Parse a Go duration to nanoseconds.
 
-        After a mistake, which is recorded, and for less than ``least`` nanoseconds, returns ``least``.
+        A malformed duration, or one below ``least`` nanoseconds, is recorded as a mistake; the result is ``least``
+        then.
         """
         try:
             nanoseconds = parse_duration(text)
@@ -353,7 +354,10 @@ class Values:
         return nanoseconds
 
     def spread(self, given: Time, field: str, *, least: int = 0) -> DurationDistribution:
-        """Parse a duration or its quantiles (``p50: 10s``); after a mistake, return a spread of 0."""
+        """Parse a duration or its quantiles (``p50: 10s``), each at least ``least`` nanoseconds.
+
+        Mistakes are recorded. If the quantiles are wrong, every duration is 0.
+        """
         if isinstance(given, str):
             return DurationDistribution.fixed(self.duration(given, field, least=least))
         points = []
@@ -375,7 +379,7 @@ class Values:
             return DurationDistribution.fixed(0)
 
     def milli(self, given: str | float, field: str, *, step: int | None = None) -> int:
-        """Parse a quantity to thousandths; after a mistake, return 0."""
+        """Parse a quantity to thousandths. A malformed one is recorded as a mistake; the result is 0 then."""
         if type(given) is float and 0 <= given < _EXACT and (milli := round(given * 1000)) / 1000 == given:
             return milli  # the number has at most three decimals
         text = str(given)
@@ -392,7 +396,7 @@ class Values:
         return quantity.milli_value()
 
     def signal(self, given: Signal, field: str) -> signals_Signal:
-        """Parse an amount over time, in thousandths; after a mistake, return the constant 0."""
+        """Parse an amount over time, in thousandths. After a mistake, which is recorded, it is 0 all the time."""
         if not isinstance(given, SignalEntry):
             return signals_Signal.constant(self.milli(given, field))
         repeat = 0 if given.repeat is None else self.duration(given.repeat, f"{field}.repeat", least=1_000_000)
@@ -419,10 +423,10 @@ class Values:
         return signals_Signal.constant(0)
 
     def _rows(self, given: SignalEntry, field: str, repeat: int) -> tuple[list[int], list[int]]:
-        """Read (moments in nanoseconds, amounts in thousandths) from a file; its first row is the beginning.
+        """Read (times in nanoseconds since 1970, amounts in thousandths) from a file. The first time becomes ``begin``.
 
-        Events end with the last bin, unless the signal repeats (after ``repeat`` nanoseconds, 0: never) by then. Raises
-        ValueError for unusable rows.
+        Counted events end with an amount of 0 after the last bin, unless the signal repeats by then (after ``repeat``
+        nanoseconds, 0: never). Raises ValueError for unusable rows.
         """
         path = self.folder / str(given.file)
         if given.bin is not None:
@@ -447,9 +451,10 @@ class Values:
 
 
 def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, Any], values: Values, field: str) -> _T:
-    """Build an options struct from ``given`` (by field) and the flags (by upstream's name).
+    """Build an options struct from ``given`` (values by field) and the flags (by upstream's name).
 
-    Mistakes are added to ``values``; if the options are refused as a whole, the result has default values.
+    ``field``: path of the controller in the scenario, for mistakes, which are added to ``values``. If the options are
+    refused as a whole, the result has default values.
     """
     hints = get_type_hints(struct)
     fields = dict(given)

@@ -149,7 +149,7 @@ def read_openb_pods(path: str | os.PathLike[str]) -> list[OpenbPod]:
 
 @typed
 def openb_rows(path: str | os.PathLike[str], kind: type[_T]) -> dict[str, _T]:
-    """Read a CSV of nodes or pods; the keys of the result are the rows' names in problems.
+    """Read a CSV into records of ``kind``, by the name that problems give to the row.
 
     Raises InputError with all problems.
     """
@@ -217,10 +217,7 @@ class Arrivals:
     places: Mapping[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
 
     def times(self, usual: Callable[[Pod], PodTimes]) -> Callable[[Pod], PodTimes]:
-        """Return a function from pods to their times that uses the trace's run times.
-
-        All other times, and the times of pods that are not in the trace, come from ``usual``.
-        """
+        """Return a function from a pod to its times: those of ``usual``, with the trace's run time if it has one."""
         if not self.work:
             return usual
 
@@ -322,7 +319,7 @@ class _Trace(msgspec.Struct, frozen=True, kw_only=True):
 def read_simkube(path: str | os.PathLike[str]) -> list[SimkubeEvent]:
     """Read the events of a trace (MessagePack or JSON, may be gzip), in order of time.
 
-    Raises InputError if the file is not a trace of a known version.
+    Raises InputError if the file cannot be read, or is not a trace of a known version.
     """
     source = os.fspath(path)
     try:
@@ -368,7 +365,10 @@ class SimkubeObjects:
         return [item for _, _, deleted in self.later for item in deleted]
 
     def admit(self, admit: _Admit) -> SimkubeObjects:
-        """Return a copy whose later objects are as the API server stores them. ``admit`` converts one object."""
+        """Return a copy whose later objects are as the API server stores them.
+
+        ``admit`` is called with each object, and returns it as stored.
+        """
         later = [(time, [admit(item) for item in applied], deleted) for time, applied, deleted in self.later]
         return replace(self, later=later)
 

@@ -202,6 +202,11 @@ def import_catalogue(
         it. The default is that of the cloud whose form FILE has.
     max_pods
         Maximum number of pods on each node, instead of what FILE says.
+
+    Raises
+    ------
+    typer.BadParameter
+        If FILE and --live are both missing, or --region has no effect.
     """
     from kscale.capacity.catalogue import read_prices, store_catalogue
     from kscale.capacity.catalogue.types import CatalogueList, summary

@@ -67,7 +67,7 @@ class AllocationOptions(OptionGroup):
         return any(value is not None for value in (self.by, self.idle, self.window, self.storage_price))
 
     def nanoseconds(self) -> int:
-        """Return the length of the window. Raises typer.BadParameter if it is no duration."""
+        """Return ``--window`` in nanoseconds, by default an hour. Raises typer.BadParameter if it is no duration."""
         from kscale.series.prometheus import parse_prometheus_duration
 
         if self.window is None:
@@ -79,7 +79,7 @@ class AllocationOptions(OptionGroup):
         return length
 
     def prices(self) -> dict[str, float] | None:
-        """Return the prices by storage class, None if there are none. Raises typer.BadParameter."""
+        """Return the prices by storage class; None if none are set. Raises typer.BadParameter for a bad one."""
         if self.storage_price is None:
             return None
         prices: dict[str, float] = {}
@@ -198,7 +198,11 @@ def _allocate(
     storage_prices: Mapping[str, float] | None,
     usage: Mapping[str, PodUsage] | None,
 ) -> CostAllocation:
-    """Divide the cost of the cluster as the options say."""
+    """Divide the cost of the cluster as the options say.
+
+    ``window``: nanoseconds; ``storage_prices``: by storage class; ``usage``: average usage by pod, None to go by
+    requests.
+    """
     from kscale.capacity.cost_allocation import allocate_cost
 
     return allocate_cost(
@@ -223,7 +227,7 @@ _POOLS = (Column("NODE GROUP"), *make_columns("NODES", "$/H", "IDLE", align="rig
 
 
 def cost_view(report: CostReport) -> View:
-    """Build the view of a cost report: the total, then namespaces, workloads and node groups."""
+    """Build the view of a cost report: the total, its allocation if any, namespaces, workloads and node groups."""
     nodes = report.node_count - report.unpriced
     split = f"${report.requested:,.2f} requested, ${report.idle:,.2f} idle"
     parts = [f"${report.cost:,.2f}/h for {nodes:,} nodes: {split}."]

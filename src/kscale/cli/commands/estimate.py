@@ -46,6 +46,11 @@ def command(
     pod : FILE|DIR
         Ask about the pods of these manifests (Pods, Deployments, Jobs, ...) instead of those that are pending.
         Repeatable.
+
+    Raises
+    ------
+    typer.BadParameter
+        If options contradict each other.
     """
     from kscale.capacity.estimate import estimate_groups
 
@@ -170,7 +175,10 @@ _ESTIMATE_COLUMNS = (
 
 
 def _estimate_headline(report: EstimateReport, of: str) -> str:
-    """Return a sentence with how many pods fit on existing nodes, need new nodes, or fit nowhere."""
+    """Return a sentence with how many pods fit on existing nodes, need new nodes, or fit nowhere.
+
+    ``of``: text that describes the pods, such as ``pending``.
+    """
     if not report.pending_count:
         return f"No pods are {of}."
     parts = [] if report.ignored_existing else [f"{report.on_existing:,} fit on nodes that exist"]

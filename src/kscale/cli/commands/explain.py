@@ -78,9 +78,10 @@ def _full_name(pod: str, namespace: str | None, cluster: Cluster) -> str:
 
 
 def _workload(text: str, namespace: str | None, cluster: Cluster) -> KubeObject | None:
-    """Return the workload that KIND/NAME names; None for a pod, and if the input has no such workload.
+    """Return the workload that KIND/NAME names; None if ``text`` names a pod.
 
-    A namespace with the kind's name takes precedence.
+    A pod takes precedence if its namespace has the name of the kind; an unknown kind is always a namespace. Raises
+    InputError if the input has no such workload.
     """
     from kscale.objects.workloads import WORKLOADS
 
@@ -98,7 +99,7 @@ def _workload(text: str, namespace: str | None, cluster: Cluster) -> KubeObject 
 
 
 def _waiting(cluster: Cluster, name: str) -> Pod | None:
-    """Return the pod if it waits for scheduling gates, as the snapshot leaves such pods out; else None."""
+    """Return the pod if scheduling gates hold it, so that no snapshot has it; None otherwise."""
     try:
         pod = cluster.pod(name)
     except KeyError:
@@ -199,7 +200,7 @@ def _short(shortages: Sequence[Shortage]) -> str:
 
 
 def _nearest(report: Explanation) -> str:
-    """Return a sentence about the node that comes nearest to taking the pod; empty if there is none."""
+    """Return a sentence about what the node that comes nearest to taking the pod lacks; empty if there is none."""
     nearest = report.nearest
     if nearest is None:
         return ""
@@ -211,7 +212,10 @@ def _nearest(report: Explanation) -> str:
 
 
 def _group_lines(report: Explanation) -> list[str]:
-    """Return lines that name the groups whose new nodes would take the pod, or why no group's would."""
+    """Return lines that name the groups whose new nodes would take the pod, or why no group's would.
+
+    Empty without groups.
+    """
     if not report.groups:
         return []
     takes = [group for group in report.groups if group.takes]

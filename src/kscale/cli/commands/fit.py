@@ -80,7 +80,7 @@ def _scores(enabled: bool) -> ScoreOptions | None:
 
 
 def _find_workloads(cluster: Cluster, workloads: Sequence[KubeObject]) -> Iterator[KubeObject]:
-    """Yield the input's objects that may be the workloads themselves."""
+    """Yield the cluster's objects of the kinds of ``workloads``; of pods, only those with the same name."""
     kinds = {item.kind for item in workloads}
     for kind in kinds - {"Pod"}:
         yield from cluster.all(kind)

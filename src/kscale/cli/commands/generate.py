@@ -120,6 +120,11 @@ def write_examples(
         Directory to write the files to: a new one, or an empty one.
     quiet
         Say nothing on stderr except errors.
+
+    Raises
+    ------
+    InputError
+        If the directory has files already.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise InputError(f"{directory}: is there already, and nothing is written over: name another directory")

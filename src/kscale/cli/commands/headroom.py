@@ -51,6 +51,13 @@ def command(
         Repeatable.
     repair
         With --lose: which new nodes of the groups would make it hold, and at what cost. Lost zones offer none.
+
+    Raises
+    ------
+    InputError
+        If the input or a loss cannot be read, or --repair has no node groups.
+    typer.BadParameter
+        If options contradict each other or have no effect.
     """
     from kscale.capacity.headroom import headroom, report_losses
     from kscale.objects.pod_admission import BUILT_IN_CLASSES
@@ -206,7 +213,7 @@ def _repair(repair: Repair | None) -> str:
 
 
 def _sentence(bad: list[Loss], every: list[Loss]) -> str:
-    """Describe the losses that leave pods without a node (``bad``) among ``every`` loss."""
+    """Describe which losses leave pods without a node: those in ``bad``, out of all losses in ``every``."""
     if not bad:
         return "all fit again"
     if len(bad) == 1:

@@ -74,6 +74,13 @@ def decide_hpas(
         Show HPAs that would rescale only.
     fail_on : rescale|limited|error
         Exit with status 1 if any HPA would do this.
+
+    Raises
+    ------
+    InputError
+        If the input cannot be read, or lacks a named HPA.
+    typer.BadParameter
+        If options contradict each other.
     """
     if names and source.selector:
         raise typer.BadParameter("-l and the names of HPAs exclude each other", param_hint="-l")
@@ -181,7 +188,11 @@ def _read(
     options: HPAOptions,
     namespaces: Collection[str] | None,
 ) -> Dump:
-    """Read the inputs of HPA decisions from files, or from a live cluster for these ``namespaces`` only (None: all)."""
+    """Read the inputs of HPA decisions from files, or from a live cluster for these ``namespaces`` only (None: all).
+
+    ``state``, ``options``: those of the decision, on which requests to the live cluster depend. Raises
+    typer.BadParameter for ``metrics`` of a live cluster, and InputError if the inputs cannot be read.
+    """
     with terminal.step(f"reading {source.source_names}") as update, convert_dump_errors():
         if not source.live:
             with collector_paused():
@@ -211,7 +222,7 @@ def _read(
 
 
 def _metrics(arguments: Sequence[str]) -> list[tuple[str | None, str]]:
-    """Return scope and file of each ``--metrics`` argument. The name of an existing file has no scope (None)."""
+    """Return (scope, file) of each ``--metrics`` argument. The scope of an existing file's name is None."""
     pairs: list[tuple[str | None, str]] = []
     for text in arguments:
         split = None if Path(text).exists() else split_scope(text)
@@ -228,7 +239,7 @@ def _moment(text: str) -> Moment | None:
 def _state(text: str) -> ControllerState | None:
     """Return the state in the file of ``--state``; None for ``settled`` and ``fresh``.
 
-    Raises InputError if the file cannot be read or is not a state.
+    Raises InputError if the file cannot be read or is not a state, and typer.BadParameter for an empty text.
     """
     if text in _NO_FILE:
         return None
@@ -305,7 +316,7 @@ def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
 
 
 def _warnings(report: HPAReport, decisions: Sequence[HPADecision]) -> list[str]:
-    """Return the warnings about the decisions as lines: the first ones, and how many are left out."""
+    """Return a line for each warning or assumption about the decisions: the first ones, and how many are left out."""
     lines = []
     for each in decisions:
         key = f"{each.namespace}/{each.name}"

@@ -54,7 +54,7 @@ class DeploymentFlags(OptionGroup):
     flag: list[str] | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options as arguments of the functions that build the objects."""
+        """Return image, namespace, replicas and flags, as keyword arguments of functions that build the objects."""
         return {
             "image": self.image, "namespace": self.namespace, "replicas": self.replicas, "flags": self.flag or (),
         }  # fmt: skip
@@ -182,10 +182,16 @@ def own_options(program: str, deployment: DeploymentFlags, **own: str) -> dict[s
     Parameters
     ----------
     program : str
+        The program's command below ``kscale run``.
     deployment : DeploymentFlags
         Has the flags that the user adds.
     **own : str
         Options that the manifests command itself sets.
+
+    Returns
+    -------
+    dict
+        Value by the name of the option's field.
 
     Raises
     ------
@@ -252,6 +258,11 @@ def print_cluster_autoscaler(
     iam_policy
         Print the least IAM policy instead of the objects (--cloud-provider=aws). With --directory it is always
         written, as iam-policy.json.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the cloud provider is unknown, or an option has no effect.
     """
     from kscale.drivers.manifests.cluster_autoscaler import (
         ROLE_ANNOTATION,
@@ -315,9 +326,10 @@ def _aws_policy(options: Mapping[str, Any], role_arn: str) -> str:
 
 
 def _print_autoscaler(program: str, title: str, *namespaces: str) -> Callable[..., None]:
-    """Return the command that prints the objects of an autoscaler with leader election.
+    """Return a command that prints the objects of an autoscaler with leader election.
 
-    ``namespaces``: options of the program that are set to the namespace in which it runs.
+    ``title`` names the autoscaler in the help. ``namespaces``: options of the program that are set to the namespace in
+    which it runs.
     """
 
     def command(*, deployment: DeploymentFlags, show: ShowObjects) -> None:
@@ -375,6 +387,11 @@ def print_vpa_admission(
         Make an authority and a certificate now, good for ten years.
     api_server_network : CIDR
         Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.
+
+    Raises
+    ------
+    typer.BadParameter
+        If --cert-manager and --self-signed are both set.
     """
     from kscale.drivers.manifests.autoscalers import admission_manifests, secret_of, webhook_service
 

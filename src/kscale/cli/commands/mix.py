@@ -92,6 +92,13 @@ def command(
         The node class of the NodePool. The default is that of the nodes' cloud:
         karpenter.k8s.aws/EC2NodeClass/default, karpenter.azure.com/AKSNodeClass/default or
         karpenter.k8s.gcp/GCENodeClass/default.
+
+    Raises
+    ------
+    InputError
+        If no node group is known, or the input cannot be read.
+    typer.BadParameter
+        If options contradict each other.
     """
     from kscale.capacity.machine_types import architectures_of
     from kscale.capacity.mix import ALL, MixOptions, mix

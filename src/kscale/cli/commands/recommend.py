@@ -122,6 +122,11 @@ def command(
         With --effect: instance types and their prices.
     groups : FILE
         With --effect: node groups with prices.
+
+    Raises
+    ------
+    typer.BadParameter
+        If options contradict each other, or there are no samples and no checkpoints.
     """
     if namespace and all_namespaces:
         raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")
@@ -196,8 +201,9 @@ def command(
 
 
 def _namespaces(cluster: Cluster, patterns: Sequence[str]) -> list[str]:
-    """Return the selected namespaces. A pattern stands for the input's namespaces that match, or for itself without
-    any.
+    """Return the selected namespaces.
+
+    A pattern stands for the input's namespaces that match it, or for itself if none matches.
     """
     if not any(char in text for text in patterns for char in "*?["):
         return list(patterns)
@@ -207,7 +213,7 @@ def _namespaces(cluster: Cluster, patterns: Sequence[str]) -> list[str]:
 
 
 def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable[[Any], float | None] | None:
-    """Return a function from a node to its price per hour (None: unknown); None if no prices are given."""
+    """Return a function from a node to its price per hour (None: unknown); None without catalogue and groups."""
     if catalogue is None and groups is None:
         return None
     from kscale.capacity.catalogue import read_catalogue

@@ -111,6 +111,13 @@ def replay_hpas(
         Also draw the replay into this file (.png, .svg).
     fail_on : underprovisioned=DURATION
         Exit with status 1 if any HPA is in this condition for longer than the given time.
+
+    Raises
+    ------
+    InputError
+        If there is no HPA, or a series cannot be read.
+    typer.BadParameter
+        If an option has no effect, or a metric has no series or several.
     """
     limit = _limit(fail_on)
     prometheus.check()
@@ -174,7 +181,7 @@ def replay_hpas(
 
 
 def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
-    """Return the rates of events as one series."""
+    """Return the rates of events in a file as one series. ``width``: of the bins, a Go duration."""
     counting = value == "count"
     rows = read(path, value="" if counting else value, time=time, unit=unit, events=True)
     begin, rate = bin_events(rows.time, round(_seconds(width, "--bin") * 1e9), None if counting else rows.value)
@@ -213,9 +220,7 @@ def _kinds(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _requests(arguments: Sequence[str]) -> dict[str, Quantity] | None:
-    """Parse ``--request`` as quantity by resource; None without the option.
-
-    The key is empty if the option names no resource.
+    """Parse ``--request`` as quantity by resource (empty if it names none); None without the option.
 
     Raises typer.BadParameter if a quantity is malformed or not above zero.
     """
@@ -305,6 +310,11 @@ def replay_decisions(
         File of its decisions, decisions.jsonl, as `kscale simulate --to` writes it.
     fail_on
         Exit with status 1 if a decision differs.
+
+    Raises
+    ------
+    InputError
+        If the scenario or the decisions cannot be read, or --fail-on is unknown.
     """
     from kscale.simulation.running import read_decisions, replay_decisions
 

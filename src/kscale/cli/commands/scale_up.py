@@ -106,6 +106,13 @@ def command(
         With --flag enable-graceful-degradation: stop after this many looks at pods; the other pods wait.
     bypassed : NAME
         Count pods of this scheduler before the scheduler has tried them. Repeatable.
+
+    Raises
+    ------
+    InputError
+        If a flag is unknown or malformed, or the input cannot be read.
+    typer.BadParameter
+        If options contradict each other or have no effect.
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions

@@ -32,6 +32,16 @@ def command(
         The document or input file; none lists them.
     directory
         Write every schema into this directory, one file each.
+
+    Returns
+    -------
+    Answer or None
+        The list of kinds; None if schemas were printed or written.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the kind is unknown.
     """
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)

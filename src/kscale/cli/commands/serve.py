@@ -65,6 +65,11 @@ def serve_expander(
         Verbosity of the logs; 4 adds details.
     log_format : text|json
         Format of the logs on stderr.
+
+    Raises
+    ------
+    InputError
+        If --log-format is unknown, or the rule's inputs are missing or superfluous.
     """
     if log_format not in ("text", "json"):
         raise InputError(Problem(f"{log_format!r} is neither text nor json", field="--log-format"))
@@ -103,7 +108,7 @@ def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking 
 
 
 def _best(ranked: list[RankedOption]) -> Ranking:
-    """Return the ids of the best groups, with a warning for each group that was left out."""
+    """Rank groups: return the ids of the best ones, with a warning for each group that could not be scored."""
     from kscale.ca.expander.rankers import best_of
     from kscale.effects import Ranking
 

@@ -101,7 +101,7 @@ def setup_of(
 ) -> Setup:
     """Build a simulation from a scenario file, the initial cluster, and options that replace fields of the scenario.
 
-    Raises InputError.
+    Raises InputError if the scenario or the cluster cannot be read or has errors.
     """
     from kscale.simulation import build, read_scenario
 
@@ -138,7 +138,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def simulation_view(report: SimulationReport) -> View:
-    """Build the view of a simulation: node groups, queues, and what the autoscalers did."""
+    """Build the view of a simulation: node groups, queues, jobs, recommendations, and what the autoscalers did."""
     pending, cores = report.pending_pods, report.cores
     cost = "" if report.cost is None else f", ${report.cost:,.2f}"
     name = f"{report.name}: " if report.name else ""
@@ -238,7 +238,10 @@ def _jobs(report: SimulationReport) -> Table:
 
 
 def _waits(report: SimulationReport, left: str) -> list[str]:
-    """Return lines on how long pods waited for a node, and how many at once."""
+    """Return lines on how long pods waited for a node, and how many at once.
+
+    ``left``: text after the longest wait, about the pods that still wait.
+    """
     pending, length = report.pending_pods, report.pending_pods.length
     if not pending.pods:
         return ["Pods: 0 looked for a node."]

@@ -67,6 +67,11 @@ def command(
         its client server (extra [ray]).
     now : TIME
         The time of the decisions, RFC 3339; default: now.
+
+    Raises
+    ------
+    typer.BadParameter
+        If options contradict each other.
     """
     from datetime import UTC, datetime
 
@@ -136,9 +141,10 @@ def _fleet(source: Clusters) -> list[str] | None:
 
 @contextmanager
 def workers_of(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
-    """Yield the executor for ``sweep``, the number of workers, and the function that shares data with them.
+    """Yield (executor for ``sweep``, number of workers, function that shares data with them or None).
 
-    Raises KscaleError if workers end repeatedly without a result.
+    The executor is a number of local processes, None for this process, or that of a Dask or Ray cluster. Raises
+    KscaleError if workers end repeatedly without a result.
     """
     try:
         with _workers(executor, jobs) as workers:
@@ -150,10 +156,7 @@ def workers_of(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
 
 @contextmanager
 def _workers(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
-    """Yield the local processes, or the workers of ``executor``: as :func:`workers_of`.
-
-    Raises typer.BadParameter for a malformed URL.
-    """
+    """Yield what :func:`workers_of` yields. Raises typer.BadParameter for a malformed URL."""
     if executor is None:
         count = jobs or os.cpu_count() or 1
         yield (None if count == 1 else count), count, None
@@ -176,7 +179,10 @@ _Workers = tuple[Executor | int | None, int, Callable[[Any], Any] | None]
 
 @contextmanager
 def _open_dask(address: str) -> Iterator[_Workers]:
-    """Connect to a Dask scheduler (``HOST:PORT``) and yield its workers. Raises InputError if that fails."""
+    """Connect to a Dask scheduler (``HOST:PORT``); yield as :func:`workers_of`.
+
+    Raises InputError if it cannot be reached, and BrokenExecutor if its workers end repeatedly.
+    """
     import numpy as np
 
     from kscale.capacity.sweep import pickle_in_parts, unpickle_parts
@@ -207,7 +213,7 @@ def _open_dask(address: str) -> Iterator[_Workers]:
 
 @contextmanager
 def _open_ray(address: str) -> Iterator[_Workers]:
-    """Connect to a Ray cluster (``HOST:PORT``) and yield its workers."""
+    """Connect to a Ray cluster (``HOST:PORT``); yield as :func:`workers_of`."""
     from kscale.capacity.sweep import RayExecutor
 
     with RayExecutor(f"ray://{address}") as pool:
@@ -220,9 +226,10 @@ _CLUSTERS: dict[str, Callable[[str], AbstractContextManager[_Workers]]] = {"dask
 def _collect_rows(
     answers: Iterator[CompletedTask[Any]], names: list[tuple[str, list[str]]], show: Show
 ) -> tuple[list[list[SweepRow] | None], bool]:
-    """Return the rows of each scenario or dump (None if it was not decided), and whether Ctrl-C ended the run.
+    """Return the rows of each scenario or dump, and whether Ctrl-C ended the run.
 
-    Raises errors of workers other than InputError.
+    ``names``: (cluster, scenarios) of each. The rows are None if it was not decided; an InputError becomes a row.
+    Raises other errors of workers.
     """
     from kscale.capacity.whatif.running import SweepRow
 

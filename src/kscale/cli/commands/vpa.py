@@ -55,6 +55,11 @@ def command(
         The updater's flag: the part that may be missing.
     pod_update_threshold
         The updater's flag: smaller changes wait.
+
+    Raises
+    ------
+    InputError
+        If the input lacks a named VPA.
     """
     from kscale.capacity.vpa_round_plan import newest_time, plan_of_dump
     from kscale.vpa.options import UpdaterOptions

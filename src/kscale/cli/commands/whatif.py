@@ -151,7 +151,7 @@ def whatif_view(report: WhatIfReport) -> View:
 
 
 def _name_rule(report: WhatIfReport) -> list[str]:
-    """Return a line that says for which questions NodePools are decided by whose rule; empty without NodePools."""
+    """Return a line that says which program's rule decides each question; empty unless Karpenter's decides."""
     if report.provisioner != "karpenter":
         return []
     questions = {row.question for row in report.baselines}

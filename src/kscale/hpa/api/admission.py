@@ -56,9 +56,9 @@ K = TypeVar("K", bound=KubeObject)
 
 
 def to_plain_data(value: object, what: str = "object") -> Mapping[str, Any]:
-    """Convert an object to plain data.
+    """Convert a struct, a mapping or a client library's object to plain data; a mapping is returned as it is.
 
-    Raises :class:`~kscale.errors.InputError`, which names ``what``, for other values.
+    Raises :class:`~kscale.errors.InputError` for a value of another type; ``what`` names the object in the message.
     """
     if isinstance(value, Mapping):
         return value
@@ -89,7 +89,7 @@ def coerce_hpa(value: object) -> HorizontalPodAutoscaler:
 
 
 def coerce_scale(value: object) -> Scale:
-    """Convert an object to a scale of any of the four kinds (autoscaling/v1 if it names none).
+    """Convert an object to a :class:`Scale`; plain data without ``apiVersion`` counts as autoscaling/v1.
 
     Raises :class:`~kscale.errors.InputError` for an object that is not a scale.
     """
@@ -103,7 +103,10 @@ def coerce_scale(value: object) -> Scale:
 
 
 def coerce_pod(value: object) -> Pod:
-    """Convert an object to a pod. Raises :class:`~kscale.errors.InputError` for other objects."""
+    """Convert plain data or a client library's object to a pod; a :class:`Pod` is returned as it is.
+
+    Raises :class:`~kscale.errors.InputError` for an object that cannot be read as a pod.
+    """
     return value if isinstance(value, Pod) else _decode_named(to_plain_data(value, "Pod"), Pod)
 
 
@@ -210,7 +213,7 @@ def admit_decoded(
 
 
 def validate_stored(hpa: HorizontalPodAutoscaler, *, is_stored: bool) -> Admission:
-    """Validate an object from :func:`decode_hpa`, which keeps its status.
+    """Return an object from :func:`decode_hpa`, unchanged, or the errors of its validation.
 
     ``is_stored``: a server has stored it, so that it may break rules that only a new object must keep.
     """
@@ -255,7 +258,7 @@ def _prepare_for_update(
 
 
 def _is_equal(a: Any, b: Any) -> bool:
-    """Compare as ``apiequality.Semantic.DeepEqual`` does.
+    """Check whether values are equal as ``apiequality.Semantic.DeepEqual`` compares them.
 
     An absent list or map equals an empty one, and quantities compare by value.
     """
@@ -271,7 +274,7 @@ def _is_equal(a: Any, b: Any) -> bool:
 
 
 def _has_tolerance(hpa: HorizontalPodAutoscaler | None) -> bool:
-    """Check whether a stored object uses a tolerance, which it may then keep without the feature gate."""
+    """Check whether the behavior of an HPA sets a tolerance in either direction; False for None."""
     behavior = None if hpa is None else hpa.spec.behavior
     rules = () if behavior is None else (behavior.scale_up, behavior.scale_down)
     return any(each is not None and each.tolerance is not None for each in rules)
@@ -308,10 +311,10 @@ def decode_hpa(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
 
 
 def decode_hpas_fast(texts: Sequence[bytes]) -> list[HorizontalPodAutoscaler | None]:
-    """Decode JSON texts of v2 objects as :func:`decode_hpa` does each, if a text has nothing unusual.
+    """Decode JSON texts of v2 objects as :func:`decode_hpa` does; None for each text that it must decode itself.
 
-    None for half surrogates, nulls, numbers that Go may not accept as integers, and errors: use :func:`decode_hpa`. The
-    texts are decoded together; one by one, if one of them is unusual.
+    These are invalid texts, and texts with half surrogates, nulls or numbers that Go may not accept as integers. All
+    texts are decoded together, or one by one if any of them is unusual.
     """
     hpas = _decode_usual(b"".join((b"[", b",".join(texts), b"]")))
     if hpas is None or len(hpas) != len(texts):

@@ -93,16 +93,16 @@ class PausedTarget(NamedTuple):
 
 
 def check_scaled_object(scaled: Mapping[str, Any]) -> None:
-    """Raise ``InputError`` for a ScaledObject that the other functions of this module could not read."""
+    """Raise ``InputError`` if the plain data of a ScaledObject cannot be decoded."""
     from_dict(scaled, ScaledObject)
 
 
 def generate_hpa(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[str, Any]:
-    """Generate the autoscaling/v2 document of a ScaledObject.
+    """Generate the HPA (autoscaling/v2, plain data) of a ScaledObject.
 
-    Triggers with an unknown target are left out (:func:`list_unmodelled_features`). External metrics have the names in
-    the ScaledObject's status. Without these, the name is the operator's likely one; if ``known`` (the names in the
-    namespace) contains one with the required prefix, that one is used.
+    Triggers whose target value is missing or invalid are left out (:func:`list_unmodelled_features`). External metrics
+    have the names in the ScaledObject's status. Without these, the name is the operator's likely one; if exactly one of
+    ``known`` (the names in the namespace) has the trigger's prefix, that one is used.
     """
     metadata, spec = scaled.get("metadata") or {}, scaled.get("spec") or {}
     config = (spec.get("advanced") or {}).get("horizontalPodAutoscalerConfig") or {}
@@ -139,7 +139,7 @@ def generate_hpa(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[s
 
 
 def _build_trigger_metrics(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> list[dict[str, Any] | None]:
-    """Build the metric of every trigger of a ScaledObject; None for a trigger whose target is unknown.
+    """Build the metric of each trigger of a ScaledObject; None for a trigger with a missing or invalid target value.
 
     ``known``: names of metrics that have values, from which the names of triggers are chosen.
     """
@@ -226,7 +226,7 @@ def _build_resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapp
 
 
 def list_guessed_metric_names(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> list[str]:
-    """List the triggers whose metric name is a guess, as texts.
+    """Return a text for each trigger whose metric name is a guess; empty if there is none.
 
     A name is a guess if it is neither in the status nor in ``known`` (the names in the namespace).
     """
@@ -242,7 +242,7 @@ def list_guessed_metric_names(scaled: Mapping[str, Any], known: Sequence[str] = 
 
 
 def list_unmodelled_features(scaled: Mapping[str, Any]) -> list[str]:
-    """List the features of a ScaledObject that the generated HPA lacks, as texts."""
+    """Return a text for each feature of a ScaledObject that the generated HPA lacks; empty if it has all."""
     spec = scaled.get("spec") or {}
     out = [
         f"triggers[{i}] ({trigger.get('type', '')}): its target is not known, it was left out"
@@ -307,7 +307,7 @@ class _Target(NamedTuple):
 
 
 def check_scaled_object_alone(scaled: ScaledObject) -> list[KEDARefusal]:
-    """Return the errors of the webhook that do not depend on other objects of the cluster."""
+    """Return the errors of KEDA's webhook that do not depend on other objects; empty if the object is valid."""
     rules = (
         ("metadata.name", name_errors),
         ("spec", replica_errors),
@@ -353,7 +353,7 @@ class KEDAWebhook:
                         self._defaults[item.namespace].update(names)
 
     def check(self, scaled: ScaledObject) -> list[KEDARefusal]:
-        """Return the errors of the webhook that depend on other objects of the cluster, at most one for each rule."""
+        """Return the errors that depend on other objects of the cluster: at most one per rule, or an empty list."""
         return [
             *(KEDARefusal("spec.scaleTargetRef", text) for text in self._check_scaled_objects(scaled)),
             *(KEDARefusal("spec.scaleTargetRef", text) for text in self._check_hpas(scaled)),
@@ -421,6 +421,7 @@ def _is_set(resource: str, requests: ResourceList | None, limits: ResourceList |
 
 
 def _list_triggers(scaled: ScaledObject) -> list[Trigger]:
+    """Return the triggers of a ScaledObject; empty without a spec."""
     return [] if scaled.spec is None else scaled.spec.triggers or []
 
 
@@ -438,12 +439,12 @@ def _get_target(scaled: ScaledObject) -> _Target:
 
 
 def _get_configured_hpa_name(scaled: ScaledObject) -> str | None:
-    """Return the name of the HPA that the ScaledObject sets, or None."""
+    """Return the HPA name that the ScaledObject sets in its advanced section; None if it sets none."""
     advanced = None if scaled.spec is None else scaled.spec.advanced
     config = None if advanced is None else advanced.horizontal_pod_autoscaler_config
     return None if config is None else config.name
 
 
 def _get_hpa_name(scaled: ScaledObject) -> str:
-    """Return the name of the HPA that KEDA generates."""
+    """Return the name of the HPA that KEDA generates: the configured name, or KEDA's default name."""
     return hpa_name(scaled.name, _get_configured_hpa_name(scaled))

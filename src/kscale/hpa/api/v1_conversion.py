@@ -142,7 +142,7 @@ def _read_annotation(text: str | None, type_: _Type) -> Any:
 
 
 def _normalize_keys(data: Any) -> Any:
-    """Return data with the keys spelled as in the structs, and without nulls."""
+    """Return nested data with the keys spelled as in the structs' JSON, whatever their case, and without nulls."""
     names = _field_names()
     if isinstance(data, list):
         return [_normalize_keys(each) for each in data if each is not None]
@@ -215,10 +215,12 @@ def read_behavior(annotations: Mapping[str, str]) -> HorizontalPodAutoscalerBeha
 
 
 def _build_identifier(source: _ObjectMetricV1 | _PodsMetricV1) -> MetricIdentifier:
+    """Return the v2 identifier (name and selector) of a v1 metric."""
     return MetricIdentifier(name=source.metric_name, selector=source.selector)
 
 
 def _build_resource_target(source: _ResourceMetricV1) -> MetricTarget:
+    """Convert the target of a v1 resource metric to v2: the utilization if it is set, else the average value."""
     kind = "AverageValue" if source.target_average_utilization is None else "Utilization"
     return MetricTarget(
         type=kind,
@@ -287,6 +289,7 @@ def _build_metric_status(metric: _MetricV1) -> MetricStatus:
 
 
 def _build_resource_value(source: _ResourceMetricV1) -> MetricValueStatus:
+    """Convert the current value of a v1 resource metric to v2; an absent average value becomes 0."""
     return MetricValueStatus(
         average_utilization=source.current_average_utilization,
         average_value=source.current_average_value or Quantity.zero(),
@@ -298,7 +301,10 @@ def write_annotations(
     behavior: HorizontalPodAutoscalerBehavior | None,
     status: HorizontalPodAutoscalerStatus,
 ) -> dict[str, str]:
-    """Build the annotations, in upstream's order, without absent ones."""
+    """Build the annotations in which a v1 object stores metrics, current metrics, conditions and behavior.
+
+    ``metrics``: the specs that v1 has no field for. Annotations are in upstream's order; an empty part has none.
+    """
     out = {}
     if metrics:
         out[METRICS_ANNOTATION] = _encode_go_json([_encode_metric(each) for each in metrics])
@@ -335,6 +341,7 @@ def _format_quantity_or_zero(quantity: Quantity | None) -> str:
 
 
 def _encode_reference(reference: CrossVersionObjectReference) -> dict[str, Any]:
+    """Encode a reference as plain data, without an empty ``apiVersion``."""
     return {
         "kind": reference.kind,
         "name": reference.name,
@@ -435,6 +442,7 @@ def _encode_metric(metric: MetricSpec | MetricStatus) -> dict[str, Any]:
 def _encode_resource(
     source: ResourceMetricSource | ResourceMetricStatus | ContainerResourceMetricSource | ContainerResourceMetricStatus,
 ) -> dict[str, Any]:
+    """Encode utilization and average value of a resource metric, with the field names of autoscaling/v1."""
     prefix, values = _get_prefix_and_values(source)
     value = (
         _format_quantity_or_zero(values.average_value)
@@ -445,6 +453,7 @@ def _encode_resource(
 
 
 def _encode_condition(condition: HorizontalPodAutoscalerCondition) -> dict[str, Any]:
+    """Encode a condition as plain data, without an absent reason, message or generation."""
     return {
         "type": condition.type,
         "status": condition.status,
@@ -510,7 +519,7 @@ def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
 
 
 def strip_v1_annotations(metadata: HorizontalPodAutoscalerMeta) -> HorizontalPodAutoscalerMeta:
-    """Remove the annotations that only v1 objects have."""
+    """Return the metadata without the annotations that only v1 objects have."""
     if metadata.annotations is None:
         return metadata
     remaining = {key: value for key, value in metadata.annotations.items() if key not in V1_ANNOTATIONS}

@@ -53,17 +53,17 @@ class UnchangedRows:
     in_place: bool
 
     @classmethod
-    def compare(cls, now: list[Any], before: list[Any]) -> UnchangedRows:
-        """Find the objects of ``now`` that are identical to one of ``before``, by identity, not by value."""
-        n = len(now)
+    def compare(cls, objects: list[Any], before: list[Any]) -> UnchangedRows:
+        """Find which ``objects`` were also in the last batch (``before``), by identity, not by value."""
+        n = len(objects)
         if n == len(before):
-            fresh = _names.other_objects(now, before)
+            fresh = _names.other_objects(objects, before)
             if 2 * len(fresh) <= n:
                 source = np.arange(n)
                 source[fresh] = -1
                 return cls(source, fresh, True)
         rows = {id(each): row for row, each in enumerate(before)}
-        source = np.fromiter((rows.get(id(each), -1) for each in now), np.int64, n)
+        source = np.fromiter((rows.get(id(each), -1) for each in objects), np.int64, n)
         return cls(source, np.flatnonzero(source < 0), False)
 
     @property
@@ -85,9 +85,9 @@ class UnchangedRows:
         return out
 
     def update(self, before: _Columns, read: Callable[[Sequence[int]], _Columns]) -> _Columns:
-        """Return ``before`` with the fresh rows read again.
+        """Return the columns ``before`` (a dataclass) with the fresh rows read again, or ``before`` if there are none.
 
-        ``read`` gets the numbers of rows and returns their columns.
+        ``read`` is called once with the numbers of the fresh rows, and returns their columns.
         """
         if self.all:
             return before
@@ -199,7 +199,11 @@ def calculate_rows(
     now: int,
     threads: int = 1,
 ) -> CalculatorResults:
-    """Run the replica calculator over all rows. ``now``: nanoseconds since 1970."""
+    """Run the replica calculator over all rows, which refer to positions in the other columns.
+
+    ``requests``: of pods, and ``values``: of object and external metrics, both in milli-units. ``now``: nanoseconds
+    since 1970. ``threads`` does not affect the result.
+    """
     columns = (*rows.arrays, *pods.arrays, *samples.arrays, requests, values)
     arguments = (*columns, now, *options.calculator_terms, threads)
     return CalculatorResults(*_hpa.calculate_replicas(*arguments))
@@ -296,7 +300,7 @@ class LazyStates(Mapping[str, HPAState]):
         yield from (key for key in self.others if key not in self.rows)
 
     def items(self) -> ItemsView[str, HPAState]:
-        """Return keys and states; faster than building each state on access."""
+        """Return (key, state) of all HPAs; faster than building each state on access."""
         states = self.histories.states(self.plain_states)
         others = {key: state for key, state in self.others.items() if key not in self.rows}
         return ({key: states[row] for key, row in self.rows.items()} | others).items()
@@ -352,7 +356,10 @@ class StateStore(MutableMapping[str, HPAState]):
                 self._single.pop(key, None)
 
     def get_columns(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]]:
-        """Return the histories of HPAs and their states without histories, in the order of ``keys``."""
+        """Return the histories of HPAs and their states without histories, in the order of ``keys``.
+
+        An unknown HPA has the state of one that was never reconciled.
+        """
         if self._last is not None and (self._last[0] is keys or self._last[0] == keys):
             return self._last[1].histories, self._last[1].plain_states
         shelves: dict[int, tuple[_BatchStates, int]] = {}

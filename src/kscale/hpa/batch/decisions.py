@@ -107,7 +107,7 @@ class Sizes(NamedTuple):
     missing: NDArray[np.bool_]
 
     def mask(self) -> MaskedInt32:
-        """Return the values as a masked array, which takes longer to build than the values take to compute."""
+        """Return the values as a masked array. Building it takes longer than computing the values."""
         values = np.where(self.missing, np.int32(-1), self.values)
         out: MaskedInt32 = np.ma.MaskedArray(values, self.missing, fill_value=-1)
         return out
@@ -177,7 +177,10 @@ class Decisions(Result):
     carried: ControllerState | None = None
 
     def is_result_of(self, columns: tuple[NDArray[Any], ...]) -> bool:
-        """Return True if :func:`_build_decisions` would build these decisions from the result for unchanged HPAs."""
+        """Check whether the kernel's arrays ``columns``, in its order, equal those of these decisions.
+
+        Replicas are compared only in rows that have them, all other columns bitwise.
+        """
         results = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
         for name, theirs in results.items():
             sizes = self.sizes.get(name)
@@ -280,7 +283,10 @@ class Decisions(Result):
         return ControllerState(hpas=LazyStates(self.keys, histories, plain_states, others, rows))
 
     def machine(self, row: int) -> ReconcileSteps:
-        """Build the step machine of one HPA, for a driver to perform if a write does not succeed as assumed."""
+        """Build the step machine that reconciles one HPA, for a driver whose writes may not succeed as assumed.
+
+        Raises TypeError if the decisions were made from columns alone or unpickled.
+        """
         origin, row = self._require_inputs(), range(len(self))[row]
         return reconcile(
             origin.objects.hpas[row],
@@ -311,7 +317,7 @@ class Decisions(Result):
         """Return the summary of the reconcile of each HPA in ``rows``.
 
         A summary is built from the columns if they contain all of it, else from ``self[row]``. Raises the row's error
-        in :attr:`problems`, if it has one.
+        in :attr:`problems`, if it has one, and TypeError if the decisions were made from columns alone or unpickled.
         """
         summaries = ReconcileSummaries(self, self._require_inputs())
         return [summaries.get(row) or ReconcileSummary.of_run(self[row]) for row in rows]
@@ -348,7 +354,7 @@ class Decisions(Result):
         """Decide again with scale writes that failed for good (``errors``, by the HPA's ``namespace/name``).
 
         No event is stored for a failed write; the conditions report it. Errors of HPAs that write nothing have no
-        effect.
+        effect. Raises TypeError if the decisions were made from columns alone or unpickled.
         """
         origin = self._require_inputs()
         all_errors = {**self.refusals, **errors}
@@ -405,7 +411,7 @@ class ReconcileSummaries:
     def get(self, row: int) -> ReconcileSummary | None:
         """Return the summary of an HPA; None if the columns lack a part of it.
 
-        They have all of it if metrics decided, all of which could be computed from lists of pod usage.
+        They have all of it if metrics decided, and all values of these metrics came from lists of pod usage.
         """
         in_columns, current, proposal, best, rescales, normalized, statuses, reasons = self._decided[row]
         metrics = self._specs.metric_lists[self._metric_list[row]]
@@ -435,9 +441,10 @@ class ReconcileSummaries:
     def _get_condition_changes(
         self, statuses: tuple[int, ...], reasons: tuple[int, ...], metric: str, desired: int, rescales: bool
     ) -> list[tuple[str, int, str, str]]:
-        """Return type, status code, reason and message of the conditions that a decision by metrics sets or removes.
+        """Return (type, status code, reason, message) of the conditions that a decision by metrics sets or removes.
 
-        ``statuses``, ``reasons``: codes of all types after the decision. Most HPAs share a few results.
+        ``statuses``, ``reasons``: codes of all types after the decision; ``metric``: name of the decisive metric.
+        Cached, as most HPAs share a few results.
         """
         key = statuses, reasons, metric, rescales and desired
         changes = self._changes.get(key)
@@ -454,7 +461,7 @@ class ReconcileSummaries:
     def _build_conditions(
         self, row: int, changes: Sequence[tuple[str, int, str, str]]
     ) -> list[HorizontalPodAutoscalerCondition]:
-        """Return the conditions of an HPA after the ``changes``."""
+        """Return the conditions of an HPA's status after the ``changes`` of :meth:`_get_condition_changes`."""
         conditions = list(self._origin.objects.hpas[row].status.conditions or ())
         for type_, status, reason, message in changes:
             if status == _STATUS_ABSENT:
@@ -464,7 +471,7 @@ class ReconcileSummaries:
         return conditions
 
     def _list_pod_names(self, row: int) -> list[str]:
-        """Return the names of the pods that an HPA selects, which are of its namespace."""
+        """Return the names (without namespace) of the pods that an HPA selects."""
         assert self._inputs.selected is not None
         group, keys = self._group[row], self._keys
         rows = self._inputs.selected.rows[self._ends[group] : self._ends[group + 1]]
@@ -472,7 +479,7 @@ class ReconcileSummaries:
         return [keys[at][begin:] for at in rows.tolist()]
 
     def _build_result(self, at: int, metric: SpecMetric, names: Sequence[str]) -> CalculatedReplicas:
-        """Build the result of one metric row ``at``. ``names``: the pods of its selection."""
+        """Build the calculator's result in metric row ``at``. ``metric``: its spec; ``names``: of the selected pods."""
         replicas, utilization, usage, path, (ratio, second_ratio), all_ready = self._calculated[at]
         return CalculatedReplicas(
             replicas=replicas,
@@ -485,7 +492,7 @@ class ReconcileSummaries:
         )
 
     def _group_pods(self, at: int, metric: SpecMetric, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the names of pods by :data:`POD_GROUPS` for the metric row ``at``."""
+        """Return the names of the selected pods (``names``) by :data:`POD_GROUPS` for metric row ``at``."""
         rows, options = self._inputs.rows, self._origin.options
         pods_at, samples_at = int(rows.pods_begin[at]), int(rows.samples[at])
         pods = self._inputs.pods.part(slice(pods_at, pods_at + len(names)))
@@ -501,7 +508,7 @@ _NO_PODS: Final[dict[str, Sequence[str]]] = dict.fromkeys(POD_GROUPS, ())
 
 @cache
 def _decode_path(bits: int) -> tuple[str, ...]:
-    """Return the names of the branches in the kernel's bits."""
+    """Return the names of the calculator's branches whose bits are set."""
     return tuple([name for bit, name in CALCULATION_PATHS if bits & bit])
 
 
@@ -652,11 +659,12 @@ def _run_decision_kernel(
 
 
 def _unpickle(values: dict[str, Any]) -> Decisions:
+    """Build decisions from the values of their fields."""
     return Decisions(**values)
 
 
 def _respond(action: Action, row: int, origin: DecisionInputs) -> Any:
-    """Respond to an action of an HPA's step machine from the inputs; None for a write or an observation."""
+    """Return the scale, pods or metrics that an action requests, from the inputs of ``row``; None for other actions."""
     objects, columns = origin.objects, origin.inputs
     if isinstance(action, GetScale):
         return columns.scales[row]

@@ -111,7 +111,7 @@ class SpecColumns:
 
     @property
     def is_mostly_unused(self) -> bool:
-        """Return True if most of the numbers may belong to parts of specs that no HPA has any more."""
+        """Return True if most of the stored metric lists and behaviors may belong to no HPA any more."""
         return len(self.metric_numbers) + len(self.behavior_numbers) > 4 * len(self.metrics) + 16
 
 
@@ -180,6 +180,7 @@ def _min_replicas_column(hpas: Sequence[HorizontalPodAutoscaler]) -> NDArray[np.
 
 
 def _max_replicas_column(hpas: Sequence[HorizontalPodAutoscaler]) -> NDArray[np.int32]:
+    """Return the maximum replicas of each spec."""
     return np.array([hpa.spec.max_replicas for hpa in hpas], np.int32)
 
 
@@ -389,7 +390,10 @@ def _read_scales(
 def _read_scale_rows(
     inputs: list[Any], rows: Sequence[int], hpas: Sequence[HorizontalPodAutoscaler], targets: TargetReferences
 ) -> ScaleColumns:
-    """Read the scales ``inputs`` of the rows ``rows`` (None: no scale)."""
+    """Build the columns of some rows from their scales, of any type, or errors (``inputs``; None: no scale).
+
+    ``rows``: their numbers among ``hpas`` and ``targets``. An object that is no scale is recorded in ``problems``.
+    """
     scales: list[Scale | ApiError] = []
     problems: dict[int, Exception] = {}
     for row, each in zip(rows, inputs, strict=True):
@@ -424,9 +428,9 @@ def _read_scale_rows(
 def _collect_scales(
     scales: ScaleSource, hpas: Sequence[HorizontalPodAutoscaler], keys: Sequence[str], targets: TargetReferences
 ) -> list[Any]:
-    """Return what ``scales`` has for each target: a scale, an error or None.
+    """Return what ``scales`` has for each target: a scale, an error, or None if there is none.
 
-    Nothing is requested if the reference to the target is invalid.
+    Nothing is requested if the reference to the target is invalid; the result is None then.
     """
     out: list[Any]
     if isinstance(scales, Mapping):
@@ -458,9 +462,10 @@ def _not_found_error(query: GetScale) -> ApiError:
 def _request_first_scale(
     ask: Callable[[GetScale], Any], hpa: HorizontalPodAutoscaler, resources: tuple[str, ...]
 ) -> Any:
-    """Request the scale from each group-resource of the kind.
+    """Request the scale from each group-resource of the kind until one has a scale.
 
-    Returns the first scale, or the first error if there is no scale.
+    ``ask`` is called with each request, and returns a scale, an error, or None if there is none. Returns the scale, or
+    the first error if there is no scale; None without ``resources``.
     """
     first: ApiError | None = None
     for resource in resources:
@@ -598,7 +603,10 @@ class BatchSelectors:
         texts: Sequence[str],
         metrics: NDArray[np.int64],
     ) -> bool:
-        """Return True if these inputs would lead to the same selectors. ``metrics``: rows of HPAs that need metrics."""
+        """Return True if these inputs, compared with those of the constructor, would lead to the same selectors.
+
+        ``texts``: the target's selector of each HPA; ``metrics``: rows of HPAs that need metrics.
+        """
         return (
             keys is self._keys
             and selectors is self._others
@@ -620,7 +628,10 @@ class BatchSelectors:
     def _get_registered_selectors(
         self, names: Sequence[tuple[str, str]], groups: Sequence[int], plain_states: Sequence[HPAState]
     ) -> dict[tuple[str, str], str | None]:
-        """Return the selector of every registered HPA by (namespace, name), as after this batch; None: no pods."""
+        """Return the selector of every registered HPA by (namespace, name), as after this batch; None: no pods.
+
+        ``names``: (namespace, name) of each HPA; ``groups``: the number of its selection, -1 for none.
+        """
         out: dict[tuple[str, str], str | None] = {}
         if self._others is not None:
             for namespace in self._others.namespaces():
@@ -636,7 +647,11 @@ class BatchSelectors:
         return out
 
     def _add_others(self, names: Sequence[tuple[str, str]], groups: Sequence[int]) -> None:
-        """Add the selections of registered HPAs that need no metrics in this batch."""
+        """Append the selections of registered HPAs that need no metrics in this batch to ``selections``.
+
+        Only namespaces in which some HPA of the batch selects pods are considered. ``names``: (namespace, name) of each
+        HPA; ``groups``: the number of its selection, -1 for none.
+        """
         if len(self.registered) == len(groups) - groups.count(-1):  # every HPA with a group is registered
             return
         mine = {key for key, group in zip(names, groups, strict=True) if group >= 0}
@@ -659,7 +674,7 @@ class BatchSelectors:
         return self._errors[1]
 
     def _find_ambiguous_selectors(self, selected: SelectedPods) -> NDArray[np.uint8]:
-        """Return the error codes, with those of HPAs whose selection shares a pod with another HPA's."""
+        """Return each HPA's selector error; also an error if its selection shares a pod with another HPA's."""
         error = self._error.copy()
         if self.legacy or not len(selected.rows):
             return error

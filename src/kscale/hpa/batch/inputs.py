@@ -86,7 +86,8 @@ class BatchObjects:
     ) -> BatchObjects:
         """Read HPAs of any type, reusing those that are identical objects in ``before``.
 
-        Raises :class:`~kscale.errors.InputError` for an HPA that cannot be read or appears twice.
+        The other arguments are kept as they are. Raises :class:`~kscale.errors.InputError` for an HPA that cannot be
+        read or appears twice.
         """
         inputs = list(hpas)
         if before is None:
@@ -138,7 +139,7 @@ class BatchColumns:
         return {} if self.calculator is None else self.calculator.joined
 
     def store(self) -> SelectorStore:
-        """Return a store of all selectors for step machines, which then register no changes."""
+        """Return a store with the selectors of all registered HPAs, for step machines; built on first use."""
         if not self.store_cache:
             out = SelectorStore()
             for (namespace, name), selector in self.registered.items():
@@ -239,7 +240,7 @@ class PreparedBatch:
     def encode(
         self, metrics: Callable[[GetMetric], Any], before: BatchColumns | None = None, left_out: Collection[int] = ()
     ) -> BatchColumns:
-        """Build the columns with the responses of ``metrics``.
+        """Build the columns with the responses of ``metrics``, which is called with requests.
 
         ``before``: columns of the last batch; whatever is unchanged is reused. ``left_out``: rows that are not decided
         and do not change.

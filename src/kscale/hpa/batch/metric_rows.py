@@ -96,9 +96,9 @@ class CalculatorInputs:
     def update(
         self, targets: MetricTargets, specs: SpecColumns, selected: SelectedPods, metrics: Callable[[GetMetric], Any]
     ) -> CalculatorInputs | None:
-        """Return the inputs with other amounts of usage. The arguments are those of :class:`CalculatorInputsBuilder`.
+        """Return the inputs with new amounts of usage. The arguments are those of :class:`CalculatorInputsBuilder`.
 
-        Returns None if anything else is not known to be unchanged.
+        Returns None if inputs other than the amounts have changed or may have changed; then build them again.
         """
         if self.sampled is None or specs is not self.specs or not isinstance(metrics, MetricLists):
             return None
@@ -263,7 +263,7 @@ class CalculatorInputsBuilder:
             self._add_requests(rows, container, resource)
 
     def _add_requests(self, rows: NDArray[np.int64], container: str, resource: str) -> None:
-        """Set the pods' requests of a resource for ``rows``, and the index of the first pod without a request.
+        """Store the pods' requests of a resource for metric ``rows``, and the index of the first pod without one.
 
         An empty ``container`` stands for all containers.
         """
@@ -292,7 +292,7 @@ class CalculatorInputsBuilder:
     # -- one by one --------------------------------------------------------------------------------------------------
 
     def _request_metric(self, number: int) -> None:
-        """Request the values of all rows of template ``number`` one by one, or mark the rows as failed."""
+        """Request and store the values of all rows of template ``number`` one by one, or mark the rows as failed."""
         metric, rows = self.templates[number], np.flatnonzero(self.template == number)
         if metric.source is None or metric.target is None or metric.selector is None:
             self.failure[rows] = 1
@@ -314,7 +314,7 @@ class CalculatorInputsBuilder:
                 self.problems.setdefault(int(self.targets.row[self.of[row]]), error)
 
     def _request_pod_samples(self, row: int, metric: SpecMetric) -> None:
-        """Request the pod samples of one row. Raises MetricsError, InputError or ValueError."""
+        """Request and store the pod samples of one row. Raises MetricsError, InputError or ValueError."""
         group = int(self.group[row])
         client = RESTMetricsClient(Progress(0))
         if metric.is_usage_metric:
@@ -333,9 +333,9 @@ class CalculatorInputsBuilder:
             self._add_requests(np.array([row], np.int64), metric.container, metric.resource)
 
     def _add_samples(self, group: int, values: PodSamples) -> tuple[int, int, int]:
-        """Append the samples of a selection's pods.
+        """Append the samples of a selection's pods, in the order of the pods.
 
-        Returns the index of the first sample, the number of samples of pods that are not listed, and their sum.
+        Returns the index of the first sample, the number of values of pods that are not listed, and their sum.
         """
         names = self._names.get(group)
         if names is None:
@@ -351,7 +351,10 @@ class CalculatorInputsBuilder:
         return at, len(extra), wrap_int64(sum(extra))
 
     def _request_values(self, row: int, metric: SpecMetric) -> None:
-        """Request the values of an object or external metric. Raises MetricsError, InputError or ValueError."""
+        """Request and store the values of an object or external metric.
+
+        Raises MetricsError, InputError or ValueError.
+        """
         client, source = RESTMetricsClient(Progress(0)), metric.source
         namespace = self.selections[int(self.group[row])][0]
         name, selector = source.metric.name, metric.selector or ""
@@ -368,7 +371,7 @@ class CalculatorInputsBuilder:
         self.values_end[row] = len(self.values)
 
     def _get_cached_response(self, key: tuple[Any, ...], request: Callable[[], Any]) -> Any:
-        """Return the result of ``request``, or raise its error. Both are cached by ``key``."""
+        """Return the result of ``request``, or raise its error. The call is made once per ``key``; both are cached."""
         result = self._responses.get(key)
         if result is None:
             try:

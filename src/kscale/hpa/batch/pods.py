@@ -114,8 +114,8 @@ class BatchPods(Protocol):
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return each pod's request in milli-units (0 if there is none), and a mask of the pods without a request.
 
-        ``container``: its name, or empty for the sum of the pod. ``options`` say how requests of the pod level count;
-        see :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
+        ``rows``: numbers of the pods. ``container``: its name, or empty for the sum of the pod. ``options`` say how
+        requests of the pod level count; see :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
         """
         ...
 
@@ -217,7 +217,7 @@ class ListedPods:
         return zip(self.keys, (pod.metadata.labels or {} for pod in self._pods), strict=True)
 
     def stamps(self) -> tuple[object, NDArray[np.int64]]:
-        """Return no issuer and no stamps: listed pods do not support them."""
+        """Return (None, empty array): listed pods do not support stamps."""
         return None, np.empty(0, np.int64)
 
     def pod(self, row: int) -> Pod:
@@ -331,7 +331,7 @@ class _ShapeRequests:
     def _compute_request(
         self, pods: PodSelection, shape: int, text: bytes, container: str, resource: str, options: HPAOptions
     ) -> tuple[int, int]:
-        """Return the request of a shape in milli-units and its ``state``."""
+        """Return the request of a shape's pods in milli-units, and 1; (0, 2) if a container lacks the request."""
         spec = self._decode_spec(text)
         has_pod_level = spec.resources is not None and not container
         pod = pods.exemplar(shape) if has_pod_level else _EquivalentPod(spec)
@@ -339,7 +339,7 @@ class _ShapeRequests:
 
 
 def _encode_request(request: int | str) -> tuple[int, int]:
-    """Return (milli-units, state) of a request or an error text."""
+    """Return (milli-units, 1) for a request, (0, 2) for an error text."""
     return (0, 2) if isinstance(request, str) else (request, 1)
 
 
@@ -412,7 +412,7 @@ class IndexedPods:
         return zip(pods.keys, [sets[number] for number in numbers], strict=True)
 
     def stamps(self) -> tuple[object, NDArray[np.int64]]:
-        """Return the object that issues stamps, and a stamp for each row of the table."""
+        """Return the object that issues stamps, and a stamp for each row of the table; see :meth:`BatchPods.stamps`."""
         return self._all.table_stamps
 
     def pod(self, row: int) -> Pod:
@@ -611,7 +611,7 @@ def join_usage(
     selections: Sequence[tuple[str, str]],
     before: JoinedUsage | None = None,
 ) -> JoinedUsage:
-    """Find the items that a metrics API would return for each (namespace, selector).
+    """Find the usage items that a metrics API would return for each (namespace, selector).
 
     Items are selected by their labels, or by the labels of their pods if the items have none. The last item of a pod
     counts. ``before``: the last join; whatever is unchanged is reused.
@@ -654,7 +654,10 @@ def join_usage(
 
 
 def _find_selections_with_usage(item: NDArray[np.int64], selected: SelectedPods, count: int) -> NDArray[np.bool_]:
-    """Return a mask of the ``count`` selections: whether any of their pods has an item."""
+    """Return a mask of the ``count`` selections: whether any of their pods has a usage item.
+
+    ``item``: the usage row of each selected pod, -1 for none.
+    """
     answered = np.zeros(count, np.bool_)
     some = np.flatnonzero(np.diff(selected.ends))
     if len(some):
@@ -672,10 +675,11 @@ def _match_unjoined_items(
     item: NDArray[np.int64],
     answered: NDArray[np.bool_],
 ) -> dict[int, list[int]]:
-    """Match items without a pod, or with labels other than the pod's, to selections.
+    """Match usage items without a pod, or with other labels than their pod's, to selections by their labels.
 
-    Items of selected pods are stored in ``item``, and their selections marked in ``answered``. The other items are
-    returned by selection.
+    ``odd``: rows of pods whose items have other labels; ``of_pod``: the usage row of each pod; ``stray``: usage rows
+    without a pod. Matching items of selected pods are stored in ``item``, and all matched selections are marked in
+    ``answered``. Returns the usage rows of other matching items by selection.
     """
     pod_of = {int(of_pod[row]): int(row) for row in odd.tolist()}
     by_namespace: dict[str, list[int]] = defaultdict(list)

@@ -92,7 +92,10 @@ class PrecomputedReconcile:
         self.writes = context.has_news()
 
     def write(self) -> StepsOf[WriteStatus | Emit, ReconcileResult]:
-        """Write the status. The final observations are added to ``observations``."""
+        """Yield the write of the status if one is needed, and return the result with the error of a failed write.
+
+        The count and the duration of the reconcile are appended to ``observations``.
+        """
         reconcile = self._reconcile
         pending = yield from reconcile.write_status()
         self.observations += reconcile.build_observations()
@@ -169,7 +172,7 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
         )
 
     def with_new_metrics(self, hpa: HorizontalPodAutoscaler) -> CachedDecision:
-        """Return the cached decision for an HPA whose status needs no write."""
+        """Return this decision for an ``hpa`` whose status already has all that was written: no write is left."""
         return self if self.written is None else msgspec.structs.replace(self, hpa=hpa, written=None)
 
 
@@ -207,7 +210,12 @@ class ReconcileRun:
     in_full: bool = False
 
     def advance(self, outcome: Outcome | None, answer: FindOutcome) -> None:
-        """Advance the steps with an outcome (None: start) until they end or ``answer`` returns None for an action."""
+        """Run the steps until they end or need an action to be performed, which is then stored in ``action``.
+
+        ``outcome``: of the last action (None: start). ``answer`` is called with this run and each action, and returns
+        the action's outcome, or None if the action must be performed. Observations and events are collected; at the
+        end, ``record`` has the result, or ``problem`` the InputError.
+        """
         try:
             if outcome is None:
                 self.begun = True

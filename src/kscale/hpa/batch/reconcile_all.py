@@ -382,7 +382,10 @@ class _BatchReconcile:
         return TargetScale(scale, self.prepared.hpas.references.resources[row][0])
 
     def _start_update(self, row: int) -> _MetricsUpdate | None:
-        """Return the write of an HPA of which only metric values have changed since the last batch, else None."""
+        """Return the pending status write of an HPA of which only metric values changed since the last batch.
+
+        None for any other HPA, and if the values may be the same, too.
+        """
         cached, hpa = self.concluded.get(row), self.hpas[row]
         if cached is None or not self.options.gates["StaleControllerConsistencyHPA"]:
             return None
@@ -461,7 +464,7 @@ class _BatchReconcile:
         return PrecomputedDecision(scale, replicas, normalized)
 
     def _get_calculated_replicas(self, row: int) -> list[CalculatedReplicas]:
-        """Return the calculator's result for each metric of an HPA."""
+        """Return the calculator's result for each metric of the HPA at ``row``."""
         return [
             CalculatedReplicas(replicas=size, utilization=percent, usage=usage)
             for size, percent, usage in self.replicas[row]
@@ -495,7 +498,7 @@ class _BatchReconcile:
     # -- actions -----------------------------------------------------------------------------------------------------
 
     def _run_separately(self, run: ReconcileRun, now: Moment) -> Steps[None]:
-        """Run a long step machine (many pods take a tenth of a second) apart from the brief ones."""
+        """Run one HPA's step machine as a task of its own: a decision over many pods takes a tenth of a second."""
         yield from Progress(now).together([partial(self._run_steps, run)])
 
     def may_begin(self, now: Moment) -> bool:
@@ -518,7 +521,10 @@ class _BatchReconcile:
         yield from self._act_steps(run, answer, Progress(now), now)
 
     def _act_steps(self, run: ReconcileRun, answer: FindOutcome, progress: Progress, begun: Moment) -> Steps[None]:
-        """Perform the actions of an HPA that began at ``begun``. Its clock excludes waits for other HPAs."""
+        """Perform the remaining actions, events and observations of an HPA that began at ``begun``.
+
+        ``answer`` returns outcomes that need no action. The HPA's clock excludes waits for other HPAs.
+        """
         late = begun - self.at
         while run.action is not None:
             if run.events:
@@ -549,7 +555,7 @@ class _BatchReconcile:
         yield from self._act_steps(run, answer, Progress(outcome.at), update.begun)
 
     def _list_observations(self, updates: Mapping[int, _MetricsUpdate]) -> list[Observation]:
-        """Return the observations of the HPAs whose new metric values were written (``updates``)."""
+        """Return the observations of reconciles (``updates``, by row) whose new metric values were written."""
         result: list[Observation] = []
         for update in updates.values():
             if update.ended is not None:
@@ -559,7 +565,7 @@ class _BatchReconcile:
         return result
 
     def _find_outcome_before_write(self, run: ReconcileRun, action: Any) -> Outcome | None:
-        """Return the outcome as :meth:`_find_known_outcome` does, but None for a watched scale."""
+        """Return :meth:`_find_known_outcome`, but None for a watched scale, which a write requests again."""
         if type(action) is GetScale and self.keys[run.row] in self.watched:
             return None
         return self._find_known_outcome(run, action)
@@ -582,7 +588,7 @@ class _BatchReconcile:
     # -- state -------------------------------------------------------------------------------------------------------
 
     def _conclude_updates(self) -> tuple[dict[str, HorizontalPodAutoscalerStatus], dict[int, HPAState], set[int]]:
-        """Keep the decisions of HPAs whose new metric values were written.
+        """Cache the decisions of HPAs whose new metric values were written.
 
         Returns their statuses by key, their changed states by row, and the rows that were not written.
         """
@@ -690,14 +696,17 @@ class _MetricsUpdate(SingleAction):
     waits_to_end: ClassVar[bool] = True  # as machines of other HPAs, which end with observations
 
     def build(self, now: Moment) -> WriteStatus | None:
-        """Return the write of the status; None if there is no time for it."""
+        """Return the action that writes the status, and record that it begins; None if there is no time for it."""
         if not self.batch.may_begin(now):
             return None
         self.begun = now
         return WriteStatus(msgspec.structs.replace(self.batch.hpas[self.row], status=self.status))
 
     def finish(self, outcome: Outcome) -> Steps[None] | None:
-        """Record that the status was written. If it was not, return the steps of the failed reconcile."""
+        """Record that the status was written, and return None.
+
+        If the write failed, return the steps that finish the reconcile with the error.
+        """
         if outcome.error is not None:
             return self.batch.report_refusal_steps(self, outcome)
         self.ended, self.version = outcome.at, outcome.value
@@ -710,7 +719,10 @@ class _MetricsUpdate(SingleAction):
         return msgspec.structs.replace(self.cached, hpa=hpa, replicas=replicas, written=self.status)
 
     def find_written_version(self) -> WrittenVersion | None:
-        """Return the version that was written of the HPA; that of an earlier HPA of this name if it is unknown."""
+        """Return the version of the HPA that was written; None if it is unknown.
+
+        If it is unknown and the last recorded version is that of a deleted HPA of the same name, return that one.
+        """
         uid = self.batch.hpas[self.row].metadata.uid
         if self.version is not None:
             return WrittenVersion(uid, self.version)
@@ -719,7 +731,7 @@ class _MetricsUpdate(SingleAction):
 
 
 def _move_outcome(outcome: Outcome, late: int) -> Outcome:
-    """Return an outcome with an end ``late`` nanoseconds earlier."""
+    """Return a copy of the outcome whose time is ``late`` nanoseconds earlier."""
     return msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome
 
 

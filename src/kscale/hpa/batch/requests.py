@@ -117,7 +117,7 @@ class MetricLists:
         self._index = _LookupIndex()
 
     def read_pod_metrics(self, data: bytes, source: str = "") -> list[str]:
-        """Read a PodMetricsList as the API prints it (``data``) with the native decoder.
+        """Read the bytes of a PodMetricsList, as the API prints it, with the native decoder, and add its items.
 
         Returns descriptions of duplicates, as :meth:`add_pod_metrics` does. Raises :class:`~kscale.errors.InputError`
         with the field's path for an invalid list. ``source`` names the origin of the data in errors.
@@ -256,7 +256,10 @@ class MetricLists:
         return usage
 
     def refusal(self, query: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
-        """Return the error of a failed request of pod usage (``query``), or None. Given lists never fail."""
+        """Return None, as lists that were passed never fail.
+
+        A subclass returns the error of a failed request of pod usage (``query``).
+        """
         return None
 
     # -- one query ---------------------------------------------------------------------------------------------------
@@ -482,11 +485,12 @@ def is_late_response(response: Any) -> bool:
 def _run_with_deadline_steps(
     progress: Progress, machines: Sequence[Machine], at_most: int, within: int | None
 ) -> Steps[list[tuple[Any, int]]]:
-    """Run machines and return (response, duration in nanoseconds) of each.
+    """Run machines, at most ``at_most`` at a time, and return (response, duration in nanoseconds) of each.
 
-    All machines share one timeout, repeatedly, as single timeouts would cost more than the requests. A machine that
-    timed out with less than half of the time runs again, as it started late. Others are late. If all remaining machines
-    would run again, they are late too: something else takes their time.
+    With ``within`` (nanoseconds), all machines share one timeout, as single timeouts would cost more than the requests.
+    A machine that timed out after less than half of it, because it started late, runs again in a further round; other
+    machines that timed out have a late response. The last round is the one after which no machine, or every machine of
+    the round, would run again.
     """
     results: list[tuple[Any, int]] = [(None, 0)] * len(machines)
     remaining = list(range(len(machines)))
@@ -506,18 +510,18 @@ def _run_with_deadline_steps(
 
 
 def _run_together_steps(machines: Sequence[Machine], at_most: int, now: Moment) -> Steps[list[Any]]:
-    """Run step machines concurrently, at most ``at_most`` at a time, and return their results."""
+    """Run step machines concurrently, at most ``at_most`` at a time, and return their results in order."""
     return (yield from Progress(now).together(machines, at_most=at_most, brief=True))
 
 
 def _request_metric_steps(metric_request: GetMetric, now: Moment) -> Steps[Any]:
-    """Return the response or the error of a request, and its duration in nanoseconds."""
+    """Return (response or error, duration in nanoseconds) of a request that begins at ``now``."""
     outcome = yield from Progress(now).act(metric_request)
     return (outcome.value if outcome.error is None else outcome.error), outcome.at - now
 
 
 def _request_scale_steps(hpa: HorizontalPodAutoscaler, resources: tuple[str, ...], now: Moment) -> Steps[Any]:
-    """Return the scale of a target or its error, and the duration in nanoseconds."""
+    """Return (scale or error, duration in nanoseconds) of a target. ``resources``: group-resources to try in order."""
     progress = Progress(now)
     response = yield from request_scale(progress, hpa.metadata.namespace, hpa.spec.scale_target_ref.name, resources)
     return (response.scale if isinstance(response, TargetScale) else response), progress.now - now

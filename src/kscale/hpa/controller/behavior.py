@@ -139,7 +139,10 @@ class HistoryColumns:
         return out
 
     def take(self, rows: NDArray[np.int64]) -> HistoryColumns:
-        """Return the given rows in the given order; entries are shared, not copied, if the order is ascending."""
+        """Return the given rows in the given order.
+
+        Entries are shared if the rows are in the order in which their entries are stored, otherwise copied.
+        """
         order = self.begin[rows]
         if len(rows) and bool((order[1:] <= order[:-1]).any()):
             return self._copy_in_row_order(rows, self.size[rows] + 2)
@@ -320,7 +323,7 @@ def normalize(
 ) -> NormalizedReplicas:
     """Stabilize and limit one proposal by the rules of ``behavior``, or without one by the legacy rules.
 
-    ``current``: replicas now. ``minimum``, ``maximum``: bounds of the spec.
+    ``current``: replicas now. ``minimum``, ``maximum``: bounds of the spec. ``now``: nanoseconds since 1970.
     """
     up, down = build_rule_columns([behavior], options)
     histories = StateColumns.from_states([state])
@@ -361,7 +364,7 @@ def store_scale_event(
 ) -> tuple[tuple[ScaleEvent, ...], tuple[ScaleEvent, ...]]:
     """Return (scale-up events, scale-down events) after a change of replicas from ``before`` to ``after``.
 
-    The event is added to those of ``state``; without ``behavior`` none is added.
+    The event is added to those of ``state``; without ``behavior`` none is added. ``now``: nanoseconds since 1970.
     """
     if behavior is None:
         return state.scale_up_events, state.scale_down_events

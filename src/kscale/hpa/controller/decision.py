@@ -427,7 +427,10 @@ def _finite_or_none(value: float) -> float | None:
 
 
 def _get_metric_names(spec: MetricSpec) -> tuple[str, MetricTarget | None, str]:
-    """Return the short name of a metric for texts, its target, and its resource (empty if it has none)."""
+    """Return a metric's short name for texts, its target, and its resource.
+
+    The target is None if the metric has no source. The resource is empty unless the metric is of a resource.
+    """
     if spec.resource is not None:
         return spec.resource.name, spec.resource.target, spec.resource.name
     if spec.container_resource is not None:

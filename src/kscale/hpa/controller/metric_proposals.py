@@ -177,7 +177,10 @@ def build_object_request(
 
 
 def _read_response(api: str, outcome: Outcome) -> Any:
-    """Return the list of a response. Raises :class:`MetricsError` for an error and for an empty list."""
+    """Return the list in the response of ``api``.
+
+    Raises :class:`MetricsError`, which names the API, for an error and for an empty list.
+    """
     if outcome.error is not None:
         raise MetricsError(f"unable to fetch metrics from {api} metrics API: {outcome.error.message}")
     if not outcome.value.items:
@@ -554,7 +557,10 @@ def build_proposals(
 def _choose_largest_proposal(
     context: ReconcileContext, proposals: Sequence[MetricProposal | MetricError], current: int
 ) -> CombinedProposal:
-    """Choose the largest proposal, unless too many metrics failed, and set ScalingActive."""
+    """Choose the largest proposal, unless too many metrics failed, and set ScalingActive.
+
+    ``current``: replicas of the scale. With failed metrics, a proposal below ``current`` is refused.
+    """
     best, best_name = 0, ""
     failed: list[MetricError] = []
     statuses: list[MetricStatus] = []
@@ -589,7 +595,7 @@ def _choose_largest_proposal(
 def _computation_labels(
     context: ReconcileContext, type_: str, proposal: MetricProposal | MetricError
 ) -> dict[str, str]:
-    """Return the labels of the metrics that count and time the computation of one metric."""
+    """Return the labels of the metrics that count and time the computation of one metric of ``type_``."""
     if isinstance(proposal, MetricError):
         return {"action": "none", "error": "spec" if proposal.invalid else "internal", "metric_type": type_}
     # Compared with the replicas of the last status, not of the scale.

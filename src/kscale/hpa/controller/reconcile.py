@@ -227,7 +227,7 @@ def reconcile(
 def build_reconcile_observations(
     action: str, error: str, begun: Moment, ended: Moment
 ) -> tuple[Observation, Observation]:
-    """Build the observations at the end of a reconcile, its count and its duration."""
+    """Return the count and the duration of a reconcile, labelled with its ``action`` and error class (``error``)."""
     labels = {"action": action, "error": error}
     return Observation(name=RECONCILIATIONS, labels=labels), observe_duration(
         RECONCILIATION_DURATION, begun, ended, labels
@@ -392,7 +392,8 @@ class ReconcileMachine:
     def repeat_known(self, known: PrecomputedDecision, proposal: int | None, reason: str) -> None:
         """Take over the result of an earlier reconcile whose conditions and replicas the status already states.
 
-        Only the current values of metrics are updated in the new status.
+        Only the current values of metrics are updated in the new status. ``proposal``, ``reason``: of the earlier
+        result.
         """
         context, scale = self.context, known.scale
         self._check_version(None)
@@ -421,7 +422,7 @@ class ReconcileMachine:
         return (yield from self.finish(pending))
 
     def settle(self, current: int, desired: int, *, rescaled: bool = False) -> Observation:
-        """Record the final replica count in the status and return the observation of its gauge."""
+        """Record the final replica count in the new status; return the observation of the desired-replicas gauge."""
         self.context.set_sizes(current, desired, self.statuses, rescaled=rescaled)
         self.desired = desired
         metadata = self.context.hpa.metadata
@@ -454,7 +455,10 @@ class ReconcileMachine:
         return f"{target.kind}/{self.context.hpa.metadata.namespace}/{target.name}"
 
     def _fail(self, current: int, error: str) -> StepsOf[WriteStatus | Emit, str]:
-        """Write the status, emit a warning, and return the error that upstream's sync returns."""
+        """Write the status without a decision, emit a warning, and return the error that upstream's sync returns.
+
+        ``current``: replicas of the scale.
+        """
         self.context.set_sizes(current, self.context.status.desired_replicas, self.statuses)
         yield from self.context.write_status()
         yield from self.context.warn("FailedComputeMetricsReplicas", error)
@@ -475,7 +479,10 @@ class ReconcileMachine:
         return desired
 
     def _normalize(self, current: int, proposal: int, name: str, minimum: int) -> int:
-        """Normalize a proposal, set its conditions, and return the desired replicas."""
+        """Normalize a proposal, set its conditions, and return the desired replicas.
+
+        ``name``: the metric that made the proposal; ``minimum``: lowest number of replicas.
+        """
         context = self.context
         self.proposal = proposal
         self.reason = explain_change(current, proposal, name)

@@ -170,10 +170,10 @@ def group_pods(
 def get_pod_requests(
     pods: Sequence[Pod], container: str, resource: str, *, options: HPAOptions
 ) -> tuple[NDArray[np.int64], int, str]:
-    """Return the requests of every pod in milli-units, the index of the first pod without one, and its error.
+    """Return the pods' requests in milli-units, the index of the first pod without one, and its error.
 
-    ``container`` empty: all containers. Pods that are being deleted are included. The index is -1 and the error empty
-    if every pod has a request.
+    The index is -1 and the error empty if every pod has a request. Otherwise the requests from that pod on are 0.
+    ``container`` empty: all containers. Pods that are being deleted are included.
     """
     out = np.zeros(len(pods), np.int64)
     for i, pod in enumerate(pods):
@@ -214,7 +214,7 @@ def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions
 
 
 def _list_running_containers(pod: Pod) -> list[Container]:
-    """Return the containers that run as long as the pod does, followed by its sidecars."""
+    """Return the containers that run as long as the pod does: the ordinary ones, then the sidecars."""
     return [
         *pod.spec.containers,
         *(init_container for init_container in pod.spec.init_containers if is_sidecar(init_container)),
@@ -335,8 +335,10 @@ def calculate_row(
 ) -> CalculatedReplicas:
     """Calculate one row with the kernel (``kscale._native._hpa.calculate_replicas``).
 
-    ``mode`` indexes :data:`CALCULATION_MODES`. ``extra``: values of pods that are not listed. ``bad_request``: index of
-    the first pod without a request, and its error.
+    ``mode`` indexes :data:`CALCULATION_MODES`. ``target`` is in percent for utilization, else in milli-units, as are
+    ``requests`` of pods, ``values`` of an object or external metric, and ``extra``, the values of pods that are not
+    listed. ``bad_request``: index of the first pod without a request, and its error. ``timestamp`` and ``groups`` are
+    copied to the result.
     """
     columns = _hpa.calculate_replicas(
         np.array([mode], np.uint8),
@@ -418,25 +420,25 @@ class MetricsClient(Protocol):
     def get_resource_metric(
         self, resource: str, namespace: str, selector: str, container: str
     ) -> StepsOf[GetMetric, PodSamples]:
-        """Get the usage of a resource by pod, of one container or of all."""
+        """Get the usage of a resource by pod, in milli-units: of one container, or of all if ``container`` is empty."""
         ...
 
     def get_raw_metric(
         self, metric: str, namespace: str, selector: str, metric_selector: str
     ) -> StepsOf[GetMetric, PodSamples]:
-        """Get a custom metric by pod."""
+        """Get a custom metric by pod, in milli-units."""
         ...
 
     def get_object_metric(
         self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
     ) -> StepsOf[GetMetric, tuple[int, Moment]]:
-        """Get a custom metric of one object in milli-units, and its time."""
+        """Get (value of a custom metric of one object in milli-units, its time)."""
         ...
 
     def get_external_metric(
         self, metric: str, namespace: str, metric_selector: str
     ) -> StepsOf[GetMetric, tuple[Sequence[int], Moment]]:
-        """Get the values of an external metric in milli-units, and the time of the first."""
+        """Get (values of an external metric in milli-units, time of the first)."""
         ...
 
 
@@ -499,7 +501,7 @@ class ReplicaCalculator:
         selector: str,
         container: str = "",
     ) -> CalculationSteps:
-        """Calculate replicas from the average usage of a resource per pod and a target per pod."""
+        """Calculate replicas from the average usage of a resource per pod and a target per pod (milli-units)."""
         request = self.metrics.get_resource_metric(resource, namespace, selector, container)
         failed = f"unable to get metrics for resource {resource}"
         of_pods = (current_replicas, target_usage, resource, tolerances, namespace, selector)
@@ -515,7 +517,7 @@ class ReplicaCalculator:
         selector: str,
         metric_selector: str = "",
     ) -> CalculationSteps:
-        """Calculate replicas from the average of a custom metric per pod and a target per pod."""
+        """Calculate replicas from the average of a custom metric per pod and a target per pod (milli-units)."""
         request = self.metrics.get_raw_metric(metric, namespace, selector, metric_selector)
         of_pods = (current_replicas, target_usage, "", tolerances, namespace, selector)
         return self._calculate_from_pods(_USAGE, *of_pods, request, f"unable to get metric {metric}")
@@ -533,7 +535,8 @@ class ReplicaCalculator:
     ) -> CalculationSteps:
         """Calculate replicas from a metric of one object: value / target * ready pods, rounded up.
 
-        Within the tolerance, ``current_replicas``. From 0 current replicas: value / target, rounded up.
+        ``target_usage`` is in milli-units. Within the tolerance, ``current_replicas``. From 0 current replicas: value /
+        target, rounded up.
         """
         request = self._request_object_metric(metric, namespace, described, metric_selector)
         return self._calculate_from_value(
@@ -552,7 +555,8 @@ class ReplicaCalculator:
     ) -> CalculationSteps:
         """Calculate replicas from a metric of one object: value / target per pod, rounded up.
 
-        ``status_replicas`` if the value per replica is within the tolerance of the target.
+        ``target_average_usage`` is in milli-units. ``status_replicas`` if the value per replica is within the tolerance
+        of the target.
         """
         request = self._request_object_metric(metric, namespace, described, metric_selector)
         return self._calculate_per_pod(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, request)
@@ -569,7 +573,8 @@ class ReplicaCalculator:
     ) -> CalculationSteps:
         """Calculate replicas from the sum of an external metric: sum / target * ready pods, rounded up.
 
-        Within the tolerance, ``current_replicas``. From 0 current replicas: sum / target, rounded up.
+        ``target_usage`` is in milli-units. Within the tolerance, ``current_replicas``. From 0 current replicas: sum /
+        target, rounded up.
         """
         request = self._request_external_metric(metric, namespace, metric_selector)
         return self._calculate_from_value(
@@ -587,7 +592,8 @@ class ReplicaCalculator:
     ) -> CalculationSteps:
         """Calculate replicas from the sum of an external metric: sum / target per pod, rounded up.
 
-        ``status_replicas`` if the sum per replica is within the tolerance of the target.
+        ``target_usage_per_pod`` is in milli-units. ``status_replicas`` if the sum per replica is within the tolerance
+        of the target.
         """
         request = self._request_external_metric(metric, namespace, metric_selector)
         return self._calculate_per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, request)
@@ -678,9 +684,9 @@ class ReplicaCalculator:
         failed: str,
         container: str = "",
     ) -> CalculationSteps:
-        """Calculate replicas from samples of pods.
+        """Calculate replicas from samples of pods, which ``request`` gets.
 
-        ``failed``: prefix of the error if the samples of ``request`` cannot be had.
+        ``failed``: prefix of the error if the request fails.
         """
         values = yield from _request_values(request, failed)
         if isinstance(values, CalculatedReplicas):
@@ -718,9 +724,9 @@ class ReplicaCalculator:
 
 
 def format_metric_selector(selector: LabelSelector | None) -> str:
-    """Format a metric's label selector as it is sent.
+    """Format a metric's label selector as it is sent; an absent or empty one gives an empty text, which is not sent.
 
-    Absent and empty selectors are both not sent. Raises ``ValueError`` if the selector is invalid.
+    Raises ``ValueError`` if the selector is invalid.
     """
     return str(compile_selector(selector))
 

@@ -101,8 +101,9 @@ class SelectorStore:
         return self._namespaces.get(namespace, {})
 
     def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
-        """Return the sorted names of the HPAs whose selector matches any of the ``label_sets``, at most ``limit`` (0:
-        all).
+        """Return the sorted names of the HPAs of a namespace whose selector matches any of the ``label_sets``.
+
+        At most ``limit`` names (0: all).
         """
         if namespace not in self._index:
             return []

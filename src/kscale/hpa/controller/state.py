@@ -85,7 +85,7 @@ class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
         )
 
     def without_histories(self) -> HPAState:
-        """Return the parts of the state that are not stored as columns."""
+        """Return a copy without recommendations and scale events, which are stored as columns."""
         return HPAState(selector=self.selector, registered=self.registered, written=self.written)
 
 

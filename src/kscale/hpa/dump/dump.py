@@ -141,7 +141,10 @@ class Dump:
             return ApiError(str(error))
 
     def assumed_scale(self, hpa: HorizontalPodAutoscaler) -> str:
-        """Return what kscale assumes of a target's scale without a CustomResourceDefinition; empty if nothing."""
+        """Return a text on what kscale assumes of a target's scale, because its CustomResourceDefinition is missing.
+
+        Also if the input lacks a target of such a kind. Empty if nothing is assumed.
+        """
         if self.unanswered is not None:  # a live cluster has returned the scale
             return ""
         reference = hpa.spec.scale_target_ref
@@ -197,8 +200,8 @@ class Dump:
             if namespace in (None, hpa.metadata.namespace) and wanted.matches(hpa.metadata.labels)
         ]
 
-    def leave_out_hpas(self, namespaces: Collection[str]) -> None:
-        """Remove the HPAs of all namespaces except these."""
+    def keep_namespaces(self, namespaces: Collection[str]) -> None:
+        """Keep only the HPAs of these namespaces."""
         self.hpas = {key: hpa for key, hpa in self.hpas.items() if hpa.metadata.namespace in namespaces}
 
     def build_stable_state(self) -> ControllerState:

@@ -134,7 +134,10 @@ def read_plain_data(record: RawObject) -> Any:
 
 
 def read_data_for_name(record: RawObject) -> Any:
-    """Return as much of a possibly invalid object's data as naming it needs, or None."""
+    """Return the data of an object; of invalid JSON, only kind, namespace and name.
+
+    None if the object is invalid and not JSON.
+    """
     try:
         return read_plain_data(record)
     except InputError:
@@ -216,8 +219,9 @@ def decode_hpa_records(records: Sequence[RawObject]) -> list[HorizontalPodAutosc
 
 
 def classify_record(record: RawObject) -> tuple[bool, bool, str]:
-    """Return whether a record is pod usage in JSON, or another object in JSON that is decoded together with others of
-    its kind (a v2 HPA, or a pod that is no item of a list), and its API group.
+    """Return (whether a record is pod usage in JSON, whether it is decoded together with others, its API group).
+
+    Decoded together are JSON objects of one kind: v2 HPAs, and pods that are no items of a list.
     """
     group, is_json, kind = group_of(record.api_version), isinstance(record.data, msgspec.Raw), record.kind
     is_usage = is_json and kind == "PodMetrics" and group == "metrics.k8s.io"
@@ -259,7 +263,7 @@ class _DumpReader:
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
         """Read a list whose pods are stored as columns; None if the list must be read item by item.
 
-        Items of a list of usage are added at once; the result then has no items.
+        Items of a list of usage are added to the dump at once; the result then has no items.
         """
         scanned = self.dump.pods.scan(view, source, place)
         if scanned is None or scanned.kind != "PodMetricsList" or group_of(scanned.api_version) != "metrics.k8s.io":
@@ -301,7 +305,7 @@ class _DumpReader:
             self._add_record(record, group, scope)
 
     def _start_list(self, source: str, place: str, at: int, *, again: bool = False) -> None:
-        """Give the records that follow a new list number, unless they belong to the list of the last call.
+        """Give the records that follow the next list number, unless they belong to the list of the last call.
 
         ``at``: index in the list of the last record read, or -1. ``again``: the same list is read a second time.
         """
@@ -350,7 +354,7 @@ class _DumpReader:
             dump.duplicates[waiting[number].duplicates : waiting[number].duplicates] = duplicates
 
     def _add_hpas(self, records: Mapping[int, RawObject]) -> dict[int, _Messages]:
-        """Add v2 HPAs in JSON. Returns the messages by the number of the record."""
+        """Add v2 HPAs in JSON (``records``, by number). Returns (problems, duplicates) by the number of the record."""
         messages: dict[int, _Messages] = {}
         duplicates = self.dump.duplicates
         for (number, record), hpa in zip(records.items(), decode_hpa_records([*records.values()]), strict=True):
@@ -370,9 +374,9 @@ class _DumpReader:
         return messages
 
     def _add_runs(self, runs: Mapping[int, RawObject | PodRun], pods: PodBatch) -> dict[int, _Messages]:
-        """Add consecutive runs of a batch of pods.
+        """Add consecutive runs of a batch of pods (``runs``, by number).
 
-        Returns the messages by the number of the run.
+        Returns (problems, duplicates) by the number of the run, for runs that have some.
         """
         parts = [each for each in runs.values() if isinstance(each, PodRun)]
         batch = PodRun(pods, parts[0].begin, parts[-1].end).batch
@@ -388,9 +392,9 @@ class _DumpReader:
         return messages
 
     def _add_documents(self, documents: Mapping[int, RawObject | PodRun]) -> dict[int, _Messages]:
-        """Add pods that are single documents, as columns if all can be decoded.
+        """Add pods that are single documents (``documents``, by number), as columns if all can be decoded.
 
-        Returns the messages by the number of the document.
+        Returns (problems, duplicates) by the number of the document.
         """
         messages: dict[int, _Messages] = {}
         numbers = list(documents)
@@ -417,7 +421,7 @@ class _DumpReader:
         return messages
 
     def _add_singly(self, item: RawObject | PodRun) -> _Messages:
-        """Add objects one by one. Returns the messages without recording them in the dump."""
+        """Add objects one by one. Returns (problems, duplicates), which are not recorded in the dump."""
         dump = self.dump
         problems, duplicates = dump.problems, dump.duplicates
         dump.problems, dump.duplicates = [], []
@@ -582,7 +586,7 @@ class _DumpReader:
     def _add_metric(
         self, group: str, kind: str, data: Mapping[str, Any], scope: MetricsScope | None, source: str
     ) -> None:
-        """Add one item of a metrics list whose items have this API group and kind.
+        """Add one item (``data``) of a metrics list whose items have this API group and kind; NodeMetrics are ignored.
 
         ``scope``: HPA or selector to which external values belong. Raises InputError if the item cannot be read, or if
         its kind does not fit the list.

@@ -156,7 +156,7 @@ class DumpPods:
         return self._is_duplicate(self.store.put(pod, None))
 
     def close(self) -> None:
-        """Index the pods, of which all were added."""
+        """Index the pods after all of them were added."""
         self.store.tidy()
         self.index = PodIndex(self.store.table.freeze())
 
@@ -374,7 +374,10 @@ def _conflicting_lists_problem(lists: list[_ExternalList], name: str, scope: Met
 def _ambiguous_list_problem(
     lists: list[_ExternalList], namespace: str, name: str, names: Mapping[str, str], selectors: list[str]
 ) -> Problem:
-    """Build the problem of a list without labels that several HPAs could mean."""
+    """Build the problem of a list without labels that several HPAs could mean.
+
+    ``names``: the HPA by the selector that it uses, for each of ``selectors``.
+    """
     sources = ", ".join(dict.fromkeys(each.source for each in lists if each.source))
     shown = ", ".join(f"{names[each]} by {each or 'no label'}" for each in selectors[:3])
     text = f"the values carry no labels, and several HorizontalPodAutoscalers select the metric ({shown}): "

@@ -157,8 +157,9 @@ def _read_controller(data: Mapping[str, Any]) -> _Owner | None:
 def _guess_replica_set_owner(
     labels: Mapping[str, str], owner: _Owner, target: CrossVersionObjectReference
 ) -> _Owner | None:
-    """Return API version, kind and name of the owner of a ReplicaSet that is not in the input, from its name
-    ``NAME-HASH``; None if it is unknown. ``labels``: of its pods.
+    """Guess API version, kind and name of a ReplicaSet's owner that the input lacks, from the name ``NAME-HASH``.
+
+    ``labels``: of its pods; ``owner``: the ReplicaSet. None if ``owner`` is of another kind or the name does not fit.
     """
     if owner[1] != "ReplicaSet":
         return None
@@ -219,7 +220,7 @@ class HPAReport(Record, frozen=True):
     assumed: dict[str, str] = msgspec.field(default_factory=dict)
 
     def summary(self) -> str:
-        """Return how many HPAs rescale, and the new size of the first ones."""
+        """Return one line: how many HPAs rescale, and the change of the first three."""
         changes = [
             f"{item.name}: {item.current_replicas} -> {item.desired_replicas}" for item in self.hpas if item.rescales
         ]
@@ -328,9 +329,9 @@ def _build_paused(key: str, pause: PausedTarget) -> PausedScaledObject:
 def _count_shared_pods(
     scales: Mapping[str, Scale | ApiError], owners: PodOwners, hpas: Sequence[HorizontalPodAutoscaler]
 ) -> list[dict[str, int]]:
-    """Count the pods of each HPA by owner, with the HPA's target first.
+    """Return each HPA's number of selected pods by owner, with the HPA's target first.
 
-    Empty for an HPA none of whose pods is known to belong to another owner than its target.
+    Empty for an HPA whose pods, as far as their owners are known, all belong to its target.
     """
     shared: list[dict[str, int]] = [{} for _ in hpas]
     selected = []
@@ -348,7 +349,7 @@ def _count_shared_pods(
 
 
 def _count_pods(owners: PodOwners, selected: Sequence[tuple[int, HorizontalPodAutoscaler, str]]) -> list[Counter[str]]:
-    """Count the pods of each HPA by owner.
+    """Count by owner the pods of each (number, HPA, selector) in ``selected``.
 
     Empty for an invalid selector, which is the error of the HPA's decision.
     """

@@ -43,7 +43,7 @@ class Domains:
         return [self._get_copy_domain(key, facts) for key in self.keys]
 
     def _get_copy_domain(self, key: str, facts: NodeFacts) -> int:
-        """Return the domain of a new node for one key; see :meth:`get_copy_domains`."""
+        """Return the domain of a new node for one key: -1 = no such label, -2 = a domain of its own."""
         if key == HOSTNAME:
             return _OWN
         value = facts.labels.get(key)
@@ -109,9 +109,9 @@ class NodeClasses:
         return facts
 
     def list_exemplars(self, sources: Sequence[object]) -> list[tuple[Hashable, object]]:
-        """Return the key and the object of the first node of each class.
+        """Return (key, object) of the first node of each class; a key is unique among existing objects.
 
-        ``sources``: objects that the extra nodes are copies of. The key of a copy has its name, too.
+        ``sources``: objects that the extra nodes are copies of. The key of a copy also has its name.
         """
         objects, existing = self.ctx.snapshot.columns.objects, self.existing
         return [
@@ -122,7 +122,7 @@ class NodeClasses:
         ]
 
     def group(self, columns: frozenset[str]) -> tuple[list[int], NDArray[np.int32]]:
-        """Group the classes that agree in ``columns``; return one node per group, and the group of each class."""
+        """Group the classes that agree in ``columns``; return (a node's number per group, the group of each class)."""
         cached = self._groups.get(columns)
         if cached is None:
             group, first = _number_codes(self._combine(columns, self.exemplars))
@@ -131,7 +131,10 @@ class NodeClasses:
         return cached
 
     def evaluate(self, columns: frozenset[str], verdict: Callable[[NodeFacts], Any]) -> NDArray[np.bool_]:
-        """Return the truth of ``verdict`` for each class: bool[classes]. Calls ``verdict`` once per group."""
+        """Return whether ``verdict`` of a node of each class is true: bool[classes].
+
+        ``verdict`` is called once per group of classes that agree in ``columns``.
+        """
         nodes, group = self.group(columns)
         truth = np.fromiter((bool(verdict(self.facts(i))) for i in nodes), dtype=bool, count=len(nodes))
         result: NDArray[np.bool_] = truth[group]

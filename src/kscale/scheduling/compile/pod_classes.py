@@ -233,7 +233,10 @@ class PodCompiler:
 
     @property
     def state(self) -> tuple[object, int, int]:
-        """Return what stays equal while no compiled pod changes: the cache, its insertions, and what they depend on."""
+        """Return (cache, number of insertions into it, version of the plug-ins' shared dependencies).
+
+        These stay equal as long as no compiled pod changes.
+        """
         return self.cache, self.cache.insertions, self._version
 
     @cached_property
@@ -384,7 +387,7 @@ class NodeVerdictCache:
         self._columns: dict[Hashable, tuple[object, NDArray[np.uint16], NDArray[np.uint8]]] = {}
 
     def get(self, nodes: Sequence[tuple[Hashable, object]], evaluate: Callable[[], _NodeVerdicts]) -> _NodeVerdicts:
-        """Return the verdicts on nodes; ``evaluate`` computes those on all of them if one is unknown.
+        """Return the cached verdicts on nodes. If any is missing, ``evaluate`` returns those on all nodes to cache.
 
         ``nodes``: for each a key that is unique among existing objects, and the object that it belongs to.
         """
@@ -515,10 +518,10 @@ class PodClasses:
         return self.rows.columns().union(*{compiled.columns for compiled in self._compiled_pods})
 
     def compile(self, ctx: Context, copies: list[NodeFacts], elsewhere: Callable[[int], bool] | None) -> None:
-        """Compile the classes once all inputs are known.
+        """Compile the classes once all inputs are known; does nothing if they are compiled.
 
-        ``copies``: new nodes that may be added. ``elsewhere``: whether the ledger, not a node filter, decides on a
-        class's devices; None without a ledger.
+        ``copies``: new nodes that may be added. ``elsewhere`` is called with a class number and returns whether the
+        ledger, not a node filter, decides on the class's devices; None without a ledger.
         """
         if self._is_compiled:
             return
@@ -588,7 +591,7 @@ class PodClasses:
         return pods[count], snapshot.placed_node[count]
 
     def get_requested_drivers(self, pods: Iterable[PodClass]) -> tuple[str, ...]:
-        """Return the drivers of the volumes that these classes request, each once; the classes may be checked."""
+        """Return the CSI drivers of the volumes that these classes attach, each once. All must be checkable."""
         counters = (
             found
             for pod in pods
@@ -602,7 +605,7 @@ class PodClasses:
         return next((part for part in self.parts if isinstance(part, kind)), None)
 
     def part(self, kind: type[P]) -> P:
-        """Return the part of a plug-in by its type. Some class must read its counters."""
+        """Return the part of a plug-in by its type. Some class must read its counters; see :meth:`get_part`."""
         return next(part for part in self.parts if isinstance(part, kind))
 
 
@@ -629,7 +632,7 @@ class SharedPodClasses:
         self._of_templates: dict[int, tuple[NodeTemplate, list[PodClass]]] = {}
 
     def expect(self, pods: Iterable[PodClass], placed: Iterable[PodClass]) -> None:
-        """Compile these classes together with those of the next session that needs others than before.
+        """Announce classes of later sessions, to be compiled together with the next session that needs further classes.
 
         ``pods``: classes that later sessions will check; ``placed``: classes whose pods will be placed.
         """
@@ -637,7 +640,7 @@ class SharedPodClasses:
         self._expected[1].update(dict.fromkeys(placed))
 
     def classify(self, template: NodeTemplate, interner: Interner) -> list[PodClass]:
-        """Return the classes of the pods that come with a template."""
+        """Return the classes of the pods that come with a template; cached by template."""
         cached = self._of_templates.get(id(template))
         if cached is None or not all(interner.classes[pod.index] is pod for pod in cached[1]):
             if len(self._of_templates) >= _MAX_SHARED:
@@ -656,8 +659,7 @@ class SharedPodClasses:
     ) -> PodClasses | None:
         """Return the shared classes if they have all classes of a session, compiled from identical inputs; else None.
 
-        ``pods`` and ``compiled`` are the classes to check and their compilations, in the same order; ``others`` are
-        only placed.
+        ``pods``: the classes to check, which ``compiler`` compiles; ``others`` are only placed.
         """
         if self._classes is None:
             return None
@@ -680,7 +682,10 @@ class SharedPodClasses:
     def extend(
         self, ctx: Context, pods: dict[int, PodClass], others: dict[int, PodClass]
     ) -> tuple[dict[int, PodClass], dict[int, PodClass], Sequence[PodClass]]:
-        """Return the classes of a session with those that were compiled before: (to check, others, placed)."""
+        """Return (classes to check, classes to place, placed classes) of a session, with earlier and expected ones.
+
+        If these were too many together, only the session's own.
+        """
         placed, before, current = ctx.snapshot.placed_classes, self._classes, ctx.snapshot.interner.classes
         expected, self._expected = self._expected, ({}, {})
 
@@ -709,7 +714,8 @@ class SharedPodClasses:
     ) -> None:
         """Store compiled classes in place of those before.
 
-        ``state``: that of the compiler (:attr:`PodCompiler.state`); empty if it does not cache them all.
+        ``signature``, ``plugins``, ``storage``: the inputs that they were compiled from. ``state``: that of the
+        compiler (:attr:`PodCompiler.state`); empty if it does not cache them all.
         """
         self._compiler_state = state
         self._classes, self._signature, self._plugins, self._storage = classes, signature, plugins, storage

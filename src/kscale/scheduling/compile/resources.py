@@ -114,7 +114,7 @@ class DeviceCounting:
     # -- devices -----------------------------------------------------------------------------------------------------
 
     def _count(self, nodes: NodeClasses) -> None:
-        """Compute ``columns``, and the free devices of each column on each node."""
+        """Compute ``columns`` and ``exact``, and the free devices of each column on each node."""
         kinds = list(self._kinds.values())
         codes = nodes.codes(DEVICES)
         _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
@@ -152,7 +152,11 @@ class DeviceCounting:
         return frozenset(usable)
 
     def _merge(self, kinds: Sequence[_Kind], sets: Sequence[Sequence[frozenset[DeviceId] | None]]) -> None:
-        """Assign one column to kinds that can use the same devices. Counting is inexact if sets only partly overlap."""
+        """Assign one column to kinds that can use the same devices, and set ``columns``.
+
+        ``sets``: for each group of equal nodes, the usable devices of each kind. Clears ``exact`` if sets only partly
+        overlap.
+        """
         distinct = set(map(tuple, sets))
         for b, kind in enumerate(kinds):
             for a in range(b):
@@ -280,7 +284,7 @@ class Resources:
         return amounts
 
     def readable(self, free: Iterable[int]) -> dict[str, int]:
-        """Return free amounts by resource, without counted devices and internal offsets."""
+        """Return free amounts (in the order of ``names``) by resource, without counted devices and added constants."""
         amounts = zip(self.names, free, strict=True)
         return {
             name: n - UNLIMITED_DEVICES if n > UNLIMITED_DEVICES // 2 and self._is_delegated(name) else n

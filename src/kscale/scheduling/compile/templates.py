@@ -46,7 +46,7 @@ class _HostNames(dict[str, dict[int, int]]):
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _HostNames:
-        """Return the cached instance of the snapshot, built on first use."""
+        """Return the snapshot's host names of the form of a copy's name, built on first use."""
 
         def make() -> _HostNames:
             names = cls()
@@ -83,7 +83,7 @@ class Copies:
         return any(pod.claims for pod_classes in self.pods for pod in pod_classes)
 
     def add_names(self, names: Collection[str]) -> None:
-        """Compute the facts of the copies to distinguish.
+        """Add the facts of a copy of each template with an ordinary name, and of the copies with one of ``names``.
 
         ``names``: node names and host names that occur in selectors.
         """
@@ -157,7 +157,7 @@ class Copies:
     # -- queries -----------------------------------------------------------------------------------------------------
 
     def facts_of(self, i: int, copy: int | None = None) -> NodeFacts:
-        """Return what predicates read of a copy of a template.
+        """Return what predicates read of copy number ``copy`` of template number ``i``.
 
         ``copy`` None: a copy whose name occurs in no selector.
         """
@@ -169,11 +169,14 @@ class Copies:
         return [template for template, count in zip(self.templates, counts, strict=True) for _ in range(count)]
 
     def identity(self, i: int) -> str | None:
-        """Return a key that is equal for templates whose copies the engine cannot distinguish; None if unknown."""
+        """Return a key that is equal for templates with indistinguishable copies; None if that is unknown for ``i``."""
         return self._identities[i]
 
     def room(self, i: int) -> tuple[int, list[int]]:
-        """Return an empty copy's free pod slots, and its free amounts in the order of the engine's resources."""
+        """Return (free pod slots, free amounts) of an empty copy of template number ``i``.
+
+        Amounts are in the order of the engine's resources.
+        """
         return self._room[i]
 
 

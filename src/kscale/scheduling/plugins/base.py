@@ -96,7 +96,7 @@ class Rows:
         return len(self.rows)
 
     def add_group(self) -> int:
-        """Add an affinity group and return its number."""
+        """Add an affinity group, whose rows are counted together, and return its number."""
         self.groups += 1
         return self.groups - 1
 
@@ -220,11 +220,11 @@ class Part:
         """
 
     def is_used(self) -> bool:
-        """Return whether verdicts on any class read what this part counts."""
+        """Return whether verdicts on any added class read what this part counts."""
         return False
 
     def may_count(self, pod: PodClass) -> bool:
-        """Return whether there may be an entry for a class."""
+        """Return whether pods of a class may count in a counter or be checked against one. Default: False."""
         return False
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
@@ -298,7 +298,7 @@ class ExplainContext(Protocol):
         ...
 
     def pods_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of pods that ``matches`` accepts in the topology domain of an existing node.
+        """Return the keys of pods that ``matches`` accepts in the domain of an existing node by label ``key``.
 
         They are in order of appearance.
         """
@@ -369,7 +369,10 @@ class Plugin:
         return ()
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
-        """Return objects such that every class's dependencies are unchanged while these are the same objects."""
+        """Return objects that all classes' dependencies come from.
+
+        As long as these are the same objects, the dependencies of every class are unchanged.
+        """
         return ()
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
@@ -406,7 +409,7 @@ class Plugin:
     def explain(
         self, pod: PodClass, class_number: int, node: int, context: ExplainContext
     ) -> tuple[Status | None, Numbers]:
-        """Run the Filter alone on one node; return its status (None = passes) and the numbers behind it."""
+        """Run the Filter alone on one node. Returns (status, None = passes; values that explain a failure)."""
         node_filter = self.get_node_filter(pod, context.ctx)
         status = None if node_filter is None else node_filter.check(context.facts(node))
         if status is not None:

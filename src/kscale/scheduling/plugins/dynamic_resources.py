@@ -55,7 +55,10 @@ class DynamicResources(Plugin):
         return Claims.of(ctx).get_checked_requests(pod).is_empty
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
-        """Return the device classes if the pod requests extended resources; None (never cached) if it has claims."""
+        """Return the device classes if the pod requests extended resources, none of which a class serves.
+
+        Empty without extended resources. None (never cached) if the pod has claims or a device class serves it.
+        """
         if pod.claims:
             return None
         if not ctx.dra or not pod.extended:
@@ -111,10 +114,10 @@ class DynamicResources(Plugin):
     def explain(
         self, pod: PodClass, class_number: int, node: int, context: ExplainContext
     ) -> tuple[Status | None, Numbers]:
-        """Return the status (None: the pod fits), and the requests of its open claims with their devices.
+        """Return the status (None: the pod fits) and, if devices are short, the requests of its open claims.
 
         One dict per request: ``claim``, ``request``, and the numbers of devices ``wanted`` and ``free``. Tainted
-        devices of the node and those in use are not free.
+        devices of the node and those in use are not free. Empty if the pod fits or the Filter cannot decide.
         """
         node_filter = self.get_node_filter(pod, context.ctx)
         facts = context.facts(node)

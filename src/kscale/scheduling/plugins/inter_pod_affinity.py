@@ -388,7 +388,7 @@ def selects_namespaces_by_labels(spec: PodSpec) -> bool:
 
 
 def _select_namespaces_by_labels(terms: Iterable[PodAffinityTerm]) -> bool:
-    """Check whether a term has a namespace selector; an empty one matches every namespace and does not count."""
+    """Check whether any term has a namespace selector; empty ones match every namespace and do not count."""
     selectors = (term.namespace_selector for term in terms)
     return any(item is not None and bool(item.match_labels or item.match_expressions) for item in selectors)
 

@@ -84,7 +84,7 @@ class TaintToleration(Plugin):
     checks_plain_pods = True
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
-        """Return the check that the pod tolerates the NoSchedule and NoExecute taints of a node."""
+        """Return the check that the pod tolerates a node's NoSchedule and NoExecute taints; never None."""
 
         def check(node: NodeFacts) -> Status | None:
             if first_untolerated(pod.tolerations, node.taints) is None:

@@ -28,8 +28,8 @@ from kscale.scheduling.volumes import (
     claim_names,
     class_name,
     get_counted_plugins,
+    in_tree_index,
     inline,
-    is_in_tree,
     not_found,
     not_owned,
     provisioned_by,
@@ -139,12 +139,12 @@ class _BrokenNodes(dict[str, str]):
 
     @classmethod
     def of(cls, ctx: Context) -> _BrokenNodes:
-        """Return the cached instance of the snapshot, built on first use."""
+        """Return the snapshot's broken nodes, with upstream's text by node name; cached."""
         return ctx.snapshot.memo.get(cls, lambda: cls._build(ctx))
 
     @classmethod
     def _build(cls, ctx: Context) -> _BrokenNodes:
-        """Find the nodes with such pods. The text is that of the first problem."""
+        """Map each node whose placed pods' ephemeral claims belong to other pods to upstream's text about the first."""
         snapshot, broken = ctx.snapshot, cls()
         classes = snapshot.placed_classes
         are_ephemeral = cached_by_identity(
@@ -214,7 +214,7 @@ class _NodeLimits:
         return cached_per_snapshot(ctx.snapshot, cls, renew)
 
     def is_of(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode]) -> bool:
-        """Check whether nodes and CSINodes are the same objects as before."""
+        """Check whether the limits were built from these node names and CSINodes."""
         return self._of[0] is names and self._of[1] is csi_nodes
 
     def column(self, driver: str) -> NDArray[np.int32]:
@@ -323,7 +323,7 @@ class NodeVolumeLimits(Plugin):
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         """Return whether the pod has no claims and no inline volumes of in-tree drivers."""
-        return not (pod.has_claims or any(is_in_tree(volume) >= 0 for volume in pod.volumes))
+        return not (pod.has_claims or any(in_tree_index(volume) >= 0 for volume in pod.volumes))
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return the check for failures that no count decides, such as an unresolved volume; None if there are none."""
@@ -389,7 +389,7 @@ class NodeVolumeLimits(Plugin):
 
 
 def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG001  (the same on every node)
-    """Return ``status`` whatever the node is: a failure that is the same on every node."""
+    """Return ``status`` (None: passes) for every node. Used as the check of a node filter."""
     return status
 
 

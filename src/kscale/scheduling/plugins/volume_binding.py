@@ -25,8 +25,8 @@ from kscale.scheduling.volumes import (
     claim_names,
     class_name,
     get_migrated_plugins,
+    in_tree_index,
     is_bound,
-    is_in_tree,
     not_found,
     not_owned,
     reachable_from,
@@ -55,7 +55,7 @@ class _BoundVolume(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, volume: PersistentVolume) -> _BoundVolume:
         """Build the record of a volume; ``instead`` is the error if it cannot be translated to CSI."""
-        plugin = is_in_tree(volume.spec)
+        plugin = in_tree_index(volume.spec)
         if plugin < 0:
             return cls(affinity_of(volume))
         try:
@@ -115,7 +115,10 @@ class VolumeBinding(Plugin):
         return not pod.has_claims
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
-        """Return the pod's claims, volumes and classes, and the index of all volumes if a claim is not bound."""
+        """Return the pod's claims, volumes and classes, and the index of all volumes if a claim is not bound.
+
+        Empty without claims.
+        """
         if not pod.has_claims:
             return ()
         volumes = Volumes.of(ctx)
@@ -165,7 +168,7 @@ class VolumeBinding(Plugin):
     def explain(
         self, pod: PodClass, class_number: int, node: int, context: ExplainContext
     ) -> tuple[Status | None, Numbers]:
-        """Return (status, first bound claim that the node cannot use); (None, ()) if the pod fits."""
+        """Return (status, values about the first unusable bound claim); (None, ()) if the pod fits."""
         status, _ = super().explain(pod, class_number, node, context)
         return status, _get_unusable_claim(pod, context.facts(node), context.ctx) if status is not None else ()
 

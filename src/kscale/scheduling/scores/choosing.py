@@ -114,8 +114,8 @@ def choose(
     ``acceptable`` uint8[nodes]: 0 for nodes that must not be used (None: all may); ``start``: the node at which the
     search begins.
 
-    Returns the node of each pod or -1, the pods in the order they were placed, and the node at which the next search
-    begins.
+    Returns (node of each pod or -1, positions of the pods in the order they were placed, node at which the next search
+    begins).
     """
     compiled = CompiledScores(snapshot, records, unique, which, scores, profile)
     index = snapshot.columns.index

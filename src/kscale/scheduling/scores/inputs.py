@@ -71,7 +71,7 @@ class PulledImages:
         return tuple(images) if any(name in self._size for name in images) else ()
 
     def scores(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return each node's score for the images that it has: int64[nodes], 0 to 100.
+        """Return each node's score for having the images ``names``: int64[nodes], 0 to 100.
 
         An image counts by its size times the share of nodes that have it, so that pods do not all follow the first one.
         """
@@ -115,7 +115,10 @@ class ScoredPod:
 def scored_pod(
     pod: Pod, of: PodClass, columns: Sequence[str], pulled: PulledImages
 ) -> tuple[ScoredPod, list[PreferredSchedulingTerm]]:
-    """Return a pending pod as Score plug-ins see it, and its preferred node affinity terms."""
+    """Return (a pending pod as Score plug-ins see it, its preferred node affinity terms).
+
+    ``of``: its class; ``columns``: the scorer's resources; ``pulled``: the images on nodes.
+    """
     # Upstream's scorer of NodeResourcesFit ignores pod-level requests of the pod to place.
     requested, filled = demand(pod), demand(pod, NON_ZERO, pod_level=False)
     affinity = pod.spec.affinity
@@ -240,7 +243,7 @@ class Counters:
     # -- counters ----------------------------------------------------------------------------------------------------
 
     def add_classes(self, pods: Iterable[PodClass]) -> None:
-        """Add all classes that will be scored and placed."""
+        """Add the counters that scores of these classes read; these are all classes that will be scored and placed."""
         classes = list(pods)
         for pod in (*self._ctx.snapshot.placed_classes, *classes) if self._near else ():
             for term in self._carries(pod):
@@ -250,7 +253,10 @@ class Counters:
             self._add_affinity_counters(pod)
 
     def _add_spread_counters(self, pod: PodClass) -> None:
-        """Add the counters that PodTopologySpread's score of a class reads."""
+        """Add the counters that PodTopologySpread's score of a class reads.
+
+        A class with an invalid selector is added to ``broken`` instead.
+        """
         if not self._spreads:
             return
         try:
@@ -318,9 +324,9 @@ class Counters:
         return self._rows.columns()
 
     def spread(self, pod: PodClass) -> tuple[list[tuple[int, int, bool]], bool]:
-        """Return a class's soft constraints, and whether nodes need all of their keys.
+        """Return a class's soft constraints, and whether only nodes with all of their keys are compared.
 
-        Constraints are (row, max skew, whether hosts are compared).
+        Constraints are (row, max skew, whether each host is a domain).
         """
         soft, require_all_keys = self._soft.get(pod.index, ((), False))
         return [(self._spread[c.row], c.max_skew, c.row.key == HOSTNAME) for c in soft], require_all_keys
@@ -333,14 +339,17 @@ class Counters:
         return self._weighted_rows.get(pod.index, [])
 
     def get_affected_rows(self, pod: PodClass) -> list[tuple[int, int]]:
-        """Return the rows that a placed pod of the class counts in, as (row, increment)."""
+        """Return (row, increment) for the rows that a placed pod of the class counts in."""
         touched = [(row, 1) for part in self._rows.get_counting_rows(pod) for row in part]
         if self._carried:
             touched += [(self._carried[term], w) for term, w in self._carries(pod).items() if term in self._carried]
         return touched
 
     def fill(self, scorer: _engine.Scorer, nodes: NodeClasses) -> None:
-        """Add the rows to the scorer, including placed pods."""
+        """Add all rows to the scorer.
+
+        A row has the domain of each node, the count of placed pods in each domain, and the nodes that count.
+        """
         snapshot, size = self._ctx.snapshot, nodes.existing
         domains: list[NDArray[np.int32]] = []
         counts: list[NDArray[np.int64]] = []
@@ -500,7 +509,7 @@ class CompiledScores:
         return scored_pods, class_of
 
     def _add_columns(self) -> None:
-        """Add the allocatable and the used amounts of each resource to the scorer."""
+        """Add each resource to the scorer: allocatable amounts, used ones, and used ones with non-zero defaults."""
         snapshot = self._ctx.snapshot
         filled = non_zero_used(snapshot)
         zeros = np.zeros(len(snapshot.columns), dtype=np.int64)

@@ -177,7 +177,7 @@ _STOPS = {
 
 
 def consolidation_view(plan: ConsolidationPlan) -> View:
-    """Build the view of a path: the states, then the steps."""
+    """Build the view of a path: the steps, then the costs and nodes of its states."""
     states: list[Row] = [
         [
             _WORDS[each.state],

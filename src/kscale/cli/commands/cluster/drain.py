@@ -65,7 +65,7 @@ _COLUMNS = (
 
 
 def drain_view(report: DrainReport) -> View:
-    """Build the view of a drain: blocked and pending pods first."""
+    """Build the view of a drain: one row per pod, in the order of the report."""
     rows: list[Row] = [
         [pod.pod, pod.node, pod.fate, pod.wave, pod.to, pod.why, pod.rule, pod.reason] for pod in report.pods
     ]

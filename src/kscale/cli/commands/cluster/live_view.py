@@ -80,7 +80,7 @@ def _frame(
 
 
 def draw_frame(view: View, status: str, problems: list[str], console: Console) -> RenderableType:
-    """Draw a view that fills the console: status, headline, and as many rows of each table as fit.
+    """Draw a view that fills the console: status, problems, headline, and as many rows of each table as fit.
 
     The last table gets the rows that it needs, up to a third of the screen; the first one gets the rest.
     """
@@ -103,7 +103,7 @@ def draw_frame(view: View, status: str, problems: list[str], console: Console) -
 
 
 def _draw_table(table: Table, shown: int, console: Console) -> list[RenderableType]:
-    """Return the table's title, its first ``shown`` rows, and a line with the number of the others."""
+    """Draw a table on one line per row: its title, its first ``shown`` rows, and the number of the others."""
     from rich.text import Text
 
     visible = [index for index, column in enumerate(table.columns) if not column.wide]
@@ -127,13 +127,13 @@ class Keys:
         self._pressed = asyncio.Event()
 
     def press(self, text: str) -> None:
-        """Record typed text: q ends the view; each space pauses or resumes it."""
+        """Record typed text and wake :meth:`wait`: q ends the view; each space pauses or resumes it."""
         self.ended |= "q" in text.lower()
         self.paused ^= bool(text.count(" ") % 2)
         self._pressed.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for this time in seconds, or until a key is pressed."""
+        """Wait for this time in seconds, or until a key is pressed; the keys then are in ``ended`` and ``paused``."""
         self._pressed.clear()
         try:
             async with asyncio.timeout(seconds):

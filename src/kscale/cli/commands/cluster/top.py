@@ -56,6 +56,18 @@ def command(
         A flag of the Cluster Autoscaler, e.g. scale-down-unneeded-time=5m. Repeatable.
     now : TIME
         The time of the decision, RFC 3339; default: now.
+
+    Returns
+    -------
+    Answer or None
+        None if the view has followed a live cluster until a key ended it.
+
+    Raises
+    ------
+    InputError
+        If the cluster cannot be read, or a flag is unknown or malformed.
+    typer.BadParameter
+        If --interval is below 100 ms.
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions
@@ -97,7 +109,10 @@ class _Outlooks:
         self._state: LoopState | None = None
 
     def report(self, cluster: Cluster, snapshot: Snapshot, now: datetime, terminal: Terminal) -> Outlook:
-        """Return the outlook at time ``now``. Raises InputError or typer.BadParameter if the groups cannot be read."""
+        """Return the outlook at time ``now``, and keep its scale-down state for the next one.
+
+        Raises InputError or typer.BadParameter if the groups cannot be read.
+        """
         from kscale.capacity.overview import report_overview
 
         groups = self._described
@@ -176,7 +191,7 @@ def _summary(overview: ClusterOverview) -> str:
 
 
 def _share(node: OverviewNode) -> tuple[float, float]:
-    """Return the requested shares of the node's CPU and memory; 1 is all."""
+    """Return the requested shares of the node's CPU and memory as fractions; 0 if nothing is allocatable."""
     cpu = node.cpu / node.allocatable_cpu if node.allocatable_cpu else 0.0
     return cpu, node.memory / node.allocatable_memory if node.allocatable_memory else 0.0
 
@@ -197,7 +212,7 @@ def _gib(size: int) -> str:
 
 
 def _rounded(number: float) -> str:
-    """Format a number with one decimal, unless that is 0."""
+    """Format a number with one decimal, without a trailing ``.0``."""
     return f"{number:,.1f}".removesuffix(".0")
 
 

@@ -59,6 +59,11 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
 
     Beside a stock Cluster Autoscaler, --dry-run shows what it would do. Exit status: 0 ended by a signal; 1 it could
     not go on (another leads, no API server); 2 flags or files that cannot be used.
+
+    Raises
+    ------
+    InputError
+        If flags or files cannot be used.
     """
     options = loop.options()
     if options.legacy and (too_new := _FLAGS_NEWER_THAN_1_3 & {*flags_given_of(process)}):
@@ -106,7 +111,7 @@ def _check_aws_flags(process: AutoscalerFlags) -> None:
 
 
 def build(process: AutoscalerFlags, options: AutoscalingOptions) -> Build:
-    """Return the function that assembles the program."""
+    """Return the function that assembles the Cluster Autoscaler once the process has connected."""
     return partial(_build, process, options)
 
 
@@ -248,7 +253,7 @@ async def _cloud(
 ) -> NodeGroups:
     """Return the node groups of the cloud provider. ``held`` collects what must be released at the end.
 
-    Raises InputError if the provider has no prices but the price expander needs them.
+    Raises InputError if the price expander is set and the provider has no prices, or lacks the price of a group.
     """
     wants_prices = "price" in options.expander_names
     if process.cloud_provider == "static":
@@ -303,9 +308,9 @@ _LONGEST_PAUSE: Final = 30.0
 
 
 async def _read_from_server(read: Callable[[], Awaitable[_T]]) -> _T:
-    """Return the result of ``read``, which is called again after a failure: no response ends the program.
+    """Return the result of ``read``, which is called again, after a growing pause, when the server returns an error.
 
-    Raises RequestFailedError if there is no response.
+    Raises RequestFailedError if the server does not respond at all.
     """
     from kscale.objects.nodegroup import ProviderError
     from kscale.world.kubernetes.client import RequestFailedError
@@ -328,7 +333,7 @@ _ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 async def _machines(
     process: AutoscalerFlags, context: ProgramContext, current_nodes: CurrentNodes, held: ExitStack
 ) -> NodeGroups:
-    """Return the machine groups of the management cluster.
+    """Return the machine groups of the management cluster. ``held`` collects what must be released at the end.
 
     Raises InputError, or RequestFailedError if the management cluster cannot be reached.
     """
@@ -380,5 +385,5 @@ async def _machines(
 
 
 def _close_client(client: Client, loop: asyncio.AbstractEventLoop) -> None:
-    """Close the client from a thread other than the event loop's."""
+    """Close a client that belongs to the event loop ``loop``, from another thread, and wait until it is closed."""
     asyncio.run_coroutine_threadsafe(client.close(), loop).result()

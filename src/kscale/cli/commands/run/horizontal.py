@@ -86,6 +86,11 @@ def command(
     Two controllers of one HPA fight. kube-controller-manager runs one unless it is started with
     --controllers=*,-horizontal-pod-autoscaler-controller; an HPA whose status another has written within the last four
     sync periods is left alone, unless --take-over is given.
+
+    Raises
+    ------
+    InputError
+        If flags or files cannot be used.
     """
     work = flags.values()
     if not work[_PERIOD]:
@@ -110,7 +115,7 @@ def command(
 
 
 def _build(options: HPAOptions, flags: _Flags) -> Build:
-    """Return the function that assembles the program."""
+    """Return the function that assembles the HPA controller once the process has connected."""
     from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
     from kscale.drivers.process import Program, ProgramContext
     from kscale.world.metrics_apis import RESTMetrics

@@ -50,7 +50,9 @@ def run_if_simulated(
     Parameters
     ----------
     flags : WorldFlags
+        Say whether the cluster is simulated, and name the scenario.
     controller : str
+        Field of the controller in the scenario.
     options : struct
         Options of the controller. Other controllers of the scenario run as the scenario says.
     idle : sequence of OptionGroup
@@ -61,11 +63,12 @@ def run_if_simulated(
     Returns
     -------
     bool
-        Whether the flags requested a simulation.
+        Whether the flags requested a simulation. If not, nothing was done.
 
     Raises
     ------
     InputError
+        If ``--world`` is unknown, a flag has no effect, or the scenario has errors.
     """
     if flags.world not in _WORLDS:
         raise InputError(Problem(f"{flags.world!r} is neither {' nor '.join(_WORLDS)}", field="--world"))

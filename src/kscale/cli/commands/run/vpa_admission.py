@@ -140,6 +140,11 @@ def command(
 
     It serves over TLS, registers its webhook ten seconds after everything is listed, and renews the lease that the
     updater checks. Runs instead of upstream's.
+
+    Raises
+    ------
+    InputError
+        If flags or files cannot be used.
     """
     ignored = [each for each in webhook.ignored_vpa_object_namespaces.split(",") if each]
     if ignored and webhook.vpa_object_namespace:
