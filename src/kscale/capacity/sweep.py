@@ -94,14 +94,33 @@ class _InFile(Reference):
 
 
 def pickle_in_parts(value: Any) -> list[bytes | memoryview]:
-    """Pickle an object, and return the pickle and the contents of the object's arrays, which are not copied."""
+    """Pickle an object without copying its arrays.
+
+    Parameters
+    ----------
+    value : object
+        Any object that can be pickled.
+
+    Returns
+    -------
+    list of bytes or memoryview
+        The pickle, then the contents of the object's arrays.
+    """
     buffers: list[pickle.PickleBuffer] = []
     head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return [head, *(buffer.raw() for buffer in buffers)]
 
 
 def unpickle_parts(head: Any, *buffers: Any) -> Any:
-    """Return the object of :func:`pickle_in_parts`, whose arrays stay in ``buffers``."""
+    """Return the object that was pickled with :func:`pickle_in_parts`.
+
+    Parameters
+    ----------
+    head : bytes-like
+        The pickle.
+    *buffers : bytes-like
+        The contents of the arrays, which the object's arrays use without a copy.
+    """
     return pickle.loads(head, buffers=buffers)
 
 
