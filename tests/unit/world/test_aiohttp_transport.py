@@ -757,6 +757,34 @@ def test_the_end_of_a_stream_is_reported_while_nobody_reads(breaks: bool) -> Non
     asyncio.run(main())
 
 
+def test_a_full_buffer_of_a_stream_is_reported_while_nobody_reads() -> None:
+    class Much(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+            await go.wait()
+            with suppress(ConnectionError):
+                writer.write(b"1000000\r\n" + bytes(1 << 24))
+                await writer.drain()
+
+    go = asyncio.Event()
+
+    async def main() -> None:
+        async with Much() as server, asyncio.timeout(30):
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default")
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            full = asyncio.Event()
+            async with transport.stream(GET) as stream:
+                assert await stream.read_some() == b"first"
+                stream.on_end(full.set)
+                go.set()
+                await full.wait()
+                assert 2**18 < len(stream.read_received()) < 2**21
+            await transport.close()
+
+    asyncio.run(main())
+
+
 def test_more_is_sent_than_the_socket_takes_at_once() -> None:
     """The server reads late; a part of the request waits for that."""
     size = 8 << 20
