@@ -640,6 +640,33 @@ def test_what_comes_after_a_response_is_not_the_next_one(first: list[bytes]) -> 
     assert connections == [1, 2]
 
 
+def test_a_second_response_in_another_record_is_not_the_next_one() -> None:
+    """It has arrived with the first response, to which only one record of TLS belongs."""
+    connections: list[int] = []
+
+    class Twice(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.append(0)
+            with suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    await reader.readuntil(b"\r\n\r\n")
+                    connections[-1] += 1
+                    writer.write(GOOD)
+                    if connections[-1] == 2:
+                        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno")
+
+    async def main() -> list[bytes]:
+        async with Twice() as server, asyncio.timeout(30):
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default")
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            bodies = [(await transport.call(GET)).body for _ in range(6)]
+            await transport.close()
+        return bodies
+
+    assert asyncio.run(main()) == [b"{}"] * 6
+    assert connections == [2, 2, 2]
+
+
 def test_a_response_to_head_has_no_body() -> None:
     answer = asked(Server(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", tls=False), Call(method="HEAD", path="/"))
     assert (answer.status, answer.body) == (200, b"")

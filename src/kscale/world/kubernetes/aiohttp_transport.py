@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from kscale.errors import InputError
 from kscale.imports import library
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.client_tls import ClientTLS
+from kscale.world.kubernetes.client_tls import ClientTLS, TLSTransport
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
 from kscale.world.kubernetes.kubeconfig import Access, without_password
 from kscale.world.kubernetes.transport import (
@@ -243,6 +243,7 @@ class AiohttpTransport:
         """
         while peer is not None and self._idle:
             channel = self._idle.pop()
+            channel.receive_arrived()
             channel.is_idle = False
             if channel.peer is peer and channel.is_reusable():
                 return channel
@@ -628,6 +629,11 @@ class _Channel(asyncio.Protocol):
             is_open = self.http.transport is not None and not self.transport.is_closing()
             self._is_clean = is_open and not self.http.should_close and not self._has_unexpected_data
         return self._is_clean and not self.transport.get_write_buffer_size()
+
+    def receive_arrived(self) -> None:
+        """Receive what has arrived, so that it is not taken for the response to the next request."""
+        if isinstance(self.transport, TLSTransport):  # asyncio's transports leave nothing
+            self.transport.receive_arrived()
 
     def close(self) -> None:
         """Close the connection at once. Unsent data is dropped: the server may never receive it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -43,6 +44,7 @@ class TLSTransport(asyncio.Transport):
         "_is_closing",
         "_is_reading",
         "_loop",
+        "_poll",
         "_protocol",
         "_read_needs_write",
         "_sock",
@@ -56,6 +58,8 @@ class TLSTransport(asyncio.Transport):
         )
         self._loop, self._sock, self._protocol = loop, sock, protocol
         self._unsent = bytearray()
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
         self._is_closing = self._has_ended = self._is_reading = False
         # TLS may have to send before it can receive, and the reverse: for a new key, or a new handshake of TLS 1.2.
         self._read_needs_write = self._write_needs_read = False
@@ -117,6 +121,11 @@ class TLSTransport(asyncio.Transport):
             self._is_reading = True
             if not self._read_needs_write:
                 self._loop.add_reader(self._sock, self._receive)
+
+    def receive_arrived(self) -> None:
+        """Pass data to the protocol that has arrived after the last record that was read."""
+        if self._is_reading and not self._read_needs_write and self._poll.poll(0):
+            self._receive()
 
     def get_write_buffer_size(self) -> int:
         return len(self._unsent)
