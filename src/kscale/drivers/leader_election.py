@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -181,16 +182,18 @@ class LeaderElector:
         _log.info("Successfully acquired lease", extra=self._lock)
         return True
 
-    def renew(self, now: Moment, *, spent: int = 0, once: bool = False) -> StepsOf[_Action | Wait | Within, bool]:
+    def renew(
+        self, now: Moment, *, failed: Moment | None = None, once: bool = False
+    ) -> StepsOf[_Action | Wait | Within, bool]:
         """Renew the lease until that has failed for ``renew_deadline``, or a wait is cut short. Returns False then.
 
-        ``spent``: nanoseconds for which the first renewal has failed already. ``once``: return True after a renewal and
-        the wait for the next one.
+        ``failed``: when a renewal began that has failed (:meth:`finish_renewal`). The first round continues it.
+        ``once``: return True after a renewal and the wait for the next one.
         """
         progress, limit = Progress(now), duration(self.options.renew_deadline)
-        left = limit - spent
-        while renewed := (yield from progress.within(left, self._round)):
-            left = limit
+        left = limit if failed is None else limit - (now - failed)
+        while renewed := (yield from progress.within(left, partial(self._round, failed=failed))):
+            left, failed = limit, None
             if (yield from progress.wait(duration(self.options.retry_period))).error is not None:
                 break
             if once:
@@ -225,13 +228,12 @@ class LeaderElector:
     def finish_renewal(self, result: str | ApiError, at: Moment) -> bool:
         """Record the outcome of a renewal: the new resource version, or an error. Returns whether it succeeded.
 
-        After an error, :meth:`renew` reads the lease first.
+        After an error, :meth:`renew` must continue the renewal.
         """
-        lease, self._lease = self._lease, None
+        lease = self._lease
         assert lease is not None
         if isinstance(result, ApiError):
-            text = "Failed to update lease optimistically, falling back to slow path"
-            _log.debug(text, extra={**self._lock, "err": result.message})
+            self._log_fallback(result)
             return False
         self._written(msgspec.structs.replace(lease, spec=self._renewing), result, at)
         return True
@@ -245,13 +247,15 @@ class LeaderElector:
         given_up: bool = yield from Progress(now).within(duration(self.options.renew_deadline), self._release)
         return given_up
 
-    def _round(self, now: Moment) -> StepsOf[_Action | Wait, bool]:
+    def _round(self, now: Moment, *, failed: Moment | None = None) -> StepsOf[_Action | Wait, bool]:
         """Try at every tick of the retry period until the lease is renewed (True) or a wait is cut short (False).
 
-        Of ticks that pass during a try, only one is used.
+        Of ticks that pass during a try, only one is used. ``failed``: as for :meth:`renew`.
         """
-        progress, period, begun, ticks = Progress(now), duration(self.options.retry_period), now, 0
-        while not (yield from self._try(progress)):
+        progress, period, ticks = Progress(now), duration(self.options.retry_period), 0
+        begun = now if failed is None else failed
+        while not (yield from self._try(progress, failed=failed)):
+            failed = None
             passed = (progress.now - begun) // period
             if passed > ticks:
                 ticks = passed
@@ -263,25 +267,32 @@ class LeaderElector:
                 return False
         return True
 
-    def _try(self, progress: Progress) -> StepsOf[_Action, bool]:
-        """Try once, and log a change of the leader. Returns whether this candidate leads."""
-        succeeded = yield from self.try_acquire_or_renew(progress)
+    def _try(self, progress: Progress, *, failed: Moment | None = None) -> StepsOf[_Action, bool]:
+        """Try once, and log a change of the leader. Returns whether this candidate leads.
+
+        ``failed``: as for :meth:`renew`.
+        """
+        succeeded = yield from self.try_acquire_or_renew(progress, failed=failed)
         if self.leader != self._reported:
             self._reported = self.leader
             _log.info("New leader elected", extra={**self._lock, "leader": self.leader})
         return succeeded
 
-    def try_acquire_or_renew(self, progress: Progress) -> StepsOf[_Action, bool]:
-        """Try once to acquire or renew the lease (``tryAcquireOrRenew``); return whether it is ours now."""
-        now = progress.now
+    def try_acquire_or_renew(self, progress: Progress, *, failed: Moment | None = None) -> StepsOf[_Action, bool]:
+        """Try once to acquire or renew the lease (``tryAcquireOrRenew``); return whether it is ours now.
+
+        ``failed``: when this try began, if its write without a read has failed already.
+        """
+        now = progress.now if failed is None else failed
         new_spec = self._own_spec(now)
-        if self.leads and self._is_valid(now):  # no other candidate can have written, so skip the read
+        if (
+            failed is None and self.leads and self._is_valid(now)
+        ):  # no other candidate can have written, so skip the read
             spec = self._keep_acquire_time(new_spec, self.observed)
             refused = yield from self._update(progress, spec)
             if refused is None:
                 return True
-            text = "Failed to update lease optimistically, falling back to slow path"
-            _log.debug(text, extra={**self._lock, "err": refused.message})
+            self._log_fallback(refused)
         response = yield from progress.act(self.lease)
         if response.error is not None:
             if response.error.is_not_found:
@@ -401,6 +412,11 @@ class LeaderElector:
     def _log_error(self, text: str, error: ApiError) -> None:
         """Log ``text`` as an error, with the lease's name and the API's error message as fields."""
         _log.error(text, extra={**self._lock, "err": error.message})
+
+    def _log_fallback(self, error: ApiError) -> None:
+        """Log that the lease could not be written without reading it first."""
+        text = "Failed to update lease optimistically, falling back to slow path"
+        _log.debug(text, extra={**self._lock, "err": error.message})
 
     def _emit_event(self, progress: Progress, what: str) -> StepsOf[Emit, None]:
         """Emit an event about the lease. ``what``: predicate of its message, after the identity."""

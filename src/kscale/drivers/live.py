@@ -772,33 +772,21 @@ async def _renew(
     elector: LeaderElector, live: Live, scope: Scope, send: Callable[[bytes], Awaitable[str | ApiError]] | None
 ) -> None:
     """Renew the lease until that fails or the scope ends. ``send``: as for :func:`lead`."""
-    spent: int | None = 0
-    while True:
-        if send is not None and (spent := await _renew_directly(elector, live, scope, send)) is None:
-            await live.run(elector.stop_leading, scope)
-            return
-        if not await live.run(partial(elector.renew, spent=spent or 0, once=send is not None), scope):
-            return
-
-
-async def _renew_directly(
-    elector: LeaderElector, live: Live, scope: Scope, send: Callable[[bytes], Awaitable[str | ApiError]]
-) -> int | None:
-    """Renew the lease while nobody else writes it and no request fails.
-
-    Returns for how many nanoseconds the last renewal has failed; None if the scope ended between two renewals.
-    """
     deadline, period = (each.total_seconds() for each in (elector.options.renew_deadline, elector.options.retry_period))
-    begun = live.now()
-    while (patch := elector.build_renewal(begun)) is not None:
-        part = scope.within(deadline)
-        try:
-            result = await part.limit(send(patch))
-        finally:
-            scope.leave(part)
-        if not elector.finish_renewal(result, live.now()):
-            return live.now() - begun
-        if await scope.sleep(period) is not None:
-            return None
+    while True:
         begun = live.now()
-    return 0
+        failed: Moment | None = None
+        if send is not None and (patch := elector.build_renewal(begun)) is not None:
+            part = scope.within(deadline)
+            try:
+                result = await part.limit(send(patch))
+            finally:
+                scope.leave(part)
+            if elector.finish_renewal(result, live.now()):
+                if await scope.sleep(period) is None:
+                    continue
+                await live.run(elector.stop_leading, scope)
+                return
+            failed = begun
+        if not await live.run(partial(elector.renew, failed=failed, once=send is not None), scope):
+            return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
@@ -44,6 +45,7 @@ def elect(
     stop: float | None = None,
     hang: float | None = None,
     refuse: Callable[[str, int], ApiError | None] = lambda verb, number: None,
+    delay: Callable[[Moment], float] = lambda now: 0.0,
 ) -> tuple[Any, Server, Moment]:
     server = Server()
     server.refuse = refuse
@@ -55,6 +57,8 @@ def elect(
         async def perform(action: Action) -> Outcome:
             if hang is not None and clock.now() - T0 >= hang * SECOND and not isinstance(action, Emit | Observe):
                 await asyncio.sleep(3600)
+            if not isinstance(action, Emit | Observe):
+                await asyncio.sleep(delay(clock.now() - T0))
             return server.perform(action, clock.now())
 
         async def send(patch: bytes) -> str | ApiError:
@@ -153,3 +157,27 @@ def test_who_is_refused_for_too_long_stops_working(elected: Any) -> None:
     assert isinstance(result, LostLeadershipError)
     assert took == 16 * SECOND  # the renewal that began at 6 s has 10
     assert server.events == ["me became leader", "me stopped leading"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_direct_renewals_fail_as_those_of_the_machine_do(seed: int) -> None:
+    """The same requests, and the same end of the leadership, whatever is slow and refused."""
+    rng = random.Random(seed)
+    refused = {(verb, i): rng.choice([0, 0, 409, 500]) for verb in ("get", "patch") for i in range(4, 60)}
+    delays = [rng.choice([0.01, 0.3, 1.93, 2.57, 4.91]) for _ in range(60)]
+
+    def refuse(verb: str, number: int) -> ApiError | None:
+        code = refused.get((verb, number), 0)
+        reason = "Conflict" if code == 409 else "InternalError"
+        return ApiError("no", code=code, reason=reason) if code else None
+
+    def run(*, direct: bool) -> Any:
+        result, server, took = elect(
+            lambda: asyncio.sleep(50, "done"),
+            direct=direct,
+            refuse=refuse,
+            delay=lambda now: delays[now // (5 * SECOND)],
+        )
+        return str(result), server.asked, server.holders, server.events, round(took / SECOND, 3)
+
+    assert run(direct=True) == run(direct=False)

@@ -47,10 +47,12 @@ class FakeWatch:
         self.queue: asyncio.Queue[bytes | ConnectionFailedError] = asyncio.Queue()
         self.reads = 0
         self.on_end: Callable[[], None] = lambda: None
+        self.is_over = False
 
     def end(self, error: ConnectionFailedError | None = None) -> None:
         """End the watch, or break its connection with an error."""
         self.queue.put_nowait(error or b"")
+        self.is_over = True
         self.on_end()
 
     def send(self, type_: str, obj: Object) -> None:

@@ -71,6 +71,8 @@ class _Body:
     def on_end(self, call: Callable[[], None]) -> None:
         if self._watch is not None:
             self._watch.on_end = call
+            if self._watch.is_over:
+                call()
 
     def pause_reading(self) -> None:
         self._flows.clear()

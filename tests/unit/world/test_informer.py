@@ -16,14 +16,14 @@ from kscale.effects import SECOND, Observation
 from kscale.objects.api.meta import KubeObject
 from kscale.world.clock import VirtualClock, run_in_virtual_time
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.informer import Informer, ObjectSink
+from kscale.world.kubernetes.informer import Informer, ObjectSink, _read_bookmark
 from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.stores import ClusterSink
 from kscale.world.kubernetes.transport import FREE_BYTES, Answer, Buffers, Call, ServerLimits
 from kscale.world.protocols import Change, Clock, Watch
 from kscale.world.simulated.api_server import merge
-from unit.world.fake_api_server import BROKEN, REFUSED, FakeApiServer, status
+from unit.world.fake_api_server import BROKEN, REFUSED, FakeApiServer, _Body, status
 from unit.world.informer_cases import CASES, PODS, Api, equal, following, pod, until
 
 T0 = 1_800_000_000 * SECOND
@@ -355,6 +355,84 @@ def test_a_quiet_watch_waits_until_somebody_looks_or_it_ends() -> None:
 
     against_fake(case)
     assert seen == [1, 3, 3, 4, 5]
+
+
+def test_the_end_of_a_quiet_watch_that_comes_with_an_event_is_noticed_at_once() -> None:
+    async def case(api: FakeApi) -> None:
+        async with informing(api, typed=False) as (informer, sink):
+            await until(lambda: informer.synced)
+            await api.create("pods", pod("a"))
+            await until(lambda: len(sink.objects) == 1)  # a batch of few lines
+            await api.create("pods", pod("b"))
+            api.server.cut_watches(None)
+            await asyncio.sleep(0.1)
+            assert len(sink.objects) == 2
+            await api.create("pods", pod("c"))
+            await until(lambda: len(api.server.watches) == 1)
+            before = api.clock.monotonic()
+            await informer.caught_up()
+            assert (len(sink.objects), api.clock.monotonic() - before < 10**6) == (2, True)
+            await asyncio.sleep(1.1)
+            await informer.caught_up()
+            assert len(sink.objects) == 3
+
+    against_fake(case)
+
+
+def test_a_quiet_watch_is_listed_again_at_once() -> None:
+    """When the server reports that the history is gone. Who looks finds the old objects until the list is complete."""
+    took: list[int] = []
+
+    async def case(api: FakeApi) -> None:
+        async with informing(api, typed=True, lazy=True, streaming=True) as (informer, sink):
+            await until(lambda: informer.synced)
+            await api.create("pods", pod("a"))
+            await until(lambda: len(sink.objects) == 1)  # a batch of few lines
+            api.server.cut_watches(None)
+            await api.create("pods", pod("b"))
+            api.server.compact()
+            before = api.clock.monotonic()
+            await until(lambda: len(sink.objects) == 2)
+            took.append(api.clock.monotonic() - before)
+
+    against_fake(case)
+    assert took[0] < 5 * SECOND
+
+
+def test_who_looks_at_a_quiet_watch_sees_more_than_a_connection_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much as fits into the buffer has been received, and the rest has not been read from the socket."""
+    size = 2**16
+
+    def read_received(self: _Body) -> bytes:
+        received, following = b"", self._watch.queue
+        while len(received) < size and not following.empty():
+            received += following.get_nowait()
+        return received
+
+    async def case(api: FakeApi) -> None:
+        async with informing(api, typed=False) as (informer, sink):
+            await until(lambda: informer.synced)
+            await api.create("pods", pod("a"))
+            await until(lambda: len(sink.objects) == 1)  # a batch of few lines
+            await api.create("pods", pod("b"))
+            await asyncio.sleep(0.1)
+            for i in range(600):
+                await api.create("pods", pod(f"p{i}"))
+            assert len(sink.objects) == 1
+            await informer.caught_up()
+            assert len(sink.objects) == 602
+
+    monkeypatch.setattr(_Body, "read_received", read_received)
+    against_fake(case)
+
+
+def test_only_a_bookmark_is_read_as_a_bookmark() -> None:
+    meta = '"object":{"metadata":{"resourceVersion":"7"}}'
+    bookmark = _read_bookmark(f'{{"type":"BOOKMARK",{meta}}}\n'.encode())
+    assert bookmark is not None
+    assert (bookmark.events, bookmark.version) == (1, "7")
+    for line in (f'{{"x":"BOOKMARK","type":"DELETED",{meta}}}', f'{{"type":"BOOKMARK","type":"ADDED",{meta}}}'):
+        assert _read_bookmark(f"{line}\n".encode()) is None
 
 
 def test_a_lone_bookmark_is_taken_up_at_once() -> None:

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from kscale.errors import InputError
 from kscale.imports import library
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.client_tls import ClientTLS
+from kscale.world.kubernetes.client_tls import ClientTLS, TLSTransport
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
 from kscale.world.kubernetes.kubeconfig import Access, without_password
 from kscale.world.kubernetes.transport import (
@@ -215,10 +215,12 @@ class AiohttpTransport:
         """Close all connections."""
         if self._cleanup is not None:
             self._cleanup.cancel()
+        ends = [end for channel in self._idle if (end := channel.http.closed) is not None]
         for channel in self._idle:
             channel.close()
         self._idle.clear()
         await self._connector.close()
+        await asyncio.gather(*ends, return_exceptions=True)
 
     def give_back(self, channel: _Channel) -> None:
         """Keep a connection for later requests, or close it if it cannot be used again."""
@@ -226,7 +228,7 @@ class AiohttpTransport:
         if not channel.is_reusable():
             channel.close()
             return
-        channel.idle_since = loop.time()
+        channel.is_idle, channel.idle_since = True, loop.time()
         self._idle.append(channel)
         if self._cleanup is None:
             self._cleanup = loop.call_later(_IDLE_SECONDS, self._close_unused)
@@ -247,6 +249,8 @@ class AiohttpTransport:
         """
         while peer is not None and self._idle:
             channel = self._idle.pop()
+            channel.receive_arrived()
+            channel.is_idle = False
             if channel.peer is peer and channel.is_reusable():
                 return channel
             channel.close()
@@ -515,20 +519,27 @@ class NotSimpleError(Exception):
 
 
 _SIMPLE_HEAD: Final = re.compile(
-    rb"HTTP/1\.1 (20[01]) [^\x00-\x1f\x7f]*\r\n((?:[!#-'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)+)\r\n"
+    rb"HTTP/1\.1 (20[01]) [^\x00-\x1f\x7f]*\r\n"
+    rb"((?:[!#-'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n){1,100})\r\n"
 )
 _SIMPLE_HEAD_BYTES: Final = 4096
+_MOST_PIECES: Final = 32
+"""Pieces in which a simple response may arrive: each piece is parsed with all before it."""
 _FRAMING: Final = re.compile(
     rb"\n(connection|content-encoding|content-length|trailer|transfer-encoding|upgrade):[ \t]*([^\r]*?)[ \t]*\r",
     re.IGNORECASE,
 )
+_BEGIN_OF_HEAD: Final = re.compile(rb"HTTP/1\.1 20(?:[01](?: [^\r\n]*(?:\r\n(?!\r)[^\r\n]*)*(?:\r\n\r|\r)?)?)?")
+_SHORTEST_BEGIN: Final = b"HTTP/1.1 20"
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
+_BEGIN_OF_CHUNK: Final = re.compile(rb"(?:[0-9A-Fa-f]{1,8}\r?)?")
+_MOST_DIGITS: Final = 9  # of a Content-Length
 
 
 def read_simple_response(
     data: bytes, *, head_bytes: int = _SIMPLE_HEAD_BYTES, body_bytes: int = FREE_BYTES
 ) -> SimpleResponse | None:
-    """Parse a response as API servers send it to small requests; None if ``data`` is only the beginning of one.
+    """Parse a response as API servers send it to small requests; None if ``data`` may be the beginning of one.
 
     Such a response has status 200 or 201, a length or chunks without extensions and trailers, no content encoding, no
     ``Connection`` header, at most ``head_bytes`` of status and headers, and a body of at most ``body_bytes``. Raises
@@ -536,7 +547,7 @@ def read_simple_response(
     """
     head = _SIMPLE_HEAD.match(data, 0, head_bytes)
     if head is None:
-        if len(data) < head_bytes and b"\r\n\r\n" not in data:
+        if len(data) < head_bytes and (_SHORTEST_BEGIN.startswith(data) or _BEGIN_OF_HEAD.fullmatch(data)):
             return None
         raise NotSimpleError
     start = head.end()
@@ -544,7 +555,7 @@ def read_simple_response(
     if len(framing) != 1:
         raise NotSimpleError
     name, value = framing[0][0].lower(), framing[0][1]
-    if name == b"content-length" and value.isdigit() and int(value[:9]) <= body_bytes:
+    if name == b"content-length" and value.isdigit() and len(value) <= _MOST_DIGITS and int(value) <= body_bytes:
         missing = int(value) - (len(data) - start)
         if missing < 0:
             raise NotSimpleError
@@ -567,16 +578,16 @@ def _join_chunks(data: bytes, start: int, most: int) -> bytes | None:
     while True:
         size = _CHUNK_SIZE.match(data, start)
         if size is None:
-            if len(data) - start < 10 and b"\n" not in data[start:]:
+            if _BEGIN_OF_CHUNK.fullmatch(data, start):
                 return None
             raise NotSimpleError
         start, end = size.end(), size.end() + int(size[1], 16)
         if end - start > most:
             raise NotSimpleError
+        if not b"\r\n".startswith(data[end : end + 2]):
+            raise NotSimpleError
         if len(data) < end + 2:
             return None
-        if data[end : end + 2] != b"\r\n":
-            raise NotSimpleError
         if start == end:
             if len(data) != end + 2:
                 raise NotSimpleError
@@ -600,10 +611,15 @@ class _Channel(asyncio.Protocol):
         self._head_bytes = min(_SIMPLE_HEAD_BYTES, limits.header_bytes)
         self._body_bytes = min(FREE_BYTES, limits.response_bytes)
         self._data = b""
+        self._pieces = 0
         self._waiter: asyncio.Future[SimpleResponse | None] | None = None
         self._end = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._is_clean = False
+        self._is_clean = self._is_lost = False
+        self.is_idle = False
+        self._has_unexpected_data = False
+        self.on_full: Callable[[], None] | None = None
+        """Called when no more data of a response is received until somebody reads."""
         self.transport.set_protocol(self)
 
     def write(self, data: bytes) -> None:
@@ -619,15 +635,22 @@ class _Channel(asyncio.Protocol):
         """
         if not self._is_clean:
             is_open = self.http.transport is not None and not self.transport.is_closing()
-            self._is_clean = is_open and not self.http.should_close
+            self._is_clean = is_open and not self.http.should_close and not self._has_unexpected_data
         return self._is_clean and not self.transport.get_write_buffer_size()
 
+    def receive_arrived(self) -> None:
+        """Receive what has arrived, so that it is not taken for the response to the next request."""
+        if isinstance(self.transport, TLSTransport):  # asyncio's transports leave nothing
+            self.transport.receive_arrived()
+
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection at once. Unsent data is dropped: the server may never receive it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._waiter = None
+        self._waiter = self.on_full = None
+        if not self._is_lost:
+            self.transport.abort()
         self.connection.close()
 
     async def exchange(self, request: bytes, end: float) -> SimpleResponse | None:
@@ -640,6 +663,7 @@ class _Channel(asyncio.Protocol):
         waiter: asyncio.Future[SimpleResponse | None] = loop.create_future()
         self._waiter = waiter
         self._end = end
+        self._pieces = 0
         if self._timer is None:  # one timer serves many requests
             self._timer = loop.call_at(end, self._check_time)
         self.transport.write(request)
@@ -685,8 +709,11 @@ class _Channel(asyncio.Protocol):
         """
         waiter = self._waiter
         if waiter is None:
+            self._has_unexpected_data = self._has_unexpected_data or self.is_idle
             self.http.data_received(data)
             self._is_clean = False  # also if the connection was given back at the end of a body before other data
+            if self.on_full is not None and not self.transport.is_reading():
+                self.on_full()
             return
         data = self._data + data if self._data else data
         try:
@@ -697,6 +724,9 @@ class _Channel(asyncio.Protocol):
             return
         if response is None:
             self._data = data
+            self._pieces += 1
+            if self._pieces > _MOST_PIECES:
+                self._hand_over()
             return
         self._data, self._waiter = b"", None
         if not waiter.done():
@@ -713,7 +743,7 @@ class _Channel(asyncio.Protocol):
         """Leave the response to aiohttp, as the connection has ended."""
         if self._waiter is not None:
             self._hand_over()
-        self._is_clean = False
+        self._is_clean, self._is_lost = False, True
         self.http.connection_lost(error)
 
     def pause_writing(self) -> None:
@@ -744,6 +774,7 @@ class _Response:
         """Give the connection back for later requests, at the end of the body."""
         channel, self._channel = self._channel, None
         if channel is not None:
+            channel.on_full = None
             self._of.give_back(channel)
 
     def close(self) -> None:
@@ -753,6 +784,11 @@ class _Response:
             if self.content.exception() is None:
                 self.content.set_exception(self._of.client_error("connection closed"))
             channel.close()
+
+    def on_full(self, call: Callable[[], None]) -> None:
+        """Call a function when no more of the body is received until somebody reads."""
+        if self._channel is not None:
+            self._channel.on_full = call
 
     @property
     def wire(self) -> Any:
@@ -800,6 +836,7 @@ class _Body:
             closed.exception()  # retrieve it: reading reports it
             call()
 
+        self._response.on_full(call)
         self._response.content.on_eof(call)
         closed = self._response.closed
         if closed is not None:

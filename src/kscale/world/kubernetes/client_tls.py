@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -43,9 +44,12 @@ class TLSTransport(asyncio.Transport):
         "_is_closing",
         "_is_reading",
         "_loop",
+        "_poll",
         "_protocol",
+        "_read_needs_write",
         "_sock",
         "_unsent",
+        "_write_needs_read",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, protocol: asyncio.Protocol) -> None:
@@ -54,7 +58,11 @@ class TLSTransport(asyncio.Transport):
         )
         self._loop, self._sock, self._protocol = loop, sock, protocol
         self._unsent = bytearray()
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
         self._is_closing = self._has_ended = self._is_reading = False
+        # TLS may have to send before it can receive, and the reverse: for a new key, or a new handshake of TLS 1.2.
+        self._read_needs_write = self._write_needs_read = False
         protocol.connection_made(self)
         self.resume_reading()
 
@@ -117,7 +125,13 @@ class TLSTransport(asyncio.Transport):
         """Pass data to the protocol again. No effect if the connection is closing."""
         if not self._is_reading and not self._is_closing:
             self._is_reading = True
-            self._loop.add_reader(self._sock, self._receive)
+            if not self._read_needs_write:
+                self._loop.add_reader(self._sock, self._receive)
+
+    def receive_arrived(self) -> None:
+        """Pass data to the protocol that has arrived after the last record that was read."""
+        if self._is_reading and not self._read_needs_write and self._poll.poll(0):
+            self._receive()
 
     def get_write_buffer_size(self) -> int:
         """Return the number of bytes that have not been sent yet."""
@@ -131,7 +145,8 @@ class TLSTransport(asyncio.Transport):
             self._unsent += data
         elif (sent := self._send(data)) < len(data):
             self._unsent += memoryview(data)[sent:]
-            self._loop.add_writer(self._sock, self._send_rest)
+            if not self._write_needs_read:
+                self._loop.add_writer(self._sock, self._send_rest)
 
     def close(self) -> None:
         """Close the connection after the data that has been written."""
@@ -151,12 +166,23 @@ class TLSTransport(asyncio.Transport):
                 if len(parts[-1]) < _LAST_RECORD:
                     ended = not parts[-1]
                     break
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except ssl.SSLWantReadError:
             pass
+        except ssl.SSLWantWriteError:
+            self._read_needs_write = True
+            self._loop.remove_reader(self._sock)
+            self._loop.add_writer(self._sock, self._send_rest)
         except OSError as failure:
             error = failure
         if data := parts[0] if len(parts) == 1 else b"".join(parts):
-            self._protocol.data_received(data)
+            try:
+                self._protocol.data_received(data)
+            except BaseException:
+                self._close(None)  # the protocol may have lost the data
+                raise
+        if self._write_needs_read and not self._is_closing:
+            self._write_needs_read = False
+            self._loop.add_writer(self._sock, self._send_rest)
         if error is not None:
             self._close(error)
         elif ended and not self._is_closing:
@@ -169,7 +195,10 @@ class TLSTransport(asyncio.Transport):
         try:
             while sent < len(data):
                 sent += self._sock.send(memoryview(data)[sent:] if sent else data)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except ssl.SSLWantReadError:
+            self._write_needs_read = True
+            self._loop.remove_writer(self._sock)
+        except ssl.SSLWantWriteError:
             pass
         except OSError as error:
             self._close(error)
@@ -177,7 +206,11 @@ class TLSTransport(asyncio.Transport):
         return sent
 
     def _send_rest(self) -> None:
-        """Send unsent data, when the socket can take more."""
+        """Send unsent data, when the socket can take more. Receive again if that waited for it."""
+        if self._read_needs_write:
+            self._read_needs_write = False
+            if self._is_reading:
+                self._loop.add_reader(self._sock, self._receive)
         sent = self._send(self._unsent)
         del self._unsent[:sent]
         if not self._unsent:
@@ -192,7 +225,7 @@ class TLSTransport(asyncio.Transport):
         """
         self.pause_reading()
         self._is_closing = True
-        if self._has_ended or (self._unsent and not at_once):
+        if self._has_ended or (self._unsent and not at_once and not self._write_needs_read):
             return
         self._has_ended = True
         self._unsent = bytearray()  # not cleared: the frames of an error may hold it

@@ -8,6 +8,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -409,6 +410,8 @@ class Informer:
         self._is_asked = False
         self._resting: asyncio.Future[None] | None = None
         self._is_quiet = False
+        self._is_listing = False
+        self._needs_reading: Stream | None = None
         is_prompt = watch.typed and not watch.lazy
         self._collecting, self._collecting_few = (_COLLECT, _COLLECT) if is_prompt else (_COLLECT_BYTES, _COLLECT_FEW)
 
@@ -550,7 +553,8 @@ class Informer:
         await self._close(opened)
         self._open = await opened.enter_async_context(self._client.watch(call))
         if self._open is not None:
-            self._open.on_end(self._wake)
+            self._open.on_end(partial(self._handle_end, self._open))
+        self._is_listing = asked.initial
         self._ends = asyncio.get_running_loop().time() + asked.timeout_seconds + _GRACE
         if asked.initial:
             async with self._turn:
@@ -646,7 +650,8 @@ class Informer:
         """
         loop = asyncio.get_running_loop()
         longest = self._collecting_few if self._is_quiet else self._collecting
-        end, rest = loop.time() + (longest if self.settled else _COLLECT), _REST  # somebody waits for the list
+        is_awaited = self._is_listing or not self.settled
+        end, rest = loop.time() + (_COLLECT if is_awaited else longest), _REST
         while not came.ended and came.size < self._limits.response_bytes and came.buffer.fits:
             before, left = came.size, end - loop.time()
             if self._turn.locked():
@@ -655,11 +660,13 @@ class Informer:
             elif left <= 0 or self._is_asked or came.lines >= _MOST_EVENTS or came.size >= _MOST_BYTES:
                 break
             elif self._is_quiet:
-                await self._rest(left)
+                if self._needs_reading is not stream:
+                    await self._rest(left)
                 end = loop.time()  # a timer may fire a little early
                 if data := stream.read_received():
                     came.add(data)
-                continue
+                if came.size - before < _MUCH:
+                    continue
             elif not came.much:
                 with _paused(stream):
                     await self._rest(min(left, rest))
@@ -672,6 +679,7 @@ class Informer:
             came.much = came.size - before >= _MUCH
             rest = rest * _LONGER if came.size == before else _REST
         self._is_quiet = came.lines < _FEW and not came.much
+        self._needs_reading = None
 
     async def _rest(self, seconds: float) -> None:
         """Wait for some seconds, or until the stream ends or :meth:`caught_up` is called."""
@@ -684,6 +692,12 @@ class Informer:
             timer.cancel()
             self._resting = None
 
+    def _handle_end(self, stream: Stream) -> None:
+        """Let data be read: the stream has ended, or the buffer of received bytes is full."""
+        if stream is self._open:
+            self._needs_reading = stream
+            self._wake()
+
     def _wake(self) -> None:
         """End :meth:`_rest`."""
         if self._resting is not None and not self._resting.done():
@@ -693,6 +707,7 @@ class Informer:
         """Finish the list of the sink, and notify that the stores may have become settled."""
         async with self._turn:
             self._sink.settle()
+        self._is_listing = False
         self._count(_LISTS)
         self._notify()
 
@@ -708,6 +723,8 @@ def _read_bookmark(data: bytes) -> Absorbed | None:
         return None
     try:
         event = read_event(data)
+        if event.type != "BOOKMARK":
+            return None
         return Absorbed(len(data), 1, read_json(event.object, _Bookmark).metadata.resource_version)
     except UnreadableError:
         return None  # the sink reports it

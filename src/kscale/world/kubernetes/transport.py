@@ -124,7 +124,10 @@ class Stream(Protocol):
         ...
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Call a function when the response ends or its connection breaks, while reading is not paused."""
+        """Call a function when the response ends, its connection breaks or the buffer of received bytes is full.
+
+        The function is not called while reading is paused.
+        """
         ...
 
     def pause_reading(self) -> None:
