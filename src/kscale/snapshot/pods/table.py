@@ -385,7 +385,7 @@ def copy_rows(
     """
     size, uid_size = columns["size"][rows].astype(np.int64), columns["uid_size"][rows].astype(np.int64)
     at = np.where((size > 0) | (uid_size > 0), columns["offset"][rows], 0)  # of no bytes, the buffer may be a new one
-    uid_at = at + columns["uid_offset"][rows]
+    uid_at = np.where(uid_size > 0, at + columns["uid_offset"][rows], at)
     none = np.full(len(rows), -1, dtype=np.int64)
     used, (offset, _, mark) = _projection.copy_texts(
         buffer, np.stack([at, size, at, none, uid_at, uid_size]), (size > 0).view(np.uint8), room
