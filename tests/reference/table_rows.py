@@ -26,13 +26,14 @@ def changed_columns(columns: list[list[int]], rows: list[int], values: list[list
 def released(live: list[int], whole: list[int], texts: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Subtract texts (buffer, bytes) from the bytes in use of each buffer; a negative number is no buffer.
 
+    Texts without bytes are in no buffer either: one that is not in use any more gets other texts.
     Returns the bytes in use, and those of these buffers of which less than half of ``whole``, or nothing, is in use.
     """
     out = list(live)
+    texts = [(buffer, size) for buffer, size in texts if buffer >= 0 and size]
     for buffer, size in texts:
-        if buffer >= 0:
-            out[buffer] -= size
-    few = {buffer for buffer, _ in texts if buffer >= 0 and (2 * out[buffer] < whole[buffer] or not out[buffer])}
+        out[buffer] -= size
+    few = {buffer for buffer, _ in texts if (2 * out[buffer] < whole[buffer] or not out[buffer])}
     return out, sorted(few)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -370,7 +370,7 @@ class Snapshot:
             position = next(i for i, node in enumerate(nodes) if not 0 <= node < count)
             text = f"{show_value(nodes[position])} is not the index of one of the {count} nodes"
             raise InputError(Problem(text, field=f"nodes[{position}]"))
-        return _AfterPlacement(self, partial(self._place, pods, nodes, informers), informers or self.informers)
+        return _AfterPlacement(self, pods if isinstance(pods, PodRows) else list(pods), nodes, informers)
 
     def _place(self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None) -> Snapshot:
         """Compute the snapshot that :meth:`with_placed` returns."""
@@ -518,20 +518,44 @@ def _read_computed(name: str) -> Any:
 class _AfterPlacement(Snapshot):
     """A snapshot with more placed pods, whose columns are computed when one of them is read first."""
 
-    def __init__(self, before: Snapshot, place: Callable[[], Snapshot], informers: Informers) -> None:
+    def __init__(
+        self, before: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None
+    ) -> None:
         self.interner, self.columns, self.table, self.informers = (
             before.interner,
             before.columns,
             before.table,
-            informers,
+            informers or before.informers,
         )
         self.dra, self.csi, self.now, self.memo = before.dra, before.csi, before.now, TypedCache()
-        self._compute = place
+        self._inputs: tuple[Snapshot, Sequence[PodRecord], Sequence[int], Informers | None] | None
+        self._inputs = before, pods, nodes, informers
+        self._result: Snapshot | None = None
 
-    @cached_property
+    @property
     def _computed(self) -> Snapshot:
-        """Return the snapshot with the columns, computed on first access."""
-        return self._compute()
+        """Return the snapshot with computed columns. Snapshots before this one are released."""
+        if self._result is None:
+            chain = [self]
+            while isinstance(before := chain[-1]._before, _AfterPlacement):  # noqa: SLF001  (of the same class)
+                chain.append(before)
+            for each in reversed(chain):  # not recursively, as there may be very many
+                each._compute()  # noqa: SLF001  (of the same class)
+        assert self._result is not None  # computed above
+        return self._result
+
+    @property
+    def _before(self) -> Snapshot | None:
+        """Return the snapshot before the placement; None once this one is computed."""
+        inputs = self._inputs
+        return None if inputs is None else inputs[0]
+
+    def _compute(self) -> None:
+        """Compute the columns unless this was done, possibly by another thread. Releases the snapshot before."""
+        if (inputs := self._inputs) is not None:
+            before, pods, nodes, informers = inputs
+            self._result = before._place(pods, nodes, informers)  # noqa: SLF001  (of its base class)
+            self._inputs = None
 
     def __reduce__(self) -> Any:
         """Return the computed snapshot as what is copied and pickled."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,28 @@ def test_checkpoints_are_the_same_whether_they_are_built_late_or_written_one_by_
     result, expected = (setup.world.api.get_all("VerticalPodAutoscalerCheckpoint") for setup in (late, written))
     assert len(result) == 3
     assert result == expected
+
+
+def test_checkpoints_that_end_after_the_timeout_are_reported_whether_or_not_they_are_built_late(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    vpa = autoscaler("web", kind="Deployment", updatePolicy={"updateMode": "Off"})
+    vpa["metadata"]["namespace"] = "shop"
+    data = scenario(
+        objects=[workload("Deployment", "web", 2, cpu="100m", memory="100Mi"), vpa],
+        load=[{"workload": "Deployment/shop/web", "perPod": {"cpu": "70m", "memory": "90Mi"}}],
+        world={"latency": "1s"},
+        controllers={"vpaRecommender": {"flags": {"checkpoints-timeout": "500ms"}}},
+    )
+    late, written = (build(msgspec.convert(data, Scenario)) for _ in range(2))
+    written.world.perform = partial(written.world.perform)  # type: ignore[assignment]  # replaced: gets every request
+    messages = []
+    for setup in (late, written):
+        caplog.clear()
+        simulate(setup)
+        messages.append(caplog.messages.copy())
+    assert messages[0] == messages[1]
+    assert sum("checkpoints-timeout" in message for message in messages[0]) > 2
 
 
 def test_a_run_that_is_stopped_keeps_what_was_simulated() -> None:

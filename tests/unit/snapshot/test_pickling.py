@@ -52,3 +52,16 @@ def test_a_copy_decides_alike_and_is_small() -> None:
             assert ours.status == theirs.status
             assert ours.spec.containers[0].resources == theirs.spec.containers[0].resources
         assert kscale.place(pickle.loads(pickle.dumps(back))).placed == expected[1]
+
+
+def test_placed_pods_without_uid() -> None:
+    """Neither their text nor a UID is copied."""
+    pods = [pod(f"p{i}", "n" if i % 2 else "") for i in range(20)]
+    for each in pods:
+        del each["metadata"]["uid"]
+    cluster = kscale.load(json.dumps({"kind": "List", "apiVersion": "v1", "items": pods}).encode())
+    there = cluster.snapshot()
+    copy: Snapshot = pickle.loads(pickle.dumps(there, protocol=5))
+    assert (copy.pods, copy.pending) == (there.pods, there.pending)
+    assert [record.data() for record in copy.pending_records] == [record.data() for record in there.pending_records]
+    assert list(pickle.loads(pickle.dumps(cluster, protocol=5)).pods()) == list(cluster.pods())

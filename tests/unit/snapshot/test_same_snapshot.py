@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -98,3 +100,27 @@ def test_what_nobody_takes_any_of_has_no_column_to_take_from() -> None:
     left = Cluster([_machine("n0"), *pods]).snapshot().without_placed(np.array([0]))
     assert left.pod_count.tolist() == [1]
     assert not any(column.any() for column in left.used.values())
+
+
+def test_placements_one_after_the_other() -> None:
+    snapshot = Cluster([_machine("n0"), _machine("n1"), *(pod(f"p{i}", 1, 1) for i in range(1200))]).snapshot()
+    first = after = snapshot.with_placed([snapshot.pending_records[0]], [0])
+    for i in range(1, 1200):
+        after = after.with_placed([snapshot.pending_records[i]], [i % 2])
+    assert after.counts["placed"] == 1200
+    assert after.pod_count.tolist() == [600, 600]
+    assert not after.pending
+    of_first = weakref.ref(first)
+    del first
+    gc.collect()
+    assert of_first() is None, "snapshots before are released"
+
+
+def test_a_placement_does_not_depend_on_lists_that_change_later() -> None:
+    snapshot = _cluster().snapshot()
+    records, nodes = [*snapshot.pending_records], [1]
+    after = snapshot.with_placed(records, nodes)
+    records.clear()
+    nodes.clear()
+    assert after.pods == (*snapshot.pods, "default/wait")
+    assert after.placed_node.tolist() == [*snapshot.placed_node.tolist(), 1]

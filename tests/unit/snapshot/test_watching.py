@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -532,3 +534,27 @@ def test_lines_that_come_alone_after_snapshots() -> None:
     together.watched(b"".join(lines))
     assert meaning(cluster.snapshot()) == meaning(together.snapshot())
     assert all(meaning(snapshot) == then for snapshot, then in before)
+
+
+def test_pods_without_text_and_uid_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such pods use no bytes of the texts' buffers, which are released and reused meanwhile."""
+    monkeypatch.setattr(texts_of_pods, "_SEGMENT", 1 << 12)
+    monkeypatch.setattr(texts_of_pods, "_LARGE", 1 << 10)
+    cluster, random = Cluster(texts="pending"), Random(1)
+    texts, present = cluster._contents.pods.table.texts, dict[str, str]()
+    for version in range(0, 3000, 20):
+        lines = []
+        for i, number in enumerate(random.sample(range(30), random.choice((1, 1, 5, 20)))):
+            name, node = f"p{number}", random.choice(("", "n"))
+            changed = pod(name, str(version + i), nodeName=node)
+            del changed["metadata"]["uid"]
+            if name in present and random.random() < 0.5:
+                lines.append(line("DELETED", changed))
+                del present[name]
+            else:
+                lines.append(line("MODIFIED" if name in present else "ADDED", changed))
+                present[name] = node
+        cluster.watched(b"".join(lines))
+        assert len(set(texts._free)) == len(texts._free)
+        for each in (cluster, pickle.loads(pickle.dumps(cluster, protocol=5))):
+            assert {one.metadata.name: one.spec.node_name for one in each.pods()} == present

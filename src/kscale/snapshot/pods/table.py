@@ -335,7 +335,7 @@ class TextStore:
 
     def release_one(self, number: int, size: int) -> list[int]:
         """Subtract bytes from a buffer as :meth:`release` does; a negative number stands for no buffer."""
-        if number < 0:
+        if number < 0 or not size:
             return []
         self._live[number] -= size
         return self._release_unused([number] if 2 * self._live[number] < max(self._whole[number], 1) else [])
@@ -383,8 +383,9 @@ def copy_rows(
 
     ``columns`` are those of the table.
     """
-    at, size = columns["offset"][rows], columns["size"][rows].astype(np.int64)
-    uid_at, uid_size = at + columns["uid_offset"][rows], columns["uid_size"][rows].astype(np.int64)
+    size, uid_size = columns["size"][rows].astype(np.int64), columns["uid_size"][rows].astype(np.int64)
+    at = np.where((size > 0) | (uid_size > 0), columns["offset"][rows], 0)  # of no bytes, the buffer may be a new one
+    uid_at = np.where(uid_size > 0, at + columns["uid_offset"][rows], at)
     none = np.full(len(rows), -1, dtype=np.int64)
     used, (offset, _, mark) = _projection.copy_texts(
         buffer, np.stack([at, size, at, none, uid_at, uid_size]), (size > 0).view(np.uint8), room

@@ -404,22 +404,29 @@ def _store_checkpoints_steps(
     ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
     ordered = sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
     ended = None if storage is None else _store_later(state, ordered, progress.now, deadline, storage)
-    if ended is not None:
+    if ended is None:
+        yield from _write_checkpoints_steps(state, ordered, progress, deadline, diagnostics)
+    else:
         yield from progress.wait(ended - progress.now)
-        return
+    if progress.now >= deadline:
+        diagnostics.append(f"{_TIMEOUT_TEXT}: {DEADLINE_EXCEEDED.message}")
+
+
+def _write_checkpoints_steps(
+    state: RecommenderState, vpas: Sequence[Vpa], progress: Progress, deadline: Moment, diagnostics: list[str]
+) -> StepsOf[Together, None]:
+    """Write the checkpoints of VPAs with requests, as :func:`_store_checkpoints_steps` does."""
     prepared, workers = CheckpointBatch(state), state.options.update_worker_count
-    for first in range(0, len(ordered), _VPAS_PER_BATCH):
+    for first in range(0, len(vpas), _VPAS_PER_BATCH):
         if first >= workers and progress.now >= deadline:
             break
-        batch = ordered[first : first + _VPAS_PER_BATCH]
+        batch = vpas[first : first + _VPAS_PER_BATCH]
         prepared.prepare(batch, progress.now)
         writes = [
             _CheckpointWrite(vpa, prepared, ZERO_TIME if number < workers else deadline, diagnostics)
             for number, vpa in enumerate(batch, first)
         ]
         yield from progress.together(writes, at_most=workers, brief=True)
-    if progress.now >= deadline:
-        diagnostics.append(f"{_TIMEOUT_TEXT}: {DEADLINE_EXCEEDED.message}")
 
 
 def _store_later(

@@ -23,7 +23,7 @@ struct StoredTexts {
 };
 
 // Subtracts the texts of rows from the bytes that are in use by buffer, `live`. `few`: those of these buffers, ascending,
-// of which less than half of `whole` is in use now, or nothing.
+// of which less than half of `whole` is in use now, or nothing. Rows that use no bytes have no buffer.
 void release_texts(const StoredTexts& texts, const std::int64_t* rows, std::size_t n, std::int64_t* live,
                    const std::int64_t* whole, std::vector<std::int64_t>& few);
 
