@@ -59,9 +59,9 @@ def of_kinds(problem: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 
 @given(bins(), st.integers(0, 3), st.floats(0, 60))
-def test_relaxations_and_fillings(problem, swaps: int, wanted: float) -> None:
+def test_relaxations_and_fillings(problem, swaps: int, expected_price: float) -> None:
     value = problem["value"].astype(np.float64)
-    threshold = np.full(len(problem["capacity"]), wanted)
+    threshold = np.full(len(problem["capacity"]), expected_price)
     upper, weight, worth, filling = _bin_pricing.price(value, *of_kinds(problem), threshold, swaps=swaps)
     assert (weight >= 0).all()
     for t in range(len(upper)):
@@ -71,7 +71,7 @@ def test_relaxations_and_fillings(problem, swaps: int, wanted: float) -> None:
         assert (filling[t] @ problem["demand"] <= problem["capacity"][t]).all()
         assert worth[t] == pytest.approx(float(filling[t] @ value))
         assert worth[t] <= best + 1e-9
-        if upper[t] <= wanted:
+        if upper[t] <= expected_price:
             assert not filling[t].any()
     again = _bin_pricing.price(value, *of_kinds(problem), threshold, swaps=swaps, threads=3)
     assert all(np.array_equal(a, b) for a, b in zip(again, (upper, weight, worth, filling), strict=True))

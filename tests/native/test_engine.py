@@ -483,8 +483,8 @@ def test_a_scan_passes_over_domains_with_pods_that_are_not_wanted(
     request, none = np.array([[1, 2]]), np.zeros(1, dtype=np.uint8)
     for extra in ({"own_anti": [row]}, {"blocked_by": [row]}):
         engine.add_classes(request, request, np.zeros(1, dtype=np.int32), none, none, [extra])
-    held = np.array([0 <= each < len(counts) and counts[each] > 0 for each in domain])
-    fits = np.flatnonzero((slots >= 1) & (free[0] >= 1) & (free[1] >= 2) & ~held)
+    occupied = np.array([0 <= each < len(counts) and counts[each] > 0 for each in domain])
+    fits = np.flatnonzero((slots >= 1) & (free[0] >= 1) & (free[1] >= 2) & ~occupied)
     for number in range(2):
         engine.cursor = nodes - 1
         assert engine.any_node(number) == (fits[0] if len(fits) else -1)
@@ -499,35 +499,35 @@ class Ledger:
     """One device on every node; what happened, in order."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int, int]] = []
-        self.taken: list[tuple[int, int]] = []
+        self.operations: list[tuple[str, int, int]] = []
+        self.reservations: list[tuple[int, int]] = []
 
     def check(self, pod: int, node: int) -> bool:
-        return all(there != node for _, there in self.taken)
+        return all(there != node for _, there in self.reservations)
 
     def place(self, pod: int, node: int) -> bool:
-        self.told.append(("place", pod, node))
-        self.taken.append((pod, node))
+        self.operations.append(("place", pod, node))
+        self.reservations.append((pod, node))
         return False
 
     def unplace(self, pod: int, node: int) -> None:
-        self.told.append(("unplace", pod, node))
-        self.taken.remove((pod, node))
+        self.operations.append(("unplace", pod, node))
+        self.reservations.remove((pod, node))
 
     def add(self, template: int, copy: int) -> None:
-        self.told.append(("add", template, copy))
+        self.operations.append(("add", template, copy))
 
     def fork(self) -> None:
-        self.told.append(("fork", 0, 0))
+        self.operations.append(("fork", 0, 0))
 
     def revert(self) -> None:
-        self.told.append(("revert", 0, 0))
+        self.operations.append(("revert", 0, 0))
 
     def commit(self) -> None:
-        self.told.append(("commit", 0, 0))
+        self.operations.append(("commit", 0, 0))
 
     def checksum(self) -> int:
-        return hash(tuple(self.taken)) & (2**63 - 1)
+        return hash(tuple(self.reservations)) & (2**63 - 1)
 
 
 def with_ledger(ledger: Ledger | None, *, devices: bool = True) -> _engine.Engine:
@@ -556,7 +556,7 @@ def test_a_ledger_is_asked_last_and_told_everything() -> None:
     engine.unplace(0, result)
     engine.commit()
     assert engine.checksum() == before
-    assert [what for what, _, _ in ledger.told] == ["fork", "place", "unplace", "commit"]
+    assert [what for what, _, _ in ledger.operations] == ["fork", "place", "unplace", "commit"]
 
 
 def test_doors_of_the_ledger() -> None:

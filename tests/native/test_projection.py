@@ -114,8 +114,10 @@ def test_projection(rule: Any, items: list[str]) -> None:
         assert result == expected.facets
         for slot in range(8):
             noted = None if length[slot, i] < 0 else text[at[slot, i] : at[slot, i] + length[slot, i]].decode()
-            wanted = expected.slots.get(slot)
-            assert noted == wanted or (noted or "").replace(" ", "").endswith((wanted or "\0").replace(" ", ""))
+            expected_note = expected.slots.get(slot)
+            assert noted == expected_note or (noted or "").replace(" ", "").endswith(
+                (expected_note or "\0").replace(" ", "")
+            )
 
 
 def never_alike(rule: Any) -> Any:
@@ -157,15 +159,15 @@ def test_items_that_are_alike_are_read_as_any_others(
         wrapped = members_alike(rule)
     else:
         wrapped = ("alike", rule) if rule[0] in ("object", "array") else rule
-    seen = [*items, *items]
+    inputs = [*items, *items]
     for i, (at, scalar) in enumerate(changes):
-        places = list(SCALAR.finditer(before := seen[i % len(items)]))
+        places = list(SCALAR.finditer(before := inputs[i % len(items)]))
         if places:
             place = places[at % len(places)]
-            seen.append(before[: place.start()] + scalar + before[place.end() :])
+            inputs.append(before[: place.start()] + scalar + before[place.end() :])
     known = _projection.Projector(wrapped, 8, 3)
     for _ in range(2):
-        for item in seen:
+        for item in inputs:
             text = f'{{"items":[{item}]}}'.encode()
             answers = []
             for projector in (known, _projection.Projector(never_alike(rule), 8, 3)):
@@ -177,8 +179,10 @@ def test_items_that_are_alike_are_read_as_any_others(
                 at, length = (column.tolist() for column in scanned[3].part(0, 1))
                 *facets, rest = projector.combinations()[combined[0]].tolist() if combined[0] >= 0 else [-1] * 4
                 noted = [(a, n) if n >= 0 else None for (a,), (n,) in zip(at, length, strict=True)]
-                left = [projector.facet_text(i, each) if each >= 0 else None for i, each in enumerate(facets)]
-                answers.append((begin, size, combined[0] < 0, noted, left, projector.text(rest) if rest >= 0 else None))
+                facet_texts = [projector.facet_text(i, each) if each >= 0 else None for i, each in enumerate(facets)]
+                answers.append(
+                    (begin, size, combined[0] < 0, noted, facet_texts, projector.text(rest) if rest >= 0 else None)
+                )
             assert answers[0] == answers[1]
 
 
@@ -189,12 +193,12 @@ def test_a_facet_is_that_of_the_value_in_every_branch() -> None:
     pairs = [("a", "x"), ("b", "y"), ("a", "y"), ("b", "x"), ("b", "y"), ("a", "x"), ("c", "x"), ("c", "y"), ("c", "x")]
 
     def check(pairs: list[tuple[str, str]]) -> None:
-        items = ",".join(f'{{"m":{{"f":{{"n":"{facet}"}},"k":"{kept}"}}}}' for facet, kept in pairs)
+        items = ",".join(f'{{"m":{{"f":{{"n":"{facet}"}},"k":"{value}"}}}}' for facet, value in pairs)
         scanned = projector.scan(f'{{"items":[{items}]}}'.encode())
         assert scanned is not None
         rows = projector.combinations()[scanned[2]].tolist()
         texts = [(projector.facet_text(0, facet).decode(), projector.text(rest).decode()) for facet, rest in rows]
-        assert texts == [(f'{{"n":"{facet}"}}', f'{{"m":{{"k":"{kept}"}}}}') for facet, kept in pairs]
+        assert texts == [(f'{{"n":"{facet}"}}', f'{{"m":{{"k":"{value}"}}}}') for facet, value in pairs]
 
     check(pairs)
     check(pairs)
@@ -226,10 +230,10 @@ def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threa
     )
     items = [
         frames[frame].format(
-            m=f'{{{start}"n":"{facet * 3}","f":{{"g":"{facet}"}},"k":"{kept}"}}',
-            s=f'{{"{"k" if full else "l"}":"{kept}"}}',
+            m=f'{{{start}"n":"{facet * 3}","f":{{"g":"{facet}"}},"k":"{value}"}}',
+            s=f'{{"{"k" if full else "l"}":"{value}"}}',
         )
-        for frame, facet, kept, full in pods
+        for frame, facet, value, full in pods
     ]
     events_of = [
         f'{{"type":"{("ADDED", "DELETED")[full]}","object":{item}}}'
@@ -286,10 +290,10 @@ def test_lines(lines: list[str], cut: int, threads: int) -> None:
             assert combined[i] == -1
         else:
             item = parsed(text.decode())
-            told = told_kind(item, "v1", "Pod")
-            noted = type_ == "DELETED" and told is True
+            is_expected_kind = told_kind(item, "v1", "Pod")
+            noted = type_ == "DELETED" and is_expected_kind is True
             own = reduced(rule, item, whole=not noted)
-            odd = told is False or own.odd or own.absent
+            odd = is_expected_kind is False or own.odd or own.absent
             assert (min(0, combined[i])) == (-1 if odd else -2 if noted else 0)
             assert (length[0, i] >= 0) <= (0 in own.slots)
     assert projector.lines(data, 1, 1 << 20, (b"v1", b"Pod"))[0] == used
@@ -316,11 +320,11 @@ def members(draw: st.DrawFn) -> tuple[bytes, tuple[int, int] | None, tuple[int, 
 @given(st.lists(st.tuples(members(), st.booleans()), max_size=6), st.integers(0, 3))
 def test_copies(given_texts: list[Any], gap: int) -> None:
     data, columns, keep = b"#" * gap, [], []
-    for (text, cut, mark), kept in given_texts:
+    for (text, cut, mark), rest in given_texts:
         at = len(data)
         columns.append((at, len(text), *((at + cut[0], cut[1]) if cut else (0, -1)),
                         *((at + mark[0], mark[1]) if mark else (0, -1))))  # fmt: skip
-        keep.append(kept)
+        keep.append(rest)
         data += text + b"#" * gap
     table = np.array(columns, dtype=np.int64).reshape(-1, 6).T.copy()
     block = bytearray()
@@ -331,13 +335,13 @@ def test_copies(given_texts: list[Any], gap: int) -> None:
 
     used, (at, size, mark_at) = _projection.copy_texts(data, table, np.array(keep, dtype=np.uint8), room)
     assert used <= len(block)
-    for i, ((text, cut, mark), kept) in enumerate(given_texts):
-        expected = copied(text, cut) if kept else b""
+    for i, ((text, cut, mark), rest) in enumerate(given_texts):
+        expected = copied(text, cut) if rest else b""
         assert bytes(block[at[i] : at[i] + size[i]]) == expected
         if mark:
             marked = text[mark[0] : mark[0] + mark[1]]
             assert bytes(block[mark_at[i] : mark_at[i] + len(marked)]) == marked
-        if kept:
+        if rest:
             assert json.loads(expected) == {
                 key: value
                 for key, value in json.loads(text).items()

@@ -80,7 +80,7 @@ def removals_of(world: World) -> tuple[_engine.Removals, tuple[np.ndarray, ...]]
     return removals, (codes, of_pod, start, ids, np.array(world.allowed, np.int64))
 
 
-def told(found: tuple[np.ndarray, ...], codes: np.ndarray) -> list[Any]:
+def read_results(found: tuple[np.ndarray, ...], codes: np.ndarray) -> list[Any]:
     fate, risky, pod, start, pods, to = found
     answers = []
     for c in range(len(fate)):
@@ -110,7 +110,7 @@ def test_one_after_the_other(world: World, data: st.DataObject) -> None:
         persist=persist, charge=charge,
     )  # fmt: skip
     want = remove(world, candidates, accepts, limit=limit, atomic=atomic, persist=persist, charge=charge)
-    assert told(result, columns[0]) == want
+    assert read_results(result, columns[0]) == want
     assert mask.astype(bool).tolist() == accepts
     assert columns[-1].tolist() == world.allowed
     assert removals.engine.cursor == world.cursor
@@ -134,10 +134,10 @@ def test_copies_change_apart(world: World, data: st.DataObject) -> None:
     assert (copied.engine.checksum(), copied.engine.cursor) == before
     want = remove(deepcopy(world), candidates, [True] * count)
     for removals in (copied, first):
-        given = [*columns[:-1], columns[-1].copy()]
+        mutable_columns = [*columns[:-1], columns[-1].copy()]
         assert (first.engine.checksum(), first.engine.cursor) == before
-        result = removals.run(np.array(candidates, np.int32), np.ones(count, np.uint8), *given)
-        assert told(result, columns[0]) == want
+        result = removals.run(np.array(candidates, np.int32), np.ones(count, np.uint8), *mutable_columns)
+        assert read_results(result, columns[0]) == want
 
 
 @given(worlds())
@@ -151,7 +151,7 @@ def test_each_for_itself_on_any_number_of_threads(world: World) -> None:
         before = removals.engine.checksum(), removals.engine.cursor
         mask = np.ones(len(candidates), np.uint8)
         result = removals.alone(np.array(candidates, np.int32), mask, *columns, threads=threads)
-        assert told(result, columns[0]) == want
+        assert read_results(result, columns[0]) == want
         assert (removals.engine.checksum(), removals.engine.cursor) == before
         assert columns[-1].tolist() == world.allowed
         assert len(removals.new_hints()[0]) == 0
@@ -185,9 +185,9 @@ def small() -> tuple[_engine.Removals, dict[str, Any]]:
     removals, (codes, of_pod, start, ids, allowed) = removals_of(
         World([Node(4, 4), Node(4, 4)], [Pod(1, node=0, budgets=(0,))], [1])
     )
-    given = {"candidates": np.zeros(1, np.int32), "destinations": np.ones(2, np.uint8), "codes": codes,
+    arguments = {"candidates": np.zeros(1, np.int32), "destinations": np.ones(2, np.uint8), "codes": codes,
              "set_of": of_pod, "set_start": start, "set_ids": ids, "allowed": allowed}  # fmt: skip
-    return removals, given
+    return removals, arguments
 
 
 @pytest.mark.parametrize(
@@ -206,17 +206,17 @@ def small() -> tuple[_engine.Removals, dict[str, Any]]:
     ids=lambda spoilt: f"{next(iter(spoilt))}-{next(iter(spoilt.values())).tolist()}",
 )
 def test_doors(spoilt: dict[str, Any]) -> None:
-    removals, given = small()
+    removals, arguments = small()
     for call in (removals.run, removals.alone):
         with pytest.raises(NativeError):
-            call(**{**given, **spoilt})
+            call(**{**arguments, **spoilt})
 
 
 def test_an_engine_that_changed() -> None:
-    removals, given = small()
+    removals, arguments = small()
     removals.engine.fork()
     with pytest.raises(NativeError, match="forked"):
-        removals.run(**given)
+        removals.run(**arguments)
     with pytest.raises(NativeError, match="inside a fork"):
         removals.engine.copy()
     removals.engine.revert()
@@ -225,7 +225,7 @@ def test_an_engine_that_changed() -> None:
     flags = np.zeros(1, np.uint8)
     removals.engine.add_classes(one, one, np.zeros(1, np.int32), flags, flags, [None])
     with pytest.raises(NativeError, match="other classes"):
-        removals.run(**given)
+        removals.run(**arguments)
     with pytest.raises(NativeError, match="other classes"):
         removals.copy(other)
     with pytest.raises(NativeError, match="no copy"):

@@ -36,7 +36,9 @@ LEFT = SimpleNamespace(name="left", address=ctypes.cast(_row, ctypes.c_void_p).v
 
 def amounts(rows: int, columns: int, least: int) -> st.SearchStrategy[NDArray[np.int64]]:
     row = st.lists(st.integers(least, 2**40), min_size=columns, max_size=columns)
-    return st.lists(row, min_size=rows, max_size=rows).map(lambda found: np.array(found, np.int64).reshape(-1, columns))
+    return st.lists(row, min_size=rows, max_size=rows).map(
+        lambda amounts_: np.array(amounts_, np.int64).reshape(-1, columns)
+    )
 
 
 @given(st.data(), st.integers(0, 9), st.integers(0, 5), st.integers(1, 3), st.sampled_from([1, 2, 5]))

@@ -249,8 +249,8 @@ def test_what_the_check_repairs_is_counted() -> None:
     assert "affinity within node: 3 pods" in plan.bound.relaxed
 
 
-@pytest.mark.parametrize(("existing", "moved", "added", "left"), [(True, 2, 1, [7]), (False, 3, 2, [])])
-def test_a_repair_says_how_many_pods_moved(existing: bool, moved: int, added: int, left: list[int]) -> None:
+@pytest.mark.parametrize(("existing", "moved", "added", "unplaced"), [(True, 2, 1, [7]), (False, 3, 2, [])])
+def test_a_repair_says_how_many_pods_moved(existing: bool, moved: int, added: int, unplaced: list[int]) -> None:
     """A pod too many on the node that exists, more than it holds on the new one; what had no place did not move."""
     snapshot = kscale.load([node("here", 2, 16), node("there", 1, 16), *pods(8)]).snapshot()
     records = pods_of(snapshot, snapshot.pending, waiting=True)
@@ -260,7 +260,7 @@ def test_a_repair_says_how_many_pods_moved(existing: bool, moved: int, added: in
     )
     room = RemainingNodes([1 if existing else 2], np.zeros((0, 1), dtype=np.int64), np.zeros(0))
     result = check(snapshot, records, np.zeros(8, dtype=np.int64), [two], planned, room, existing=existing)
-    assert (result.moved, result.added, result.left) == (moved, added, left)
+    assert (result.moved, result.added, result.left) == (moved, added, unplaced)
     on = np.bincount(result.node[result.node >= 0], minlength=2 + len(result.nodes)).tolist()
     assert on == ([2, 1, 2, 2] if existing else [2, 1, 2, 2, 1])
     expected = {

@@ -80,21 +80,21 @@ def test_the_baseline_is_decided_once_for_all_calls(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_changed_cluster_or_group_has_another_baseline() -> None:
-    given = whatif_base()
+    base = whatif_base()
     (scenario,) = combine_variations(["groups.pool.price=0.5"])
 
     def baseline() -> float | None:
-        return whatif(given, [scenario]).baselines[0].cost
+        return whatif(base, [scenario]).baselines[0].cost
 
     before = baseline()
-    given.cluster.apply(node("n2"))
+    base.cluster.apply(node("n2"))
     after = baseline()
     assert before is not None
     assert after == pytest.approx(before + 0.2)
-    assert isinstance(given.groups, list)
-    given.groups[0] = msgspec.structs.replace(given.groups[0], price=1.0)
+    assert isinstance(base.groups, list)
+    base.groups[0] = msgspec.structs.replace(base.groups[0], price=1.0)
     assert baseline() == pytest.approx(after * 5)
-    assert pickle.loads(pickle.dumps(given)).cache == []
+    assert pickle.loads(pickle.dumps(base)).cache == []
 
 
 def node(name: str) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def test_every_combination() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("flags", "is not PATH=VALUES"),
         ("flags.x=", "is not PATH=VALUES"),
@@ -209,14 +209,14 @@ def test_every_combination() -> None:
         ("groups.a.price=1..b", "is not A..B:N"),
     ],
 )
-def test_what_cannot_be_varied(text: str, said: str) -> None:
+def test_what_cannot_be_varied(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         combine_variations([text])
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def doubled(given: tuple[str, str, list[int]], part: list[int]) -> list[tuple[str, int]]:
-    return [(given[0], 2 * each) for each in part]
+def doubled(problem: tuple[str, str, list[int]], part: list[int]) -> list[tuple[str, int]]:
+    return [(problem[0], 2 * each) for each in part]
 
 
 def test_what_is_shared_may_be_any_object() -> None:

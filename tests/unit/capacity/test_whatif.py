@@ -114,9 +114,11 @@ def test_groups_and_prices() -> None:
     assert (dearer.cost, dearer.differs) == (pytest.approx(2 * 1.9), "")
     capped = row({"groups": {"set": {"small": {"max": 4}}}})
     assert (capped.nodes, capped.differs) == (5, "small by 1 for 1 pod (baseline: small by 2 for 2 pods)")
-    gone = row({"groups": {"remove": ["small"]}})
-    assert (gone.nodes, gone.cost) == (5, pytest.approx(0.2 * 3 + 0.9 * 2)), "its nodes stay, and cost what they cost"
-    assert gone.differs == "big by 1 for 2 pods (baseline: small by 2 for 2 pods)"
+    removed = row({"groups": {"remove": ["small"]}})
+    assert (removed.nodes, removed.cost) == (5, pytest.approx(0.2 * 3 + 0.9 * 2)), (
+        "its nodes stay, and cost what they cost"
+    )
+    assert removed.differs == "big by 1 for 2 pods (baseline: small by 2 for 2 pods)"
     room = {"cpu": "6", "memory": "64Gi", "pods": "9"}
     entry = {"id": "new", "price": 0.01, "template": {"status": {"capacity": room, "allocatable": room}}}
     added = row({"groups": {"add": [entry]}}, {"flags": {"expander": "price"}})
@@ -361,15 +363,17 @@ def test_flags_that_a_question_reads(question: str, flags: dict[str, Any]) -> No
 def test_each_flag_of_a_question_is_read() -> None:
     class Told(AutoscalingOptions, frozen=True, kw_only=True, dict=True):
         def __getattribute__(self, name: str) -> Any:
-            told.add(name)
+            reported.add(name)
             return super().__getattribute__(name)
 
-    told: set[str] = set()
+    reported: set[str] = set()
     for question, fields in READ.items():
-        told.clear()
+        reported.clear()
         result = DecisionCache().decide(base(options=Told()).world(), question)
         assert result[0].nodes
-        assert fields - told <= {"blocking_system_pod_distruption_timeout"}, "read where a system pod holds its node"
+        assert fields - reported <= {"blocking_system_pod_distruption_timeout"}, (
+            "read where a system pod holds its node"
+        )
 
 
 def test_prices_of_a_catalogue_for_groups_that_have_none() -> None:
@@ -382,7 +386,7 @@ def test_prices_of_a_catalogue_for_groups_that_have_none() -> None:
 def test_nodes_that_run_keep_their_price() -> None:
     catalogue = read_catalogue(EXAMPLES / "data" / "aws.csv")
     bigger = {"groups": {"set": {"small": {"instanceType": "m5.2xlarge"}}}}
-    asked = [
+    edit_lists = [
         [bigger, {"prices": {"scale": {"small": "x0.5"}}}],
         [bigger, {"groups": {"set": {"small": {"price": 1.0}}}}],
         [bigger, {"prices": {"catalogue": str(EXAMPLES / "data" / "aws.csv")}}],
@@ -390,7 +394,7 @@ def test_nodes_that_run_keep_their_price() -> None:
         [{"groups": {"remove": ["small"]}},
          {"groups": {"add": [{"id": "small", "max": 9, "nodeSelector": {"pool": "small"}, "price": 0.3}]}}],
     ]  # fmt: skip
-    costs = [row(*edits, catalogue=catalogue).cost for edits in asked]
+    costs = [row(*edits, catalogue=catalogue).cost for edits in edit_lists]
     of_big = 0.192  # which the catalogue takes for an m5.xlarge by its label
     assert costs == pytest.approx(
         [
@@ -421,20 +425,20 @@ def test_prices_do_not_depend_on_how_edits_are_written() -> None:
 def test_homeless_pods_of_an_estimate() -> None:
     edits = {"lose": {"node": ["a1"]}}, {"groups": {"remove": ["*"]}}
     assert row(*edits, question="estimate").homeless == row(*edits).homeless == 1
-    taken = row({"lose": {"node": ["a1"]}}, question="estimate")
-    assert (taken.homeless, taken.pending) == (0, 0)
+    retaken = row({"lose": {"node": ["a1"]}}, question="estimate")
+    assert (retaken.homeless, retaken.pending) == (0, 0)
 
 
 def test_requests_of_all_that_a_pod_asks_with() -> None:
     asking = pod("init", "100m")
     asking["spec"]["initContainers"] = [{"name": "i", "resources": {"requests": {"cpu": "20"}}}]
-    whole = pod("whole", "100m")
-    whole["spec"]["resources"] = {"requests": {"cpu": "20"}}
+    all_requests = pod("whole", "100m")
+    all_requests["spec"]["resources"] = {"requests": {"cpu": "20"}}
     granted = pod("granted", "3", "b1")
     granted["status"]["containerStatuses"] = [
         {"name": "c", "allocatedResources": {"cpu": "3"}, "resources": {"requests": {"cpu": "3"}}}
     ]
-    start = [*CLUSTER[:8], granted, asking, whole]
+    start = [*CLUSTER[:8], granted, asking, all_requests]
     scenarios = scenarios_from([{"name": text, "edits": [{"requests": {"cpu": text}}]} for text in ("x0.1", "100m")])
     report = whatif(Base(kscale.load(start), groups_from(GROUPS), NOW), scenarios)
     assert report.baselines[0].pending == 2
@@ -514,15 +518,15 @@ def test_shared_decisions_are_those_of_each_alone() -> None:
 def places(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
     """Numbers of the worlds that were asked about whose place, or whose snapshot, still lives. No collector runs:
     what dies dies by itself."""
-    asked: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
+    references: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
     answer = DecisionCache.decide
 
     def of(self: DecisionCache, world: World, question: Question) -> Any:
-        asked.append((weakref.ref(world.place), weakref.ref(world.place.snapshot)))
+        references.append((weakref.ref(world.place), weakref.ref(world.place.snapshot)))
         return answer(self, world, question)
 
     monkeypatch.setattr(DecisionCache, "decide", of)
-    return lambda: [number for number, refs in enumerate(asked) if any(ref() is not None for ref in refs)]
+    return lambda: [number for number, refs in enumerate(references) if any(ref() is not None for ref in refs)]
 
 
 @pytest.mark.parametrize("question", ["scale-up", "estimate", "mix"])
@@ -621,10 +625,10 @@ def test_edits_of_what_is_not_there(edit: dict[str, Any], text: str) -> None:
 
 
 def test_which_expanders_there_are_is_said_of_one_that_there_is_not() -> None:
-    for names, said in (("random,price", False), ("price,price", False), ("price,bogus", True)):
+    for names, is_listed in (("random,price", False), ("price,price", False), ("price,bogus", True)):
         with pytest.raises(InputError) as error:
             row({"flags": {"expander": names}})
-        assert ("; there are random, most-pods" in str(error.value)) is said
+        assert ("; there are random, most-pods" in str(error.value)) is is_listed
 
 
 @pytest.mark.parametrize(
@@ -676,12 +680,12 @@ def test_the_file_and_its_schema() -> None:
     ],
 )
 def test_conditions(text: str, holds: bool) -> None:
-    def made(nodes: int, cost: float, homeless: int) -> ScenarioRow:
+    def make_row(nodes: int, cost: float, homeless: int) -> ScenarioRow:
         return ScenarioRow(
             name="x", question="scale-up", nodes=nodes, cost=cost, bound=None, pending=0, homeless=homeless
         )
 
-    assert parse_condition(text).is_met(made(7, 10.6, 1), made(6, 10.0, 0)) is holds
+    assert parse_condition(text).is_met(make_row(7, 10.6, 1), make_row(6, 10.0, 0)) is holds
 
 
 def test_a_condition_of_what_is_not_known_is_no_pass() -> None:

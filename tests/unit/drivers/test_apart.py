@@ -47,12 +47,12 @@ class Adapter:
 
 def slowed(world: World, seconds: Callable[[Call], float]) -> None:
     """Calls are answered so many seconds later; 0: at once."""
-    asked = world.server.call
+    original_call = world.server.call
 
     async def call(call: Call) -> Answer:
         if late := seconds(call):
             await asyncio.sleep(late)
-        return await asked(call)
+        return await original_call(call)
 
     world.server.call = call  # type: ignore[method-assign]
 
@@ -206,7 +206,7 @@ def test_what_is_decided_apart_is_remembered_unless_the_clock_is_set_meanwhile(s
 
     run_virtually(partial(driver.steps, sight), perform, now=now)
     assert began == ["m"]
-    kept = driver.controller.kept.get("shop/web")
-    assert (kept is None) is sets
+    cached = driver.controller.kept.get("shop/web")
+    assert (cached is None) is sets
     assert driver._apart._slow == set()
     assert driver.controller.due("shop/web") is not None

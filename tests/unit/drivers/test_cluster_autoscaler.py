@@ -131,26 +131,26 @@ def test_a_dry_run_says_the_same_each_loop_and_writes_nothing(caplog: pytest.Log
         cluster.pod("c", cpu="1900m")
         await asyncio.sleep(150)
         assert cluster.cloud.calls == []
-        assert all(cluster.server.asked(method) == [] for method in ("POST", "PATCH", "PUT", "DELETE"))
+        assert all(cluster.server.requested_paths(method) == [] for method in ("POST", "PATCH", "PUT", "DELETE"))
         await running.end()
 
     with caplog.at_level("INFO", "kscale"):
         autoscaled(case)
-    said = [record.getMessage() for record in caplog.records]
-    grown = [text for text in said if text.startswith("dry run: IncreaseSize")]
+    messages = [record.getMessage() for record in caplog.records]
+    grown = [text for text in messages if text.startswith("dry run: IncreaseSize")]
     assert len(grown) > 10
     assert set(grown) == {'dry run: IncreaseSize {"group":"pool","delta":1}'}
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["killed", "told to end"])
-def test_taints_of_a_process_that_ended_stay_and_are_removed_by_the_next(told: bool) -> None:
+@pytest.mark.parametrize("ends_cleanly", [False, True], ids=["killed", "told to end"])
+def test_taints_of_a_process_that_ended_stay_and_are_removed_by_the_next(ends_cleanly: bool) -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start(2)
         cluster.pod("a", node="pool-1")
         first = cluster.run()
         await until(lambda: "ToBeDeletedByClusterAutoscaler" in cluster.taints("pool-2"), 120)
-        await (first.end() if told else first.kill())
-        assert (cluster.nodes(), bool(cluster.status())) == (["pool-1", "pool-2"], not told)
+        await (first.end() if ends_cleanly else first.kill())
+        assert (cluster.nodes(), bool(cluster.status())) == (["pool-1", "pool-2"], not ends_cleanly)
         assert "ToBeDeletedByClusterAutoscaler" in cluster.taints("pool-2")
         assert cluster.server.get("nodes", "pool-2")["spec"]["unschedulable"]
         await asyncio.sleep(60)
@@ -172,13 +172,13 @@ def test_what_a_loop_went_by_is_told_to_who_asks() -> None:
         cluster.pod("c", cpu="9")
         running = cluster.run()
         await until(lambda: bool(cluster.status()), 30)
-        told = json.loads(await running.desk.request())
-        (node,) = told["NodeList"]
+        inputs = json.loads(await running.desk.request())
+        (node,) = inputs["NodeList"]
         assert node["Node"]["metadata"]["name"] == "pool-1"
         assert [each["metadata"]["name"] for each in node["Pods"]] == ["a"]
-        assert [each["metadata"]["name"] for each in told["UnscheduledPodsCanBeScheduled"]] == ["b"]
-        assert told["TemplateNodes"]["pool"]["Node"]["metadata"]["name"] == "template"
-        assert told["StartTimestamp"] <= told["EndTimestamp"]
+        assert [each["metadata"]["name"] for each in inputs["UnscheduledPodsCanBeScheduled"]] == ["b"]
+        assert inputs["TemplateNodes"]["pool"]["Node"]["metadata"]["name"] == "template"
+        assert inputs["StartTimestamp"] <= inputs["EndTimestamp"]
         assert not running.desk.is_requested
         await running.end()
 
@@ -200,8 +200,8 @@ def test_counters_begin_at_nothing() -> None:
         for name in (each.name for each in METRICS.values() if not each.labels):
             assert metrics.value(name) is not None, name
         assert metrics.value("cluster_autoscaler_overflowing_controllers_count") == 0
-        shown, _ = metrics.exposition()
-        assert b'function_duration_quantile_seconds_count{function="main"} ' in shown
+        exposition, _ = metrics.exposition()
+        assert b'function_duration_quantile_seconds_count{function="main"} ' in exposition
         await running.end()
 
     autoscaled(case)
@@ -212,9 +212,9 @@ def test_the_scheduler_has_another_profile() -> None:
 
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
-        held = cluster.server.get("nodes", "pool-1")
+        node = cluster.server.get("nodes", "pool-1")
         taint = {"key": "own", "value": "", "effect": "NoSchedule"}
-        cluster.server.put("nodes", {**held, "spec": {**held["spec"], "taints": [taint]}})
+        cluster.server.put("nodes", {**node, "spec": {**node["spec"], "taints": [taint]}})
         cluster.pod("a", cpu="100m")
         running = cluster.run(profile=SchedulerProfile(disabled_filters=frozenset({"TaintToleration"})))
         await asyncio.sleep(60)
@@ -266,12 +266,12 @@ def test_a_quota_counts_once_the_controller_has_looked_at_it() -> None:
             "cluster-autoscaler.kubernetes.io/valid": "True",
             "Reconciled": "True",
         }
-        writes = len(cluster.server.asked("PATCH"))
+        writes = len(cluster.server.requested_paths("PATCH"))
         cluster.pod("a", cpu="1500m", node="pool-1")
         cluster.pod("b")
         await asyncio.sleep(30)
         assert cluster.cloud.calls == []
-        quotas = [call for call in cluster.server.asked("PATCH")[writes:] if "capacityquotas" in call]
+        quotas = [call for call in cluster.server.requested_paths("PATCH")[writes:] if "capacityquotas" in call]
         assert quotas == []
         await running.end()
 
@@ -378,16 +378,16 @@ def test_each_event_names_its_object_by_uid() -> None:
         await until(lambda: cluster.nodes() == ["pool-1", "pool-2"], 90)
         await running.end()
         plurals = {"Pod": "pods", "ConfigMap": "configmaps", "Lease": "leases.coordination.k8s.io", "Node": "nodes"}
-        told = {}
+        kinds = {}
         for each in cluster.server.all("events"):
             about = each["involvedObject"]
-            told[each["reason"]] = about["kind"]
+            kinds[each["reason"]] = about["kind"]
             assert about.get("uid"), each
             if about["name"] != "cluster-autoscaler-status":  # deleted at the end
-                held = cluster.server.get(plurals[about["kind"]], about["name"], about.get("namespace", ""))
-                assert about["uid"] == held["metadata"]["uid"], each
+                obj = cluster.server.get(plurals[about["kind"]], about["name"], about.get("namespace", ""))
+                assert about["uid"] == obj["metadata"]["uid"], each
         assert (
-            told.items()
+            kinds.items()
             >= {
                 "TriggeredScaleUp": "Pod",
                 "NotTriggerScaleUp": "Pod",

@@ -44,14 +44,14 @@ class FakeStores:
     def __init__(self) -> None:
         self.synced = self.settled = True
         self.calls: list[Callable[[Change | None], None]] = []
-        self.seen = self.coming = 0
+        self.processed = self.coming = 0
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
         self.calls.append(call)
         return lambda: self.calls.remove(call)
 
     async def caught_up(self) -> None:
-        self.seen += self.coming
+        self.processed += self.coming
         self.coming = 0
 
     def tell(self, change: Change | None) -> None:
@@ -59,7 +59,7 @@ class FakeStores:
             call(change)
 
     def objects(self, kind: str) -> Sequence[KubeObject]:
-        return [Node()] * self.seen
+        return [Node()] * self.processed
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
         return None
@@ -104,9 +104,11 @@ class FakeDriver:
 
 
 def driven(
-    script: Callable[[FakeStores, FakeDriver], Awaitable[None]], takes: int = 0, told: list[Observation] | None = None
+    script: Callable[[FakeStores, FakeDriver], Awaitable[None]],
+    takes: int = 0,
+    observations: list[Observation] | None = None,
 ) -> list[tuple[int, float]]:
-    observe = (lambda _: None) if told is None else told.append
+    observe = (lambda _: None) if observations is None else observations.append
 
     async def main(clock: VirtualClock) -> list[tuple[int, float]]:
         stores, driver = FakeStores(), FakeDriver(clock.now(), takes)
@@ -137,16 +139,16 @@ class SeeingDriver(FakeDriver):
 
     def __init__(self, now: Moment) -> None:
         super().__init__(now)
-        self.held: list[bool] = []
+        self.still_alive: list[bool] = []
 
     def observe(self, stores: Any, now: Moment) -> Any:
         return Sight()
 
     def steps(self, sight: Any, now: Moment) -> Steps[None]:
-        progress, seen = Progress(now), ref(sight)
+        progress, sight_ref = Progress(now), ref(sight)
         del sight
         yield from progress.clock()
-        self.held.append(seen() is not None)
+        self.still_alive.append(sight_ref() is not None)
         self.due = progress.now + 10 * SECOND
 
 
@@ -160,7 +162,7 @@ def test_what_a_round_has_seen_is_its_own() -> None:
             await asyncio.sleep(25)
             live.scope.cancel()
             await driving
-        return driver.held
+        return driver.still_alive
 
     assert run_in_virtual_time(main, now=T0) == [False, False]
 
@@ -168,10 +170,10 @@ def test_what_a_round_has_seen_is_its_own() -> None:
 def test_a_change_brings_a_round_forward_and_one_during_a_round_is_not_lost() -> None:
     async def script(stores: FakeStores, driver: FakeDriver) -> None:
         await asyncio.sleep(4)
-        stores.seen = 1
+        stores.processed = 1
         stores.tell(Change(watch=WATCH, new=Node()))
         await asyncio.sleep(1)
-        stores.seen = 2
+        stores.processed = 2
         stores.tell(Change(watch=WATCH, new=Node()))
         stores.tell(Change(watch=WATCH, new=Node()))
         await asyncio.sleep(4)
@@ -197,9 +199,9 @@ def test_nothing_is_decided_while_the_stores_are_not_settled() -> None:
         stores.tell(None)
         await asyncio.sleep(1)
 
-    told: list[Observation] = []
-    assert driven(script, told=told) == [(0, 60.0)]
-    assert [each.name for each in told] == ["kscale_skipped_loops_total", "kscale_decision_seconds"]
+    observations: list[Observation] = []
+    assert driven(script, observations=observations) == [(0, 60.0)]
+    assert [each.name for each in observations] == ["kscale_skipped_loops_total", "kscale_decision_seconds"]
 
 
 @pytest.mark.parametrize("synced", [False, True])
@@ -215,15 +217,15 @@ def test_a_round_that_is_due_while_a_kind_is_listed_anew_is_told_once(synced: bo
         stores.tell(None)
         await asyncio.sleep(1)
 
-    told: list[Observation] = []
-    assert driven(script, told=told) == [(0, 21.0)]
+    observations: list[Observation] = []
+    assert driven(script, observations=observations) == [(0, 21.0)]
     skipped = [Observation(name="kscale_skipped_loops_total", labels={"driver": "fake"})]
-    assert [each for each in told if each.name.startswith("kscale_skipped")] == skipped[: int(synced)]
+    assert [each for each in observations if each.name.startswith("kscale_skipped")] == skipped[: int(synced)]
 
 
 def test_it_is_told_how_long_a_round_decided() -> None:
     """And not how long it waited: here each look at the clock is a second after the last."""
-    told: list[Observation] = []
+    observations: list[Observation] = []
 
     async def main(clock: VirtualClock) -> None:
         class Ticking:
@@ -239,10 +241,10 @@ def test_it_is_told_how_long_a_round_decided() -> None:
         driver = FakeDriver(clock.now(), takes=60 * SECOND)
         async with Live(nothing, Ticking()) as live:
             asyncio.get_running_loop().call_later(11, live.scope.cancel)
-            await drive(driver, FakeStores(), live, clock, observe=told.append)
+            await drive(driver, FakeStores(), live, clock, observe=observations.append)
 
     run_in_virtual_time(main, now=T0)
-    assert told == [Observation(name="kscale_decision_seconds", value=2.0, labels={"driver": "fake"})]
+    assert observations == [Observation(name="kscale_decision_seconds", value=2.0, labels={"driver": "fake"})]
 
 
 def test_it_is_told_what_machines_decided_that_a_machine_runs() -> None:

@@ -77,19 +77,19 @@ GROUPS = groups_from([
 
 def _asked(cluster: kscale.Cluster, groups: Any = GROUPS, **more: Any) -> list[Any]:
     """The requests of one loop, as a server reads them."""
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def rank(question: RankOptions) -> Ranking:
         request = Request(question)
         assert request.warnings == ()
-        asked.append(MESSAGES["BestOptionsRequest"].FromString(request.data))
+        requests.append(MESSAGES["BestOptionsRequest"].FromString(request.data))
         return Ranking(groups=("b",))
 
     options = ca.AutoscalingOptions(expander="grpc", **more.pop("options", {}))
     inputs = ca.LoopInputs(**more)
     plan = kscale.scale_up(cluster, groups, now=NOW, options=options, rank=rank, inputs=inputs)
     assert {plan.chosen} <= {"b", None}
-    return asked
+    return requests
 
 
 def _sent(*pods: Mapping[str, Any]) -> set[bytes]:
@@ -116,10 +116,10 @@ def test_pods_that_upstream_compares_are_sent_without_environment() -> None:
     """Replicas lose theirs; a controller's only pod, one of other labels, and pods without controller keep it."""
     replicas = [_pod(f"web-{i}", "rs-web") for i in range(3)]
     shaped = [_pod("mix-0", "rs-mix"), _pod("mix-1", "rs-mix", dnsPolicy="Default")]
-    kept = [_pod("one", "rs-one"), _pod("lone"), _pod("mix-2", "rs-mix", {"a": "c"})]
-    (request,) = _asked(kscale.Cluster([*replicas, *shaped, *kept]))
+    unchanged = [_pod("one", "rs-one"), _pod("lone"), _pod("mix-2", "rs-mix", {"a": "c"})]
+    (request,) = _asked(kscale.Cluster([*replicas, *shaped, *unchanged]))
     stripped = [without_environment(pod) for pod in (*replicas, *shaped)]
-    assert set(request.options[0].podBytes) == _sent(*stripped, *kept)
+    assert set(request.options[0].podBytes) == _sent(*stripped, *unchanged)
     for pod in stripped:
         for container in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
             assert "env" not in container
@@ -197,8 +197,8 @@ def test_template_nodes_are_those_of_every_group() -> None:
 
 def test_a_node_loses_nothing() -> None:
     real = _node("n", images=[{"names": ["web:1"], "sizeBytes": 5}])
-    kept = from_dict(real, Node)
-    assert encode("Node", to_dict(kept)).data == encode("Node", real).data
+    node = from_dict(real, Node)
+    assert encode("Node", to_dict(node)).data == encode("Node", real).data
 
 
 def test_without_anybody_to_ask_every_option_stays() -> None:

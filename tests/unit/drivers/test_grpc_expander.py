@@ -67,7 +67,7 @@ def _abort(request: Any, context: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("answer", "left", "warnings"),
+    ("answer", "remaining", "warnings"),
     [
         (names("c", "a"), ["c", "a"], []),
         (names("b"), ["b"], []),
@@ -87,11 +87,11 @@ def _abort(request: Any, context: Any) -> Any:
         ]),
     ],
 )  # fmt: skip
-def test_answers(server: Server, cert: Path, answer: Answer, left: list[str], warnings: list[str]) -> None:
+def test_answers(server: Server, cert: Path, answer: Answer, remaining: list[str], warnings: list[str]) -> None:
     server.answer = answer
     with GrpcExpander(server.url, cert) as rank:
         result = ca.expand(_options(), "grpc", rank=rank)
-    assert (_groups(result), result.warnings) == (left, warnings)
+    assert (_groups(result), result.warnings) == (remaining, warnings)
     assert len(server.requests) == 1
 
 
@@ -100,14 +100,14 @@ def test_what_is_asked(server: Server, cert: Path) -> None:
     nodes = {"a": node("template-a", 4000, 1 << 30), "z": node("template-z", 8000, 1 << 30)}
     with GrpcExpander(server.url, cert) as rank:
         ca.expand(_options(), "grpc", ca.ExpanderInput(nodes=nodes), rank=rank)
-    (asked,) = server.requests
+    (request,) = server.requests
     web, job = (encode("Pod", to_dict(each)).data for each in (pod("web", 500), pod("job", 100)))
-    assert [(o.nodeGroupId, o.nodeCount, o.debug, list(o.podBytes)) for o in asked.options] == [
+    assert [(o.nodeGroupId, o.nodeCount, o.debug, list(o.podBytes)) for o in request.options] == [
         ("a", 3, "why", [web, web, job]),
         ("b", 0, "", []),
         ("c", 1, "", [web, web]),
     ]
-    assert dict(asked.nodeBytesMap) == {name: encode("Node", to_dict(each)).data for name, each in nodes.items()}
+    assert dict(request.nodeBytesMap) == {name: encode("Node", to_dict(each)).data for name, each in nodes.items()}
 
 
 def test_one_connection_serves_a_whole_chain_and_many_loops(server: Server, cert: Path) -> None:
@@ -167,16 +167,16 @@ def test_a_call_ends_after_its_time(server: Server, cert: Path) -> None:
 
 
 def test_the_time_is_five_seconds_unless_said(server: Server, cert: Path) -> None:
-    left: list[float] = []
+    times_left: list[float] = []
 
     def note(request: Any, context: Any) -> Any:
-        left.append(context.time_remaining())
+        times_left.append(context.time_remaining())
         return MESSAGES["BestOptionsResponse"]()
 
     server.answer = note
     with GrpcExpander(server.url, cert) as rank:
         ca.expand(_options(), "grpc", rank=rank)
-    assert 0 < left[0] <= 5 == TIMEOUT
+    assert 0 < times_left[0] <= 5 == TIMEOUT
 
 
 def test_long_answers(server: Server, cert: Path) -> None:
@@ -227,9 +227,9 @@ def test_no_proxy_is_asked_for_a_server_on_this_machine(
 
 
 def test_no_server_at_all(issuer: trustme.CA, cert: Path) -> None:
-    with serving(names("a"), issuer) as gone:
+    with serving(names("a"), issuer) as stopped:
         pass
-    with GrpcExpander(gone.url, cert) as rank:
+    with GrpcExpander(stopped.url, cert) as rank:
         result = ca.expand(_options(), "grpc", rank=rank)
     assert _groups(result) == ["a", "b", "c"]
     assert "code = Unavailable" in result.warnings[0]

@@ -24,9 +24,9 @@ def check(activity: float = 1, failing: float = 1, startup: float = 1, *, monito
     return created
 
 
-def at(made: HealthCheck, activity: float, success: float) -> HealthCheck:
-    made.last_activity, made.last_success = T0 + round(activity * SECOND), T0 + round(success * SECOND)
-    return made
+def at(check: HealthCheck, activity: float, success: float) -> HealthCheck:
+    check.last_activity, check.last_success = T0 + round(activity * SECOND), T0 + round(success * SECOND)
+    return check
 
 
 @pytest.mark.parametrize(

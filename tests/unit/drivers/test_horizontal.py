@@ -32,7 +32,7 @@ def autoscaler(name: str = "web", **metadata: Any) -> HorizontalPodAutoscaler:
 
 
 def reconciled(
-    controller: HorizontalController, hpa: HorizontalPodAutoscaler, *, now: int = NOW, seen: str | None = None
+    controller: HorizontalController, hpa: HorizontalPodAutoscaler, *, now: int = NOW, seen_version: str | None = None
 ) -> DryRun[ReconcileResult]:
     """One reconcile of a target at zero replicas, whose status write makes version 5."""
     key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
@@ -42,7 +42,7 @@ def reconciled(
         now=now,
         options=controller.options,
         selectors=controller.selectors,
-        seen_version=seen,
+        seen_version=seen_version,
     )
     return performed(
         machine, lambda action: Scale(spec=ScaleSpec(replicas=0)) if isinstance(action, GetScale) else "5", now=now
@@ -137,7 +137,7 @@ def test_a_key_in_work_runs_once_more_after_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seen", "skips"),
+    ("written", "seen_version", "skips"),
     [
         pytest.param(WrittenVersion("u", "5"), "1", 1, id="older"),
         pytest.param(WrittenVersion("u", "5"), "5", 0, id="the written one"),
@@ -148,12 +148,12 @@ def test_a_key_in_work_runs_once_more_after_it() -> None:
         pytest.param(None, "1", 0, id="nothing written"),
     ],
 )
-def test_stale_objects_are_skipped_and_counted(written: WrittenVersion | None, seen: str, skips: int) -> None:
+def test_stale_objects_are_skipped_and_counted(written: WrittenVersion | None, seen_version: str, skips: int) -> None:
     controller = HorizontalController(state=ControllerState(hpas={KEY: HPAState(written=written)}))
     hpa = autoscaler()
     controller.added(hpa, now=NOW)
     assert controller.take(NOW) == KEY
-    run = reconciled(controller, hpa, seen=seen)
+    run = reconciled(controller, hpa, seen_version=seen_version)
     record = run.value
     controller.done(KEY, record, now=NOW)
     text = "read version: 1 is not as new as written version: 5 for group resource horizontalpodautoscalers.autoscaling"
@@ -162,11 +162,13 @@ def test_stale_objects_are_skipped_and_counted(written: WrittenVersion | None, s
     assert counted == [{"group": "autoscaling", "resource": "horizontalpodautoscalers"}] * skips
     assert controller.due(KEY) == NOW + PERIOD  # it was there: it comes up again
     assert controller.take(NOW + PERIOD) == KEY
-    assert reconciled(controller, hpa, now=NOW + PERIOD, seen="5").value.error is None  # the watch has caught up
+    assert (
+        reconciled(controller, hpa, now=NOW + PERIOD, seen_version="5").value.error is None
+    )  # the watch has caught up
 
 
 @pytest.mark.parametrize(
-    ("gone", "written"),
+    ("deleted", "written"),
     [
         pytest.param(autoscaler(), None, id="object"),
         pytest.param(Tombstone(namespace="shop", name="web", last=autoscaler()), None, id="tombstone"),
@@ -175,7 +177,7 @@ def test_stale_objects_are_skipped_and_counted(written: WrittenVersion | None, s
     ],
 )
 def test_a_delete_event_clears_what_was_written(
-    gone: HorizontalPodAutoscaler | Tombstone, written: WrittenVersion | None
+    deleted: HorizontalPodAutoscaler | Tombstone, written: WrittenVersion | None
 ) -> None:
     controller = HorizontalController()
     hpa = autoscaler()
@@ -183,8 +185,8 @@ def test_a_delete_event_clears_what_was_written(
     assert controller.take(NOW) == KEY
     controller.done(KEY, reconciled(controller, hpa).value, now=NOW)
     assert controller.state(KEY).written == WrittenVersion("u", "5")
-    controller.deleted(gone)
-    controller.deleted(gone)
+    controller.deleted(deleted)
+    controller.deleted(deleted)
     assert controller.num_horizontal_pod_autoscalers == 0
     state = controller.state(KEY)
     assert (state.written, state.registered) == (written, False)

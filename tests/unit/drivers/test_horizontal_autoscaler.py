@@ -53,9 +53,9 @@ def test_it_scales_up_and_says_so() -> None:
             labels = {"namespace": "default", "hpa_name": "web"}
             assert around.metrics.value("horizontal_pod_autoscaler_controller_desired_replicas", **labels) == 4
         assert world.events() == [("SuccessfulRescale", "web")]
-        asked = [path for path in world.server.asked("GET") if "metrics" in path]
-        assert asked == ["/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"]  # one for both
-        scales = [path for path in world.server.asked() if path.endswith("/scale")]
+        requests = [path for path in world.server.requested_paths("GET") if "metrics" in path]
+        assert requests == ["/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"]  # one for both
+        scales = [path for path in world.server.requested_paths() if path.endswith("/scale")]
         assert scales == ["/apis/apps/v1/namespaces/default/deployments/web/scale"] * 2  # GET only before the PUT
 
     scenario(case)
@@ -70,10 +70,10 @@ def test_it_goes_on_each_sync_period() -> None:
             world.cpu |= {"web-0": 1000, "web-1": 1000}
             await asyncio.sleep(30)
             assert world.replicas("web") == 4
-            asked = [path for path in world.server.asked("GET") if "metrics" in path]
+            requests = [path for path in world.server.requested_paths("GET") if "metrics" in path]
             await asyncio.sleep(150)
-            again = [path for path in world.server.asked("GET") if "metrics" in path]
-            assert len(again) == len(asked) + 10
+            again = [path for path in world.server.requested_paths("GET") if "metrics" in path]
+            assert len(again) == len(requests) + 10
 
     scenario(case)
 
@@ -88,8 +88,8 @@ def test_a_round_that_writes_for_long_asks_once() -> None:
         async with running(world):
             await asyncio.sleep(12)
             assert all(world.reasons(f"w{i}") for i in range(40))
-            asked = [path for path in world.server.asked("GET") if "metrics" in path]
-            assert len(asked) == 1
+            requests = [path for path in world.server.requested_paths("GET") if "metrics" in path]
+            assert len(requests) == 1
 
     async def main(api: FakeApi) -> None:
         await case(World(api))
@@ -138,9 +138,9 @@ def test_an_hpa_that_is_gone_is_forgotten() -> None:
             world.server.drop(HPAS, "web", "default")
             await asyncio.sleep(60)
             assert around.metrics.value("horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers") == 0
-            before = len([path for path in world.server.asked("GET") if "metrics" in path])
+            before = len([path for path in world.server.requested_paths("GET") if "metrics" in path])
             await asyncio.sleep(60)
-            assert len([path for path in world.server.asked("GET") if "metrics" in path]) == before
+            assert len([path for path in world.server.requested_paths("GET") if "metrics" in path]) == before
 
     scenario(case)
 
@@ -151,7 +151,7 @@ def test_series_of_hpas_that_come_and_go_are_removed() -> None:
 
     async def case(world: World) -> None:
         async with running(world) as around:
-            left = []
+            series_counts = []
             for batch in range(3):
                 names = [f"web-{batch}-{number}" for number in range(50)]
                 for name in names:
@@ -164,9 +164,9 @@ def test_series_of_hpas_that_come_and_go_are_removed() -> None:
                     world.server.drop("deployments.apps", name, "default")
                     world.server.drop("pods", f"{name}-0", "default")
                 await asyncio.sleep(40)
-                left.append(series(around))
-            assert [each for each in left[-1] if sizes in each or "web-" in each] == []
-            assert left[2] == left[1] == left[0]
+                series_counts.append(series(around))
+            assert [each for each in series_counts[-1] if sizes in each or "web-" in each] == []
+            assert series_counts[2] == series_counts[1] == series_counts[0]
 
     scenario(case)
 
@@ -405,9 +405,9 @@ def test_what_is_noticed_while_a_round_takes_in_is_not_lost() -> None:
     """The watch of HPAs goes on while a round ends in another thread, which may take in just before an HPA is added to
     what was noticed."""
     driver, now = HorizontalAutoscaler(take_over=True), 1_800_000_000 * SECOND
-    kept: Any = type(driver._changes)
+    changes_type: Any = type(driver._changes)
 
-    class Slow(kept):  # type: ignore[misc]  # of whatever it is kept in
+    class Slow(changes_type):  # type: ignore[misc]  # of whatever it is kept in
         def append(self, noticed: Any) -> None:
             for _ in driver.steps(HorizontalView(), now):
                 pass

@@ -21,15 +21,15 @@ SLOW = 1.5
 
 async def decided(world: World, change: Callable[[], Any], *, seconds: float = SLOW + 4) -> None:
     """Run the program for some seconds, and make a change while it waits for its first answer about metrics."""
-    asked, waiting = world.server.call, asyncio.Event()
+    original_call, waiting = world.server.call, asyncio.Event()
 
     async def call(call: Call) -> Answer:
         if call.path.startswith("/apis/metrics.k8s.io/"):
             waiting.set()
-            answer = await asked(call)  # usage as it was
+            answer = await original_call(call)  # usage as it was
             await asyncio.sleep(SLOW)
             return answer
-        return await asked(call)
+        return await original_call(call)
 
     world.server.call = call  # type: ignore[method-assign]
 
@@ -209,10 +209,10 @@ def writes(world: World, name: str) -> list[int]:
 def timed(world: World) -> None:
     """Note when each call is answered."""
     world.times = list[tuple[int, Call]]()
-    asked = world.server.call
+    original_call = world.server.call
 
     async def call(call: Call) -> Any:
-        answer = await asked(call)
+        answer = await original_call(call)
         world.times.append((world.api.clock.now(), call))
         return answer
 
@@ -224,12 +224,12 @@ def busy(world: World, count: int) -> None:
     for number in range(count):
         world.deploy(f"w{number}", 500)
         world.autoscale(f"w{number}")
-    asked = world.server.call
+    original_call = world.server.call
 
     async def call(call: Call) -> Any:
         if call.path.startswith("/apis/metrics.k8s.io/"):
             world.cpu = {name: 480 + (used + 7) % 40 for name, used in world.cpu.items()}
-        return await asked(call)
+        return await original_call(call)
 
     world.server.call = call  # type: ignore[method-assign]
 

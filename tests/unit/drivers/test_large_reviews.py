@@ -149,12 +149,12 @@ def test_the_event_loop_goes_on_while_a_large_review_is_read(monkeypatch: pytest
     release, began = threading.Event(), threading.Event()
     read = vpa_admission.read_review
 
-    def held(*args: Any, **options: Any) -> Any:
+    def blocked_read(*args: Any, **options: Any) -> Any:
         began.set()
         assert release.wait(60)
         return read(*args, **options)
 
-    monkeypatch.setattr(vpa_admission, "read_review", held)
+    monkeypatch.setattr(vpa_admission, "read_review", blocked_read)
 
     async def run() -> None:
         driver, body = driver_for(5), review(pod_of(5))

@@ -83,7 +83,7 @@ def test_work_is_done_by_the_leader(elected: Any) -> None:
     result, server, took = elected(lambda: asyncio.sleep(60, "done"), release=True)
     assert (result, took) == ("done", 60 * SECOND)
     assert server.holders[-1] == ""
-    assert server.asked.count("patch") == 32  # at 0, 2, ..., 60 s, and the release
+    assert server.requests.count("patch") == 32  # at 0, 2, ..., 60 s, and the release
     assert server.events == ["me became leader", "me stopped leading"]
 
 
@@ -140,7 +140,7 @@ def test_a_renewal_that_fails_is_tried_again_by_reading_the_lease(elected: Any) 
 
     result, server, took = elected(lambda: asyncio.sleep(21, "done"), refuse=refuse)
     assert (result, took) == ("done", 21 * SECOND)
-    assert server.asked == ["get", "create", *["patch"] * 5, "get", *["patch"] * 7]  # at 0, 2, ..., 20 s; two at 8 s
+    assert server.requests == ["get", "create", *["patch"] * 5, "get", *["patch"] * 7]  # at 0, 2, ..., 20 s; two at 8 s
 
 
 def test_who_is_refused_for_too_long_stops_working(elected: Any) -> None:

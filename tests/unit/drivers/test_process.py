@@ -142,8 +142,8 @@ def test_it_leads_watches_writes_reports_and_ends() -> None:
         assert run.maps() == ["farewell", "tally-1", "tally-2"]
         assert run.closed == 1
         assert api.server.get("leases.coordination.k8s.io", "tally", "default")["spec"]["holderIdentity"] == ""
-        said = [each["message"] for each in api.server.all("events") if each["reason"] == "Counted"]
-        assert said == ["1 pods", "2 pods"]
+        messages = [each["message"] for each in api.server.all("events") if each["reason"] == "Counted"]
+        assert messages == ["1 pods", "2 pods"]
 
     against(case)
 
@@ -156,7 +156,7 @@ def test_a_dry_run_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
             await until(lambda: (run.around[0].metrics.value("rounds_total") or 0) > 3 if run.around else False)
             run.stop.set()
             await run.task
-        assert all(api.server.asked(method) == [] for method in ("POST", "PATCH", "PUT", "DELETE"))
+        assert all(api.server.requested_paths(method) == [] for method in ("POST", "PATCH", "PUT", "DELETE"))
 
     against(case)
     lines = [record.getMessage() for record in caplog.records]
@@ -339,8 +339,8 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], str]]:
     """What ``/readyz`` of each process asks; nothing is served."""
     result: list[Callable[[], str]] = []
 
-    def endpoints(**given: Any) -> dict[str, Any]:
-        result.append(given["ready"])
+    def endpoints(**arguments: Any) -> dict[str, Any]:
+        result.append(arguments["ready"])
         return {}
 
     monkeypatch.setattr("kscale.drivers.process.endpoints", endpoints)

@@ -17,18 +17,18 @@ TEN = timedelta(seconds=10)
 
 
 def pod(ago: int = 0, *, phase: str = "Pending", node: str = "", **condition: Any) -> Pod:
-    said = {
+    scheduled = {
         "type": "PodScheduled",
         "status": "False",
         "reason": "Unschedulable",
         "lastTransitionTime": to_text(T0 - ago * SECOND),
         **condition,
     }
-    return from_dict({"spec": {"nodeName": node}, "status": {"phase": phase, "conditions": [said]}}, Pod)
+    return from_dict({"spec": {"nodeName": node}, "status": {"phase": phase, "conditions": [scheduled]}}, Pod)
 
 
 @pytest.mark.parametrize(
-    ("seen", "begins"),
+    ("waiting_pod", "begins"),
     [
         (pod(), True),
         (pod(10), True),
@@ -43,8 +43,8 @@ def pod(ago: int = 0, *, phase: str = "Pending", node: str = "", **condition: An
         (Pod(), False),
     ],
 )
-def test_pods_that_begin_a_loop(seen: Pod, begins: bool) -> None:
-    assert is_recent_unschedulable(seen, T0) is begins
+def test_pods_that_begin_a_loop(waiting_pod: Pod, begins: bool) -> None:
+    assert is_recent_unschedulable(waiting_pod, T0) is begins
 
 
 def test_the_first_loop_waits() -> None:

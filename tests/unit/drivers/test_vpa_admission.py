@@ -39,9 +39,9 @@ def against(case: Callable[[FakeApi], Awaitable[None]], **more: Any) -> FakeApi:
     return against_fake(case, resources=SERVED, **more)
 
 
-def building(**given: Any) -> Callable[[ProgramContext], Program]:
+def building(**arguments: Any) -> Callable[[ProgramContext], Program]:
     def build(_: ProgramContext) -> Program:
-        return Program(driver=AdmissionController(holder="host", **given), metrics=ADMISSION_METRICS)
+        return Program(driver=AdmissionController(holder="host", **arguments), metrics=ADMISSION_METRICS)
 
     return build
 
@@ -106,12 +106,12 @@ def test_it_answers_once_it_knows_which_kinds_are_served_or_after_five_seconds(t
     """Until then, of a target that only has a scale nothing could be found out."""
 
     async def case(api: FakeApi) -> None:
-        asked = api.server.call
+        original_call = api.server.call
 
         async def slow(call: Call) -> Answer:
             if call.path == "/apis":
                 await asyncio.sleep(takes)
-            return await asked(call)
+            return await original_call(call)
 
         api.server.call = slow  # type: ignore[method-assign]
         async with running(api, building()) as run:
@@ -162,25 +162,25 @@ def test_by_url_and_with_another_policy() -> None:
 
 
 def test_the_ca_is_replaced_if_it_is_another() -> None:
-    held: list[bytes | None] = [b"one"]
+    current_ca: list[bytes | None] = [b"one"]
 
     def patches(api: FakeApi) -> int:
-        return sum(path.endswith("vpa-webhook-config") for path in api.server.asked("PATCH"))
+        return sum(path.endswith("vpa-webhook-config") for path in api.server.requested_paths("PATCH"))
 
     async def case(api: FakeApi) -> None:
-        async with running(api, building(ca=lambda: held[0], reload=True)):
+        async with running(api, building(ca=lambda: current_ca[0], reload=True)):
             await asyncio.sleep(20)
             for nothing_new in (None, b"", b"one"):
-                held[0] = nothing_new
+                current_ca[0] = nothing_new
                 await asyncio.sleep(3)
                 assert patches(api) == 0
-            held[0] = b"two"
+            current_ca[0] = b"two"
             await asyncio.sleep(3)
             assert hook(api)["clientConfig"]["caBundle"] == base64.b64encode(b"two").decode()
             assert hook(api)["rules"]
             assert patches(api) == 1
             async with api.away():
-                held[0] = b"three"
+                current_ca[0] = b"three"
                 await asyncio.sleep(5)
             await asyncio.sleep(3)
             assert hook(api)["clientConfig"]["caBundle"] == base64.b64encode(b"three").decode()
@@ -188,17 +188,19 @@ def test_the_ca_is_replaced_if_it_is_another() -> None:
     against(case)
 
 
-@pytest.mark.parametrize("given", [{"reload": False}, {"registration": RegistrationOptions(register_webhook=False)}])
-def test_what_is_not_asked_for_is_not_done(given: dict[str, Any]) -> None:
-    held = [b"one"]
+@pytest.mark.parametrize(
+    "arguments", [{"reload": False}, {"registration": RegistrationOptions(register_webhook=False)}]
+)
+def test_what_is_not_asked_for_is_not_done(arguments: dict[str, Any]) -> None:
+    current_ca = [b"one"]
 
     async def case(api: FakeApi) -> None:
-        async with running(api, building(ca=lambda: held[0], **{"reload": True, **given})):
+        async with running(api, building(ca=lambda: current_ca[0], **{"reload": True, **arguments})):
             await asyncio.sleep(15)
-            held[0] = b"two"
+            current_ca[0] = b"two"
             await asyncio.sleep(30)
-            assert not any(path.endswith("vpa-webhook-config") for path in api.server.asked("PATCH"))
-            assert bool(api.server.all(HOOKS)) is (given == {"reload": False})
+            assert not any(path.endswith("vpa-webhook-config") for path in api.server.requested_paths("PATCH"))
+            assert bool(api.server.all(HOOKS)) is (arguments == {"reload": False})
             assert api.server.all(LEASES)
 
     against(case)
@@ -210,11 +212,15 @@ def test_a_dry_run_registers_nothing_and_has_no_lease(caplog: pytest.LogCaptureF
     async def case(api: FakeApi) -> None:
         async with running(api, building(ca=lambda: b"ca", reload=True), dry_run=True):
             await asyncio.sleep(60)
-        assert [*api.server.asked("POST"), *api.server.asked("PATCH"), *api.server.asked("DELETE")] == []
+        assert [
+            *api.server.requested_paths("POST"),
+            *api.server.requested_paths("PATCH"),
+            *api.server.requested_paths("DELETE"),
+        ] == []
 
     against(case)
-    said = [each.getMessage() for each in caplog.records]
-    assert any("dry run" in text and "vpa-webhook-config" in text for text in said)
+    messages = [each.getMessage() for each in caplog.records]
+    assert any("dry run" in text and "vpa-webhook-config" in text for text in messages)
 
 
 def test_without_a_registration_it_ends() -> None:
@@ -295,8 +301,8 @@ class Files:
 
 def review(obj: dict[str, Any], resource: str = "pods", group: str = "") -> bytes:
     about = {"group": group, "version": "v1", "resource": resource}
-    asked = {"uid": "u", "namespace": NAMESPACE, "operation": "CREATE", "resource": about, "object": obj}
-    return json.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": asked}).encode()
+    request = {"uid": "u", "namespace": NAMESPACE, "operation": "CREATE", "resource": about, "object": obj}
+    return json.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}).encode()
 
 
 Ask = Callable[..., Awaitable[tuple[int, bytes]]]
@@ -402,9 +408,9 @@ def test_certificates_change_and_no_request_is_lost(tmp_path: Path) -> None:
             else:  # half of a pair: what was there goes on
                 Path(files.key).write_text("nonsense")
             assert refresh() is renewed
-            seen = len(answers)
+            answered = len(answers)
             async with asyncio.timeout(10):
-                while len(answers) < seen + 8:
+                while len(answers) < answered + 8:
                     await asyncio.sleep(0.01)
         stop.set()
         await asyncio.gather(*clients)

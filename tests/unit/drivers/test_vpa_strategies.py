@@ -90,7 +90,7 @@ def provided(api: FakeApi, name: str = "web") -> tuple[str, str]:
 
 def asked_of_usage(source: OldPrometheus) -> int:
     """How often the samples of one namespace were asked for."""
-    return sum(f'namespace="{NAMESPACE}"' in each.query and "memory" in each.query for each in source.asked)
+    return sum(f'namespace="{NAMESPACE}"' in each.query and "memory" in each.query for each in source.queries)
 
 
 @asynccontextmanager
@@ -185,8 +185,8 @@ def test_without_samples_what_was_recommended_stays_and_the_status_says_so(caplo
             assert recommended(api)["c"]["cpu"] == "780m"
 
     against(case)
-    said = "Cannot get samples for the strategy percentile: bad_gateway: no"
-    assert said in {each.getMessage() for each in caplog.records}
+    message = "Cannot get samples for the strategy percentile: bad_gateway: no"
+    assert message in {each.getMessage() for each in caplog.records}
 
 
 def test_a_kill_for_memory_counts_for_the_strategy() -> None:
@@ -247,8 +247,10 @@ def test_a_strategy_that_fails_costs_its_advice_and_no_more(tmp_path: Path, capl
             assert (asked_of_usage(source), len(failures())) == (2, 2)
 
     def failures() -> list[str]:
-        said = (each.getMessage() for each in caplog.records)
-        return [each for each in said if f"container c of {NAMESPACE}/lone: failed: ValueError: nothing of it" in each]
+        messages = (each.getMessage() for each in caplog.records)
+        return [
+            each for each in messages if f"container c of {NAMESPACE}/lone: failed: ValueError: nothing of it" in each
+        ]
 
     against(plain)
     against(case)

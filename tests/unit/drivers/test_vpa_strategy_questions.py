@@ -277,7 +277,7 @@ def test_rounds_do_not_wait_for_namespaces_that_nobody_asks_for_yet() -> None:
         source = hanging(api, *many)
 
         def of_labels() -> int:
-            return sum("namespace=" not in each.query for each in source.asked)
+            return sum("namespace=" not in each.query for each in source.queries)
 
         async with running(api, patient(source)):
             await asyncio.sleep(1)
@@ -291,12 +291,12 @@ def test_rounds_do_not_wait_for_namespaces_that_nobody_asks_for_yet() -> None:
 
 
 def test_samples_of_a_namespace_are_let_go_before_the_next_is_asked_for() -> None:
-    held = []
+    live_counts = []
 
     class Looks(Hangs):
         async def query(self, question: QueryPrometheus) -> bytes | ApiError:
             if 'namespace="zed"' in question.query and "cpu" in question.query:
-                held.append(sum(type(each).__name__ == "_Samples" for each in gc.get_objects()))
+                live_counts.append(sum(type(each).__name__ == "_Samples" for each in gc.get_objects()))
             return await super().query(question)
 
     async def case(api: FakeApi) -> None:
@@ -310,7 +310,7 @@ def test_samples_of_a_namespace_are_let_go_before_the_next_is_asked_for() -> Non
             await minutes(api, 1)
 
     against(case)
-    assert held == [0]
+    assert live_counts == [0]
 
 
 def test_after_a_fault_namespaces_are_asked_for_again() -> None:
@@ -347,7 +347,7 @@ def test_answers_have_a_limit() -> None:
     async def case(api: FakeApi) -> None:
         source = prometheus(api)
         async with recommending(api, source):
-            limits = {each.most_bytes for each in source.asked}
+            limits = {each.most_bytes for each in source.queries}
             assert limits == {None, 512 * 2**20}  # the history at the start is upstream's, and has none
 
     against(case)
@@ -392,16 +392,20 @@ def test_a_kill_of_a_pod_that_was_never_seen_counts_for_nobody(caplog: pytest.Lo
         async with recommending(api):
             before = recommended(api)
             about = {"kind": "Pod", "namespace": NAMESPACE, "name": "web-9"}
-            told = {"offending_containers": "c", "offending_containers_usage": "8Gi", "starved_resource": "memory"}
-            metadata = meta("web-9.1", annotations=told, creationTimestamp="2027-01-15T08:01:00Z")
+            annotations = {
+                "offending_containers": "c",
+                "offending_containers_usage": "8Gi",
+                "starved_resource": "memory",
+            }
+            metadata = meta("web-9.1", annotations=annotations, creationTimestamp="2027-01-15T08:01:00Z")
             event = {"kind": "Event", "apiVersion": "v1", "metadata": metadata, "reason": "Evicted"}
             api.server.put("events", {**event, "type": "Warning", "involvedObject": about})
             await minutes(api, 12)
             assert recommended(api) == before
 
     against(case)
-    said = {each.getMessage() for each in caplog.records}
-    assert any(each.startswith(f"Failed to record OOM: {NAMESPACE}/web-9/c: KeyError: ") for each in said)
+    messages = {each.getMessage() for each in caplog.records}
+    assert any(each.startswith(f"Failed to record OOM: {NAMESPACE}/web-9/c: KeyError: ") for each in messages)
 
 
 def test_what_prometheus_warns_of_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -416,5 +420,5 @@ def test_what_prometheus_warns_of_is_said(caplog: pytest.LogCaptureFixture) -> N
             pass
 
     against(case)
-    said = "Prometheus warns of the samples for the strategy percentile: partial response"
-    assert [each.getMessage() for each in caplog.records].count(said) == 1
+    message = "Prometheus warns of the samples for the strategy percentile: partial response"
+    assert [each.getMessage() for each in caplog.records].count(message) == 1

@@ -22,9 +22,9 @@ def counted(queue: WorkQueue, now: int) -> dict[str, Observation]:
     return {each.name.removeprefix("workqueue_"): each for each in result}
 
 
-def gauges(found: dict[str, Observation]) -> tuple[float, float, float]:
+def gauges(observations: dict[str, Observation]) -> tuple[float, float, float]:
     names = ("depth", "unfinished_work_seconds", "longest_running_processor_seconds")
-    depth, unfinished, longest = (found[name].value for name in names)
+    depth, unfinished, longest = (observations[name].value for name in names)
     return depth, unfinished, longest
 
 
@@ -95,7 +95,7 @@ def test_all_that_is_ready_is_taken_as_one_by_one() -> None:
 def test_keys_that_come_up_together_do_as_each_would_alone(data: st.DataObject) -> None:
     """Added at once, later, or by the end of work; some of them sooner; the clock is set."""
     one, all_ = WorkQueue("q"), WorkQueue("q")
-    at, taken = NOW, list[str]()
+    at, popped = NOW, list[str]()
     seconds, some = st.integers(0, 6), st.lists(st.sampled_from("abcde"), unique=True)
     for _ in range(data.draw(st.integers(1, 12))):
         at += data.draw(seconds) * SECOND
@@ -111,7 +111,7 @@ def test_keys_that_come_up_together_do_as_each_would_alone(data: st.DataObject) 
                 one.clock_set(by), all_.clock_set(by)
                 at += by
             case _:
-                over = [key for key in taken if key in data.draw(some)]
+                over = [key for key in popped if key in data.draw(some)]
                 due = at + data.draw(seconds) * SECOND
                 for key in over:
                     one.add_after(key, due)
@@ -122,7 +122,7 @@ def test_keys_that_come_up_together_do_as_each_would_alone(data: st.DataObject) 
         assert list(iter(partial(one.take, at), None)) == all_.take_all(at)
         assert one.working == all_.working
         assert counted(one, at) == counted(all_, at)
-        taken = sorted(all_.working)
+        popped = sorted(all_.working)
 
 
 def test_work_is_over_for_all_as_for_one_by_one() -> None:

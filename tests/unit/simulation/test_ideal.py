@@ -84,8 +84,8 @@ def test_machines_that_boot_and_pods_that_are_spread() -> None:
 
 
 def test_no_mix_is_dearer_than_what_was_paid(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dear(*given: Any, **more: Any) -> MixPlan:
-        result = mix(*given, **more)
+    def dear(*arguments: Any, **more: Any) -> MixPlan:
+        result = mix(*arguments, **more)
         return replace(result, cost=result.cost + 7, bound=replace(result.bound, cost=None))
 
     monkeypatch.setattr("kscale.simulation.accounting.mix", dear)
@@ -139,9 +139,9 @@ def test_what_is_said_of_it() -> None:
     assert first.startswith("Paid $7.00 = $2.00 cheapest mix found for the load (at least $1.")
     assert first.endswith("+ $4.00 packing + $1.00 nodes without pods (CA) + $0.00 booting.")
     other = replace(report, ideal=replace(report.ideal, methods=["column_generation", "volume"], unplaced=3))
-    said = simulation_view(other).footer[0]
-    assert "for the load (without 3 pods that it had no place for: nodes as paid)" in said
-    assert " by column_generation and volume) + " in said
+    footer = simulation_view(other).footer[0]
+    assert "for the load (without 3 pods that it had no place for: nodes as paid)" in footer
+    assert " by column_generation and volume) + " in footer
     with pytest.raises(InputError, match="-1 is negative"):
         looked(-1)
     unpriced = {**group(1), "price": None}

@@ -51,7 +51,7 @@ def test_models_that_will_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("name,cpu_milli,memory_mib,num_gpu\n", "row 1: gpu_milli: the column is missing"),
         (PODS + "p,1,1,1,1001,,0\n", "row 2: gpu_milli: Expected `int` <= 1000"),
@@ -64,12 +64,12 @@ def test_models_that_will_do() -> None:
         (PODS + "p,1,1\n", "row 2: fewer cells than the header has columns"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "pods.csv"
     path.write_text(text)
     with pytest.raises(kscale.InputError) as caught:
         read_openb_pods(path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_node_comes_once(tmp_path: Path) -> None:

@@ -67,8 +67,16 @@ def run(tmp_path: Path, trace: Any = TRACE, **more: Any) -> Simulation:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     room = {"cpu": "16", "memory": "16Gi", "pods": "110"}
     objects = [{**node, "status": {"allocatable": room, "capacity": room}}]
-    given = {"groups": [], "load": [], "controllers": {}, "pods": [], "objects": objects, "simkube": "trace", **more}
-    return simulate(build(msgspec.convert(scenario(**given), Scenario), folder=tmp_path))
+    scenario_fields = {
+        "groups": [],
+        "load": [],
+        "controllers": {},
+        "pods": [],
+        "objects": objects,
+        "simkube": "trace",
+        **more,
+    }
+    return simulate(build(msgspec.convert(scenario(**scenario_fields), Scenario), folder=tmp_path))
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -90,8 +98,8 @@ def test_objects_come_change_and_go_when_they_did(tmp_path: Path) -> None:
     columns = result.timeline.columns()
     assert columns["pods"].tolist() == [0, 3, 3, 5, 5, 5, 5]  # rows are taken before what follows on the trace
     assert result.report.pending_pods.pods == 6
-    held = result.workloads.columns()
-    rows = list(zip(held["workload"], held["replicas"].tolist(), strict=True))
+    history = result.workloads.columns()
+    rows = list(zip(history["workload"], history["replicas"].tolist(), strict=True))
     assert [n for name, n in rows if name == "Deployment/shop/web"] == [2, 2, 4, 4, 4, 4, 4]
     assert [n for name, n in rows if name == "Deployment/shop/old"] == [1, 1, 1, 1]
     assert [n for name, n in rows if name == "Deployment/shop/batch"] == [1, 1, 1]

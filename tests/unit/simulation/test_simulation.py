@@ -109,11 +109,11 @@ def test_preemption_is_for_a_scenario_to_choose() -> None:
             objects=items, controllers={}, world=world, groups=[{**scenario()["groups"][0], "max": 1}], horizon="1m"
         )
         setup = build(msgspec.convert(data, Scenario))
-        held = setup.world.api.find("Deployment", "shop/vip")
-        setup.world.api.put(replace(held, spec=replace(held.spec, replicas=0)))
+        deployment = setup.world.api.find("Deployment", "shop/vip")
+        setup.world.api.put(replace(deployment, spec=replace(deployment.spec, replicas=0)))
         setup.world.time.at(
             setup.world.time.now + 20 * SECOND,
-            lambda: setup.world.api.put(replace(setup.world.api.find("Deployment", "shop/vip"), spec=held.spec)),
+            lambda: setup.world.api.put(replace(setup.world.api.find("Deployment", "shop/vip"), spec=deployment.spec)),
         )
         simulate(setup)
         return " ".join(
@@ -193,10 +193,14 @@ def test_the_vpa_runs_too_and_admits_what_is_made() -> None:
     assert run.report.evictions >= 3
     assert run.report.cores.requested > 3 * 0.1 * 25 / 60 * 1.5  # those that came back asked for more
     assert run.report.refusals == {}
-    (told,) = run.report.recommendations
-    assert (told.vpa, told.container) == ("shop/web", "c")
-    assert 700 < Quantity(told.target["cpu"]).milli_value() < 1000
-    assert int(told.lower_bound["memory"]) <= int(told.target["memory"]) <= int(told.upper_bound["memory"])
+    (recommendation,) = run.report.recommendations
+    assert (recommendation.vpa, recommendation.container) == ("shop/web", "c")
+    assert 700 < Quantity(recommendation.target["cpu"]).milli_value() < 1000
+    assert (
+        int(recommendation.lower_bound["memory"])
+        <= int(recommendation.target["memory"])
+        <= int(recommendation.upper_bound["memory"])
+    )
 
 
 @pytest.mark.parametrize("batch", [256, 2])

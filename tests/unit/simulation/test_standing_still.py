@@ -29,8 +29,8 @@ def budget(**spec: Any) -> dict[str, Any]:
     }
 
 
-def flags(controller: str, **given: str) -> Callable[[dict[str, Any]], None]:
-    named = {name.replace("_", "-"): value for name, value in given.items()}
+def flags(controller: str, **options: str) -> Callable[[dict[str, Any]], None]:
+    named = {name.replace("_", "-"): value for name, value in options.items()}
     return lambda data: data.update(controllers={controller: {"flags": named}})
 
 

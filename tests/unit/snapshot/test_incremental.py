@@ -88,25 +88,25 @@ def meaning(snapshot: Snapshot) -> dict[str, Any]:
 @given(STEPS)
 def test_changed_equals_rebuilt(steps: list[tuple[str, Node | Pod]]) -> None:
     cluster = Cluster()
-    left: dict[tuple[type, str], Node | Pod] = {}
-    taken: list[tuple[Snapshot, dict[str, Any]]] = []
+    remaining: dict[tuple[type, str], Node | Pod] = {}
+    snapshots: list[tuple[Snapshot, dict[str, Any]]] = []
     for what, item in steps:
         key = type(item), item.key
         if what == "apply":
             cluster.apply(item)
-            left[key] = item
+            remaining[key] = item
         elif what == "remove":
-            held = left.get(key)
-            there = held is not None and held.metadata.uid == item.metadata.uid
+            stored = remaining.get(key)
+            there = stored is not None and stored.metadata.uid == item.metadata.uid
             assert cluster.remove(item) == there
             if there:
-                del left[key]
+                del remaining[key]
         else:
             snapshot = cluster.snapshot()
-            taken.append((snapshot, meaning(snapshot)))
-    assert meaning(cluster.snapshot()) == meaning(Cluster(left.values()).snapshot())
-    assert list(cluster.pods()) == [item for item in left.values() if isinstance(item, Pod)]
-    for snapshot, expected in taken:
+            snapshots.append((snapshot, meaning(snapshot)))
+    assert meaning(cluster.snapshot()) == meaning(Cluster(remaining.values()).snapshot())
+    assert list(cluster.pods()) == [item for item in remaining.values() if isinstance(item, Pod)]
+    for snapshot, expected in snapshots:
         assert meaning(snapshot) == expected
 
 
@@ -150,8 +150,8 @@ def test_a_late_word_of_an_old_object_removes_nothing(kind: str) -> None:
     assert uids() == ["new"]
     assert cluster.snapshot().informers is before.informers
     assert cluster.remove(item("new")) is True
-    for held, given_uid in (("held", ""), ("", "given"), ("", "")):
-        cluster.apply(item(held))
+    for stored_uid, given_uid in (("held", ""), ("", "given"), ("", "")):
+        cluster.apply(item(stored_uid))
         assert cluster.remove(item(given_uid)) is True
         assert uids() == []
 

@@ -292,14 +292,14 @@ def test_malformed_files(text: bytes, message: str, tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
     assert message.lower() in str(caught.value).lower()
     report = LoadReport()
-    seen = load_objects(path, node("n"), strict=False, report=report)
-    assert next(seen).obj.key == "n"
+    documents = load_objects(path, node("n"), strict=False, report=report)
+    assert next(documents).obj.key == "n"
     if any(problem.of_source for problem in report.problems):  # nothing to go on with
         with pytest.raises(InputError):
-            next(seen)
+            next(documents)
     else:
         assert report.problems
-        assert not list(seen)
+        assert not list(documents)
 
 
 def test_a_broken_line_among_documents_is_one_problem() -> None:
@@ -352,7 +352,7 @@ def test_a_stream_is_read_as_its_text_is(text: str, monkeypatch: pytest.MonkeyPa
     }
     data = text.format_map(parts).encode("latin-1")
 
-    def found(source: str | bytes) -> list[Any]:
+    def load_from(source: str | bytes) -> list[Any]:
         return [
             (each.message, each.object)
             if isinstance(each, Problem)
@@ -361,13 +361,13 @@ def test_a_stream_is_read_as_its_text_is(text: str, monkeypatch: pytest.MonkeyPa
         ]
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    assert found("-") == found(data)
+    assert load_from("-") == load_from(data)
 
 
 def test_a_source_that_cannot_be_read_is_never_left_out(tmp_path: Path) -> None:
-    whole = json.dumps(listed(pod("p"), node("n"))).encode()
+    complete = json.dumps(listed(pod("p"), node("n"))).encode()
     cut = json.dumps(listed(pod("p"), node("n")), indent=1).encode()
-    for text in (whole[:-9], cut[:-9], gzip.compress(whole, mtime=0)[:-9], b"\xff\xfeA", b"{}"):
+    for text in (complete[:-9], cut[:-9], gzip.compress(complete, mtime=0)[:-9], b"\xff\xfeA", b"{}"):
         with pytest.raises(InputError):
             names(text, node("n"), strict=False)
     with pytest.raises(InputError, match="No such file"):

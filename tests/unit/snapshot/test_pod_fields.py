@@ -72,8 +72,8 @@ PODS: list[dict[str, Any]] = [
 class Spy:
     """A field that notes that it was read."""
 
-    def __init__(self, name: str, own: Any, seen: set[tuple[type, str]]) -> None:
-        self._name, self._own, self._seen = name, own, seen
+    def __init__(self, name: str, own: Any, read_fields: set[tuple[type, str]]) -> None:
+        self._name, self._own, self._seen = name, own, read_fields
 
     def __get__(self, struct: Any, kind: type) -> Any:
         if struct is None:
@@ -91,18 +91,18 @@ def owner_of(struct: type[ApiStruct], name: str) -> type:
 
 def read_by(pods: list[Pod], monkeypatch: pytest.MonkeyPatch) -> dict[type, set[str]]:
     """The fields that are read of structs of the table when pods are taken in, checked, and told by their shape."""
-    seen: set[tuple[type, str]] = set()
+    read_fields: set[tuple[type, str]] = set()
     with monkeypatch.context() as patch:
         for struct in READ_FIELDS:
             for field in fields(struct):
                 owner = owner_of(struct, field.name)
                 if not isinstance(own := vars(owner)[field.name], Spy):
-                    patch.setattr(owner, field.name, Spy(field.name, own, seen))
+                    patch.setattr(owner, field.name, Spy(field.name, own, read_fields))
         for pod in pods:
             Cluster().apply_decoded(pod, None)
             check(pod)
             shape_key(pod, 0)
-    return {struct: {name for kind, name in seen if kind is struct} for struct in READ_FIELDS}
+    return {struct: {name for kind, name in read_fields if kind is struct} for struct in READ_FIELDS}
 
 
 def test_what_is_read_of_structs_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +114,8 @@ def test_what_is_read_of_structs_is_in_the_table(monkeypatch: pytest.MonkeyPatch
 
 def test_what_is_in_the_table_is_read_of_structs(monkeypatch: pytest.MonkeyPatch) -> None:
     read = read_by([from_dict(pod, Pod) for pod in PODS], monkeypatch)
-    told = {"api_version", "kind"}  # whether it is a pod at all, which a struct tells by its type
-    assert {kind.__name__: set(names) - read[kind] - told for kind, names in READ_FIELDS.items()} == {
+    not_in_table = {"api_version", "kind"}  # whether it is a pod at all, which a struct tells by its type
+    assert {kind.__name__: set(names) - read[kind] - not_in_table for kind, names in READ_FIELDS.items()} == {
         kind.__name__: set() for kind in READ_FIELDS
     }
 

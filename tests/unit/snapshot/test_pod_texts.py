@@ -342,10 +342,10 @@ def test_an_error_while_a_list_is_read_ahead_ends_the_reading() -> None:
 
 
 def test_parts_are_read_one_ahead_in_order() -> None:
-    asked: list[int] = []
+    numbers: list[int] = []
 
     def read(number: int) -> int:
-        asked.append(number)
+        numbers.append(number)
         return 6 // (3 - number)
 
     parts = pod_reader._one_ahead(read, range(5))
@@ -353,7 +353,7 @@ def test_parts_are_read_one_ahead_in_order() -> None:
     assert [next(parts), next(parts)] == [3, 6]
     with pytest.raises(ZeroDivisionError):
         next(parts)
-    assert asked == [0, 1, 2, 3]
+    assert numbers == [0, 1, 2, 3]
 
 
 def workload(name: str, **metadata: Any) -> dict[str, Any]:
@@ -402,14 +402,14 @@ def test_objects_of_a_long_list_are_decoded_as_ever(monkeypatch: pytest.MonkeyPa
 def test_a_kind_that_is_not_utf8_in_a_long_list(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
     data = dump(pod("a"), NODE, NODE | {"kind": "Nod?"}, pod("b")).replace(b"Nod?", b"Nod\xff")
     data = data[:-1] + end + data[-1:]
-    found = []
+    errors = []
     for at_least in (1 << 60, 0):
         monkeypatch.setattr(pod_reader, "_LONG", at_least)
         report = LoadReport()
         with pytest.raises(InputError) as error:
             load(data, strict=False, report=report)
-        found.append((str(error.value), error.value.problems, report))
-    assert found[0] == found[1]
+        errors.append((str(error.value), error.value.problems, report))
+    assert errors[0] == errors[1]
 
 
 @pytest.mark.parametrize("indent", [None, 2])

@@ -83,18 +83,18 @@ def test_copies_and_pickles_have_their_own() -> None:
 
 def test_without_placed_is_made_once() -> None:
     first = _cluster().snapshot()
-    gone = np.array([0, 2])
-    left = first.without_placed(gone)
-    assert left.pods == ("default/run1",)
-    assert left.pod_count.tolist() == [0, 1]
-    assert first.without_placed(gone.copy()) is left
+    removed_rows = np.array([0, 2])
+    reduced = first.without_placed(removed_rows)
+    assert reduced.pods == ("default/run1",)
+    assert reduced.pod_count.tolist() == [0, 1]
+    assert first.without_placed(removed_rows.copy()) is reduced
     assert first.without_placed(np.array([1])).pods == ("default/run0", "default/run2")
-    assert first.without_placed(gone[:0]) is first
+    assert first.without_placed(removed_rows[:0]) is first
     assert len(first.pods) == 3
 
 
 def test_what_nobody_takes_any_of_has_no_column_to_take_from() -> None:
     pods = [pod(f"p{i}", 0, 0, spec={"node_name": "n0"}) for i in range(2)]
-    left = Cluster([_machine("n0"), *pods]).snapshot().without_placed(np.array([0]))
-    assert left.pod_count.tolist() == [1]
-    assert not any(column.any() for column in left.used.values())
+    reduced = Cluster([_machine("n0"), *pods]).snapshot().without_placed(np.array([0]))
+    assert reduced.pod_count.tolist() == [1]
+    assert not any(column.any() for column in reduced.used.values())

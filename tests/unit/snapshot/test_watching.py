@@ -149,8 +149,8 @@ class World:
 
     def remove(self, item: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
-        held = self.objects.get(self.key(item))
-        if held is not None and held["metadata"]["uid"] == item["metadata"]["uid"]:
+        stored = self.objects.get(self.key(item))
+        if stored is not None and stored["metadata"]["uid"] == item["metadata"]["uid"]:
             del self.objects[self.key(item)]
         return {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
 
@@ -175,12 +175,12 @@ def cut(data: bytes, places: list[int]) -> Iterator[bytes]:
 
 
 def fed(cluster: Cluster, chunks: Iterator[bytes]) -> None:
-    left = b""
+    rest = b""
     for chunk in chunks:
-        result = cluster.watched(left + chunk)
+        result = cluster.watched(rest + chunk)
         assert not result.problems
-        left = (left + chunk)[result.used :]
-    assert not left.strip()
+        rest = (rest + chunk)[result.used :]
+    assert not rest.strip()
 
 
 def pages_of(world: World, kind: str, size: int) -> Iterator[bytes]:
@@ -231,11 +231,11 @@ def test_what_is_given_back_at_once_is_not_missed(steps: list[Any], texts: Texts
 
 def went_all_the_way(steps: list[Any], texts: Texts, threads: int) -> None:
     world, cluster = World(), Cluster(texts=texts, threads=threads)
-    taken: list[tuple[Snapshot, Any]] = []
+    snapshots: list[tuple[Snapshot, Any]] = []
     for what, given_items, how in steps:
         if what == "snapshot":
             snapshot = cluster.snapshot()
-            taken.append((snapshot, meaning(snapshot)))
+            snapshots.append((snapshot, meaning(snapshot)))
         elif what == "apply":
             cluster.apply(world.put(given_items))
             if how:
@@ -263,14 +263,14 @@ def went_all_the_way(steps: list[Any], texts: Texts, threads: int) -> None:
                 assert set(change.removed) == before - now
                 assert set(change.added) == now - before
             reorder(world, cluster)
-    left = world.loaded(texts).snapshot()
+    reloaded = world.loaded(texts).snapshot()
     result = cluster.snapshot()
-    assert meaning(result) == meaning(left)
-    assert decisions(result) == decisions(left)
+    assert meaning(result) == meaning(reloaded)
+    assert decisions(result) == decisions(reloaded)
     for kind in ("Pod", "Node", "PodDisruptionBudget"):
         versions = [item["metadata"]["resourceVersion"] for item in world.of(kind)]
         assert [cluster.resource_version(kind, key) for key in cluster.keys(kind)] == versions
-    for snapshot, expected in taken:
+    for snapshot, expected in snapshots:
         assert meaning(snapshot) == expected
 
 
@@ -303,8 +303,8 @@ def test_what_a_watch_told() -> None:
     again = cluster.watched(line("MODIFIED", pod("a")) + line("MODIFIED", pod("b", "8", priority=3)))
     assert again.changes["Pod"].modified == ["x/b"]
     assert (again.changes["Pod"].added, again.version) == ([], "8")
-    gone = cluster.watched(line("DELETED", pod("a", "9")) + line("DELETED", pod("b", metadata={"uid": "other"})))
-    assert gone.changes["Pod"].removed == ["x/a"]
+    result = cluster.watched(line("DELETED", pod("a", "9")) + line("DELETED", pod("b", metadata={"uid": "other"})))
+    assert result.changes["Pod"].removed == ["x/a"]
     assert cluster.resource_version("Pod", "x/b") == "8"
     with pytest.raises(KeyError):
         cluster.resource_version("Pod", "x/a")
@@ -368,8 +368,8 @@ def test_half_a_line_is_left_to_the_caller() -> None:
     for end in range(len(data) + 1):
         cluster = Cluster()
         result = cluster.watched(data[:end])
-        whole = [name for name, size in (("x/a", first - 1), ("x/b", len(data) - 1)) if end >= size]
-        assert (cluster.keys("Pod"), result.problems) == (whole, ())
+        complete_names = [name for name, size in (("x/a", first - 1), ("x/b", len(data) - 1)) if end >= size]
+        assert (cluster.keys("Pod"), result.problems) == (complete_names, ())
         cluster.watched(data[result.used :])
         assert cluster.keys("Pod") == ["x/a", "x/b"]
 

@@ -82,7 +82,7 @@ def test_it_is_as_if_they_had_come_and_gone(seed: int) -> None:
     random = Random(seed)
     cluster, change = _cluster(random), _change(random)
     before = cluster.snapshot()
-    told = _where(before)
+    original_places = _where(before)
     created = before.with_nodes(change.fresh, without=change.without, replaced=change.replaced)
     want = _rebuilt(cluster, change)
     assert created.nodes == want.nodes
@@ -97,7 +97,7 @@ def test_it_is_as_if_they_had_come_and_gone(seed: int) -> None:
     assert {kind: created.counts[kind] for kind in ("placed", "pending")} == {
         kind: want.counts[kind] for kind in ("placed", "pending")
     }
-    assert _where(before) == told  # what was handed out does not change
+    assert _where(before) == original_places  # what was handed out does not change
 
 
 def test_pods_of_new_nodes_of_one_name_are_all_there() -> None:

@@ -113,7 +113,7 @@ CA = Pem(AUTHORITY.cert_pem.bytes())
 GET = Call(method="GET", path="/api/v1/pods", query=(("limit", "500"), ("labelSelector", "a=b,c in (d, e)")))
 
 
-def asked(server: Server, call: Call = GET, *, environ: Any = None, run: Any = None, **access: Any) -> Answer:
+def call_server(server: Server, call: Call = GET, *, environ: Any = None, run: Any = None, **access: Any) -> Answer:
     async def main() -> Answer:
         async with server:
             defaults = {"server": server.url, "ca": CA, "server_name": "kubernetes.default"}
@@ -129,14 +129,14 @@ def asked(server: Server, call: Call = GET, *, environ: Any = None, run: Any = N
 
 def failed(server: Server, call: Call = GET, **access: Any) -> ConnectionFailedError:
     with pytest.raises(ConnectionFailedError) as error:
-        asked(server, call, **access)
+        call_server(server, call, **access)
     assert SECRET not in str(error.value)
     return error.value
 
 
 def test_a_request() -> None:
     server = Server(http(b'{"a":1}', "201 Created", "X-Some: Thing"))
-    answer = asked(server, token=Secret(SECRET), impersonate=Impersonation("jo", groups=("a", "b")))
+    answer = call_server(server, token=Secret(SECRET), impersonate=Impersonation("jo", groups=("a", "b")))
     assert (answer.status, answer.body, answer.headers["x-some"]) == (201, b'{"a":1}', "Thing")
     assert server.heads[0].startswith("GET /api/v1/pods?limit=500&labelSelector=a%3Db,c+in+(d,+e) HTTP/1.1")
     assert server.header("authorization") == [f"Bearer {SECRET}"]
@@ -150,18 +150,18 @@ def test_a_request() -> None:
 def test_a_body() -> None:
     server = Server()
     call = Call(method="PATCH", path="/x", body=b"{}", content_type="application/merge-patch+json")
-    asked(server, call, compress=False)
+    call_server(server, call, compress=False)
     assert server.heads[0].startswith("PATCH /x HTTP/1.1")
     assert server.header("content-type") == ["application/merge-patch+json"]
     assert server.header("accept-encoding") == ["identity"]
 
 
 def test_the_name_in_the_certificate() -> None:
-    assert asked(Server(), server_name="kubernetes.default").status == 200
+    assert call_server(Server(), server_name="kubernetes.default").status == 200
     assert "certificate" in failed(Server(), server_name="other").message
     assert failed(Server(), server_name="").kind == "other"
     assert "tls: " in failed(Server(), ca=Pem(trustme.CA().cert_pem.bytes())).message
-    assert asked(Server(), server_name="", ca=Pem(), insecure=True).status == 200
+    assert call_server(Server(), server_name="", ca=Pem(), insecure=True).status == 200
 
 
 def test_a_client_certificate(tmp_path: Path) -> None:
@@ -169,18 +169,18 @@ def test_a_client_certificate(tmp_path: Path) -> None:
         Pem(b"".join(blob.bytes() for blob in CLIENT.cert_chain_pems)), Pem(CLIENT.private_key_pem.bytes())
     )
     server = Server()
-    asked(server, certificate=pair)
+    call_server(server, certificate=pair)
     assert ("email", "admin@example.com") in server.peers[0]["subjectAltName"]
 
     async def run(words: Any, env: Any, interactive: bool) -> bytes:
         import json
 
         status = {"clientCertificateData": pair.certificate.data.decode(), "clientKeyData": pair.key.data.decode()}
-        said = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status}
-        return json.dumps(said).encode()
+        credential = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status}
+        return json.dumps(credential).encode()
 
     server = Server()
-    asked(server, exec=ExecConfig("plugin"), run=run)
+    call_server(server, exec=ExecConfig("plugin"), run=run)
     assert ("email", "admin@example.com") in server.peers[0]["subjectAltName"]
 
 
@@ -195,18 +195,18 @@ def test_a_token_that_is_not_accepted_is_read_again(tmp_path: Path) -> None:
     path.write_text("old")
 
     async def main() -> list[list[str]]:
-        seen = []
+        tokens = []
         async with Server(http(b"", "401 Unauthorized")) as server:
             access = Access(server=server.url, ca=CA, server_name="kubernetes.default", token_file=str(path))
             transport = AiohttpTransport(access, SystemClock(), environ={})
             for token in ("new", "newer"):
                 assert (await transport.call(GET)).status == 401
-                seen.append(server.header("authorization"))
+                tokens.append(server.header("authorization"))
                 path.write_text(token)
             await transport.call(GET)
-            seen.append(server.header("authorization"))
+            tokens.append(server.header("authorization"))
             await transport.close()
-        return seen
+        return tokens
 
     # The first was read for that very request: only when it is not accepted again it is taken for an old one.
     assert asyncio.run(main()) == [["Bearer old"], ["Bearer old"], ["Bearer newer"]]
@@ -214,7 +214,7 @@ def test_a_token_that_is_not_accepted_is_read_again(tmp_path: Path) -> None:
 
 def test_redirects_are_not_followed() -> None:
     server = Server(http(b"", "302 Found", "Location: https://example.com/"))
-    assert asked(server, token=Secret(SECRET)).status == 302
+    assert call_server(server, token=Secret(SECRET)).status == 302
     assert len(server.heads) == 1
 
 
@@ -262,10 +262,10 @@ def test_passwords_of_urls_are_not_told() -> None:
         finally:
             await transport.close()
 
-    told = asyncio.run(main())
-    assert SECRET not in told
-    assert told.startswith('Get "https://me:xxxxx@host')
-    assert told.endswith("no answer of http://me:xxxxx@proxy:3128")
+    output = asyncio.run(main())
+    assert SECRET not in output
+    assert output.startswith('Get "https://me:xxxxx@host')
+    assert output.endswith("no answer of http://me:xxxxx@proxy:3128")
 
 
 def members(parts: list[bytes]) -> bytes:
@@ -417,18 +417,18 @@ def test_a_stream_that_breaks() -> None:
     async def main() -> list[bytes]:
         server = Server(tls=False)
         server.pieces = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"5\r\nabcde\r\n"]
-        seen = []
+        chunks = []
         async with server:
             transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
             try:
                 async with transport.stream(GET) as stream:
-                    seen.append(await stream.read_some())
+                    chunks.append(await stream.read_some())
                     with pytest.raises(ConnectionFailedError) as error:
                         await stream.read_some()
                     assert error.value.kind == "reset"
             finally:
                 await transport.close()
-        return seen
+        return chunks
 
     assert asyncio.run(main()) == [b"abcde"]
 
@@ -640,7 +640,9 @@ def test_what_comes_after_a_response_is_not_the_next_one(first: list[bytes]) -> 
 
 
 def test_a_response_to_head_has_no_body() -> None:
-    answer = asked(Server(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", tls=False), Call(method="HEAD", path="/"))
+    answer = call_server(
+        Server(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", tls=False), Call(method="HEAD", path="/")
+    )
     assert (answer.status, answer.body) == (200, b"")
 
 

@@ -522,7 +522,7 @@ def test_a_termination_that_fails_leaves_the_earlier_ones_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("each", "found"),
+    ("each", "expected"),
     [
         (node("test-instance-id"), True),
         (node("test-instance-id", "fargate-1"), "^Not implemented$"),
@@ -536,13 +536,13 @@ def test_a_termination_that_fails_leaves_the_earlier_ones_counted() -> None:
         (node("aws:///us-east-1a/i-placeholder-some.arbitrary.cluster.local"), "node is not present in aws"),
     ],
 )
-def test_whether_a_node_has_an_instance(each: Node, found: bool | str) -> None:
+def test_whether_a_node_has_an_instance(each: Node, expected: bool | str) -> None:
     world = World(Aws(described("g", 2, "test-instance-id")), "1:5:g")
     world.refresh()
-    if isinstance(found, bool):
-        assert world.provider.has_instance(each) is found
+    if isinstance(expected, bool):
+        assert world.provider.has_instance(each) is expected
     else:
-        with pytest.raises(ProviderError, match=found):
+        with pytest.raises(ProviderError, match=expected):
             world.provider.has_instance(each)
 
 

@@ -46,8 +46,8 @@ def shake(client: ssl.SSLContext, name: str) -> str:
                 end.do_handshake()
             except ssl.SSLWantReadError:
                 continue
-    seen = ends[1].getpeercert() or {}
-    return str(seen.get("subjectAltName", ""))
+    certificate = ends[1].getpeercert() or {}
+    return str(certificate.get("subjectAltName", ""))
 
 
 CA = Pem(AUTHORITY.cert_pem.bytes())
@@ -75,17 +75,17 @@ def test_a_certificate_is_shown() -> None:
     pair = ClientCertificate(Pem(pem(CLIENT.cert_chain_pems)), Pem(CLIENT.private_key_pem.bytes()))
     context = ClientTLS(Access(server="https://x", ca=CA, certificate=pair)).context(0)
     assert "admin@example.com" in shake(context, "127.0.0.1")
-    given = (pem(CLIENT.cert_chain_pems), CLIENT.private_key_pem.bytes())
+    key_pair = (pem(CLIENT.cert_chain_pems), CLIENT.private_key_pem.bytes())
     tls = ClientTLS(Access(server="https://x", ca=CA))
     without = tls.context(0)
-    with_ = tls.context(1, given)
+    with_ = tls.context(1, key_pair)
     assert "admin@example.com" in shake(with_, "127.0.0.1")
-    assert tls.context(2, given) is with_
+    assert tls.context(2, key_pair) is with_
     assert without is not with_
 
 
 @pytest.mark.parametrize(
-    ("access", "said"),
+    ("access", "message"),
     [
         (Access(server="https://x", ca=Pem(b"no PEM")), "certificate-authority-data: there is no certificate in it"),
         (Access(server="https://x", ca=Pem(path="/nowhere/ca")), "/nowhere/ca: No such file"),
@@ -102,8 +102,8 @@ def test_a_certificate_is_shown() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used(access: Access, said: str) -> None:
-    with pytest.raises(InputError, match=said) as error:
+def test_what_cannot_be_used(access: Access, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
         ClientTLS(access).context(0)
     assert "s3cr3t" not in str(error.value)
 

@@ -250,10 +250,14 @@ def test_another_api_group_is_what_labels_and_annotations_begin_with() -> None:
     put("MachineSet", "md-1", {"replicas": 2}, ownerReferences=[above])
     above = {"kind": "MachineSet", "name": "md-1", "uid": "md-1", "controller": True}
     put("Machine", "m1", {"providerID": "x://1"}, ownerReferences=[above])
-    told = {f"{group}/owner-kind": "MachineSet", f"{group}/owner-name": "md-1", f"{group}/cluster-namespace": "fleet"}
+    annotations = {
+        f"{group}/owner-kind": "MachineSet",
+        f"{group}/owner-name": "md-1",
+        f"{group}/cluster-namespace": "fleet",
+    }
     nodes = [
         from_dict({"metadata": {"name": "n1"}, "spec": {"providerID": "x://1"}}, Node),
-        from_dict({"metadata": {"name": "n2", "annotations": told}}, Node),
+        from_dict({"metadata": {"name": "n2", "annotations": annotations}}, Node),
     ]
     try:
         cloud = MachineGroupsCloud(
@@ -284,7 +288,7 @@ TEMPLATE = ServedResource("infrastructure.cluster.x-k8s.io", "v1beta2", "MetalMa
 def test_the_infrastructure_says_what_a_machine_will_be_where_annotations_do_not(by: dict[str, str]) -> None:
     api = Management("Machine", "MachineDeployment", "MachineSet", "MachinePool", more=[TEMPLATE])
     try:
-        told: dict[str, Any] = {
+        template: dict[str, Any] = {
             "apiVersion": TEMPLATE.api_version,
             "kind": TEMPLATE.kind,
             "metadata": {"name": "big", "namespace": "fleet"},
@@ -293,7 +297,7 @@ def test_the_infrastructure_says_what_a_machine_will_be_where_annotations_do_not
                 "nodeInfo": {"architecture": "arm64", "operatingSystem": "linux"},
             },
         }
-        api.server.put(TEMPLATE.group_resource, told)
+        api.server.put(TEMPLATE.group_resource, template)
         cpu = {"capacity.cluster-autoscaler.kubernetes.io/cpu": "6"}
         spec = {
             "replicas": 0,
@@ -305,8 +309,11 @@ def test_the_infrastructure_says_what_a_machine_will_be_where_annotations_do_not
         amounts = {name: str(amount) for name, amount in (node.status.allocatable or {}).items()}
         assert amounts == {"cpu": "6", "memory": "32Gi", "pods": "110"}
         assert node.metadata.labels == {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
-        told["status"]["nodeInfo"] = {"architecture": "arm64", "cores": 8}  # no map of texts: upstream reads none of it
-        api.server.put(TEMPLATE.group_resource, told)
+        template["status"]["nodeInfo"] = {
+            "architecture": "arm64",
+            "cores": 8,
+        }  # no map of texts: upstream reads none of it
+        api.server.put(TEMPLATE.group_resource, template)
         (group,) = api.cloud().refresh()
         assert group.node_template.node.metadata.labels == {"kubernetes.io/os": "", "kubernetes.io/arch": ""}
         api.server.drop(TEMPLATE.group_resource, "big", "fleet")

@@ -114,16 +114,16 @@ HOSTILE: dict[str, tuple[dict[str, Any], list[str], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("odd", "ids", "said"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(("odd", "ids", "message"), HOSTILE.values(), ids=HOSTILE)
 def test_a_provider_that_answers_with_anything(
-    odd: dict[str, Any], ids: list[str], said: str, caplog: pytest.LogCaptureFixture
+    odd: dict[str, Any], ids: list[str], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A loop goes on with the groups that can be used."""
     node = from_dict({"metadata": {"name": "n1"}, "spec": {"providerID": "i1"}}, Node)
     with hostile_client(odd, lambda: [node]) as client:
         groups = client.refresh()
     assert [each.id for each in groups] == ids
-    assert said in caplog.text
+    assert message in caplog.text
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "1", "pods": "9"}}
     cluster = kscale.load([{"kind": "Node", "apiVersion": "v1", **to_dict(node), "status": ready}])
     kscale.ca.run_once(cluster, groups, now=1_800_000_000 * SECOND)
@@ -131,7 +131,7 @@ def test_a_provider_that_answers_with_anything(
 
 @pytest.mark.parametrize("method", ["Refresh", "NodeGroupNodes"])
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (b"\xff", UNREADABLE),
         (lambda _request, context: context.abort(grpc.StatusCode.UNIMPLEMENTED, "x"), "Not implemented"),
@@ -139,11 +139,11 @@ def test_a_provider_that_answers_with_anything(
         (lambda _request, context: over.wait(60) and b"", "DeadlineExceeded"),
     ],
 )
-def test_a_provider_that_cannot_be_looked_at_fails_a_loop(method: str, answer: Any, said: str) -> None:
+def test_a_provider_that_cannot_be_looked_at_fails_a_loop(method: str, answer: Any, message: str) -> None:
     """Such a loop ends with the error of the cloud, and the next one looks again."""
     over.clear()
     with hostile_client({method: answer}, list) as client:
-        with pytest.raises(ProviderError, match=said):
+        with pytest.raises(ProviderError, match=message):
             client.refresh()
         over.set()
 

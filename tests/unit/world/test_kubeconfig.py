@@ -51,11 +51,11 @@ def load(tmp_path: Path) -> Any:
 def refused(load: Any, data: Any, *texts: str, context: str = "") -> str:
     with pytest.raises(InputError) as error:
         load(data, context)
-    told = str(error.value)
+    error_text = str(error.value)
     for text in texts:
-        assert text in told
-    assert SECRET not in told
-    return told
+        assert text in error_text
+    assert SECRET not in error_text
+    return error_text
 
 
 def test_clean(load: Any) -> None:
@@ -89,7 +89,7 @@ def test_no_secret_is_shown(load: Any) -> None:
 
 # TestProxyURL
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("", ""),
         ("https://example.com", ""),
@@ -100,10 +100,10 @@ def test_no_secret_is_shown(load: Any) -> None:
         ("chewbacca@example.com", "unsupported scheme"),
     ],
 )
-def test_proxy_url(load: Any, url: str, said: str) -> None:
+def test_proxy_url(load: Any, url: str, message: str) -> None:
     data = config({"proxy-url": url})
-    if said:
-        refused(load, data, said, "proxy-url")
+    if message:
+        refused(load, data, message, "proxy-url")
     else:
         assert load(data).proxy == url
 
@@ -271,7 +271,7 @@ EXEC = {"command": "/bin/example", "apiVersion": "client.authentication.k8s.io/v
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({}, ""),
         ({"env": [{"name": "foo", "value": "bar"}]}, ""),
@@ -287,10 +287,10 @@ EXEC = {"command": "/bin/example", "apiVersion": "client.authentication.k8s.io/v
         ({"arg": ["one"]}, "exec: arg: this key is not understood"),
     ],
 )
-def test_exec(load: Any, change: dict[str, Any], said: str) -> None:
+def test_exec(load: Any, change: dict[str, Any], message: str) -> None:
     data = config(user={"exec": {**EXEC, **change}})
-    if said:
-        refused(load, data, said)
+    if message:
+        refused(load, data, message)
     else:
         assert load(data).exec.command == "/bin/example"
 
@@ -343,8 +343,8 @@ def test_entries_that_are_not_used_may_be_odd(load: Any) -> None:
     ],
 )  # fmt: skip
 def test_values_of_another_type(load: Any, part: str, key: str, value: Any) -> None:
-    told = refused(load, config(**{part: {key: value}}), f"{key}: ", "is expected")
-    assert "12345" not in told
+    error_text = refused(load, config(**{part: {key: value}}), f"{key}: ", "is expected")
+    assert "12345" not in error_text
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ class Cloud:
         self.growing: list[str] = []
         self.running = {"a": ["a-1"], "b": ["b-1"]}
         self.down: set[str] = set()
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.cache = NodeInstancesCache(lambda: self.now, lambda: self.growing)
 
     def fetch(self, group: str) -> Instances:
-        self.asked.append(group)
+        self.requests.append(group)
         if group in self.down:
             raise ProviderError("it is down")
         return [(name, InstanceStatus() if name.endswith("1") else None) for name in self.running[group]]
@@ -37,9 +37,9 @@ def test_all_are_asked_every_two_minutes() -> None:
     assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
     cloud.running["a"] = []
     assert [cloud.look(after) for after in (10, 100, 9)] == [{"a": ["a-1"], "b": ["b-1"]}] * 3
-    assert cloud.asked == ["a", "b"]
+    assert cloud.requests == ["a", "b"]
     assert cloud.look(1) == {"a": [], "b": ["b-1"]}
-    assert cloud.asked == ["a", "b"] * 2
+    assert cloud.requests == ["a", "b"] * 2
 
 
 def test_what_grows_is_new_or_was_forgotten_is_asked_at_once() -> None:
@@ -48,11 +48,11 @@ def test_what_grows_is_new_or_was_forgotten_is_asked_at_once() -> None:
     cloud.growing = ["b"]
     cloud.running |= {"a": [], "b": ["b-1", "b-2"], "c": ["c-1"]}
     assert cloud.look() == {"a": ["a-1"], "b": ["b-1", "b-2"], "c": ["c-1"]}
-    assert cloud.asked == ["a", "b", "b", "c"]
+    assert cloud.requests == ["a", "b", "b", "c"]
     cloud.growing = []
     cloud.cache.invalidate("a")
     assert cloud.look()["a"] == []
-    assert cloud.asked == ["a", "b", "b", "c", "a"]
+    assert cloud.requests == ["a", "b", "b", "c", "a"]
 
 
 def test_a_group_that_is_gone_is_dropped_by_the_next_refresh() -> None:
@@ -62,10 +62,10 @@ def test_a_group_that_is_gone_is_dropped_by_the_next_refresh() -> None:
     before = cloud.running.pop("b")
     assert cloud.look() == {"a": ["a-1"]}
     assert cloud.look(120) == {"a": ["a-1"]}
-    assert cloud.asked == ["a", "b", "a"]
+    assert cloud.requests == ["a", "b", "a"]
     cloud.running["b"] = before
     assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
-    assert cloud.asked == ["a", "b", "a", "b"]  # nothing was left of it
+    assert cloud.requests == ["a", "b", "a", "b"]  # nothing was left of it
 
 
 def test_a_cloud_that_is_down() -> None:

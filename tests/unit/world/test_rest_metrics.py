@@ -69,8 +69,8 @@ def against(case: Callable[[RESTMetrics, Server, VirtualClock], Awaitable[None]]
     run_in_virtual_time(main, now=T0)
 
 
-def asked(server: Server) -> list[str]:
-    return [path for path in server.asked("GET") if ".k8s.io" in path]
+def metric_requests(server: Server) -> list[str]:
+    return [path for path in server.requested_paths("GET") if ".k8s.io" in path]
 
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
@@ -122,7 +122,7 @@ def test_what_is_asked(question: GetMetric, path: str, type_: type) -> None:
         answer = await metrics.get(question)
         assert isinstance(answer, type_)
         assert len(answer.keys if isinstance(answer, PodUsage) else answer.items) == 1  # type: ignore[union-attr]
-        assert asked(server)[-1] == path
+        assert metric_requests(server)[-1] == path
 
     against(case)
 
@@ -146,7 +146,7 @@ def test_the_version_of_custom_metrics(versions: tuple[str, ...], spoken: str) -
         if isinstance(answer, ApiError):
             assert answer.message == spoken
         else:
-            assert asked(server)[-1].split("/")[3] == spoken
+            assert metric_requests(server)[-1].split("/")[3] == spoken
 
     against(case)
 
@@ -157,13 +157,13 @@ def test_the_version_is_asked_once_in_a_period() -> None:
 
         for _ in range(3):
             await metrics.get(ONE)
-        assert server.asked("GET").count("/apis") == 1
+        assert server.requested_paths("GET").count("/apis") == 1
         server.versions = ("v1beta1",)
         await metrics.get(ONE)
-        assert "v1beta2" in asked(server)[-1]
+        assert "v1beta2" in metric_requests(server)[-1]
         await asyncio.sleep(15)
         await metrics.get(ONE)
-        assert "v1beta1" in asked(server)[-1]
+        assert "v1beta1" in metric_requests(server)[-1]
 
     against(case, renewal=timedelta(seconds=15))
 
@@ -215,12 +215,14 @@ def test_metrics_that_cannot_be_read_count_as_failed_requests(api: str) -> None:
 
     async def main(clock: VirtualClock) -> None:
         client = Client(NoiseServer(clock, resources=[WIDGET]), clock, qps=-1)
-        seen: list[Observation] = []
-        client.observe = seen.append
+        observations: list[Observation] = []
+        client.observe = observations.append
         metrics = RESTMetrics(client, Resources(client), clock)
         answer = await metrics.get(GetMetric(api=api, namespace="shop", metric="m", kind="Pod", selector="app=web"))
         assert isinstance(answer, ApiError)
-        assert [(each.name, each.labels) for each in seen] == [(REQUEST_METRICS[0].name, {"reason": "unreadable"})]
+        assert [(each.name, each.labels) for each in observations] == [
+            (REQUEST_METRICS[0].name, {"reason": "unreadable"})
+        ]
 
     run_in_virtual_time(main, now=T0)
 
@@ -228,13 +230,13 @@ def test_metrics_that_cannot_be_read_count_as_failed_requests(api: str) -> None:
 def test_responses_that_cannot_be_decoded_count_as_failed_requests() -> None:
     async def main(clock: VirtualClock) -> None:
         client = Client(Server(clock), clock, qps=-1)
-        seen: list[Observation] = []
-        client.observe = seen.append
+        observations: list[Observation] = []
+        client.observe = observations.append
         answer, call = Answer(200, {}, b"<html>"), Call(method="GET", path="/api")
         with pytest.raises(RequestFailedError, match="cannot be read"):
             client.decode(answer, dict, call)
         with pytest.raises(RequestFailedError, match="cannot be read"):
             client.decode_list(answer, call)
-        assert [each.labels for each in seen] == [{"reason": "unreadable"}] * 2
+        assert [each.labels for each in observations] == [{"reason": "unreadable"}] * 2
 
     run_in_virtual_time(main, now=T0)

@@ -215,9 +215,9 @@ def test_unreadable_objects_are_logged_once_by_name(
     for _ in range(3):
         sinks.listed(claim("a"), claim("b", **odd))
     assert sinks.sink.unreadable == 3
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "team/b" in said
-    assert "spec.devices." in said
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "team/b" in message
+    assert "spec.devices." in message
 
 
 @pytest.mark.parametrize(

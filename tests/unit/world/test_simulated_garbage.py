@@ -48,9 +48,11 @@ def test_what_has_another_owner_stays() -> None:
 def test_what_was_given_to_another_owner_stays() -> None:
     world = world_of(deployment("one"), deployment("two"), options=QUICK)
     one, two = (world.api.get("Deployment", "shop", name) for name in ("one", "two"))
-    held = world.add(kept_by("settings", one))
+    settings = world.add(kept_by("settings", one))
     world.api.put(
-        replace(held, metadata=replace(held.metadata, owner_references=kept_by("", two).metadata.owner_references))
+        replace(
+            settings, metadata=replace(settings.metadata, owner_references=kept_by("", two).metadata.owner_references)
+        )
     )
     world.api.remove(one)
     run(world, 1)

@@ -24,8 +24,8 @@ def world(work: int = 3600, **spec: Any) -> SimulatedWorld:
 
 
 def job(of: SimulatedWorld) -> Job:
-    held: Job = of.api.get("Job", "shop", "batch")
-    return held
+    stored_job: Job = of.api.get("Job", "shop", "batch")
+    return stored_job
 
 
 def lose(of: SimulatedWorld) -> None:
@@ -107,11 +107,11 @@ def test_the_time_of_a_job_that_was_suspended_begins_anew() -> None:
     for suspended in (True, False):
         of.api.put(replace(job(of), spec=replace(job(of).spec, suspend=suspended)))
         run(of, 30)
-        told = find(job(of).status.conditions, "Suspended")
-        assert told is not None
+        condition = find(job(of).status.conditions, "Suspended")
+        assert condition is not None
         reason = "JobSuspended" if suspended else "JobResumed"
-        assert (told.status, told.reason) == (str(suspended), reason)
-    assert (job(of).status.failed, job(of).status.start_time) == (0, told.last_transition_time)
+        assert (condition.status, condition.reason) == (str(suspended), reason)
+    assert (job(of).status.failed, job(of).status.start_time) == (0, condition.last_transition_time)
     run(of, 69)
     assert (job(of).status.active, find(job(of).status.conditions, "Failed")) == (1, None)
     run(of, 3)

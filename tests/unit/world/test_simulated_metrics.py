@@ -66,8 +66,8 @@ def test_means_of_a_signal_do_not_depend_on_what_was_asked_before(
 
     for begin, width in windows:  # in halves of milliseconds
         low, high = begin // 2, (begin + width) // 2
-        whole = sum(value(place) for place in range(low, high))
-        expected = whole // (high - low) if high > low else value(high)
+        total = sum(value(place) for place in range(low, high))
+        expected = total // (high - low) if high > low else value(high)
         assert signal.mean(begin * half, (begin + width) * half) == expected
 
 
@@ -75,12 +75,12 @@ def test_a_scrape_of_no_time_at_a_step_sees_what_begins_then() -> None:
     pipeline = Pipeline(scrape=15 * SECOND, window=0, lag=0)
     world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=pipeline))
     world.metrics.external["shop", "jobs"] = [ExternalMetric(signal=Signal([T0, T0 + 30 * SECOND], [250, 900]))]
-    seen = []
+    values = []
     for _ in range(4):
         run(world, 15)
         value = world.metrics.get(GetMetric(api="external", namespace="shop", metric="jobs"))
-        seen.append(value.items[0].value.milli_value())  # type: ignore[union-attr]  # a list
-    assert seen == [250, 900, 900, 900]
+        values.append(value.items[0].value.milli_value())  # type: ignore[union-attr]  # a list
+    assert values == [250, 900, 900, 900]
 
 
 @pytest.mark.parametrize("window", [0, 1, 15, 20])
@@ -89,14 +89,14 @@ def test_a_window_that_ends_where_a_step_begins_sees_nothing_of_it(window: int) 
     world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=pipeline))
     signal = Signal([T0, T0 + 30 * SECOND], [200, 900])
     world.load.usage["Deployment", "shop", "web"] = {"cpu": Usage(signal=signal, per_pod=True)}
-    seen = []
+    values = []
     for second in (15, 30, 45, 60):
         run(world, 15)
         result = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
         amounts = result.samples("cpu", result.rows(result.keys))[1].tolist()  # type: ignore[union-attr]  # columns
         assert amounts == [signal.mean(T0 + (second - window) * SECOND, T0 + second * SECOND)]
-        seen += amounts
-    assert seen == [200, 200 if window else 900, 900 if window < 20 else (5 * 200 + 15 * 900) // 20, 900]
+        values += amounts
+    assert values == [200, 200 if window else 900, 900 if window < 20 else (5 * 200 + 15 * 900) // 20, 900]
 
 
 def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
@@ -108,8 +108,8 @@ def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
     for _ in range(9):
         run(world, 15)
         changes = world.metrics.changes
-        asked = GetMetric(api="resource", namespace="shop", columns=True)
-        columns = world.metrics.get(asked)
+        request = GetMetric(api="resource", namespace="shop", columns=True)
+        columns = world.metrics.get(request)
         value = world.metrics.get(GetMetric(api="external", namespace="shop", metric="jobs"))
         amounts = columns.samples("cpu", columns.rows(columns.keys))[1].tolist()  # type: ignore[union-attr]
         result.append((changes, amounts, value.items[0].value.milli_value()))  # type: ignore[union-attr]
@@ -127,16 +127,16 @@ def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
         "cpu": Usage(signal=Signal([0, T0 + 45 * SECOND], [2000, 4000])),
         "memory": Usage(signal=Signal.constant(100 * 2**20 * 1000), per_pod=True),
     }
-    asked = GetMetric(api="resource", namespace="shop", selector="app=web")
+    request = GetMetric(api="resource", namespace="shop", selector="app=web")
     run(world, 10)
-    assert world.metrics.get(asked).items == []  # type: ignore[union-attr]  # a list
+    assert world.metrics.get(request).items == []  # type: ignore[union-attr]  # a list
     run(world, 54)
-    result = world.metrics.get(asked).items  # type: ignore[union-attr]  # a list
+    result = world.metrics.get(request).items  # type: ignore[union-attr]  # a list
     assert [each.containers[0].usage["cpu"].milli_value() for each in result] == [500] * 4
     assert (result[0].timestamp, result[0].window) == ("2027-01-15T08:00:30Z", "15s")
     assert result[0].containers[0].usage["memory"] == Quantity("100Mi")
     run(world, 16)
-    assert world.metrics.get(asked).items[0].containers[0].usage["cpu"].milli_value() == 1000  # type: ignore[union-attr]
+    assert world.metrics.get(request).items[0].containers[0].usage["cpu"].milli_value() == 1000  # type: ignore[union-attr]
     run(world, 15)
     columns = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
     assert sorted(columns.keys) == sorted(f"shop/{pod.name}" for pod in world.api.get_all("Pod").values())  # type: ignore[union-attr]
@@ -153,17 +153,17 @@ def test_pods_that_are_not_ready_have_no_share(columns: bool) -> None:
     assert len([pod for pod in world.api.get_all("Pod").values() if pod.status.phase == "Running"]) == 4
     result: Any = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=columns))
     if columns:
-        told = sorted(result.samples("memory", np.arange(len(result.keys)))[1].tolist())
+        memory_values = sorted(result.samples("memory", np.arange(len(result.keys)))[1].tolist())
     else:
-        told = sorted(each.containers[0].usage["memory"].milli_value() for each in result.items)
-    assert told == [0, 0, 5 * 2**30 * 1000, 5 * 2**30 * 1000]
+        memory_values = sorted(each.containers[0].usage["memory"].milli_value() for each in result.items)
+    assert memory_values == [0, 0, 5 * 2**30 * 1000, 5 * 2**30 * 1000]
 
 
 def test_a_pod_that_wants_to_be_with_another_waits_for_it() -> None:
-    wanted = pod_template("first", cpu="500m")
+    template = pod_template("first", cpu="500m")
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "second"}}}
-    wanted["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    first = deployment("first", spec={"template": wanted})
+    template["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    first = deployment("first", spec={"template": template})
     second = deployment("second", spec={"template": pod_template("second", cpu="500m")})
     world = world_of(first, second)
     run(world, 10)
@@ -184,7 +184,7 @@ def test_usage_of_all_is_that_of_each() -> None:
         used = {"cpu": 800, "memory": 1 << 20}
         world.load.queues[keys[name]] = Queue(arrivals=arrivals, capacity=1000, used=used)
     world.load.begin()
-    seen = set()
+    observed = set()
     for _ in range(5):
         run(world, 9)
         load, begin, now = world.load, world.time.now - 15 * SECOND, world.time.now
@@ -193,8 +193,8 @@ def test_usage_of_all_is_that_of_each() -> None:
         assert {key: list(names.items()) for key, names in result.items()} == {
             key: [(name, value or 0) for name, value in names.items()] for key, names in want.items()
         }
-        seen |= {(name, value) for names in result.values() for name, value in names.items()}
-    assert {("cpu", 1001 // 3), ("cpu", 1001 // 2), ("memory", 700)} < seen
+        observed |= {(name, value) for names in result.values() for name, value in names.items()}
+    assert {("cpu", 1001 // 3), ("cpu", 1001 // 2), ("memory", 700)} < observed
 
 
 class Ready(OwnedPods):
@@ -229,9 +229,9 @@ def test_what_is_used_steadily_is_what_is_used(values: list[int], looked: list[t
         owned.many = many
         load.usage[key]["cpu"] = Usage(signal=other if another else first)
         end = begin + width
-        wanted = {name: load.get_usage(key, name, begin, end) for name in load.names(key)}
-        assert load.used_by_all(begin, end) == {key: wanted}
-        assert load.used_by_all(begin, end) == {key: wanted}
+        expected = {name: load.get_usage(key, name, begin, end) for name in load.names(key)}
+        assert load.used_by_all(begin, end) == {key: expected}
+        assert load.used_by_all(begin, end) == {key: expected}
 
 
 def test_columns_tell_what_objects_tell() -> None:
@@ -251,10 +251,10 @@ def test_columns_tell_what_objects_tell() -> None:
     for _ in range(12):
         run(world, 7)
         for selector in ("", "app=web", "app=none"):
-            asked = GetMetric(api="resource", namespace="shop", selector=selector)
-            told = PodUsage.of(world.metrics.get(asked).items)  # type: ignore[union-attr]  # a list
-            columns = world.metrics.get(replace(asked, columns=True))
-            assert rows(columns) == rows(told)
+            request = GetMetric(api="resource", namespace="shop", selector=selector)
+            from_objects = PodUsage.of(world.metrics.get(request).items)  # type: ignore[union-attr]  # a list
+            columns = world.metrics.get(replace(request, columns=True))
+            assert rows(columns) == rows(from_objects)
 
 
 def test_nothing_is_told_of_pods_without_containers() -> None:
@@ -263,22 +263,22 @@ def test_nothing_is_told_of_pods_without_containers() -> None:
     for name in ("web", "bare"):
         world.load.usage["Deployment", "shop", name] = {"cpu": Usage(signal=Signal.constant(1000))}
     run(world, 30)
-    for selector, told in (("", 2), ("app=bare", 0)):
-        asked = GetMetric(api="resource", namespace="shop", selector=selector)
-        assert len(world.metrics.get(asked).items) == told  # type: ignore[union-attr]  # a list
-        assert len(world.metrics.get(replace(asked, columns=True)).keys) == told  # type: ignore[union-attr]
+    for selector, sample_count in (("", 2), ("app=bare", 0)):
+        request = GetMetric(api="resource", namespace="shop", selector=selector)
+        assert len(world.metrics.get(request).items) == sample_count  # type: ignore[union-attr]  # a list
+        assert len(world.metrics.get(replace(request, columns=True)).keys) == sample_count  # type: ignore[union-attr]
 
 
 def test_what_two_ask_of_the_same_pods_is_put_together_once() -> None:
     world = world_of(deployment(replicas=2), deployment("api", replicas=1))
     for name in ("web", "api"):
         world.load.usage["Deployment", "shop", name] = {"cpu": Usage(signal=Signal.constant(1000))}
-    asked = [GetMetric(api="resource", namespace=namespace, columns=True) for namespace in ("shop", "")]
+    requests = [GetMetric(api="resource", namespace=namespace, columns=True) for namespace in ("shop", "")]
     before: list[str] = []
     for replicas in (2, 3):
         scale(world, replicas)
         run(world, 60)
-        one, other = (world.metrics.get(each) for each in asked)
+        one, other = (world.metrics.get(each) for each in requests)
         assert one.keys is other.keys  # type: ignore[union-attr]  # both are columns
         assert one.keys is not before
         assert rows(one) == rows(other)
@@ -306,16 +306,16 @@ def test_changes_are_told_as_soon_as_answers_are_others() -> None:
     """Pods that come and go between two scrapes come into answers, and go from them, at once."""
     world = world_of(deployment(replicas=2), options=WorldOptions(pipeline=Pipeline(scrape=60 * SECOND)))
     world.load.usage["Deployment", "shop", "web"] = {"cpu": Usage(signal=Signal.constant(200), per_pod=True)}
-    asked = GetMetric(api="resource", namespace="shop")
-    told: dict[int, list[str]] = {}
+    request = GetMetric(api="resource", namespace="shop")
+    answers: dict[int, list[str]] = {}
     for second in range(200):
         if second in (70, 130):
             scale(world, 4 if second == 70 else 1)
         run(world, 1)
-        result: Any = world.metrics.get(asked)
+        result: Any = world.metrics.get(request)
         answer = [f"{each.name} {each.containers[0].usage['cpu']}" for each in result.items]
-        assert told.setdefault(world.metrics.changes, answer) == answer, second
-    assert {len(answer) for answer in told.values()} == {0, 1, 2, 4}
+        assert answers.setdefault(world.metrics.changes, answer) == answer, second
+    assert {len(answer) for answer in answers.values()} == {0, 1, 2, 4}
 
 
 def test_a_queue_fills_while_there_are_too_few_and_tells_who_is_late() -> None:
@@ -361,12 +361,17 @@ def test_selectors_of_metrics() -> None:
     ]
     run(world, 31)
 
-    def asked(selector: str) -> list[int]:
+    def select_values(selector: str) -> list[int]:
         question = GetMetric(api="external", namespace="shop", metric="depth", metric_selector=selector)
         result: Any = world.metrics.get(question)
         return [each.value.value() for each in result.items]
 
-    assert [asked(text) for text in ("", "queue=jobs", "queue in (mail)", "queue=none")] == [[3, 5], [5], [3], []]
+    assert [select_values(text) for text in ("", "queue=jobs", "queue in (mail)", "queue=none")] == [
+        [3, 5],
+        [5],
+        [3],
+        [],
+    ]
     of_pods = GetMetric(api="custom", namespace="shop", kind="Pod", metric="qps", selector="app=web")
     for selector, count in (("", 1), ("verb=get", 0)):
         result: Any = world.metrics.get(replace(of_pods, metric_selector=selector))

@@ -34,8 +34,8 @@ def test_what_does_not_fit_waits_until_there_is_room() -> None:
     condition = find(waiting.status.conditions, "PodScheduled")
     assert condition is not None
     assert (condition.status, condition.reason) == ("False", "Unschedulable")
-    gone = next(pod for pod in world.api.get_all("Pod").values() if pod.spec.node_name)
-    done(world, Delete(kind="Pod", namespace="shop", name=gone.name))
+    bound_pod = next(pod for pod in world.api.get_all("Pod").values() if pod.spec.node_name)
+    done(world, Delete(kind="Pod", namespace="shop", name=bound_pod.name))
     run(world, 10)  # one took its place, the sixth waits now
     assert Counter(pods(world)) == {("web", "pool-0", "Running"): 4, ("web", "", "Pending"): 1}
     world.cloud.increase_size("pool", 1)

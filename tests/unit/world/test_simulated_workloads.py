@@ -72,8 +72,8 @@ def test_a_stateful_set_comes_in_order_and_goes_in_reverse() -> None:
     assert [pod.name for pod in world.api.get_all("Pod").values()] == ["db-0"]
     run(world, 10)
     assert [pod.name for pod in world.api.get_all("Pod").values()] == ["db-0", "db-1", "db-2"]
-    held = world.api.get("StatefulSet", "shop", "db")
-    world.api.put(replace(held, spec=replace(held.spec, replicas=1)))
+    stateful_set = world.api.get("StatefulSet", "shop", "db")
+    world.api.put(replace(stateful_set, spec=replace(stateful_set.spec, replicas=1)))
     run(world, 0.5)
     assert [pod.name for pod in world.api.get_all("Pod").values() if pod.metadata.deletion_timestamp is None] == [
         "db-0", "db-1"
@@ -102,9 +102,9 @@ def test_a_job_ends_when_enough_pods_have() -> None:
     run(world, 5)
     assert len(pods(world)) == 2
     run(world, 60)
-    held = world.api.get("Job", "shop", "batch")
-    assert (held.status.succeeded, held.status.active, pods(world)) == (5, 0, [])
-    assert find(held.status.conditions, "Complete") is not None
+    job = world.api.get("Job", "shop", "batch")
+    assert (job.status.succeeded, job.status.active, pods(world)) == (5, 0, [])
+    assert find(job.status.conditions, "Complete") is not None
 
 
 def test_workers_of_a_job_without_completions_go_on_to_their_end() -> None:
@@ -113,6 +113,6 @@ def test_workers_of_a_job_without_completions_go_on_to_their_end() -> None:
     work = DurationDistribution(((0, 60 * SECOND), (1_000_000, 540 * SECOND)))
     world = world_of(item, options=WorldOptions(pods=PodTimes(work=work)))
     run(world, 9 * 60 + 30)
-    held = world.api.get("Job", "shop", "batch")
-    assert (held.status.succeeded, held.status.active, pods(world)) == (3, 0, [])
-    assert find(held.status.conditions, "Complete") is not None
+    job = world.api.get("Job", "shop", "batch")
+    assert (job.status.succeeded, job.status.active, pods(world)) == (3, 0, [])
+    assert find(job.status.conditions, "Complete") is not None

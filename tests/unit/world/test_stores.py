@@ -87,7 +87,7 @@ class Driver:
     watches = ()
 
     def __init__(self) -> None:
-        self.seen: list[int] = []
+        self.counts: list[int] = []
         self.due: Moment = 0
 
     def notice(self, change: Change, now: Moment) -> None:
@@ -101,7 +101,7 @@ class Driver:
         return int(stores.snapshot().counts["pending"])
 
     def steps(self, sight: int, now: Moment) -> Steps[None]:
-        self.seen.append(sight)
+        self.counts.append(sight)
         yield from Progress(now).wait(0)
 
 
@@ -171,7 +171,7 @@ def test_nothing_is_decided_on_half_a_list() -> None:
             assert set(stores.cluster.keys("Pod")) == {f"default/new{i}" for i in range(1200)}
 
     against_fake(case, minor=33)
-    assert set(driver.seen) == {1200}
+    assert set(driver.counts) == {1200}
 
 
 def test_a_list_that_fails_midway_loses_nothing() -> None:

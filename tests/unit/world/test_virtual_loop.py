@@ -16,11 +16,11 @@ T0 = 1_800_000_000 * SECOND
 
 def test_a_day_passes_at_once() -> None:
     async def main(clock: VirtualClock) -> list[int]:
-        seen = []
+        times = []
         for _ in range(24):
             await asyncio.sleep(3600)
-            seen.append((clock.now() - T0) // SECOND)
-        return seen
+            times.append((clock.now() - T0) // SECOND)
+        return times
 
     assert run_in_virtual_time(main, now=T0) == [3600 * i for i in range(1, 25)]
 
@@ -116,12 +116,12 @@ def test_what_is_cut_short_is_closed() -> None:
         finally:
             closed.append("task")
 
-    kept: list[Any] = []
+    tasks: list[Any] = []
 
     async def main(clock: VirtualClock) -> None:
-        kept.append(asyncio.create_task(forever()))
-        kept.append(numbers())
-        await anext(kept[1])
+        tasks.append(asyncio.create_task(forever()))
+        tasks.append(numbers())
+        await anext(tasks[1])
         await asyncio.sleep(1)
 
     run_in_virtual_time(main, now=T0)
