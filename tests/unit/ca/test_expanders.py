@@ -222,12 +222,12 @@ def test_price(
         prices.nodes["n3"] = float(third)
         options.append(_option("ng3", 1, *pods, exists=False))
     count = next(c for c in (1, 3, 9) if get_preferred_node(c).milli_cpu == preferred)
-    found = ca.expand(options, "price", ca.ExpanderInput(nodes=nodes, prices=prices, cluster_node_count=count))
-    assert list(found.steps[0].filtered.scores.values()) == pytest.approx(scores, abs=1e-5)
-    assert found.best is not None
-    assert found.best.group == chosen
-    assert found.best.similar == []
-    assert f"final_score={found.steps[0].filtered.scores[chosen]:.6f}" in found.best.debug
+    expansion = ca.expand(options, "price", ca.ExpanderInput(nodes=nodes, prices=prices, cluster_node_count=count))
+    assert list(expansion.steps[0].filtered.scores.values()) == pytest.approx(scores, abs=1e-5)
+    assert expansion.best is not None
+    assert expansion.best.group == chosen
+    assert expansion.best.similar == []
+    assert f"final_score={expansion.steps[0].filtered.scores[chosen]:.6f}" in expansion.best.debug
 
 
 def test_price_without_any_price_leaves_nothing() -> None:
@@ -389,7 +389,7 @@ def _ranked(*groups: str | None, warnings: tuple[str, ...] = ()) -> Ranking:
 
 
 @pytest.mark.parametrize(
-    ("answer", "left"),
+    ("answer", "remaining"),
     [
         (None, ["a", "b", "c"]),
         (ApiError("deadline exceeded"), ["a", "b", "c"]),
@@ -399,14 +399,14 @@ def _ranked(*groups: str | None, warnings: tuple[str, ...] = ()) -> Ranking:
         (_ranked(None, "unknown"), ["a", "b", "c"]),
     ],
 )
-def test_grpc(answer: _Answer, left: list[str]) -> None:
+def test_grpc(answer: _Answer, remaining: list[str]) -> None:
     options = [_option("a", 3, pod("p"), debug="d"), _option("b"), _option("c")]
     ran = performed(ca.expand_steps(options, ["grpc"], now=0), lambda action: answer or NO_GRPC_CLIENT, now=0)
     (question,) = ran.actions
     assert isinstance(question, RankOptions)
     assert next((o.group, o.node_count, o.debug) for o in question.options) == ("a", 3, "d")
-    assert _groups(ran.value.survivors) == left
-    assert _groups(ca.expand(options, "grpc", rank=answer and (lambda question: answer)).survivors) == left
+    assert _groups(ran.value.survivors) == remaining
+    assert _groups(ca.expand(options, "grpc", rank=answer and (lambda question: answer)).survivors) == remaining
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,6 @@ def test_what_only_looks_like_it(pattern: str) -> None:
 def test_without_the_library_the_expander_refuses_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     options = [ca.Option(group=name, node_count=1, pods=[]) for name in "ab"]
-    given = ca.ExpanderInput(priorities={"priorities": "10: [a]"})
+    expander_input = ca.ExpanderInput(priorities={"priorities": "10: [a]"})
     with pytest.raises(MissingExtraError, match=r"the priority expander needs the extra \[regex\]"):
-        ca.expand(options, "priority", given)
+        ca.expand(options, "priority", expander_input)

@@ -93,10 +93,10 @@ def test_gated() -> None:
 def test_the_limit_takes_the_first_made_up_pods_and_no_others() -> None:
     pods = ["m0", "r0", "m1", "r1", "m2"]
     made_up = {"m0", "m1", "m2"}
-    kept = {
+    remaining = {
         limit: [pods[at] for at in enforce_injection_limit(pods, made_up, limit).tolist()] for limit in (5, 4, 2, 0)
     }
-    assert kept == {5: pods, 4: pods[1:], 2: ["r0", "r1"], 0: ["r0", "r1"]}
+    assert remaining == {5: pods, 4: pods[1:], 2: ["r0", "r1"], 0: ["r0", "r1"]}
 
 
 def waiting(name: str, of: str) -> Pod:
@@ -110,8 +110,8 @@ GROUP = NodeGroup(id="g", max_size=9, nodes=["n"], template=NodeTemplate(node=no
 
 def scale_up(**options: Any) -> Any:
     objects = [node("n", 1000, 1 << 30, ready=True), replica_set("a", 6), *(waiting(f"a-{i}", "a") for i in range(2))]
-    given = ca.AutoscalingOptions(enable_proactive_scaleup=True, **options)
-    return kscale.scale_up(Cluster(objects), [GROUP], now=N0, options=given)
+    settings = ca.AutoscalingOptions(enable_proactive_scaleup=True, **options)
+    return kscale.scale_up(Cluster(objects), [GROUP], now=N0, options=settings)
 
 
 @pytest.mark.parametrize("salvo", [False, True])

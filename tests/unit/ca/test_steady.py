@@ -80,8 +80,8 @@ def test_what_has_been_is_compared_with_durations() -> None:
 
 @pytest.mark.parametrize("value", ["20261128120000", "9" * 60, "9223372036", "1790000300"])
 def test_numbers_of_taints_need_not_be_seconds(value: str) -> None:
-    held = tainted("a", value)
-    moments = collect_node_moments([held])
+    tainted_node = tainted("a", value)
+    moments = collect_node_moments([tainted_node])
     assert moments == ({int(value) * SECOND} if len(value) == 10 else set())
     result = find_next_difference(LoopState(), moments, Groups(), AutoscalingOptions(), begun=NOW, now=NOW)
     assert result == NOW + 2 * SECOND
@@ -192,10 +192,10 @@ def test_a_young_pod_of_the_system_lets_its_node_go_when_it_is_old() -> None:
     )
 
 
-def placed(name: str, made: int, namespace: str = "kube-system") -> Pod:
+def placed(name: str, created_at: int, namespace: str = "kube-system") -> Pod:
     owners = owner("DaemonSet" if name == "daemon" else "ReplicaSet")
     return pod(
-        name, 10, 10, spec={"node_name": "n"}, namespace=namespace, creation_timestamp=to_text(made),
+        name, 10, 10, spec={"node_name": "n"}, namespace=namespace, creation_timestamp=to_text(created_at),
         owner_references=owners,
     )  # fmt: skip
 

@@ -90,7 +90,7 @@ def test_loops_count_it_and_say_so_when_it_is_over() -> None:
         replace(_machine("off"), spec=replace(_machine("off").spec, unschedulable=True)),
     ]
     odd = [_slice("p", "abc", on=name) for name in ("a", "stranger", "late", "off")]
-    whole = _slice("p", "ab", "ab", on="b")
+    complete_slice = _slice("p", "ab", "ab", on="b")
 
     def loop(slices: list[ResourceSlice], state: ca.LoopState, number: int) -> ca.LoopReport:
         cluster = Cluster([*machines, *slices])
@@ -99,11 +99,11 @@ def test_loops_count_it_and_say_so_when_it_is_over() -> None:
             cluster, [group], now=N0 + number * 10 * SECOND, options=options, state=replace(state, templates={})
         )
 
-    first = loop([*odd, whole], ca.LoopState(), 0)
+    first = loop([*odd, complete_slice], ca.LoopState(), 0)
     nothing = {("gpu", type_): 0 for type_ in ("missing", "extra", "mismatch", "unknown")}
     assert _counted(first) == {**nothing, ("gpu", "mismatch"): 1}
     assert first.state.differing_drivers == ["gpu"]
-    second = loop([whole], ca.LoopState.from_json(first.state.to_json()), 1)
+    second = loop([complete_slice], ca.LoopState.from_json(first.state.to_json()), 1)
     assert _counted(second) == nothing
-    third = loop([whole], second.state, 2)
+    third = loop([complete_slice], second.state, 2)
     assert (_counted(third), third.state.differing_drivers) == ({}, [])

@@ -195,7 +195,7 @@ _DAEMONS = [
 
 
 @pytest.mark.parametrize(
-    ("pods", "forced", "sets", "left"),
+    ("pods", "forced", "sets", "remaining"),
     [
         ([], False, False, []),
         ([], True, False, []),
@@ -209,20 +209,20 @@ _DAEMONS = [
         ([*_PLAIN, *_MIRRORS, *_DAEMONS], True, True, ["p3", "ds1", "ds2", "ds4"]),
     ],
 )
-def test_upstreams_table_of_pods(pods: list[Pod], forced: bool, sets: bool, left: list[str]) -> None:
+def test_upstreams_table_of_pods(pods: list[Pod], forced: bool, sets: bool, remaining: list[str]) -> None:
     result = [daemonset(name, **spec) for name, spec in _SETS.items()] if sets else []
     created = build_template_from_node(node(), pods, result, "g", suffix="7", force_daemonsets=forced)
-    assert [each.name.split("-")[0] for each in created.pods] == left
+    assert [each.name.split("-")[0] for each in created.pods] == remaining
 
 
 @pytest.mark.parametrize(
-    ("pods", "left"),
+    ("pods", "remaining"),
     [([], ["ds1", "ds2", "ds4"]), ([*_PLAIN, *_MIRRORS, *_DAEMONS], ["p3", "ds1", "ds2", "ds4"])],
 )
-def test_templates_of_a_group_get_every_daemonset(pods: list[Pod], left: list[str]) -> None:
+def test_templates_of_a_group_get_every_daemonset(pods: list[Pod], remaining: list[str]) -> None:
     sets = [daemonset(name, **spec) for name, spec in _SETS.items()]
     created = build_template_from_group(NodeTemplate(node=node(), pods=pods), sets, "g", suffix="7")
-    assert [each.name.split("-")[0] for each in created.pods] == left
+    assert [each.name.split("-")[0] for each in created.pods] == remaining
 
 
 @pytest.mark.parametrize(("cpu", "selector", "count"), [("100m", {}, 1), ("100m", {"a": "b"}, 0), ("4", {}, 1)])

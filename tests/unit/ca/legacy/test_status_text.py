@@ -21,9 +21,9 @@ NOBODY = "ready=0 unready=0 notStarted=0 longNotStarted=0 registered=0 longUnreg
 LATER = "2020-12-18 17:00:10.5 +0000 UTC"
 
 
-def _starting(name: str, made: str) -> Node:
-    result = node(name, 1000, 1000, ready=False, creation_timestamp=made)
-    result.status.conditions = [Condition(type="Ready", status="False", last_transition_time=made)]
+def _starting(name: str, created: str) -> Node:
+    result = node(name, 1000, 1000, ready=False, creation_timestamp=created)
+    result.status.conditions = [Condition(type="Ready", status="False", last_transition_time=created)]
     return result
 
 

@@ -319,7 +319,7 @@ def test_what_is_local(source: dict[str, Any], blocks: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "found"),
+    ("item", "exists"),
     [
         (_rc(), True),
         (_owned("p", "ReplicationController", "missing", "v1"), False),
@@ -336,21 +336,21 @@ def test_what_is_local(source: dict[str, Any], blocks: bool) -> None:
         (pod("p"), True),
     ],
 )
-def test_controllers_must_exist(item: Pod, found: bool) -> None:
+def test_controllers_must_exist(item: Pod, exists: bool) -> None:
     status = drainability.check_replica_count(item, _context())
-    assert status.outcome == (_U if found else _BLOCK)
-    assert found or status.blocking_reason == "ControllerNotFound"
+    assert status.outcome == (_U if exists else _BLOCK)
+    assert exists or status.blocking_reason == "ControllerNotFound"
 
 
 @pytest.mark.parametrize(
     ("check", "item", "outcome"),
     [
-        *((drainability.check_not_safe_to_evict, kind(annotations=given), outcome)
+        *((drainability.check_not_safe_to_evict, kind(annotations=annotations), outcome)
           for kind in (_rc, _job)
-          for given, outcome in (({_SAFE: "true"}, _U), (None, _U), ({_SAFE: "false"}, _BLOCK))),
+          for annotations, outcome in (({_SAFE: "true"}, _U), (None, _U), ({_SAFE: "false"}, _BLOCK))),
         (drainability.check_on_completion, pod("p", annotations={_SAFE: "on-completion"}), "WaitForCompletion"),
-        *((drainability.check_on_completion, pod("p", annotations=given), _U)
-          for given in ({_SAFE: "true"}, {_SAFE: "false"}, None)),
+        *((drainability.check_on_completion, pod("p", annotations=annotations), _U)
+          for annotations in ({_SAFE: "true"}, {_SAFE: "false"}, None)),
         (drainability.check_terminal, _phase("Succeeded", "OnFailure"), _OK),
         (drainability.check_terminal, _phase("Failed", "Never"), _OK),
         (drainability.check_terminal, pod("p"), _U),

@@ -203,13 +203,13 @@ def test_a_node_with_pods_that_are_to_finish_takes_no_room_of_others() -> None:
 
 
 def test_times_that_a_first_loop_is_told_count() -> None:
-    told = {"last_scale_up": N0 - 60 * MINUTE, "last_scale_down": N0 - 60 * MINUTE, "last_failure": N0 - 60 * MINUTE}
+    times = {"last_scale_up": N0 - 60 * MINUTE, "last_scale_down": N0 - 60 * MINUTE, "last_failure": N0 - 60 * MINUTE}
     group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     snapshot, options = Cluster([worker("n1")]).snapshot(), ca.AutoscalingOptions.for_profile("legacy")
-    for memory, result in ((told, "ScaleDownNoUnneeded"), ({**told, "last_failure": None}, "ScaleDownInCooldown")):
+    for memory, result in ((times, "ScaleDownNoUnneeded"), ({**times, "last_failure": None}, "ScaleDownInCooldown")):
         state = ca.LoopState(scale_down=ca.ScaleDownState(**memory))
-        found = kscale.scale_down(snapshot, Groups([group]), now=N0, options=options, state=state)
-        assert found.result == result
+        result_ = kscale.scale_down(snapshot, Groups([group]), now=N0, options=options, state=state)
+        assert result_.result == result
 
 
 # -- times -----------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import Groups, NodeGroup
 
 
-def _unneeded(made: Node, **flags: Any) -> UnneededNode:
+def _unneeded(of_node: Node, **flags: Any) -> UnneededNode:
     return UnneededNode(
-        **{"node": made, "drain": False, "since": N0 - span(hours=1), "threshold": span(minutes=1), **flags}
+        **{"node": of_node, "drain": False, "since": N0 - span(hours=1), "threshold": span(minutes=1), **flags}
     )
 
 

@@ -90,11 +90,11 @@ def test_resources_that_are_not_there() -> None:
 
 
 def test_skipped_pods_may_take_all_of_the_node() -> None:
-    whole = pod("w", 2000, 2_000_000, owner_references=owner("DaemonSet"))
-    result = _use([whole], ds=True)
+    daemon = pod("w", 2000, 2_000_000, owner_references=owner("DaemonSet"))
+    result = _use([daemon], ds=True)
     assert math.isnan(result.utilization)
-    assert _use([whole, _A], ds=True).utilization == math.inf
-    assert _use([whole, whole, _A], ds=True).utilization < 0
+    assert _use([daemon, _A], ds=True).utilization == math.inf
+    assert _use([daemon, daemon, _A], ds=True).utilization < 0
 
 
 def test_gpus() -> None:
@@ -241,7 +241,7 @@ def _sets(**sets: dict[str, int]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("sets", "devices", "taken", "expected"),
+    ("sets", "devices", "allocated", "expected"),
     [
         ({"g": {"m": 4}}, [_part(f"d{i}", "g", m=1) for i in range(4)], 2, 0.5),
         ({"g": {"m": 4}}, [_part("d0", "g", m=4), _part("d1", "g", m=2)], 1, 1.0),
@@ -258,10 +258,10 @@ def _sets(**sets: dict[str, int]) -> list[dict[str, Any]]:
     ],
 )
 def test_partitionable_devices(
-    sets: dict[str, dict[str, int]], devices: list[dict[str, Any]], taken: int, expected: float
+    sets: dict[str, dict[str, int]], devices: list[dict[str, Any]], allocated: int, expected: float
 ) -> None:
     pool = _slice("d", "p", devices, sharedCounters=_sets(**sets))
-    assert calculate_highest_pool_utilization([pool], [_taken("p", taken)]) == ("d/p", expected)
+    assert calculate_highest_pool_utilization([pool], [_taken("p", allocated)]) == ("d/p", expected)
 
 
 def test_counters_may_be_fractions() -> None:

@@ -17,8 +17,10 @@ _MADE = CreatedGroups(main=NodeGroup(id="ng", max_size=10), extra=(NodeGroup(id=
 _KNOWN = {"ng": "upcoming", "ng-1": "upcoming-1"}
 
 
-def _initialize(initializer: ca.AsyncInitializer, *answers: Any, made: Any = _MADE, known: Any = _KNOWN) -> Ran:
-    steps = ca.initialize_node_groups_steps(initializer, made, upcoming_of=known, state=ClusterStateRegistry(), now=N0)
+def _initialize(initializer: ca.AsyncInitializer, *answers: Any, created: Any = _MADE, known: Any = _KNOWN) -> Ran:
+    steps = ca.initialize_node_groups_steps(
+        initializer, created, upcoming_of=known, state=ClusterStateRegistry(), now=N0
+    )
     return run_steps(steps, *answers)
 
 
@@ -28,11 +30,11 @@ def test_what_is_behind_is_made_up_for(target: int, processed: int, delta: int |
         pods=["d/p"], target_sizes={"upcoming": target}, processed_sizes={"upcoming": processed}
     )
     ran = _initialize(before)
-    asked, done = ran
+    actions, done = ran
     if delta is None:
-        assert (asked, done.status, done.initializer) == ([], None, before)
+        assert (actions, done.status, done.initializer) == ([], None, before)
         return
-    assert asked == [IncreaseSize(group="ng", delta=delta)]
+    assert actions == [IncreaseSize(group="ng", delta=delta)]
     assert [str(info) for info in done.status.scale_ups] == [f"{{ng {processed}->{target} (max: 10)}}"]
     assert (done.status.result, done.status.pods_triggered) == ("ScaleUpSuccessful", ["d/p"])
     assert done.initializer.processed_sizes == {"upcoming": target}
@@ -43,8 +45,8 @@ def test_what_is_behind_is_made_up_for(target: int, processed: int, delta: int |
 
 def test_groups_made_along_get_their_sizes() -> None:
     before = ca.AsyncInitializer(atomic=True).with_target_size("upcoming", 2).with_changed_target_size("upcoming-1", 1)
-    asked, _ = _initialize(before)
-    assert asked == [
+    actions, _ = _initialize(before)
+    assert actions == [
         IncreaseSize(group="ng", delta=2, atomic=True),
         IncreaseSize(group="ng-1", delta=1, atomic=True),
     ]
@@ -58,15 +60,15 @@ def test_sizes_do_not_go_below_nothing() -> None:
 
 def test_a_group_that_nobody_knows_stays_as_it_is() -> None:
     before = ca.AsyncInitializer(target_sizes={"upcoming": 2, "upcoming-1": 1})
-    asked, done = _initialize(before, known={"ng": "upcoming"})
-    assert asked == [IncreaseSize(group="ng", delta=2)]
+    actions, done = _initialize(before, known={"ng": "upcoming"})
+    assert actions == [IncreaseSize(group="ng", delta=2)]
     assert done.warnings == ["nothing is known of new node group ng-1: it stays as it is"]
 
 
 def test_a_creation_that_failed() -> None:
     before = ca.AsyncInitializer(pods=["d/p"], target_sizes={"upcoming": 2})
-    asked, done = _initialize(before, made=ApiError("no quota"))
-    assert (asked, done.initializer) == ([], before)
+    actions, done = _initialize(before, created=ApiError("no quota"))
+    assert (actions, done.initializer) == ([], before)
     assert (done.status.result, done.status.error.type, done.status.error.message) == (
         "ScaleUpError",
         "internalError",

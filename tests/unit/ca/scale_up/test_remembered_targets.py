@@ -103,10 +103,10 @@ def test_what_has_not_come_in_time_is_requested_again() -> None:
 
 def test_what_a_cloud_tells_is_taken_as_it_is() -> None:
     first = kscale.scale_up(cluster(), groups(), now=NOW)
-    told = kscale.scale_up(
+    plan = kscale.scale_up(
         cluster(), first.groups.with_targets({"g": 3}), now=NOW + timedelta(seconds=10), state=first.state
     )
-    assert [(info.current, info.new) for info in told.scale_ups] == [(3, 10)]
+    assert [(info.current, info.new) for info in plan.scale_ups] == [(3, 10)]
 
 
 @pytest.mark.parametrize("target", [{}, {"target": 3}])

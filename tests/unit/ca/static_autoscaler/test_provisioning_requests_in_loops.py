@@ -65,14 +65,14 @@ def life(*requests: ProvisioningRequest, nodes: str = "n1", pods: list[Pod] | No
     names = nodes.split()
     group = NodeGroup(id="g", min_size=0, max_size=4, nodes=names, template=template(machine("like")))
     cloud = Cloud([group], [machine(name) for name in names], [running("p", "n1")] if pods is None else pods)
-    given = {
+    options = {
         "enable_provisioning_requests": True,
         "scale_down_unneeded_time": timedelta(minutes=1),
         "scale_down_delay_after_add": timedelta(minutes=2),
         "skip_nodes_with_custom_controller_pods": False,
         "max_node_provision_time": timedelta(hours=1),
     }
-    case = Life(cloud, N0, **(given | flags))
+    case = Life(cloud, N0, **(options | flags))
     case.others = [TEMPLATE]
     cloud.objects = {each.key: each for each in requests}
     return case
@@ -80,9 +80,9 @@ def life(*requests: ProvisioningRequest, nodes: str = "n1", pods: list[Pod] | No
 
 def conditions(case: Life, name: str = "r") -> dict[str, tuple[str, str]]:
     """Condition -> status, reason."""
-    held = case.cloud.objects[f"shop/{name}"]
-    assert isinstance(held, ProvisioningRequest)
-    return {each.type: (each.status, each.reason) for each in held.status.conditions}
+    request = case.cloud.objects[f"shop/{name}"]
+    assert isinstance(request, ProvisioningRequest)
+    return {each.type: (each.status, each.reason) for each in request.status.conditions}
 
 
 def result(report: ca.LoopReport) -> str:
@@ -254,15 +254,15 @@ def test_a_batch() -> None:
         check_capacity_provisioning_request_max_batch_size=3,
     )
     assert result(case.loop(N0)) == SCALE_UP_SUCCESSFUL
-    found = {name: conditions(case, name) for name in "abcd"}
-    assert [found[name].get("Provisioned") for name in "abcd"] == [
+    conditions_by_name = {name: conditions(case, name) for name in "abcd"}
+    assert [conditions_by_name[name].get("Provisioned") for name in "abcd"] == [
         ("True", "CapacityIsFound"),
         ("True", "CapacityIsFound"),
         ("False", "CapacityIsNotFound"),
         None,
     ]
-    assert found["c"]["Accepted"] == ("True", "Accepted")
-    assert found["d"] == {}
+    assert conditions_by_name["c"]["Accepted"] == ("True", "Accepted")
+    assert conditions_by_name["d"] == {}
     assert case.state.provisioning.last_processed == N0
 
 
@@ -330,5 +330,5 @@ def test_hints_are_kept_for_as_long_as_their_request() -> None:
     assert case.loop(N0 + MINUTE).state.provisioning.booking_hints == {"shop/r-0-0": "n2"}
     assert case.state.provisioning.hints == {"shop/r-0-0": "n2"}
     case.cloud.objects.clear()
-    gone = case.loop(N0 + 2 * MINUTE).state.provisioning
-    assert (gone.hints, gone.booking_hints) == ({}, {})
+    later = case.loop(N0 + 2 * MINUTE).state.provisioning
+    assert (later.hints, later.booking_hints) == ({}, {})

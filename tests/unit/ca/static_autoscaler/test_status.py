@@ -56,11 +56,11 @@ def test_candidates() -> None:
         ("g1", "Healthy", "NoActivity", "CandidatesPresent"),
         ("g2", "Healthy", "NoActivity", "NoCandidates"),
     ]
-    whole = status.cluster_wide
-    assert (whole.health.status, whole.scale_up.status, whole.scale_down.status) == (
+    cluster_wide = status.cluster_wide
+    assert (cluster_wide.health.status, cluster_wide.scale_up.status, cluster_wide.scale_down.status) == (
         "Healthy", "NoActivity", "CandidatesPresent",
     )  # fmt: skip
-    assert whole.scale_down.candidates == 1
+    assert cluster_wide.scale_down.candidates == 1
 
 
 def test_a_condition_keeps_its_time_until_it_changes() -> None:

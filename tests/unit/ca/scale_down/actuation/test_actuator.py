@@ -237,9 +237,9 @@ def test_evictions_that_failed_are_told_pod_by_pod() -> None:
     case = broken(Case("", "a0", {"a0": 3}), evict="a0-pod-0 a0-pod-1")
     case.run()
     result = case.actuator.tracker.results(N0)[0]["a0"]
-    found = {name: (item.successful, item.timed_out, item.error) for name, item in result.evictions.items()}
+    evictions = {name: (item.successful, item.timed_out, item.error) for name, item in result.evictions.items()}
     text = "failed to evict pod default/{} within allowed timeout (last error: no eviction)".format
-    assert found == {
+    assert evictions == {
         "a0-pod-0": (False, True, text("a0-pod-0")),
         "a0-pod-1": (False, True, text("a0-pod-1")),
         "a0-pod-2": (True, False, None),
@@ -259,11 +259,11 @@ def test_evictions_that_failed_are_told_pod_by_pod() -> None:
 def test_what_is_said_on_the_way() -> None:
     case = Case("a0", "b1", {"b1": 2})
     case.run()
-    told = [(event.about, event.reason, event.message) for event in case.world.events]
+    events = [(event.about, event.reason, event.message) for event in case.world.events]
     status = "ConfigMap/kube-system/cluster-autoscaler-status"
     text = "marked the node as toBeDeleted/unschedulable"
     utilization = "{0.25 0.25 0 0 memory 0.25}"
-    assert told[:4] == [
+    assert events[:4] == [
         ("Node/a0", "ScaleDown", text),
         (status, "ScaleDownEmpty", 'Scale-down: removing empty node "a0"'),
         ("Node/b1", "ScaleDown", text),
@@ -273,7 +273,7 @@ def test_what_is_said_on_the_way() -> None:
             f"Scale-down: removing node b1, utilization: {utilization}, pods to reschedule: b1-pod-0,b1-pod-1",
         ),
     ]
-    assert sorted(told[4:]) == sorted(
+    assert sorted(events[4:]) == sorted(
         [
             ("Node/a0", "ScaleDown", "nodes removed by cluster autoscaler"),
             (status, "ScaleDownEmpty", "Scale-down: empty node a0 removed"),
@@ -336,12 +336,12 @@ ROLLED_BACK = "Error while releasing ToBeDeletedByClusterAutoscaler taints on no
 UNREAD = "Error while removing ToBeDeletedByClusterAutoscaler taints from node a0: no answer"
 
 
-@pytest.mark.parametrize(("read", "said"), [(False, ROLLED_BACK), (True, UNREAD)])
-def test_a_node_that_keeps_its_taint_when_another_could_not_be_marked_is_logged(read: bool, said: str) -> None:
+@pytest.mark.parametrize(("read", "message"), [(False, ROLLED_BACK), (True, UNREAD)])
+def test_a_node_that_keeps_its_taint_when_another_could_not_be_marked_is_logged(read: bool, message: str) -> None:
     case = keeping_taints(broken(Case("a0 a1"), taint="a1"), "a0", read=read)
     assert case.run().result == ERROR
     assert case.world.marks == {"a0": KEPT}
-    assert case.actuator.tracker.take_warnings() == [said]
+    assert case.actuator.tracker.take_warnings() == [message]
     assert case.actuator.tracker.take_warnings() == []
 
 
@@ -482,12 +482,12 @@ def test_the_delay_follows_the_latency_of_taints(lag: float | None, delay: float
     """Twice the longest latency of the hour before; what never showed up leaves it as it is."""
     case = Case("a0 a1", dynamic_node_delete_delay_after_taint_enabled=True)
     case.world.lag = lambda name: None if lag is None else span(seconds=lag)
-    gone: list[Any] = []
+    sent_at: list[Any] = []
     perform = case.world.perform
 
     def spy(action: Action, now: Moment) -> Outcome:
         if isinstance(action, List):
-            gone.append(now)
+            sent_at.append(now)
         return perform(action, now)
 
     started: list[Any] = []
@@ -495,7 +495,7 @@ def test_the_delay_follows_the_latency_of_taints(lag: float | None, delay: float
     machine = case.actuator.start_deletion(case.empty, [], case.snapshot, case.groups)
     simulation.start(machine, lambda value, at: started.append(at))
     simulation.run()
-    assert gone == [started[0] + span(seconds=delay)]
+    assert sent_at == [started[0] + span(seconds=delay)]
 
 
 def test_a_failed_taint_ends_the_measurement() -> None:
