@@ -304,8 +304,11 @@ def test_sidecars_and_requests_of_the_whole_pod_do_not_count(options: HPAOptions
     main = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
     sidecar = {"name": "log", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}}
     spec = {"containers": [main], "initContainers": [sidecar]}
-    whole = {**spec, "resources": {"requests": {"cpu": "4"}}}
-    listed = [from_dict({"metadata": {"name": f"p{i}"}, "spec": each}, Pod) for i, each in enumerate((spec, whole))]
+    with_pod_requests = {**spec, "resources": {"requests": {"cpu": "4"}}}
+    listed = [
+        from_dict({"metadata": {"name": f"p{i}"}, "spec": each}, Pod)
+        for i, each in enumerate((spec, with_pod_requests))
+    ]
     result, bad, _ = get_pod_requests(listed, "", "cpu", options=options)
     assert (result.tolist(), bad) == ([1000, 1000] if options.legacy else [1500, 4000], -1)
 

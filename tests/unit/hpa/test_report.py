@@ -89,11 +89,11 @@ def rivals() -> Dump:
 
 def test_an_hpa_decides_as_it_does_among_all() -> None:
     dump = rivals()
-    whole = hpa_report(dump)
-    assert [each.conditions[1].reason for each in whole.hpas] == ["AmbiguousSelector", "AmbiguousSelector"]
+    full_report = hpa_report(dump)
+    assert [each.conditions[1].reason for each in full_report.hpas] == ["AmbiguousSelector", "AmbiguousSelector"]
     alone = hpa_report(dump, [dump.hpas["shop/web"]])
-    assert list(alone.hpas) == [whole.hpas[0]]
-    assert alone.state == whole.state
+    assert list(alone.hpas) == [full_report.hpas[0]]
+    assert alone.state == full_report.state
 
 
 def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,8 +115,12 @@ def test_what_names_no_namespace_is_in_default() -> None:
     dump = read_dump(bare)
     assert list(dump.hpas) == ["default/web"]
     assert dump.pods.namespaces == {"default"}
-    (said,), (meant,) = hpa_report(dump).hpas, hpa_report(read_dump(named)).hpas
-    assert (said.namespace, said.desired_replicas, said.metrics) == ("default", meant.desired_replicas, meant.metrics)
+    (implicit,), (meant,) = hpa_report(dump).hpas, hpa_report(read_dump(named)).hpas
+    assert (implicit.namespace, implicit.desired_replicas, implicit.metrics) == (
+        "default",
+        meant.desired_replicas,
+        meant.metrics,
+    )
     text = io.BytesIO(json.dumps({"apiVersion": "v1", "kind": "List", "items": bare}).encode())
     assert hpa_report(read_dump(text)).hpas == hpa_report(dump).hpas
     assert not dump.duplicates
@@ -124,11 +128,11 @@ def test_what_names_no_namespace_is_in_default() -> None:
 
 def test_a_given_state_is_carried_over() -> None:
     dump = rivals()
-    gone = HPAState(recommendations=())
-    before = ControllerState(hpas={"shop/gone": gone, "shop/web": gone})
+    deleted_state = HPAState(recommendations=())
+    before = ControllerState(hpas={"shop/gone": deleted_state, "shop/web": deleted_state})
     report = hpa_report(dump, [dump.hpas["shop/web"]], state=before)
     assert set(report.state.hpas) == {"shop/gone", "shop/web", "shop/rival"}
-    assert report.state.hpas["shop/gone"] == gone
+    assert report.state.hpas["shop/gone"] == deleted_state
     assert report.without_state == ["shop/rival"]
 
 
@@ -213,9 +217,9 @@ def test_odd_definitions_are_named(spec: dict[str, Any], field: str) -> None:
     ],
 )
 def test_an_empty_list_is_an_answer(listed: dict[str, Any], metric: dict[str, Any] | None, text: str) -> None:
-    given = [hpa(metrics=None if metric is None else [metric]), deployment(1), pod("web-0")]
+    objects = [hpa(metrics=None if metric is None else [metric]), deployment(1), pod("web-0")]
     for source in (listed, msgspec.json.encode(listed)):
-        dump = read_dump(given, source)
+        dump = read_dump(objects, source)
         (row,) = hpa_report(dump).hpas
         assert text in (row.error or "")
         assert dump.missing() == []
@@ -225,10 +229,10 @@ def test_a_list_given_twice_counts_once(tmp_path: Path) -> None:
     values = external_list(q="30")
     values["items"] *= 2  # an adapter that answers two series without labels: they add up
     values["items"].append({"metricName": "q", "metricLabels": {"a": "b"}, "value": "5"})
-    given = [hpa(metrics=[external("q", averageValue="10")]), deployment(3), pod("web-0"), usage(("web-0", "1m"))]
+    objects = [hpa(metrics=[external("q", averageValue="10")]), deployment(3), pod("web-0"), usage(("web-0", "1m"))]
     (tmp_path / "values.json").write_bytes(msgspec.json.encode(values))
-    once = hpa_report(read_dump(given, tmp_path / "values.json"))
-    twice = hpa_report(read_dump(given, given, tmp_path / "values.json", tmp_path / "values.json"))
+    once = hpa_report(read_dump(objects, tmp_path / "values.json"))
+    twice = hpa_report(read_dump(objects, objects, tmp_path / "values.json", tmp_path / "values.json"))
     assert [each.desired_replicas for each in once.hpas] == [6]  # 65 of 10 a pod is 7, the limit 4 or twice
     assert [each.proposal for each in once.hpas] == [7]
     assert twice.hpas == once.hpas

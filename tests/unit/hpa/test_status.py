@@ -133,8 +133,8 @@ def test_an_object_of_a_dump_keeps_its_status() -> None:
 
 
 def test_what_is_no_int64_is_not_decoded() -> None:
-    given = document(conditions=[{**CONDITION, "observedGeneration": 2**63}])
-    text = admit(given).decode_error
+    document_ = document(conditions=[{**CONDITION, "observedGeneration": 2**63}])
+    text = admit(document_).decode_error
     assert text is not None
     assert text.startswith("json: cannot unmarshal number 9223372036854775808 into Go struct field ")
     assert text.endswith("observedGeneration of type int64")
