@@ -97,8 +97,8 @@ def ask(
         return from_dict({"items": answers.get(action.metric, [])}, ExternalMetricValueList)
 
     def refuse(action: Action) -> ApiError | None:
-        told = answers.get(action.metric) if isinstance(action, GetMetric) else None
-        return ApiError(told) if isinstance(told, str) else None
+        scripted = answers.get(action.metric) if isinstance(action, GetMetric) else None
+        return ApiError(scripted) if isinstance(scripted, str) else None
 
     world = World(refuse, answer)
     result = world.run(external_metrics_steps(known, Progress(0), namespace), 0)
@@ -106,14 +106,14 @@ def ask(
 
 
 def test_each_pod_is_asked_for_by_name() -> None:
-    asked, result = ask(
+    queries, result = ask(
         state("b", "a"),
         {
             "cpu_used": [item("1", name="app"), item("2", name="side"), item("3", name="app"), item("9", other="app")],
             "memory_used": [item("1Gi", "2026-01-05T00:00:07Z", 30, name="app")],
         },
     )
-    assert asked == [
+    assert queries == [
         GetMetric(api="external", namespace="default", metric=metric, metric_selector=f"app=x,pod={pod},tier in (a,b)")
         for pod in ("a", "b")
         for metric in ("cpu_used", "memory_used")
@@ -130,9 +130,9 @@ def test_each_pod_is_asked_for_by_name() -> None:
 
 
 def test_only_what_is_configured_is_asked_for() -> None:
-    asked, result = ask(state("a", options=RecommenderOptions(external_metrics_memory_metric="memory_used")), {})
+    queries, result = ask(state("a", options=RecommenderOptions(external_metrics_memory_metric="memory_used")), {})
     assert not isinstance(result, ApiError)
-    assert [query.metric for query in asked] == ["memory_used"]
+    assert [query.metric for query in queries] == ["memory_used"]
     assert [(one.name, one.timestamp, one.containers) for one in result] == [("a", None, [])]
     assert len(convert_pod_metrics(result)) == 0
 
@@ -144,14 +144,14 @@ def test_vpas_without_pods_and_other_namespaces_are_passed_over() -> None:
 
 
 def test_any_error_ends_it_all() -> None:
-    asked, result = ask(state("a", "b"), {"cpu_used": [item("1", name="app")], "memory_used": "no such metric"})
-    assert len(asked) == 2
+    queries, result = ask(state("a", "b"), {"cpu_used": [item("1", name="app")], "memory_used": "no such metric"})
+    assert len(queries) == 2
     assert result == ApiError("no such metric")
 
 
 def test_a_name_that_is_no_label_value_is_an_error() -> None:
-    asked, result = ask(state("p" * 64), {})
-    assert asked == []
+    queries, result = ask(state("p" * 64), {})
+    assert queries == []
     assert isinstance(result, ApiError)
     assert result.message.startswith("values[0][pod]: Invalid value")
 
@@ -162,11 +162,11 @@ def test_columns_tell_what_objects_tell() -> None:
         metrics("none", None),
         metrics("b", "2027-01-15T08:00:30.5Z", c={"cpu": "1n", "nvidia.com/gpu": "1"}),
     ]
-    told, expected = convert_usage_columns(PodUsage.of(pods)), convert_pod_metrics(pods)
-    assert told.containers == expected.containers
+    from_columns, expected = convert_usage_columns(PodUsage.of(pods)), convert_pod_metrics(pods)
+    assert from_columns.containers == expected.containers
     for name in ("container", "time", "value", "kind"):
-        assert getattr(told, name).tolist() == getattr(expected, name).tolist()
-        assert getattr(told, name).dtype == getattr(expected, name).dtype
+        assert getattr(from_columns, name).tolist() == getattr(expected, name).tolist()
+        assert getattr(from_columns, name).dtype == getattr(expected, name).dtype
 
 
 def test_a_time_that_is_missing_is_the_zero_time() -> None:

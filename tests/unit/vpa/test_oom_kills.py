@@ -63,13 +63,15 @@ def test_kills_that_come_late_have_their_place() -> None:
 
 
 def test_a_time_that_is_none_costs_that_kill() -> None:
-    def told(name: str, at: str) -> dict[str, Any]:
+    def container_status(name: str, at: str) -> dict[str, Any]:
         ended = {"reason": "OOMKilled", "finishedAt": at, "exitCode": 137}
         return {"name": name, "restartCount": 1, "state": {"running": {}}, "lastState": {"terminated": ended}}
 
     state, vpa = world()
     item = running_pod(
-        "web-0", "web", status={"containerStatuses": [told("a", "soon"), told("c", "2027-01-15T07:00:00Z")]}
+        "web-0",
+        "web",
+        status={"containerStatuses": [container_status("a", "soon"), container_status("c", "2027-01-15T07:00:00Z")]},
     )
     kills = OOMKillHistory()
     (problem,) = kills.notice(state, [from_dict(item, Pod)], [])

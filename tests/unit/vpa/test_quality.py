@@ -47,11 +47,11 @@ def spread(observations: list[Observation]) -> dict[str, Observation]:
     return {key: one for one in observations if one.buckets is not None for key in counted([one])}
 
 
-def only(found: Observation) -> tuple[float, float]:
+def only(observation: Observation) -> tuple[float, float]:
     """(the bound of the one observation, the observation)."""
-    assert found.buckets is not None
-    assert sum(found.buckets) == 1
-    return [*METRICS[found.name].bounds, float("inf")][found.buckets.index(1)], found.value
+    assert observation.buckets is not None
+    assert sum(observation.buckets) == 1
+    return [*METRICS[observation.name].bounds, float("inf")][observation.buckets.index(1)], observation.value
 
 
 @pytest.mark.parametrize(
@@ -128,22 +128,22 @@ def test_changes_of_recommendations() -> None:
 def test_what_is_said_later_is_of_the_recommendation_that_there_was() -> None:
     events = [(T0, 500, CPU_SAMPLE), (T0, GIB, MEMORY_SAMPLE)]
     soon, state = watched(cluster({"cpu": "1", "memory": "2Gi"}), *events), cluster({"cpu": "1", "memory": "2Gi"})
-    said, late = soon.into.observations(), watched(state, *events)
+    observations, late = soon.into.observations(), watched(state, *events)
     for aggregate in state.aggregates.values():
         aggregate.last_recommendation = {"cpu": Quantity("3"), "memory": Quantity("1")}
-    assert late.into.observations() == said != []
+    assert late.into.observations() == observations != []
 
 
 def test_what_nobody_asks_for_is_gone_with_the_tally() -> None:
     state = cluster({"cpu": "1"})
     values = np.array([500], np.int64)
-    gone = weakref.ref(values)
+    values_ref = weakref.ref(values)
     with collector_paused():
         usage = Usage([NAME], np.zeros(1, np.int32), np.array([T0]), values, CPU_SAMPLE)
         quality = QualityObserver()
         add_usage(state, usage, T0, quality)
         del usage, values, quality
-        assert gone() is None
+        assert values_ref() is None
 
 
 def test_a_round_carries_its_observations() -> None:

@@ -133,9 +133,9 @@ def test_checkpoints_are_taken_in() -> None:
 
 
 def test_threads_and_progress() -> None:
-    told: list[int] = []
-    report = vpa.recommend(items(), [batch(), batch(pod="web-5d4f8-other")], progress=told.append, threads=3)
-    assert told == [200, 400]
+    progress: list[int] = []
+    report = vpa.recommend(items(), [batch(), batch(pod="web-5d4f8-other")], progress=progress.append, threads=3)
+    assert progress == [200, 400]
     assert report == vpa.recommend(items(), [batch(), batch(pod="web-5d4f8-other")])
 
 
@@ -245,11 +245,11 @@ def test_what_an_autoscaler_scales_has_a_scale(scaler: str) -> None:
     report = vpa.recommend(kscale.load([*objects, GATEWAY]), [batch()])
     assert [(each.workload, each.cpu.target) for each in report.containers] == [("Gateway/top", 126)]
     missing = "the input has no CustomResourceDefinition of Gateway.example.com"
-    shown = f"as {scaler} shop/mine scales one"
-    assert report.notes == [f"{missing}: its selector is read from .status.selector, {shown}"]
+    reason = f"as {scaler} shop/mine scales one"
+    assert report.notes == [f"{missing}: its selector is read from .status.selector, {reason}"]
     report = vpa.recommend(kscale.load(objects), [batch()])
     assert [(each.workload, each.cpu.target) for each in report.containers] == [("Gateway/top", 126)]
-    assert report.notes[0] == f"{missing}: taken to have a scale, {shown}"
+    assert report.notes[0] == f"{missing}: taken to have a scale, {reason}"
 
 
 def test_a_target_that_a_vpa_reports_as_not_supported_shows_no_scale() -> None:
