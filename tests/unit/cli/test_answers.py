@@ -227,8 +227,8 @@ def test_empty_clusters(tmp_path: Path, groups: Path) -> None:
         0,
         "1 pod pending: 0 fit on nodes that exist, 1 need new nodes, 0 fit nowhere.",
     )
-    told = kscale("explain", "-f", no_nodes, "a/p")
-    assert told.stdout.splitlines()[:2] == ["a/p does not fit: no nodes.", "no nodes available to schedule pods"]
+    explained = kscale("explain", "-f", no_nodes, "a/p")
+    assert explained.stdout.splitlines()[:2] == ["a/p does not fit: no nodes.", "no nodes available to schedule pods"]
 
 
 def test_damaged_input_is_refused_or_left_out(tmp_path: Path) -> None:
@@ -415,7 +415,7 @@ def test_statuses_and_streams_of_the_real_thing(dump: Path, groups: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "nothing to read: name a dump"),
         (["-f", "DUMP", "-n", "a", "-A"], "-n and -A exclude each other"),
@@ -427,10 +427,10 @@ def test_statuses_and_streams_of_the_real_thing(dump: Path, groups: Path) -> Non
         (["-f", "nope.json"], "nope.json: No such file or directory"),
     ],
 )
-def test_bad_usage(dump: Path, arguments: list[str], said: str) -> None:
+def test_bad_usage(dump: Path, arguments: list[str], message: str) -> None:
     result: Run = kscale("estimate", *(str(dump) if word == "DUMP" else word for word in arguments))
     assert (result.code, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_how_hard_a_bound_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ def test_every_command_has_help(entry: registry.Entry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["no-such-command"], "no command 'no-such-command'."),
         (["schem"], "no command 'schem'. Did you mean schema?"),
@@ -137,11 +137,11 @@ def test_every_command_has_help(entry: registry.Entry) -> None:
         (["schema", "Nope"], "'Nope' is not one of"),
     ],
 )
-def test_bad_usage_is_status_two_and_points_at_the_help(arguments: list[str], said: str) -> None:
+def test_bad_usage_is_status_two_and_points_at_the_help(arguments: list[str], message: str) -> None:
     result = run(*arguments)
     assert result.code == 2
     assert result.stdout == ""
-    assert said in result.stderr
+    assert message in result.stderr
     assert "--help shows how it is used." in result.stderr
 
 
@@ -227,10 +227,10 @@ def test_many_input_errors_are_cut_and_counted() -> None:
     ],
 )
 def test_failures_are_said_in_a_line(error: BaseException, code: int, text: str) -> None:
-    got, said = guard(error)
+    got, message = guard(error)
     assert got == code
-    assert text in said
-    assert "Traceback" not in said
+    assert text in message
+    assert "Traceback" not in message
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

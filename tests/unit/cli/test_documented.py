@@ -99,7 +99,7 @@ def test_commands_of_the_front_page_answer(line: str, tmp_path: Path, monkeypatc
     assert (result.code in (0, 1), len(result.stdout.splitlines()) > 1) == (True, True), result.stderr
 
 
-def shown(page: str, line: str) -> list[str]:
+def documented_output(page: str, line: str) -> list[str]:
     """What stands below a command line whose words go to stderr."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     (block,) = re.findall(rf"^( *)\$ {re.escape(line)}\n((?:\1(?!\$ |```).+\n)+)", text, re.MULTILINE)
@@ -123,7 +123,7 @@ def test_an_error_is_shown_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     line = "kscale estimate -f broken.json"
     result = kscale(*shlex.split(line)[1:])
     assert result.code == 2
-    assert result.stderr.splitlines() == shown("cli.md", line)
+    assert result.stderr.splitlines() == documented_output("cli.md", line)
 
 
 def test_the_example_is_what_the_page_generates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_the_example_is_what_the_page_generates(tmp_path: Path, monkeypatch: pyt
     line = "kscale generate --nodes 40 --pods 600 --seed 0 --lean --to cluster.json.gz --groups groups.yaml"
     result = kscale(*shlex.split(line)[1:])
     assert result.code == 0
-    assert result.stderr.splitlines() == shown("generate.md", line)
+    assert result.stderr.splitlines() == documented_output("generate.md", line)
     with gzip.open("cluster.json.gz") as created, gzip.open(ROOT / "examples" / "cluster.json.gz") as bundled:
         assert created.read() == bundled.read()
     assert Path("groups.yaml").read_text() == (ROOT / "examples" / "groups.yaml").read_text()

@@ -60,10 +60,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refused(got: Run, *said: str) -> None:
+def refused(got: Run, *messages: str) -> None:
     assert (got.code, got.stdout) == (2, "")
     assert "bug in kscale" not in got.stderr
-    for text in said:
+    for text in messages:
         assert text in got.stderr
 
 
@@ -182,13 +182,13 @@ def test_moments_beyond_64_bits_of_nanoseconds(folder: Path, command: tuple[str,
     refused(got, "--now", "is not between the years 1678 and 2262")
 
 
-@pytest.mark.parametrize(("closed", "said"), [("<&-", "stdin is closed"), (">&-", "stdout is closed")])
-def test_closed_streams(folder: Path, closed: str, said: str) -> None:
+@pytest.mark.parametrize(("closed", "message"), [("<&-", "stdin is closed"), (">&-", "stdout is closed")])
+def test_closed_streams(folder: Path, closed: str, message: str) -> None:
     source = "-" if closed == "<&-" else "dump.json"
     command = f"{sys.executable} -m kscale estimate -f {source} --node n {closed}"
     done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert "bug" not in done.stderr
 
 
@@ -377,18 +377,18 @@ def gone_terminal() -> int:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(
-    ("stdout", "status", "said"),
+    ("stdout", "status", "message"),
     [(gone_reader, 141, ""), (gone_terminal, 2, "error: stdout: Input/output error\n")],
 )
 def test_stdout_that_nobody_reads(
-    inputs: Path, commands: CommandServer, words: str, stdout: Callable[[], int], status: int, said: str
+    inputs: Path, commands: CommandServer, words: str, stdout: Callable[[], int], status: int, message: str
 ) -> None:
     descriptor = stdout()
     try:
         got = commands.run(*words.split(), stdout=descriptor, cwd=inputs)
     finally:
         os.close(descriptor)
-    assert (got.returncode, got.stderr) == (status, said)
+    assert (got.returncode, got.stderr) == (status, message)
 
 
 @pytest.mark.parametrize("form", ["table", "json"])

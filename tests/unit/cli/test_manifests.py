@@ -80,7 +80,7 @@ def test_what_is_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "flag", "said"),
+    ("program", "flag", "message"),
     [
         ("cluster-autoscaler", "--expnder=price", "No such option: --expnder"),
         ("cluster-autoscaler", "--scan-interval=soon", "--scan-interval"),
@@ -111,10 +111,10 @@ def test_what_is_printed() -> None:
         ("vpa-recommender", "--cpu-histogram-decay=1h", "No such option"),
     ],
 )
-def test_flags_that_the_program_does_not_take(program: str, flag: str, said: str) -> None:
+def test_flags_that_the_program_does_not_take(program: str, flag: str, message: str) -> None:
     result = run("manifests", program, "--image", "example.org/kscale:1", f"--flag={flag}")
     assert (result.code, result.stdout) == (2, ""), flag
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_formats() -> None:
@@ -236,10 +236,10 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are() -> None:
     assert {each["port"] for each in monitor["podMetricsEndpoints"]} <= ports
     (group,) = kinds["PrometheusRule"]["spec"]["groups"]
     dashboard = json.loads(kinds["ConfigMap"]["data"]["cluster-autoscaler.json"])
-    asked = [rule["expr"] for rule in group["rules"]]
-    asked += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    expressions = [rule["expr"] for rule in group["rules"]]
+    expressions += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     known = {metric.name: metric for metric in (*METRICS.values(), *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS)}
-    for text in asked:
+    for text in expressions:
         for name, _, labels in re.findall(r"((?:cluster_autoscaler|kscale|leader_election)_\w+)(\{(.*?)\})?", text):
             metric = known[name.removesuffix("_bucket")]
             assert name.endswith("_bucket") == (metric.kind == "histogram"), text
@@ -273,9 +273,9 @@ def test_a_kustomize_base(program: str, tmp_path: Path) -> None:
     assert (base / resources).stat().st_mode & 0o077 == 0
     assert run("manifests", program, *image, "--directory", base).code == 0  # the same again
     (base / "kustomization.yaml").write_text("resources: [mine.yaml]\n")
-    for more, said in (((), "is a different kustomization"), (("-o", "json"), "written as yaml")):
+    for more, message in (((), "is a different kustomization"), (("-o", "json"), "written as yaml")):
         result = run("manifests", program, *image, "--directory", base, *more)
-        assert (result.code, said in result.stderr) == (2, True), result.stderr
+        assert (result.code, message in result.stderr) == (2, True), result.stderr
     assert (base / "kustomization.yaml").read_text() == "resources: [mine.yaml]\n"
 
 
@@ -307,12 +307,12 @@ def test_the_image_is_not_root_and_has_what_it_copies() -> None:
     lines = (root / "Containerfile").read_text().splitlines()
     assert "USER 65532:65532" in lines
     assert lines[-1] == 'ENTRYPOINT ["kscale"]'
-    kept = [line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    assert [name for name in kept if not (root / name).exists()] == []
+    included = [line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert [name for name in included if not (root / name).exists()] == []
     read = tomllib.loads((root / "pyproject.toml").read_text())
     needed = {read["project"]["readme"], *read["project"]["license-files"], *read["build-system"]["backend-path"]}
     needed |= set(re.findall(r"^install\(DIRECTORY (\w+)/", (root / "CMakeLists.txt").read_text(), re.MULTILINE))
-    assert needed | {"pyproject.toml", "CMakeLists.txt", "src"} <= {*kept}, "the image is built of these"
+    assert needed | {"pyproject.toml", "CMakeLists.txt", "src"} <= {*included}, "the image is built of these"
     (extras,) = re.findall(r"/src\[(.*?)\]", "\n".join(lines))
     assert {*extras.split(",")} <= {*read["project"]["optional-dependencies"]}
 
@@ -393,17 +393,17 @@ def test_the_other_autoscalers_may_see_what_they_watch_and_no_more(program: str)
     }
     plurals["autoscaling.k8s.io/v1", "VerticalPodAutoscaler"] = "verticalpodautoscalers"
     plurals["autoscaling/v2", "HorizontalPodAutoscaler"] = "horizontalpodautoscalers"
-    seen = set()
+    watched = set()
     for watch in DRIVERS[program]():
         group = watch.api_version.rpartition("/")[0]
         plural = plurals.get((watch.api_version, watch.kind)) or f"{watch.kind.lower()}s"
         fitting = [rule for rule in wide if group in rule["apiGroups"] and plural in rule["resources"]]
         assert {"list", "watch"} <= {verb for rule in fitting for verb in rule["verbs"]}, watch
-        seen.add((group, plural))
+        watched.add((group, plural))
     for rule in (*wide, *own):
         if "watch" in rule["verbs"]:
             named = {(group, plural) for group in rule["apiGroups"] for plural in rule["resources"]}
-            assert named <= seen
+            assert named <= watched
         if "get" in rule["verbs"]:
             assert (*rule["apiGroups"], *rule["resources"]) in ASKED_BY_NAME
         assert "*" not in rule["verbs"]
@@ -526,8 +526,8 @@ def test_definitions_of_the_vpa() -> None:
     assert rules == ["(self.type == 'Factor') == has(self.factor)", "(self.type == 'Quantity') == has(self.quantity)"]
     wide = [each["name"] for each in version["additionalPrinterColumns"] if each.get("priority")]
     assert wide == ["MinReplicas", "OOMSeconds"]
-    kept = definitions["VerticalPodAutoscalerCheckpoint"]["spec"]["versions"][0]
-    history = kept["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    checkpoint_version = definitions["VerticalPodAutoscalerCheckpoint"]["spec"]["versions"][0]
+    history = checkpoint_version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     assert history["cpuHistogram"]["properties"]["totalWeight"] == {"type": "number"}
     assert history["totalSamplesCount"] == {"type": "integer", "format": "int64"}
     # What no struct knows is pruned, but for the weights of a histogram, and what is not served.

@@ -217,6 +217,6 @@ def test_stdout_that_takes_no_answer(inputs: Path, monkeypatch: pytest.MonkeyPat
         fault: kscale_with(monkeypatch, f"{name} {WORDS[name]}", descriptor(), stream)
         for fault, (descriptor, stream, _, _) in FAULTS.items()
     }
-    assert ended == {fault: (status, said) for fault, (_, _, status, said) in FAULTS.items()}
+    assert ended == {fault: (status, message) for fault, (_, _, status, message) in FAULTS.items()}
     # The rest is discarded: a reader that has stopped would not take it.
     assert (inputs / "stdout").stat().st_size == Interrupted.half > 0

@@ -35,8 +35,8 @@ def right_of(call: Call) -> Right | None:
 
 def allows(rule: dict[str, list[str]], right: Right) -> bool:
     group, resource, verb = right
-    whole, _, sub = resource.partition("/")
-    resources = {"*", resource, *([f"*/{sub}"] if sub and whole else [])}
+    base_resource, _, sub = resource.partition("/")
+    resources = {"*", resource, *([f"*/{sub}"] if sub and base_resource else [])}
     named = group in rule["apiGroups"] or rule["apiGroups"] == ["*"]
     return named and verb in rule["verbs"] and not resources.isdisjoint(rule["resources"])
 

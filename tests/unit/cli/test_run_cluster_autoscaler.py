@@ -96,7 +96,7 @@ def test_flags_are_read_as_upstream_reads_them() -> None:
         LoopFlags(cores_total="5").options()  # type: ignore[call-arg]  # the same
 
 
-def taken() -> set[str]:
+def accepted_flags() -> set[str]:
     entry = find(" ".join(RUN))
     assert entry is not None
     return {name.removeprefix("--") for option in command_of(entry).params for name in option.opts}
@@ -106,9 +106,9 @@ def test_every_flag_of_upstream_is_taken_or_refused_by_name() -> None:
     """The file has what ``cluster-autoscaler --help`` lists; an end-to-end test holds it against the binary."""
     known = set(UPSTREAM.read_text().split())
     assert len(known) > 150
-    assert known - {"help"} - taken() - REFUSED.keys() - IDLE.keys() == set()
-    assert taken() & REFUSED.keys() == set()
-    assert (taken() | REFUSED.keys()) & IDLE.keys() == set()
+    assert known - {"help"} - accepted_flags() - REFUSED.keys() - IDLE.keys() == set()
+    assert accepted_flags() & REFUSED.keys() == set()
+    assert (accepted_flags() | REFUSED.keys()) & IDLE.keys() == set()
 
 
 class Management(Client):
@@ -126,7 +126,7 @@ def managed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str = GROUP
 ) -> tuple[Management, list[Mapping[str, object]]]:
     """A management cluster of one group, with its access in the file ``management``, and how it was connected to."""
-    clock, asked = SystemClock(), list[Mapping[str, object]]()
+    clock, connections = SystemClock(), list[Mapping[str, object]]()
     kinds = [("MachineDeployment", "autoscaling/v1"), ("MachineSet", "autoscaling/v1"), ("Machine", "")]
     served = [ServedResource(group, "v1beta2", kind, f"{kind.lower()}s", True, scale) for kind, scale in kinds]
     server = FakeApiServer(clock, resources=served)
@@ -141,8 +141,8 @@ def managed(
     server.put(f"machinedeployments.{group}", {"metadata": metadata, "spec": {"replicas": 0}})
     management = Management(server, clock)
 
-    def connect(access: object, clock: object, **given: object) -> Client:
-        asked.append(given)
+    def connect(access: object, clock: object, **options: object) -> Client:
+        connections.append(options)
         return management
 
     monkeypatch.setattr("kscale.world.kubernetes.aiohttp_transport.connect", connect)
@@ -153,7 +153,7 @@ def managed(
         "current-context": "c",
     }
     (tmp_path / "management").write_text(json.dumps(config))
-    return management, asked
+    return management, connections
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_management_cluster_of_its_own(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     group = variables.get("CAPI_GROUP") or GROUP
-    management, asked = managed(tmp_path, monkeypatch, group)
+    management, connections = managed(tmp_path, monkeypatch, group)
     clock, server = management.clock, management.served
     process = AutoscalerFlags(cloud_provider="clusterapi", cloud_config=str(tmp_path / "management"))
 
@@ -193,8 +193,10 @@ def test_a_management_cluster_of_its_own(
         await asyncio.to_thread(program.close)
 
     asyncio.run(main())
-    assert management.closed == len(asked) == 1
-    assert all((each["qps"], each["burst"]) == (process.kube_client_qps, process.kube_client_burst) for each in asked)
+    assert management.closed == len(connections) == 1
+    assert all(
+        (each["qps"], each["burst"]) == (process.kube_client_qps, process.kube_client_burst) for each in connections
+    )
 
 
 def surroundings(clock: Clock) -> ProgramContext:
@@ -348,7 +350,7 @@ def test_flags_that_ask_for_something_else_are_refused_by_name(name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--cloud-provider", "gce"], "there is no cloud provider 'gce' here"),
         (["--cloud-provider", "static"], "node groups of a file are for --dry-run"),
@@ -379,7 +381,7 @@ def test_flags_that_ask_for_something_else_are_refused_by_name(name: str) -> Non
         (["--max-inactivity", "x", "--cloud-provider", "static", "--dry-run"], "--cloud-config"),
     ],
 )
-def test_what_it_does_not_begin_with(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_what_it_does_not_begin_with(arguments: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text("- {id: pool, min: 0, max: 3, nodeSelector: {pool: a}}")
     (tmp_path / "deep.yaml").write_text("[" * 5_000)
     (tmp_path / "two.yaml").write_text("{}\n---\n{}\n")
@@ -396,7 +398,7 @@ def test_what_it_does_not_begin_with(arguments: list[str], said: str, tmp_path: 
     (tmp_path / "config").write_text(json.dumps(config))
     result = run(*RUN, "--kubeconfig", str(tmp_path / "config"), "--address=", *arguments)
     assert result.code == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_help_has_every_flag() -> None:

@@ -337,9 +337,9 @@ def test_min_replica_count(world: World) -> None:
 def test_how_many_go_at_once(world: World, option: list[str], drained: int, empty: int) -> None:
     names = [f"n{i}" for i in range(10)]
     # n9 keeps the rest: it is annotated, so that there is a place for the pods.
-    kept = node("n9")
-    kept["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
-    world.objects(*(node(name) for name in names[:-1]), kept, *(pod(f"p{i}", f"n{i}") for i in range(3)), REPLICAS)
+    protected = node("n9")
+    protected["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    world.objects(*(node(name) for name in names[:-1]), protected, *(pod(f"p{i}", f"n{i}") for i in range(3)), REPLICAS)
     report = world.report(*LONG_AGO, *option)
     assert (report["drained"], report["empty"]) == (drained, empty)
 

@@ -86,8 +86,8 @@ def test_every_format(tmp_path: Path, form: Format) -> None:
     if form is Format.JSON:
         plan = json.loads(got.stdout)
         validate(plan, schema("ScaleUpPlan"))
-        (left, *_) = plan["remainUnschedulable"]
-        assert left["rejected"]["a"]["numbers"] == [{"resource": "cpu", "asked": 64000, "free": 4000}]
+        (unplaced, *_) = plan["remainUnschedulable"]
+        assert unplaced["rejected"]["a"]["numbers"] == [{"resource": "cpu", "asked": 64000, "free": 4000}]
     elif form is Format.NAME:
         assert got.stdout == "nodegroup/a\n"
     else:
@@ -121,12 +121,14 @@ def test_the_chain_and_the_shares(tmp_path: Path) -> None:
 
 def test_no_time_for_every_pod(tmp_path: Path) -> None:
     flag = ("--flag", "enable-graceful-degradation")
-    kept = tmp_path / "state.json"
-    got = scale_up(tmp_path, [group("a")], *flag, "--max-looks", 8, "--save-state", kept)
+    state_file = tmp_path / "state.json"
+    got = scale_up(tmp_path, [group("a")], *flag, "--max-looks", 8, "--save-state", state_file)
     assert "4 pods not counted: there was no time to look at them (--pending-pods-batching-timeout)" in got.stdout
     assert "GracefulDegradationStarted" in got.stderr
     for _ in range(3):
-        got = scale_up(tmp_path, [group("a")], *flag, "--max-looks", 8, "--state", kept, "--save-state", kept)
+        got = scale_up(
+            tmp_path, [group("a")], *flag, "--max-looks", 8, "--state", state_file, "--save-state", state_file
+        )
     assert got.stdout.startswith(
         "No scale-up for 0 pods: there was no time for others, and this loop is for scale-down."
     )
@@ -143,9 +145,9 @@ def test_a_cluster_without_nodes_is_left_alone_if_told_so(tmp_path: Path) -> Non
 
 
 def test_what_is_remembered(tmp_path: Path) -> None:
-    kept = tmp_path / "state.json"
-    scale_up(tmp_path, [group("a")], "--save-state", kept)
-    got = scale_up(tmp_path, [group("a", target=2)], "--state", kept)
+    state_file = tmp_path / "state.json"
+    scale_up(tmp_path, [group("a")], "--save-state", state_file)
+    got = scale_up(tmp_path, [group("a", target=2)], "--state", state_file)
     assert "Nodes that are coming already: a 2." in got.stdout
     assert got.stdout.startswith("No node group can grow for 1 pod.")
 
@@ -185,7 +187,7 @@ def test_pods_of_one_namespace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "arguments", "said"),
+    ("groups", "arguments", "message"),
     [
         ([group("a", min=5, max=2)], [], "min 5 is more than max 2"),
         ([group("a"), group("a")], [], "the id is that of groups[0]"),
@@ -211,10 +213,10 @@ def test_pods_of_one_namespace(tmp_path: Path) -> None:
         ([group("a")], ["--now", "noon"], "--now"),
     ],
 )
-def test_mistakes_by_name(tmp_path: Path, groups: list[dict[str, Any]], arguments: list[str], said: str) -> None:
+def test_mistakes_by_name(tmp_path: Path, groups: list[dict[str, Any]], arguments: list[str], message: str) -> None:
     got = scale_up(tmp_path, groups, *arguments)
     assert (got.code, got.stdout) == (2, "")
-    assert said in got.stderr
+    assert message in got.stderr
     assert "internal error" not in got.stderr
 
 
@@ -241,13 +243,13 @@ def test_the_grpc_expander_asks_its_server(tmp_path: Path) -> None:
             ("b", 1, 4),
         ]
         assert sorted(request.nodeBytesMap) == ["a", "b", "full"]
-    gone = scale_up(tmp_path, groups, "--expander", "grpc", *flags)
-    assert gone.stdout.startswith("Scale up a 0 -> 2")
-    assert "GRPC call failed, no options filtered: rpc error: code = Unavailable" in gone.stderr
+    without_server = scale_up(tmp_path, groups, "--expander", "grpc", *flags)
+    assert without_server.stdout.startswith("Scale up a 0 -> 2")
+    assert "GRPC call failed, no options filtered: rpc error: code = Unavailable" in without_server.stderr
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "PriorityConfigMapInvalid: Wrong configuration for priority expander"),
         ("kind: ConfigMap\ndata: {other: x}\n", "doesn't contain priorities key"),
@@ -258,26 +260,26 @@ def test_the_grpc_expander_asks_its_server(tmp_path: Path) -> None:
         ("10: ['" + "(" * 3000 + "a" + ")" * 3000 + "']", "expression nests too deeply"),
     ],
 )
-def test_a_broken_priority_map_is_upstreams_event(tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_priority_map_is_upstreams_event(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "map.yaml").write_text(text)
     got = scale_up(tmp_path, [group("a")], "--expander", "priority", "--priority-config", tmp_path / "map.yaml")
     assert got.stdout.startswith("Scale up a 0 -> 2")
-    assert said in got.stderr
+    assert message in got.stderr
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"kind: ConfigMap\ndata: [a]\n", "map.yaml: ConfigMap: data: is no object"),
         (b"kind: ConfigMap\ndata:\n  priorities:\n    10: [a]\n", "map.yaml: ConfigMap: data[priorities]: is no text"),
         (b"\xff\xfe\x00", "map.yaml: not UTF-8"),
     ],
 )
-def test_what_is_no_priority_map(tmp_path: Path, text: bytes, said: str) -> None:
+def test_what_is_no_priority_map(tmp_path: Path, text: bytes, message: str) -> None:
     (tmp_path / "map.yaml").write_bytes(text)
     got = scale_up(tmp_path, [group("a")], "--expander", "priority", "--priority-config", tmp_path / "map.yaml")
     assert (got.code, got.stdout) == (2, "")
-    assert said in got.stderr
+    assert message in got.stderr
 
 
 TEMPLATE = {
@@ -348,8 +350,8 @@ def test_a_dump_of_a_node_that_is_starting_asks_for_the_state(tmp_path: Path) ->
     young["metadata"]["creationTimestamp"] = "2026-05-04T11:50:00Z"
     young["spec"] = {"taints": [{"key": "example.com/agent-not-ready", "effect": "NoExecute"}]}
     old["metadata"]["creationTimestamp"] = "2026-05-04T11:44:00Z"
-    taken = [pod(f"on-{name}", "900m", nodeName=name) for name in ("n", "old")]
-    pods = [old, young, *taken, pod("web", "900m")]
+    placed = [pod(f"on-{name}", "900m", nodeName=name) for name in ("n", "old")]
+    pods = [old, young, *placed, pod("web", "900m")]
     groups = [group("a", nodes=["old", "young"]), group("b", nodes=["n"], max=1, target=2)]
     got = scale_up(tmp_path, groups, pods=pods).stdout
     assert got.startswith("Scale up a 2 -> 3 (1 node) for 1 of 1 pod.\n")
@@ -364,8 +366,8 @@ def test_a_dump_of_a_node_that_is_starting_asks_for_the_state(tmp_path: Path) ->
 
 
 def test_flags_that_change_nothing_are_said(tmp_path: Path) -> None:
-    given = [f"--flag={text}" for text in ("address=:80", "scale-down-unneeded-time=1m", "cores-total=0:5")]
-    done = scale_up(tmp_path, [group("a")], *given)
+    flags = [f"--flag={text}" for text in ("address=:80", "scale-down-unneeded-time=1m", "cores-total=0:5")]
+    done = scale_up(tmp_path, [group("a")], *flags)
     assert "--flag address has no effect here: it concerns a running autoscaler" in done.stderr
     assert "--flag scale-down-unneeded-time has no effect here: it concerns scale-down" in done.stderr
     assert done.stderr.count("has no effect") == 2
@@ -418,7 +420,7 @@ def test_release_1_3_by_one_option(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--profile", "1.3"], "unknown profile '1.3'; there are current, legacy"),
         (["--flag", "cores-total=3"], "'3' is no value of flag cores-total: wrong nodes configuration: 3"),
@@ -443,11 +445,11 @@ def test_release_1_3_by_one_option(tmp_path: Path) -> None:
         (["--flag", "max-nodes-per-scaleup=-5"], "max_nodes_per_scaleup: -5 is negative"),
     ],
 )
-def test_options_that_are_refused_by_name(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_options_that_are_refused_by_name(tmp_path: Path, arguments: list[str], message: str) -> None:
     got = scale_up(tmp_path, [group("a")], *arguments)
     assert got.code == 2
     assert got.stdout == ""
-    assert said in " ".join(got.stderr.replace("│", " ").split())
+    assert message in " ".join(got.stderr.replace("│", " ").split())
 
 
 def test_limits_by_flag_are_upstreams_reasons(tmp_path: Path) -> None:
@@ -503,7 +505,7 @@ def test_what_pods_are_worth_can_be_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--price-per-core-hour", "1"], "needs --expander price"),
         (["--expander", "price", "--price-per-core-hour", "nan"], "--price-per-core-hour"),
@@ -512,10 +514,10 @@ def test_what_pods_are_worth_can_be_said(tmp_path: Path) -> None:
         (["--expander", "price", "--price-per-core-hour", "-1"], "--price-per-core-hour"),
     ],
 )
-def test_prices_that_are_none(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_prices_that_are_none(tmp_path: Path, arguments: list[str], message: str) -> None:
     got = scale_up(tmp_path, [group("a", price=1)], *arguments)
     assert (got.code, got.stdout) == (2, "")
-    assert said in " ".join(got.stderr.split())
+    assert message in " ".join(got.stderr.split())
 
 
 def test_a_score_that_is_no_number_says_so(tmp_path: Path) -> None:
@@ -547,7 +549,7 @@ def _with_gpus(label: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("profile", ["current", "legacy"])
 @pytest.mark.parametrize(
-    ("label", "given", "grown"),
+    ("label", "flags", "grown"),
     [
         (_GKE, [], False),  # the label of a cloud is recognised
         ("k8s.amazonaws.com/accelerator", [], False),
@@ -556,11 +558,11 @@ def _with_gpus(label: str) -> dict[str, Any]:
         (_GKE, ["--gpu-label", "my.example/gpu"], True),
     ],
 )
-def test_limits_by_type_of_gpu(tmp_path: Path, profile: str, label: str, given: list[str], grown: bool) -> None:
-    limits = ("--profile", profile, "--flag", "gpu-total=nvidia-tesla-k80:0:1", *given)
+def test_limits_by_type_of_gpu(tmp_path: Path, profile: str, label: str, flags: list[str], grown: bool) -> None:
+    limits = ("--profile", profile, "--flag", "gpu-total=nvidia-tesla-k80:0:1", *flags)
     got = scale_up(tmp_path, [_with_gpus(label)], *limits, "-o", "name", pods=[pod("p", "2")])
     assert got.stdout.split() == (["nodegroup/gpus"] if grown else [])
-    assert (f"types of GPUs by the label {label}" in got.stderr) is (not given and not grown)
+    assert (f"types of GPUs by the label {label}" in got.stderr) is (not flags and not grown)
 
 
 def test_a_node_whose_gpu_has_not_shown_up_is_not_ready(tmp_path: Path) -> None:
@@ -602,13 +604,13 @@ def _decided(tmp_path: Path, nodes: list[dict[str, Any]], groups: list[dict[str,
 
 @pytest.mark.parametrize("profile", ["current", "legacy"])
 def test_a_group_scaled_to_zero_is_what_its_nodes_were(tmp_path: Path, profile: str) -> None:
-    kept = tmp_path / "state.json"
+    state_file = tmp_path / "state.json"
     by_label = [{"id": "a", "max": 5, "nodeSelector": {"pool": "a"}}]
-    common = ("--profile", profile, "--state", kept, "--save-state", kept)
+    common = ("--profile", profile, "--state", state_file, "--save-state", state_file)
     full = {**pod("full", "3", nodeName="a-1"), "status": {"phase": "Running"}}
     first = _decided(tmp_path, [node("n"), _sized("a-1", "4", labels={"pool": "a"}), full], by_label, *common)
     assert [(info["group"], info["current"], info["new"]) for info in first["scaleUps"]] == [("a", 1, 2)]
-    assert list(json.loads(kept.read_bytes())["templates"]) == ["a"]
+    assert list(json.loads(state_file.read_bytes())["templates"]) == ["a"]
     later = _decided(tmp_path, [node("n")], by_label, *common, "--now", "2026-05-04T13:00:00Z")
     assert [(info["group"], info["current"], info["new"]) for info in later["scaleUps"]] == [("a", 0, 1)]
 

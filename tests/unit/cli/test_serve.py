@@ -81,7 +81,7 @@ def test_options_without_a_price_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("least",), "no rule 'least'"),
         (("least-cost",), "needs the groups' prices"),
@@ -93,11 +93,11 @@ def test_options_without_a_price_are_told(tmp_path: Path) -> None:
         (("least-waste", "--log-format=xml"), "neither text nor json"),
     ],
 )
-def test_what_cannot_be_used_is_named(words: tuple[str, ...], said: str, own: str) -> None:
+def test_what_cannot_be_used_is_named(words: tuple[str, ...], message: str, own: str) -> None:
     files = ("--tls-cert-file", "none.crt", "--tls-private-key-file", "none.key", "--address", "127.0.0.1:0")
     result = run("serve", "expander", *(word.replace("OWN", own) for word in words), *files)
     assert (result.code, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_a_process_answers_until_it_is_told_to_end(tmp_path: Path, own: str) -> None:

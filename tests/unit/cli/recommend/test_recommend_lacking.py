@@ -77,21 +77,21 @@ def test_the_percentile_alike(cluster: Path) -> None:
 
 
 def test_a_kill_for_memory_is_data(cluster: Path) -> None:
-    given = dump()
+    document = dump()
     killed = {"terminated": {"reason": "OOMKilled", "finishedAt": "2026-01-05T01:00:00Z"}}
     status = {"name": "app", "state": {"running": {}}, "lastState": killed, "restartCount": 1}
-    given["items"][2]["status"]["containerStatuses"] = [status]
-    cluster.write_text(json.dumps(given))
+    document["items"][2]["status"]["containerStatuses"] = [status]
+    cluster.write_text(json.dumps(document))
     one = advice(cpu_only(cluster, "-o", "json"))
     assert one["info"] == ["OOM"]
     assert one["memory"]["target"] > 2**30
 
 
 def test_the_table_says_it(cluster: Path) -> None:
-    shown = cpu_only(cluster).stdout
-    assert "no memory data" in shown
-    assert shown.startswith("Requests would fall by 0.374 cpu")
-    assert "250Mi" not in shown
+    output = cpu_only(cluster).stdout
+    assert "no memory data" in output
+    assert output.startswith("Requests would fall by 0.374 cpu")
+    assert "250Mi" not in output
 
 
 def test_neither_is_no_data(cluster: Path) -> None:
