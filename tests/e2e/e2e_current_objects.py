@@ -39,8 +39,8 @@ def put_pod(plane: ControlPlane, name: str, *, ready: bool, exists: bool = False
         plane.ask("POST", PODS, created)
     since = ago(3000 if ready else 0)
     condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": since}
-    told = {"phase": "Running", "startTime": ago(3600) if ready else since, "conditions": [condition]}
-    plane.ask("PATCH", f"{PODS}/{name}/status", {"status": told}, content_type=MERGE)
+    status = {"phase": "Running", "startTime": ago(3600) if ready else since, "conditions": [condition]}
+    plane.ask("PATCH", f"{PODS}/{name}/status", {"status": status}, content_type=MERGE)
 
 
 def running(
