@@ -90,10 +90,10 @@ def check_bound(claims: list[Json], node: NodeState, cluster: Cluster) -> str | 
         volume = cluster.get("PersistentVolume", claim["spec"]["volumeName"])
         if volume is None:
             return "gone"
-        seen = as_csi(volume, cluster.csi_node_of(node))
-        if isinstance(seen, str):
-            return seen
-        if not volume_fits_node(seen, node):
+        csi_volume = as_csi(volume, cluster.csi_node_of(node))
+        if isinstance(csi_volume, str):
+            return csi_volume
+        if not volume_fits_node(csi_volume, node):
             return "affinity"
     return None
 
@@ -151,7 +151,7 @@ def request(claim: Json) -> int:
 def best_volume(claim: Json, node: NodeState, cluster: Cluster, chosen: set[str]) -> Json | None:
     """The volume bound to this claim in advance, else the smallest one that is free, large enough and reachable."""
     selector = claim["spec"].get("selector")
-    wanted = label_selector(selector) if selector is not None else []
+    requirements = label_selector(selector) if selector is not None else []
     best: Json | None = None
     for volume in cluster.all("PersistentVolume"):
         spec = volume["spec"]
@@ -173,7 +173,7 @@ def best_volume(claim: Json, node: NodeState, cluster: Cluster, chosen: set[str]
             continue
         if (volume.get("status") or {}).get("phase") != "Available":
             continue
-        if not volume_fits_node(volume, node) or not matches(wanted, volume["metadata"].get("labels")):
+        if not volume_fits_node(volume, node) or not matches(requirements, volume["metadata"].get("labels")):
             continue
         if not set(claim["spec"].get("accessModes") or []) <= set(spec.get("accessModes") or []):
             continue
