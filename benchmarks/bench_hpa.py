@@ -245,14 +245,16 @@ def objects() -> dict[str, Any]:
     }
 
 
-def check_sizes(found: Decisions, usage: NDArray[np.int64]) -> None:
+def check_sizes(decisions: Decisions, usage: NDArray[np.int64]) -> None:
     """cpu 50 % of 1 core a pod, tolerance 0.1, at most twice the size."""
     for row in range(0, HPAS, 97):
         percent = int(usage[row * DOOR_PODS : (row + 1) * DOOR_PODS].sum()) * 100 // (1000 * DOOR_PODS)
         ratio = percent / 50
-        wanted = DOOR_PODS if 0.9 <= ratio <= 1.1 else math.ceil(ratio * DOOR_PODS)
-        assert found.proposal[row] == wanted
-        assert found.desired[row] == max(DOOR_PODS, min(wanted, 2 * DOOR_PODS))  # a fresh controller does not shrink
+        expected = DOOR_PODS if 0.9 <= ratio <= 1.1 else math.ceil(ratio * DOOR_PODS)
+        assert decisions.proposal[row] == expected
+        assert decisions.desired[row] == max(
+            DOOR_PODS, min(expected, 2 * DOOR_PODS)
+        )  # a fresh controller does not shrink
 
 
 def test_read_pod_metrics(benchmark: Any, objects: dict[str, Any]) -> None:
@@ -289,8 +291,8 @@ def test_decide_next_round(benchmark: Any, objects: dict[str, Any]) -> None:
             hpas[number], scales[f"ns-{number % 100}/web-{number}"] = an_hpa(number), a_scale(number)
         return (hpas, scales, cluster, metrics), {"now": NOW, "previous": last[-1]}
 
-    def run(*given: Any, **more: Any) -> Decisions:
-        last.append(decide(*given, **more))
+    def run(*arguments: Any, **more: Any) -> Decisions:
+        last.append(decide(*arguments, **more))
         return last[-1]
 
     result = benchmark.pedantic(run, setup=before, rounds=5)
@@ -379,14 +381,14 @@ def test_reconcile_all(benchmark: Any, objects: dict[str, Any]) -> None:
 
 def test_kernel_replica_calculation(benchmark: Any, world: dict[str, Any]) -> None:
     """Target: 2 ms."""
-    given: BatchColumns = world["encoded"]
+    batch_columns: BatchColumns = world["encoded"]
     result = benchmark(
         calculate_rows,
-        given.rows,
-        given.pods,
-        given.samples,
-        given.requests,
-        given.values,
+        batch_columns.rows,
+        batch_columns.pods,
+        batch_columns.samples,
+        batch_columns.requests,
+        batch_columns.values,
         options=OPTIONS,
         now=NOW,
         threads=THREADS,
@@ -394,8 +396,10 @@ def test_kernel_replica_calculation(benchmark: Any, world: dict[str, Any]) -> No
     assert result.error.max() == 0
     for row in range(0, HPAS, 997):
         here = slice(row * PODS, (row + 1) * PODS)
-        counted = given.pods.phase[here] == 2  # old pods: one that is not ready was ready once
-        assert result.utilization[row] == given.samples.value[here][counted].sum() * 100 // (1000 * counted.sum())
+        counted = batch_columns.pods.phase[here] == 2  # old pods: one that is not ready was ready once
+        assert result.utilization[row] == batch_columns.samples.value[here][counted].sum() * 100 // (
+            1000 * counted.sum()
+        )
 
 
 @pytest.mark.parametrize("order", ["listed", "shuffled"])
@@ -403,11 +407,11 @@ def test_kernel_join_samples_by_name(benchmark: Any, world: dict[str, Any], orde
     """Target: 60 ms in full, in the order in which APIs list (by name), pods' index included."""
     keys = world["keys"]
     chosen = np.arange(len(keys)) if order == "listed" else np.random.default_rng(3).permutation(len(keys))
-    given = [keys[i] for i in chosen]
+    names = [keys[i] for i in chosen]
     usage = world["usage"][chosen]
 
     def join() -> NDArray[np.int64]:
-        rows = NameTable(keys).rows(given)
+        rows = NameTable(keys).rows(names)
         value = np.zeros(len(keys), np.int64)
         value[rows] = usage
         return value
@@ -417,10 +421,10 @@ def test_kernel_join_samples_by_name(benchmark: Any, world: dict[str, Any], orde
 
 def test_kernel_full_reconcile(benchmark: Any, world: dict[str, Any]) -> None:
     """Target: 20 ms."""
-    given: BatchColumns = world["encoded"]
-    result = benchmark(decide_columns, given, world["memory"], now=NOW, options=OPTIONS, threads=THREADS)
+    batch_columns: BatchColumns = world["encoded"]
+    result = benchmark(decide_columns, batch_columns, world["memory"], now=NOW, options=OPTIONS, threads=THREADS)
     assert len(result) == HPAS
-    single = decide_columns(given, world["memory"], now=NOW, options=OPTIONS, threads=1)
+    single = decide_columns(batch_columns, world["memory"], now=NOW, options=OPTIONS, threads=1)
     assert np.array_equal(result.desired, single.desired)
     assert result.rescaled.sum() > 0
     assert result.memory.histories.past.size.max() in (21, 22)

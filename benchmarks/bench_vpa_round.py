@@ -105,22 +105,22 @@ class Cluster:
         self.generation = 0
 
     def round(self, changes: PodChanges, items: list[PodMetrics]) -> RecommenderResult:
-        given = RecommenderRound(
+        round_inputs = RecommenderRound(
             vpas=self.vpas, pods=changes, controllers=self.controllers, usage=[convert_pod_metrics(items)]
         )
-        return run_once(self.state, given, now=self.now)
+        return run_once(self.state, round_inputs, now=self.now)
 
     def churn(self) -> tuple[PodChanges, list[PodMetrics]]:
         """A minute later: one pod of a hundred is another."""
         self.now += 60 * SECOND
         self.generation += 1
-        gone = []
+        deleted = []
         for at in range(self.generation % 100, len(self.pods), 100):
             old = self.pods[at]
-            gone.append((old.namespace, old.name))
+            deleted.append((old.namespace, old.name))
             self.pods[at] = pod(at // PODS, at % PODS, self.generation)
         fresh = self.pods[self.generation % 100 :: 100]
-        return PodChanges(changed=fresh, deleted=gone), measured(self.pods, self.now - 5 * SECOND)
+        return PodChanges(changed=fresh, deleted=deleted), measured(self.pods, self.now - 5 * SECOND)
 
 
 def check(result: RecommenderResult) -> None:
