@@ -19,7 +19,7 @@ Json = dict[str, Any]
 SUFFIXES = [*resources.DECIMAL, *resources.BINARY, "e3", "E-2", "e+18", "e19"]
 DIGITS = st.text("0123456789", min_size=1, max_size=22)
 TEXTS = st.builds(
-    lambda sign, whole, rest, suffix: sign + whole + rest + suffix,
+    lambda sign, integer, rest, suffix: sign + integer + rest + suffix,
     st.sampled_from(["", "", "-", "+"]),
     DIGITS,
     st.one_of(st.just(""), DIGITS.map(lambda digits: "." + digits)),

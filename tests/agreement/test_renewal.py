@@ -66,8 +66,8 @@ def test_kept_is_fresh(data: st.DataObject, features: clusters.Features) -> None
         ]
         for each in data.draw(st.lists(st.sampled_from(others), max_size=4)):
             cluster.apply(decoded(each))
-        gone = data.draw(st.lists(st.sampled_from([*cluster][1:] or [*cluster]), max_size=2))
-        for each in gone if len([*cluster]) > 1 else ():
+        removed = data.draw(st.lists(st.sampled_from([*cluster][1:] or [*cluster]), max_size=2))
+        for each in removed if len([*cluster]) > 1 else ():
             cluster.remove(each)
 
 

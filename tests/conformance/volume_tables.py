@@ -70,14 +70,14 @@ CLASSES = [
 ]
 
 
-def disk(kind: str, read_only: bool, **given: Any) -> Json:
+def disk(kind: str, read_only: bool, **fields: Any) -> Json:
     base: Json = {
         "gcePersistentDisk": {"pdName": "foo"},
         "awsElasticBlockStore": {"volumeID": "foo"},
         "iscsi": {"targetPortal": "p", "iqn": "iqn", "lun": 0},
         "rbd": {"monitors": ["a", "b"], "pool": "foo", "image": "bar"},
     }[kind]
-    return {kind: {**base, **given, "readOnly": read_only}}
+    return {kind: {**base, **fields, "readOnly": read_only}}
 
 
 def disks(number: str, new: Json, there: Json, want: Verdict) -> Row:

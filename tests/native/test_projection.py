@@ -292,7 +292,7 @@ def test_lines(lines: list[str], cut: int, threads: int) -> None:
             item = parsed(text.decode())
             is_expected_kind = told_kind(item, "v1", "Pod")
             noted = type_ == "DELETED" and is_expected_kind is True
-            own = reduced(rule, item, whole=not noted)
+            own = reduced(rule, item, complete=not noted)
             odd = is_expected_kind is False or own.odd or own.absent
             assert (min(0, combined[i])) == (-1 if odd else -2 if noted else 0)
             assert (length[0, i] >= 0) <= (0 in own.slots)

@@ -80,8 +80,8 @@ def removals_of(world: World) -> tuple[_engine.Removals, tuple[np.ndarray, ...]]
     return removals, (codes, of_pod, start, ids, np.array(world.allowed, np.int64))
 
 
-def read_results(found: tuple[np.ndarray, ...], codes: np.ndarray) -> list[Any]:
-    fate, risky, pod, start, pods, to = found
+def read_results(columns: tuple[np.ndarray, ...], codes: np.ndarray) -> list[Any]:
+    fate, risky, pod, start, pods, to = columns
     answers = []
     for c in range(len(fate)):
         if fate[c] == _engine.NOT_LOOKED:

@@ -36,18 +36,18 @@ def given_sometimes(draw: st.DrawFn, target: Json, key: str, value: st.SearchStr
 @cache  # one strategy object each: Hypothesis validates it once
 @st.composite
 def requests(draw: st.DrawFn, *, hostile: bool = False) -> Json:
-    wanted: Json = {}
-    given_sometimes(draw, wanted, "cpu", CPU, 2)
-    given_sometimes(draw, wanted, "memory", MEMORY, 2)
-    given_sometimes(draw, wanted, "ephemeral-storage", MEMORY, 6)
-    given_sometimes(draw, wanted, EXTENDED, COUNT, 6)
-    given_sometimes(draw, wanted, "hugepages-2Mi", st.sampled_from(["2Mi", "4Mi"]), 12)
-    given_sometimes(draw, wanted, "example.com/unknown", COUNT, 20)
-    given_sometimes(draw, wanted, "storage", COUNT, 20)
+    resources: Json = {}
+    given_sometimes(draw, resources, "cpu", CPU, 2)
+    given_sometimes(draw, resources, "memory", MEMORY, 2)
+    given_sometimes(draw, resources, "ephemeral-storage", MEMORY, 6)
+    given_sometimes(draw, resources, EXTENDED, COUNT, 6)
+    given_sometimes(draw, resources, "hugepages-2Mi", st.sampled_from(["2Mi", "4Mi"]), 12)
+    given_sometimes(draw, resources, "example.com/unknown", COUNT, 20)
+    given_sometimes(draw, resources, "storage", COUNT, 20)
     if hostile:
-        given_sometimes(draw, wanted, "cpu", HOSTILE, 8)
-        given_sometimes(draw, wanted, "memory", HOSTILE, 8)
-    return wanted
+        given_sometimes(draw, resources, "cpu", HOSTILE, 8)
+        given_sometimes(draw, resources, "memory", HOSTILE, 8)
+    return resources
 
 
 @cache

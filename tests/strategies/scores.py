@@ -90,12 +90,12 @@ def storage(draw: st.DrawFn) -> list[Json]:
         add("StorageClass", name, provisioner=provisioner, volumeBindingMode="WaitForFirstConsumer")
     add("CSIDriver", "tells.example.com", spec={"storageCapacity": True})
     for name in CLAIMS:
-        wanted = {
+        claim_spec = {
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": draw(SIZES)}},
             "storageClassName": draw(st.sampled_from(["tells", "tells", "quiet", "local"])),
         }
-        add("PersistentVolumeClaim", name, "v1", spec=wanted, status={"phase": "Pending"})
+        add("PersistentVolumeClaim", name, "v1", spec=claim_spec, status={"phase": "Pending"})
     for i in range(draw(st.integers(0, 3))):
         volume = {
             "accessModes": ["ReadWriteOnce"],

@@ -61,13 +61,13 @@ def test_where_the_index_knows_nothing_it_says_that_nothing_was_audited(
 
 
 @pytest.mark.parametrize(
-    ("packages", "status", "said"),
+    ("packages", "status", "message"),
     [
         ([CLEAN, HOLED, UNKNOWN], 1, "known vulnerabilities: rich 1.0: CVE-1, GHSA-2"),
         ([CLEAN], 3, "pip-audit ended with 3"),
         (None, 1, "advisories were not reached"),
     ],
 )
-def test_what_fails(audit: Audit, packages: list[dict[str, Any]] | None, status: int, said: str) -> None:
-    with pytest.raises(SystemExit, match=said):
+def test_what_fails(audit: Audit, packages: list[dict[str, Any]] | None, status: int, message: str) -> None:
+    with pytest.raises(SystemExit, match=message):
         audit(packages, status)

@@ -92,8 +92,8 @@ def methods(module: str) -> Iterator[tuple[str, Callable[..., Any], str]]:
             continue
         own = [base for base in value.__mro__ if base.__module__.startswith("kscale")]
         text = "\n".join(base.__doc__ or "" for base in own)
-        for method, given in (pair for base in own for pair in vars(base).items()):
-            call = getattr(given, "__func__", given)
+        for method, attribute in (pair for base in own for pair in vars(base).items()):
+            call = getattr(attribute, "__func__", attribute)
             if not method.startswith("_") and inspect.isfunction(call):
                 yield f"{name}.{method}", call, text
 
@@ -202,8 +202,8 @@ def said_nowhere(values: Iterable[type]) -> set[str]:
     for value in values:
         own = [base for base in inspect.getmro(value) if base.__module__.startswith("kscale")]
         text = "\n".join(f"{base.__doc__}\n{sys.modules[base.__module__].__doc__}" for base in own)
-        for field, said in (pair for base in own for pair in said_of_fields(base)):
-            known = said or field.startswith("_") or field in SHARED or re.search(rf"\b{field}\b", text)
+        for field, doc in (pair for base in own for pair in said_of_fields(base)):
+            known = doc or field.startswith("_") or field in SHARED or re.search(rf"\b{field}\b", text)
             if not known and OF_UPSTREAM not in " ".join(text.split()):
                 missing.add(f"{value.__name__}.{field}")
     return missing
@@ -334,8 +334,12 @@ def texts(module: str) -> Iterator[tuple[str, str]]:
             continue
         yield name, inspect.getdoc(value) or ""
         if inspect.isclass(value):
-            members = ((each, given) for each, given in vars(value).items() if not each.startswith("_"))
-            yield from ((f"{name}.{each}", inspect.getdoc(given) or "") for each, given in members if callable(given))
+            members = ((each, attribute) for each, attribute in vars(value).items() if not each.startswith("_"))
+            yield from (
+                (f"{name}.{each}", inspect.getdoc(attribute) or "")
+                for each, attribute in members
+                if callable(attribute)
+            )
 
 
 INDENTED = re.compile(r"^(?! )(.+)\n\n {4}(?![-*] )", re.MULTILINE)
@@ -438,12 +442,12 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 
 def test_recorded_answers_are_as_many_as_the_page_says() -> None:
     text = (ROOT / "docs" / "beside-upstream.md").read_text()
-    told = {kind: int(count.replace(",", "")) for kind, count in re.findall(r"([a-z-]+) \(([\d,]+)\)", text)}
+    documented = {kind: int(count.replace(",", "")) for kind, count in re.findall(r"([a-z-]+) \(([\d,]+)\)", text)}
     there = {}
     for path in (ROOT / "tests" / "golden" / "vectors").glob("*.jsonl.gz"):
         with gzip.open(path) as lines:
             there[path.name.removesuffix(".jsonl.gz")] = sum(1 for line in lines if line.strip())
-    assert told == there
+    assert documented == there
     assert f"holds {sum(there.values()):,} inputs" in text
 
 

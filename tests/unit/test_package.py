@@ -197,13 +197,13 @@ def test_the_sdist_has_what_its_wheels_are_tried_with() -> None:
     commands = [each["test-command"] for each in (how, *how["overrides"])]
     tried = {word for command in commands for word in command.split() if word.startswith("tests/")}
     assert {"tests/native", "tests/golden"} <= tried
-    wanted = {*tried, *how["test-sources"]}
-    assert [name for name in sorted(wanted) if not (root / name).exists()] == []
+    required = {*tried, *how["test-sources"]}
+    assert [name for name in sorted(required) if not (root / name).exists()] == []
     left_out = tool["scikit-build"]["sdist"]["exclude"]
     assert [
         each
         for each in left_out
-        for name in wanted
+        for name in required
         if (f"{each}/".startswith(f"{name}/") and name != "tests") or f"{name}/".startswith(f"{each}/")
     ] == []
 

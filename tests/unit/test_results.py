@@ -187,7 +187,7 @@ def test_the_glossary_defines_each_word_once() -> None:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_words_have_one_type_in_all_results(name: str) -> None:
-    found = {word: getattr(result(name), word) for word in WORDS if word in CHECKS or hasattr(result(name), word)}
+    words = {word: getattr(result(name), word) for word in WORDS if word in CHECKS or hasattr(result(name), word)}
     for word in {*WORDS, *(f"{word}_count" for word in WORDS), "new_node_count"} - {"groups", "explain"}:
         if not hasattr(result(name), word):
             continue
@@ -196,7 +196,7 @@ def test_words_have_one_type_in_all_results(name: str) -> None:
         assert check(value), f"{name}.{word} = {value!r}"
     missing = {word for word in HAVE.get(name, ()) if not hasattr(result(name), word)}
     assert not missing
-    assert found or name not in HAVE
+    assert words or name not in HAVE
 
 
 @pytest.mark.parametrize("name", RESULTS)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from versus.__main__ import WORKLOADS, digest_of, main, overlay, table, told, upstream_seconds
+from versus.__main__ import WORKLOADS, digest_of, format_time, main, overlay, table, upstream_seconds
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -105,15 +105,22 @@ def test_what_is_edited_is_built_and_the_checkout_stays_as_it_is(tmp_path: Path)
 
 
 def test_programs_are_kept_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = tmp_path / "new" / "programs"
-    monkeypatch.setattr(sys, "argv", ["versus", "--upstream", str(tmp_path), "--rounds", "0", "--built", str(kept)])
+    directory = tmp_path / "new" / "programs"
+    monkeypatch.setattr(
+        sys, "argv", ["versus", "--upstream", str(tmp_path), "--rounds", "0", "--built", str(directory)]
+    )
     with pytest.raises(ValueError, match="empty"):  # no round, no figure
         main()
-    assert kept.is_dir()
+    assert directory.is_dir()
 
 
 def test_the_table() -> None:
-    assert [told(0.3457), told(2.0), told(12e-6), told(3e-7)] == ["346 ms", "2.0 s", "12 us", "0.3 us"]
+    assert [format_time(0.3457), format_time(2.0), format_time(12e-6), format_time(3e-7)] == [
+        "346 ms",
+        "2.0 s",
+        "12 us",
+        "0.3 us",
+    ]
     workload = WORKLOADS["estimate"]
     line = table([(workload, 0.2, 0.01)]).splitlines()[-1]
     assert line == f"| {workload.what} | 200 ms | 10 ms | 20 | {workload.clocks} |"

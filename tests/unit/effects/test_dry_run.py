@@ -39,7 +39,7 @@ def test_actions_reports_and_time_are_told_in_order() -> None:
         p = Progress(now)
         yield from p.emit(_said(f"later, at {now}"))
 
-    def whole() -> Steps[tuple[int, list[str]]]:
+    def complete() -> Steps[tuple[int, list[str]]]:
         p = Progress(100)
         yield from p.act(IncreaseSize(group="a", delta=2))
         yield from p.emit(_said("one"), _said("two"))
@@ -49,7 +49,7 @@ def test_actions_reports_and_time_are_told_in_order() -> None:
         values = yield from p.together([lambda _: part("x"), lambda _: part("y")])
         return p.now, values
 
-    done = run_dry(whole(), now=100)
+    done = run_dry(complete(), now=100)
     assert done.value == (150, ["x", "y"])
     assert done.actions == [
         IncreaseSize(group="a", delta=2),
@@ -88,13 +88,13 @@ def test_waits_and_company_are_not_among_the_actions() -> None:
     def waits(now: Moment) -> Steps[None]:
         yield from Progress(now).wait(5)
 
-    def whole() -> Steps[None]:
+    def complete() -> Steps[None]:
         p = Progress(0)
         yield from p.act(Wait(3))
         yield from p.act(Together(machines=(waits, waits)))
         yield from p.act(Emit(()))
 
-    assert run_dry(whole(), now=0).actions == []
+    assert run_dry(complete(), now=0).actions == []
 
 
 def test_the_clock_is_what_the_world_says_after_a_while() -> None:

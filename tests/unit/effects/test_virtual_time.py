@@ -237,13 +237,13 @@ def test_what_is_due_happens_by_time_rank_and_turn(due: list[tuple[int, int]]) -
     time = VirtualTime(nobody, now=T0)
     for turn, (after, rank) in enumerate(due):
         time.at(T0 + after, lambda item=(after, rank, turn): log.append(item), rank=rank)
-    seen = []
+    times = []
     while (at := time.next_due) is not None:
-        seen.append(at)
+        times.append(at)
         assert time.step()
         assert time.now == at
     assert log == sorted((after, rank, turn) for turn, (after, rank) in enumerate(due))
-    assert seen == sorted(seen)
+    assert times == sorted(times)
 
 
 def slow(log: list[Any], action: Action, now: Moment) -> Outcome:
@@ -256,15 +256,15 @@ def test_a_machine_that_runs_out_of_time() -> None:
 
     def machine(now: Moment) -> Steps[str]:
         p = Progress(now)
-        seen = []
+        outcomes = []
         for action in (IncreaseSize(group="a", delta=1), IncreaseSize(group="b", delta=1)):
             outcome = yield from p.act(action)
-            seen.append((outcome.error, p.now - T0))
+            outcomes.append((outcome.error, p.now - T0))
         yield from p.emit(
             Event(regarding=ObjectReference(), type="Normal", reason="Late", message="taken all the same")
         )
         assert (yield from p.wait(5)).error == DEADLINE_EXCEEDED
-        log.extend(seen)
+        log.extend(outcomes)
         return "given up"
 
     def outer(now: Moment) -> Steps[tuple[str, Moment]]:
@@ -303,8 +303,8 @@ def test_time_is_shared_with_machines_together_and_never_grows() -> None:
         ended.append((yield from asks(now)))
 
     result = run_virtually(outer, lambda action, now: Outcome(at=now + 7), now=T0)
-    gone = "context deadline exceeded"
-    assert result == (("", 7), [(gone, 11), (gone, 11), (gone, 11)])
+    exceeded = "context deadline exceeded"
+    assert result == (("", 7), [(exceeded, 11), (exceeded, 11), (exceeded, 11)])
     assert ended == [("", 18)]
 
 

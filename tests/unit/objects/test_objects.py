@@ -106,8 +106,8 @@ def test_owners() -> None:
     marked = from_dict({"metadata": {"annotations": {pod_owners.DAEMONSET_POD: "true"}}}, Pod)
     assert owners.is_daemonset_pod(marked)
     for source, static in (("file", True), ("api", False)):
-        given = from_dict({"metadata": {"annotations": {pod_owners.CONFIG_SOURCE: source}}}, Pod)
-        assert owners.is_static_pod(given) is static
+        mirror_pod = from_dict({"metadata": {"annotations": {pod_owners.CONFIG_SOURCE: source}}}, Pod)
+        assert owners.is_static_pod(mirror_pod) is static
     assert owners.is_mirror_pod(from_dict({"metadata": {"annotations": {pod_owners.CONFIG_MIRROR: ""}}}, Pod))
 
 

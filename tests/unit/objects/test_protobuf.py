@@ -56,12 +56,12 @@ def _members(name: str, data: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 def test_the_record_uses_every_member_of_every_message() -> None:
-    seen: set[tuple[str, str]] = set()
+    members: set[tuple[str, str]] = set()
     for line in _RECORDED:
         row = decode_plain(line)["object"]
-        seen |= _members(row["kind"], row["object"])
+        members |= _members(row["kind"], row["object"])
     every = {(name, field.member) for name in names() for field in _fields(name) if field.member != "."}
-    assert every - seen == set()
+    assert every - members == set()
     assert len(every) == 660
 
 
@@ -85,11 +85,11 @@ def test_a_struct_loses_nothing_that_it_has(kind: str, type_: type) -> None:
         if row["kind"] != kind:
             continue
         try:
-            kept = to_dict(from_dict(row["object"], type_))
+            fields = to_dict(from_dict(row["object"], type_))
         except InputError:
             continue  # a random text where the struct wants, say, a known form
-        assert not encode(kind, kept).unknown
-        assert encode(kind, to_dict(from_dict(kept, type_))).data == encode(kind, kept).data
+        assert not encode(kind, fields).unknown
+        assert encode(kind, to_dict(from_dict(fields, type_))).data == encode(kind, fields).data
 
 
 def test_unknown_members_are_named_and_counted() -> None:
@@ -152,11 +152,11 @@ def test_a_struct_is_the_same_from_both_forms(kind: str, type_: type) -> None:
         if row["kind"] != kind:
             continue
         try:
-            kept = to_dict(from_dict(row["object"], type_))
+            fields = to_dict(from_dict(row["object"], type_))
         except InputError:
             continue  # a random text where the struct wants, say, a known form
-        result = to_dict(from_dict(decode(kind, encode(kind, kept).data).data, type_))
-        assert encode(kind, result).data == encode(kind, kept).data
+        result = to_dict(from_dict(decode(kind, encode(kind, fields).data).data, type_))
+        assert encode(kind, result).data == encode(kind, fields).data
         compared += 1
     assert compared > 3
 

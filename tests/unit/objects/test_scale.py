@@ -224,10 +224,10 @@ def test_discovery_at_once_says_the_same() -> None:
         items.append({"metadata": {"name": group}, "versions": [at_once(group, *each) for each in versions]})
     core = {"items": [each for each in items if not each["metadata"]["name"]]}
     others = {"items": [each for each in items if each["metadata"]["name"]]}
-    result, wanted = discovered_at_once([core, others]), list_discovered_resources(GROUPS, LISTS)
-    assert sorted(result, key=repr) == sorted(wanted, key=repr)
-    for each in wanted:
-        assert RESTMapper(result).find_preferred(each.group_resource) == RESTMapper(wanted).find_preferred(
+    result, expected = discovered_at_once([core, others]), list_discovered_resources(GROUPS, LISTS)
+    assert sorted(result, key=repr) == sorted(expected, key=repr)
+    for each in expected:
+        assert RESTMapper(result).find_preferred(each.group_resource) == RESTMapper(expected).find_preferred(
             each.group_resource
         )
 
@@ -239,7 +239,7 @@ def at_once(group: str, version: str, resources: list[dict[str, Any]]) -> dict[s
         if "/" in each["name"]:
             continue
         scales = [other for other in resources if other["name"] == f"{each['name']}/scale"]
-        told = {
+        entry = {
             "resource": each["name"],
             "responseKind": {"group": group, "version": version, "kind": each["kind"]},
             "scope": "Namespaced" if each.get("namespaced") else "Cluster",
@@ -247,8 +247,8 @@ def at_once(group: str, version: str, resources: list[dict[str, Any]]) -> dict[s
         if scales:
             spoken = f"{scales[0]['group']}/{scales[0]['version']}" if scales[0].get("group") else own
             kind = dict(zip(("group", "version"), parse_group_version(spoken), strict=True))
-            told["subresources"] = [{"subresource": "scale", "responseKind": {**kind, "kind": "Scale"}}]
-        result.append(told)
+            entry["subresources"] = [{"subresource": "scale", "responseKind": {**kind, "kind": "Scale"}}]
+        result.append(entry)
     return {"version": version, "resources": result}
 
 

@@ -164,7 +164,7 @@ def test_searches_that_were_given_up_get_better_means(monkeypatch: pytest.Monkey
     scant = Generation(kinds, Effort(), tolerance=1e-6)
     scant.run()
     assert (scant.complete, scant.bound) == (True, best.bound)
-    monkeypatch.setattr(Generation, "_sharpen", lambda self, given_up, found: False)
+    monkeypatch.setattr(Generation, "_sharpen", lambda self, given_up, columns: False)
     stuck = Generation(kinds, Effort(), tolerance=1e-6)
     stuck.run()
     assert not stuck.complete

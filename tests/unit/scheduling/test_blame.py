@@ -142,10 +142,10 @@ def uses(*claims: str) -> list[Json]:
     return [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(claims)]
 
 
-def numbers_of(objects: list[Json], wanted: Json, plugin: str, **options: bool) -> tuple[Json, ...]:
+def numbers_of(objects: list[Json], new_pod: Json, plugin: str, **options: bool) -> tuple[Json, ...]:
     snapshot = kscale.Cluster([one_node(), *objects]).snapshot(**options)
-    result = kscale.fit(snapshot, [wanted])
-    (verdict,) = [found for found in result.verdicts("default/new", "n") if found.plugin == plugin]
+    result = kscale.fit(snapshot, [new_pod])
+    (verdict,) = [entry for entry in result.verdicts("default/new", "n") if entry.plugin == plugin]
     return verdict.numbers
 
 
@@ -204,15 +204,15 @@ def test_which_devices_are_wanted() -> None:
             "spec": {"devices": {"requests": [request]}},
         },
     ]  # fmt: skip
-    wanted = simple("new", resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
-    asked = {"claim": "default/c", "request": "r", "deviceClass": "gpu", "wanted": 2, "free": 1, "devices": 2}
-    assert numbers_of(objects, wanted, "DynamicResources", dra=True) == (asked,)
+    new_pod = simple("new", resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    numbers = {"claim": "default/c", "request": "r", "deviceClass": "gpu", "wanted": 2, "free": 1, "devices": 2}
+    assert numbers_of(objects, new_pod, "DynamicResources", dra=True) == (numbers,)
     objects[0]["spec"] = {"extendedResourceName": "example.com/gpu"}
     requests = [{"resources": {"requests": {"example.com/gpu": amount}}} for amount in ("1", "2")]
     sidecar = {"name": "s", "restartPolicy": "Always", **requests[1]}
-    wanted = simple("new", containers=[{"name": "c", **requests[0]}], initContainers=[sidecar])
+    new_pod = simple("new", containers=[{"name": "c", **requests[0]}], initContainers=[sidecar])
     extended = {"claim": "extended resources", "deviceClass": "gpu", "free": 1, "devices": 2}
-    assert numbers_of(objects, wanted, "DynamicResources", dra=True) == (
+    assert numbers_of(objects, new_pod, "DynamicResources", dra=True) == (
         {**extended, "request": "container-0-request-0", "wanted": 2},
         {**extended, "request": "container-1-request-0", "wanted": 1},
     )

@@ -360,8 +360,8 @@ def test_what_is_kept_compiled_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     library = cel.CelLibrary()
     for number in (0, 1, 2, 3, 3):
         assert library.program(f"{number} == {number}").evaluate({})
-    kept = library.program.cache_info()  # type: ignore[attr-defined]
-    assert (kept.currsize, kept.hits) == (2, 1)
+    cache = library.program.cache_info()  # type: ignore[attr-defined]
+    assert (cache.currsize, cache.hits) == (2, 1)
 
 
 def test_what_the_library_cannot_write_has_a_name() -> None:

@@ -102,7 +102,7 @@ def test_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("bad_config", "problem"),
     [
         ([], "couldn't decode scheduler config: [] is no object"),
         ({"kind": "Pod", "apiVersion": "v1"}, "couldn't assert type as KubeSchedulerConfiguration, gvk: v1, Kind=Pod"),
@@ -120,9 +120,9 @@ def test_arguments() -> None:
         (configured(config("PodTopologySpread", defaultingType="Some")), 'Unsupported value: "Some"'),
     ],
 )
-def test_what_is_refused(given: Any, problem: str) -> None:
+def test_what_is_refused(bad_config: Any, problem: str) -> None:
     with pytest.raises(kscale.InputError) as caught:
-        kscale.scheduler_profile(given)
+        kscale.scheduler_profile(bad_config)
     assert problem in str(caught.value)
 
 

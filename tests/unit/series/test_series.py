@@ -82,10 +82,10 @@ def test_parquet_reads_as_csv_does() -> None:
     )
     out = io.BytesIO()
     pq.write_table(table, out)
-    result, wanted = read_parquet(out.getvalue(), labels=["owner"]), read_csv(CSV, labels=["owner"])
-    assert (result.keys, result.labels) == (wanted.keys, wanted.labels)
+    result, expected = read_parquet(out.getvalue(), labels=["owner"]), read_csv(CSV, labels=["owner"])
+    assert (result.keys, result.labels) == (expected.keys, expected.labels)
     for name in ("series", "time", "value"):
-        assert np.array_equal(getattr(result, name), getattr(wanted, name))
+        assert np.array_equal(getattr(result, name), getattr(expected, name))
     with pytest.raises(InputError, match="not a Parquet file"):
         read_parquet(b"nonsense")
 

@@ -96,8 +96,8 @@ def test_times_that_are_numbers() -> None:
 
 
 @given(st.integers(-(10**9), 10**9), st.text("0123456789", min_size=1, max_size=9), st.sampled_from([1, 10**3, 10**9]))
-def test_times_that_are_fractions(whole: int, fraction: str, unit: int) -> None:
-    text = f"{whole}.{fraction}"
+def test_times_that_are_fractions(integer: int, fraction: str, unit: int) -> None:
+    text = f"{integer}.{fraction}"
     assert rows(f"{text},a,b,c,1,1\n".encode(), unit=unit)[0][0] == parse_time(text, unit)
 
 

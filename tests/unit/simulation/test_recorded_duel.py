@@ -196,26 +196,26 @@ class Run:
         return enough and (not until.event or until.event in self.reasons)
 
 
-class Taken(NamedTuple):
-    """What was asked for within one loop, and when it began, in seconds from the start."""
+class LoopCalls(NamedTuple):
+    """Calls of one loop, and when the loop started, in seconds since the start of the run."""
 
     at: float
-    asked: list[tuple[str, str, str]]
+    calls: list[tuple[str, str, str]]
 
 
-def steps(calls: list[CloudCall], loop: float) -> list[Taken]:
-    result: list[Taken] = []
+def steps(calls: list[CloudCall], loop: float) -> list[LoopCalls]:
+    result: list[LoopCalls] = []
     for call in sorted(calls, key=lambda each: each.at):
         if not result or call.at - result[-1].at >= loop:
-            result.append(Taken(call.at, []))
-        result[-1].asked.append((call.group, call.what, call.refused))
-    return [Taken(each.at, sorted(each.asked)) for each in result]
+            result.append(LoopCalls(call.at, []))
+        result[-1].calls.append((call.group, call.what, call.refused))
+    return [LoopCalls(each.at, sorted(each.calls)) for each in result]
 
 
-def differences(mine: list[Taken], theirs: list[list[Taken]], loop: float) -> Iterator[str]:
+def differences(mine: list[LoopCalls], theirs: list[list[LoopCalls]], loop: float) -> Iterator[str]:
     """In what steps differ from those of upstream's runs."""
     for each in theirs:
-        if [step.asked for step in each] != [step.asked for step in mine]:
+        if [step.calls for step in each] != [step.calls for step in mine]:
             yield f"{mine} is not {each}"
             return
     for i, step in enumerate(mine):

@@ -34,7 +34,7 @@ PODS: list[dict[str, Any]] = [
     {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": "p", "namespace": "n", "uid": "u", "creationTimestamp": TIME, "labels": {"a": "b"}, **gone,
+            "name": "p", "namespace": "n", "uid": "u", "creationTimestamp": TIME, "labels": {"a": "b"}, **deletion,
             "resourceVersion": "7", "annotations": {"a": "b"}, "generation": 1, "finalizers": ["f"],
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}],
         },
@@ -58,7 +58,7 @@ PODS: list[dict[str, Any]] = [
             "resourceClaimStatuses": [{"name": "c", "resourceClaimName": "d"}], "podIP": "1.2.3.4",
         },
     }
-    for node, nominated, phase, gates, gone, resources, granted in (
+    for node, nominated, phase, gates, deletion, resources, granted in (
         ("n1", "", "Running", [], {}, {}, {}),
         ("n1", "", "Running", [], {}, WHOLE, {**WHOLE, "allocatedResources": AMOUNTS}),
         ("n1", "", "Succeeded", [], {"deletionTimestamp": TIME}, {}, {}),
@@ -73,12 +73,12 @@ class Spy:
     """A field that notes that it was read."""
 
     def __init__(self, name: str, own: Any, read_fields: set[tuple[type, str]]) -> None:
-        self._name, self._own, self._seen = name, own, read_fields
+        self._name, self._own, self._read_fields = name, own, read_fields
 
     def __get__(self, struct: Any, kind: type) -> Any:
         if struct is None:
             return self
-        self._seen.add((type(struct), self._name))
+        self._read_fields.add((type(struct), self._name))
         return self._own.__get__(struct, kind)
 
     def __set__(self, struct: Any, value: Any) -> None:

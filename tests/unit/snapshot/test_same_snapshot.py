@@ -30,14 +30,14 @@ def _service() -> Service:
 
 
 _CHANGES: dict[str, Callable[[Cluster], object]] = {
-    "a pod comes": lambda made: made.apply(pod("new", 100, 10)),
-    "a pod is another": lambda made: made.apply(pod("wait", 200, 10)),
-    "a pod is told again": lambda made: made.apply(pod("wait", 100, 10)),
-    "a pod goes": lambda made: made.remove(pod("wait")),
-    "a node comes": lambda made: made.apply(_machine("n2")),
-    "a node is told again": lambda made: made.apply(_machine("n1")),
-    "a node goes": lambda made: made.remove("Node", "n1"),
-    "a service comes": lambda made: made.apply(_service()),
+    "a pod comes": lambda cluster: cluster.apply(pod("new", 100, 10)),
+    "a pod is another": lambda cluster: cluster.apply(pod("wait", 200, 10)),
+    "a pod is told again": lambda cluster: cluster.apply(pod("wait", 100, 10)),
+    "a pod goes": lambda cluster: cluster.remove(pod("wait")),
+    "a node comes": lambda cluster: cluster.apply(_machine("n2")),
+    "a node is told again": lambda cluster: cluster.apply(_machine("n1")),
+    "a node goes": lambda cluster: cluster.remove("Node", "n1"),
+    "a service comes": lambda cluster: cluster.apply(_service()),
 }
 
 

@@ -172,7 +172,8 @@ class FakeObjects:
     def _delete(self, resource: ServedResource, key: Key, obj: Object, body: Object) -> tuple[int, Object]:
         expected_uid = (body.get("preconditions") or {}).get("uid")
         if expected_uid and expected_uid != obj["metadata"]["uid"]:
-            text = f"Precondition failed: UID in precondition: {expected_uid}, UID in object meta: {obj['metadata']['uid']}"
+            actual = obj["metadata"]["uid"]
+            text = f"Precondition failed: UID in precondition: {expected_uid}, UID in object meta: {actual}"
             raise RefusalError(409, "Conflict", text)
         return 200, self._remove(resource, key)
 
