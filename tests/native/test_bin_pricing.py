@@ -183,7 +183,7 @@ def test_searches_are_the_enumeration(
 
 
 @given(bins(), st.integers(1, 3))
-def test_no_filling_of_a_table_is_worth_what_is_said_to_be_more(problem, unit: int) -> None:
+def test_table_values_stay_below_the_computed_limit(problem, unit: int) -> None:
     given_ = table_of(problem, np.zeros(1, dtype=np.int64), unit)
     _bin_pricing.fill_tables(**given_)
     most = _bin_pricing.most_of_tables(
@@ -193,7 +193,7 @@ def test_no_filling_of_a_table_is_worth_what_is_said_to_be_more(problem, unit: i
     assert given_["out"].max() < most <= 1 + int(given_["value"][0] @ given_["limit"])
 
 
-def test_tables_of_what_may_be_worth_too_much_are_refused() -> None:
+def test_tables_that_may_overflow_are_refused() -> None:
     one, none = np.ones(1, np.int32), np.zeros(1, np.int32)
     table = np.zeros((1, 2, 5), np.int32)
     _bin_pricing.fill_tables(np.array([[2**29]], np.int32), one, none, np.array([3]), table, all_parts=0)
@@ -203,7 +203,7 @@ def test_tables_of_what_may_be_worth_too_much_are_refused() -> None:
             _bin_pricing.fill_tables(np.array([[value]], np.int32), one, none, np.array([limit]), table, all_parts=0)
 
 
-def test_what_the_kernels_cannot_do_is_refused() -> None:
+def test_unsupported_arguments_are_refused() -> None:
     good = {
         "value": np.array([3]), "demand": np.array([[1]]), "most": np.array([[1]], dtype=np.int32),
         "count": np.array([1]), "capacity": np.array([[1]]), "weight": np.array([[1.0]]),

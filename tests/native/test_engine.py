@@ -144,7 +144,7 @@ def test_scans_and_placements_match_the_slow_rules(problem: Problem) -> None:
 
 
 @given(problems(storage=True), st.data())
-def test_what_is_undone_never_happened(problem: Problem, data: st.DataObject) -> None:
+def test_revert_restores_the_engine(problem: Problem, data: st.DataObject) -> None:
     engine = build(problem)
     template = _engine.Template(
         engine, node_class=0, unschedulable=False, slots=3, free=[5, 5], domain=[1, -2], pods=[0], limits=[2]
@@ -308,7 +308,7 @@ SMALL: Problem = {
         ),
     ],
 )  # fmt: skip
-def test_the_door_refuses_what_would_reach_outside(call: Any) -> None:
+def test_out_of_range_arguments_are_refused(call: Any) -> None:
     engine = build(SMALL)
     before = engine.checksum()
     with pytest.raises(NativeError):
@@ -339,7 +339,7 @@ def test_the_door_refuses_what_would_reach_outside(call: Any) -> None:
     ],
     ids=str,
 )
-def test_what_a_class_has_is_of_this_engine(extra: dict[str, Any]) -> None:
+def test_class_extras_must_exist_in_the_engine(extra: dict[str, Any]) -> None:
     """Row 1 counts no spread, and there are two rows, one claim, one driver, no group and no ledger."""
     engine = build(SMALL)
     one, none = np.zeros((1, 2), dtype=np.int64), np.zeros(1, dtype=np.uint8)
@@ -370,7 +370,7 @@ def good(engine: _engine.Engine) -> _engine.Template:
     )
 
 
-def test_what_was_never_placed_can_be_taken_off() -> None:
+def test_unplacing_an_unplaced_pod_can_be_reverted() -> None:
     for kind in ("disk", "volume", "spread", "anti"):
         engine = build({**SMALL, "kinds": [kind]})
         before = engine.checksum()
@@ -380,7 +380,7 @@ def test_what_was_never_placed_can_be_taken_off() -> None:
         assert engine.checksum() == before
 
 
-def test_a_pod_put_there_unasked_may_bring_what_another_needs() -> None:
+def test_forced_placement_may_satisfy_another_pod() -> None:
     engine = build({**SMALL, "kinds": ["volume", "volume"], "rows": [0, 0], "requests": [[1, 1], [1, 1]]})
     assert [engine.any_node(0) for _ in range(3)] == [-1, -1, -1]  # two volumes, and room for one
     engine.place(1, 1)
@@ -424,7 +424,7 @@ def test_a_copy_may_have_the_host_name_of_a_node() -> None:
     skew=st.integers(1, 3),
     seed=st.integers(0, 1 << 16),
 )
-def test_what_is_remembered_of_many_nodes(nodes: int, full: float, skew: int, seed: int) -> None:
+def test_cached_scan_results_follow_domain_counts(nodes: int, full: float, skew: int, seed: int) -> None:
     """A zone's count lets nodes in again that it kept out, and no others; new nodes are looked at as well."""
     draw = np.random.default_rng(seed)
     zone = draw.choice(3, nodes, p=[0.9, 0.09, 0.01]).astype(np.int32)
@@ -462,9 +462,7 @@ def test_what_is_remembered_of_many_nodes(nodes: int, full: float, skew: int, se
     counters=st.integers(0, 250),
     seed=st.integers(0, 1 << 16),
 )
-def test_a_scan_passes_over_domains_with_pods_that_are_not_wanted(
-    hosts: str, nodes: int, counters: int, seed: int
-) -> None:
+def test_scan_skips_domains_with_anti_affinity_pods(hosts: str, nodes: int, counters: int, seed: int) -> None:
     """Nodes are looked at 64 at a time, and in another way where their domains are in order."""
     draw = np.random.default_rng(seed)
     domain = np.arange(nodes, dtype=np.int32)
@@ -542,7 +540,7 @@ def with_ledger(ledger: Ledger | None, *, devices: bool = True) -> _engine.Engin
     return engine
 
 
-def test_a_ledger_is_asked_last_and_told_everything() -> None:
+def test_ledger_is_checked_last_and_gets_every_operation() -> None:
     ledger = Ledger()
     engine = with_ledger(ledger)
     assert not engine.is_local(0)
@@ -559,7 +557,7 @@ def test_a_ledger_is_asked_last_and_told_everything() -> None:
     assert [what for what, _, _ in ledger.operations] == ["fork", "place", "unplace", "commit"]
 
 
-def test_doors_of_the_ledger() -> None:
+def test_invalid_ledger_use_is_refused() -> None:
     with pytest.raises(NativeError, match="ledger that this engine does not have"):
         with_ledger(None)
     engine = with_ledger(Ledger(), devices=False)

@@ -151,7 +151,7 @@ SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"(?!\s*:)|-?[0-9][0-9.e]*|true|false|null'
     st.lists(st.tuples(st.integers(0, 30), CHANGED), max_size=12),
     st.booleans(),
 )
-def test_items_that_are_alike_are_read_as_any_others(
+def test_similar_items_are_read_as_others(
     rule: Any, items: list[str], changes: list[tuple[int, str]], framed: bool
 ) -> None:
     """A projector that has seen values like one before says of it what one says that compares none."""
@@ -274,7 +274,7 @@ TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
 
 
 @given(st.lists(LINES, max_size=6), st.integers(0, 40), st.integers(1, 4))
-def test_lines(lines: list[str], cut: int, threads: int) -> None:
+def test_watch_lines_are_split_and_projected(lines: list[str], cut: int, threads: int) -> None:
     data = "\n".join(lines).encode()
     data = data[: len(data) - cut]
     rule = ("object", {"kind": "keep", "a": ("capture", 0)}, ())
@@ -318,7 +318,7 @@ def members(draw: st.DrawFn) -> tuple[bytes, tuple[int, int] | None, tuple[int, 
 
 
 @given(st.lists(st.tuples(members(), st.booleans()), max_size=6), st.integers(0, 3))
-def test_copies(given_texts: list[Any], gap: int) -> None:
+def test_kept_texts_are_copied(given_texts: list[Any], gap: int) -> None:
     data, columns, keep = b"#" * gap, [], []
     for (text, cut, mark), rest in given_texts:
         at = len(data)
@@ -415,7 +415,7 @@ def test_refused_groups() -> None:
         _names.select_rows(np.array([0, 5]), rows, np.array([0, 1]), np.array([0]))
 
 
-def test_a_text_that_was_forgotten_is_numbered_anew() -> None:
+def test_released_text_gets_a_new_number() -> None:
     projector = _projection.Projector(("object", {"a": "keep"}, ()), 1, 0)
     for _ in range(2):  # the second time it is the last one that was asked for before
         scanned = projector.scan(b'{"items":[{"a":1},{"a":1}]}')

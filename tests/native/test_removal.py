@@ -96,7 +96,7 @@ def read_results(columns: tuple[np.ndarray, ...], codes: np.ndarray) -> list[Any
 
 
 @given(worlds(), st.data())
-def test_one_after_the_other(world: World, data: st.DataObject) -> None:
+def test_consecutive_removals_match_the_reference(world: World, data: st.DataObject) -> None:
     count = len(world.nodes)
     candidates = data.draw(st.lists(st.integers(0, count - 1), max_size=30))
     accepts = data.draw(st.lists(st.sampled_from((True, True, True, False)), min_size=count, max_size=count))
@@ -125,7 +125,7 @@ def test_one_after_the_other(world: World, data: st.DataObject) -> None:
 
 
 @given(worlds(), st.data())
-def test_copies_change_apart(world: World, data: st.DataObject) -> None:
+def test_copies_are_independent(world: World, data: st.DataObject) -> None:
     count = len(world.nodes)
     candidates = data.draw(st.lists(st.integers(0, count - 1), max_size=30))
     first, columns = removals_of(world)
@@ -141,7 +141,7 @@ def test_copies_change_apart(world: World, data: st.DataObject) -> None:
 
 
 @given(worlds())
-def test_each_for_itself_on_any_number_of_threads(world: World) -> None:
+def test_independent_removals_match_for_any_thread_count(world: World) -> None:
     candidates = list(range(len(world.nodes)))
     want = []
     for n in candidates:
@@ -158,7 +158,7 @@ def test_each_for_itself_on_any_number_of_threads(world: World) -> None:
 
 
 @given(worlds(), st.data())
-def test_losses(world: World, data: st.DataObject) -> None:
+def test_losses_match_the_reference(world: World, data: st.DataObject) -> None:
     some = st.lists(st.integers(0, len(world.nodes) - 1), max_size=4, unique=True)
     parts = data.draw(st.lists(some, max_size=6))
     stays = data.draw(st.lists(st.booleans(), min_size=len(world.pods), max_size=len(world.pods)))
@@ -205,7 +205,7 @@ def small() -> tuple[_engine.Removals, dict[str, Any]]:
     ],
     ids=lambda spoilt: f"{next(iter(spoilt))}-{next(iter(spoilt.values())).tolist()}",
 )
-def test_doors(spoilt: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused(spoilt: dict[str, Any]) -> None:
     removals, arguments = small()
     for call in (removals.run, removals.alone):
         with pytest.raises(NativeError):
@@ -233,7 +233,7 @@ def test_an_engine_that_changed() -> None:
 
 
 @pytest.mark.parametrize("nodes", [[0, 0], [5], [-1]])
-def test_a_loss_of_what_is_not_there(nodes: list[int]) -> None:
+def test_loss_of_unknown_nodes_is_refused(nodes: list[int]) -> None:
     engine, classes = engine_of(World([Node(1, 1)], [], []))
     none = np.zeros(0, np.int64)
     with pytest.raises(NativeError):

@@ -57,7 +57,7 @@ def planned(
 
 
 @given(st.data())
-def test_it_is_a_dict(data: st.DataObject) -> None:
+def test_row_index_behaves_like_a_dict(data: st.DataObject) -> None:
     index, known = RowIndex(), dict[str, int]()
     names: list[str] = []
     for _ in range(data.draw(st.integers(0, 12))):
@@ -110,7 +110,7 @@ def test_it_is_a_dict(data: st.DataObject) -> None:
                 assert part.tolist() == [i for i in expected_part if i not in others]
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_inconsistent_arguments_are_refused() -> None:
     index, names = RowIndex(), ["x/a", "x/b"]
     index.add(names, rows(0, 1))
     none = rows()
