@@ -184,7 +184,7 @@ def test_a_client_certificate(tmp_path: Path) -> None:
     assert ("email", "admin@example.com") in server.peers[0]["subjectAltName"]
 
 
-def test_credentials_that_are_not_to_be_had(tmp_path: Path) -> None:
+def test_unavailable_credentials_raise_a_named_error(tmp_path: Path) -> None:
     error = failed(Server(), token_file=str(tmp_path / "missing"))
     assert "getting credentials: failed to read token file" in error.message
     assert failed(Server(), ca=Pem(path=str(tmp_path / "missing"))).kind == "other"
@@ -235,7 +235,7 @@ def test_connections_that_break(reply: bytes, kind: str) -> None:
     assert "/api/v1/pods" in error.message
 
 
-def test_nobody_listens() -> None:
+def test_refused_connection_is_a_connection_failed_error() -> None:
     async def main() -> None:
         async with Server(tls=False) as server:
             url = server.url
@@ -250,11 +250,11 @@ def test_nobody_listens() -> None:
     asyncio.run(main())
 
 
-def test_values_that_are_no_headers_are_not_told() -> None:
+def test_invalid_header_value_is_not_in_the_error() -> None:
     assert "cannot be written" in failed(Server(), token=Secret(f"{SECRET}\nX: y")).message
 
 
-def test_passwords_of_urls_are_not_told() -> None:
+def test_url_password_is_not_in_the_error() -> None:
     async def main() -> str:
         transport = AiohttpTransport(Access(server=f"https://me:{SECRET}@host"), SystemClock(), environ={})
         try:
@@ -605,7 +605,7 @@ def test_a_request_on_a_connection_that_the_server_has_closed(method: str, sent:
         [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"{}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"],
     ],
 )
-def test_what_comes_after_a_response_is_not_the_next_one(first: list[bytes]) -> None:
+def test_unexpected_data_on_an_idle_connection_is_not_used_as_a_response(first: list[bytes]) -> None:
     """As in Go: a connection that has received data while it was idle is not used."""
     connections: list[int] = []
     good = [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"]
@@ -663,7 +663,7 @@ def test_no_request_contains_control_characters(call: Call) -> None:
     assert server.heads == []
 
 
-def test_what_is_no_response_is_described_in_one_line() -> None:
+def test_invalid_response_is_described_in_one_line() -> None:
     assert "\n" not in str(failed(Server(b"SSH-2.0-x\r\n", tls=False)))
 
 
@@ -721,7 +721,7 @@ def test_proxies_of_the_environment(server: str, environ: dict[str, str], proxy:
 
 
 @pytest.mark.parametrize("breaks", [False, True], ids=["ends", "breaks"])
-def test_the_end_of_a_stream_is_reported_while_nobody_reads(breaks: bool) -> None:
+def test_stream_end_is_reported_without_a_pending_read(breaks: bool) -> None:
     class Ending(Server):
         async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -758,7 +758,7 @@ def test_the_end_of_a_stream_is_reported_while_nobody_reads(breaks: bool) -> Non
     asyncio.run(main())
 
 
-def test_more_is_sent_than_the_socket_takes_at_once() -> None:
+def test_request_larger_than_the_socket_buffer_is_sent() -> None:
     """The server reads late; a part of the request waits for that."""
     size = 8 << 20
     received: list[int] = []
@@ -865,7 +865,7 @@ def result_of(pieces: list[bytes], warm: int) -> Any:
 
 
 @pytest.mark.parametrize("name", RESPONSES)
-def test_a_response_on_a_used_connection_is_as_on_a_new_one(name: str) -> None:
+def test_response_on_a_reused_connection_equals_that_on_a_new_one(name: str) -> None:
     """A new connection is read by aiohttp alone, a used one by :func:`read_simple_response` first."""
     data = RESPONSES[name]
     expected = result_of([data], 0)

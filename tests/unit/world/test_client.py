@@ -143,12 +143,12 @@ def run_calls(*responses: Any, call: Call = GET, times: int = 1, **options: Any)
         ([Answer(201, {}, b"")], [0.0]),
     ],
 )
-def test_what_goes_well_in_the_end(responses: list[Any], sent: list[float]) -> None:
+def test_retried_request_succeeds(responses: list[Any], sent: list[float]) -> None:
     results, times = run_calls(*responses)
     assert (results, times) == ([responses[-1]], sent)
 
 
-def test_it_gives_up() -> None:
+def test_client_gives_up_after_max_retries() -> None:
     (error,), sent = run_calls(after(429, "1"), call=POST)
     assert isinstance(error, RequestFailedError)
     assert (error.error.code, error.error.reason, error.error.retry_after) == (429, "TooManyRequests", SECOND)
@@ -177,12 +177,12 @@ def test_rate_limit(options: Mapping[str, Any], sent: list[float]) -> None:
     assert run_calls(OK, times=12, **options)[1] == pytest.approx(sent, abs=1e-6)
 
 
-def test_what_is_sent_again_waits_for_its_turn_too() -> None:
+def test_retry_waits_for_the_rate_limit() -> None:
     _, sent = run_calls(after(429, "0"), OK, qps=0.5, burst=1)
     assert sent == pytest.approx([0.0, 2.0])
 
 
-def test_a_client_apart_does_not_wait_for_the_others_turn() -> None:
+def test_client_with_own_rate_limit_does_not_wait_for_others() -> None:
     async def main(clock: VirtualClock) -> list[float]:
         script = Script(clock, OK)
         client = Client(script, clock, qps=0.1, burst=1)
@@ -217,7 +217,7 @@ def watched(*responses: Any) -> tuple[Any, list[float], int]:
 
 
 # TestRequestWatch
-def test_watches() -> None:
+def test_watch_is_retried_until_it_opens() -> None:
     assert watched(FakeStream(Answer(200, {}, b"abc"))) == ([b"abc"], [0.0], 1)
     outcome, sent, open_streams = watched(after(429, "2"), TIMEOUT, RESET, FakeStream(Answer(200, {}, b"abc")))
     assert (outcome, sent, open_streams) == ([b"abc"], [0.0, 2.0, 3.0, 4.0], 2)
@@ -227,12 +227,12 @@ def test_watches() -> None:
     assert (outcome.refused, len(sent)) == (True, 1)
 
 
-def test_a_watch_whose_connection_breaks_before_it_begins_is_an_empty_one() -> None:
+def test_watch_with_broken_connection_before_the_response_is_empty() -> None:
     outcome, sent, _ = watched(RESET)
     assert (outcome, len(sent)) == (None, 11)
 
 
-def test_what_breaks_while_it_is_read_is_the_reader_s() -> None:
+def test_error_while_reading_a_watch_is_raised_to_the_reader() -> None:
     outcome, sent, open_streams = watched(FakeStream(Answer(200, {}, b"abc"), then=RESET))
     assert (outcome, len(sent), open_streams) == (RESET, 1, 1)
 
@@ -253,7 +253,7 @@ def test_a_retry_after_of_any_kind_is_bounded(header: str, pause: int | None) ->
 
 
 @pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "1e3", '"5"', "{}", "-2147483649"])
-def test_a_status_with_odd_numbers_is_none(number: str) -> None:
+def test_status_with_invalid_numbers_is_ignored(number: str) -> None:
     """As Go cannot decode it, the HTTP status says what happened."""
     for body in (
         f'{{"kind":"Status","code":{number}}}',

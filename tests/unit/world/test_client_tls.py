@@ -53,7 +53,7 @@ def shake(client: ssl.SSLContext, name: str) -> str:
 CA = Pem(AUTHORITY.cert_pem.bytes())
 
 
-def test_a_name_is_held_against_the_certificate() -> None:
+def test_server_name_is_verified_against_the_certificate() -> None:
     context = ClientTLS(Access(server="https://x", ca=CA)).context(0)
     assert shake(context, "kubernetes.default") == ""
     assert shake(context, "127.0.0.1") == ""
@@ -62,7 +62,7 @@ def test_a_name_is_held_against_the_certificate() -> None:
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-def test_others_are_not_trusted() -> None:
+def test_unknown_authorities_are_not_trusted() -> None:
     other = ClientTLS(Access(server="https://x", ca=Pem(trustme.CA().cert_pem.bytes()))).context(0)
     with pytest.raises(ssl.SSLCertVerificationError):
         shake(other, "kubernetes.default")
@@ -71,7 +71,7 @@ def test_others_are_not_trusted() -> None:
     assert shake(ClientTLS(Access(server="https://x", insecure=True)).context(0), "other") == ""
 
 
-def test_a_certificate_is_shown() -> None:
+def test_client_certificate_is_presented() -> None:
     pair = ClientCertificate(Pem(pem(CLIENT.cert_chain_pems)), Pem(CLIENT.private_key_pem.bytes()))
     context = ClientTLS(Access(server="https://x", ca=CA, certificate=pair)).context(0)
     assert "admin@example.com" in shake(context, "127.0.0.1")
@@ -102,7 +102,7 @@ def test_a_certificate_is_shown() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used(access: Access, message: str) -> None:
+def test_unusable_tls_settings_are_an_input_error(access: Access, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         ClientTLS(access).context(0)
     assert "s3cr3t" not in str(error.value)
@@ -149,7 +149,7 @@ NO_AUTHORITY = {
 
 
 @pytest.mark.parametrize("data", NO_AUTHORITY.values(), ids=NO_AUTHORITY)
-def test_a_file_of_authorities_that_becomes_anything(tmp_path: Path, data: bytes) -> None:
+def test_replaced_ca_file_with_any_content_is_handled(tmp_path: Path, data: bytes) -> None:
     """It is named at the start; later the authorities before it stay."""
     file = tmp_path / "ca.pem"
     file.write_bytes(data)

@@ -115,7 +115,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], list[str], str]] = {
 
 
 @pytest.mark.parametrize(("odd", "ids", "message"), HOSTILE.values(), ids=HOSTILE)
-def test_a_provider_that_answers_with_anything(
+def test_invalid_provider_answers_are_reported(
     odd: dict[str, Any], ids: list[str], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A loop goes on with the groups that can be used."""
@@ -139,7 +139,7 @@ def test_a_provider_that_answers_with_anything(
         (lambda _request, context: over.wait(60) and b"", "DeadlineExceeded"),
     ],
 )
-def test_a_provider_that_cannot_be_looked_at_fails_a_loop(method: str, answer: Any, message: str) -> None:
+def test_failing_provider_methods_fail_the_loop(method: str, answer: Any, message: str) -> None:
     """Such a loop ends with the error of the cloud, and the next one looks again."""
     over.clear()
     with hostile_client({method: answer}, list) as client:
@@ -171,7 +171,7 @@ def test_texts_of_a_provider_are_bounded(caplog: pytest.LogCaptureFixture) -> No
     ]  # fmt: skip
 
 
-def test_instances_without_end_fail_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_instances_fail_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each group has few, but there are many groups."""
     monkeypatch.setattr("kscale.world.nodegroups.external.MOST_NODES", 10)
     instances = sent("NodeGroupNodes", instances=[{"id": f"i{i}"} for i in range(6)])

@@ -84,7 +84,7 @@ def test_cases_in_any_order(case: Callable[[Api], Awaitable[None]]) -> None:
         against_fake(case, seed=seed, cut=seed, delay=0.003)
 
 
-def test_what_is_asked_of_a_server_that_streams() -> None:
+def test_streaming_server_gets_one_watch_list_request() -> None:
     async def case(api: FakeApi) -> None:
         await api.create("pods", pod("a"))
         async with following(api):
@@ -97,7 +97,7 @@ def test_what_is_asked_of_a_server_that_streams() -> None:
     against_fake(case)
 
 
-def test_what_is_asked_of_a_server_that_does_not() -> None:
+def test_non_streaming_server_gets_list_and_watch_requests() -> None:
     async def case(api: FakeApi) -> None:
         await api.create("pods", pod("a"))
         async with following(api):
@@ -129,7 +129,7 @@ def test_bookmarks_keep_a_quiet_watch_young() -> None:
     against_fake(case)
 
 
-def test_a_history_that_is_gone_is_listed_again() -> None:
+def test_expired_history_is_relisted() -> None:
     async def case(api: FakeApi) -> None:
         for name in "ab":
             await api.create("pods", pod(name))
@@ -193,7 +193,7 @@ def test_a_server_in_trouble(minor: int) -> None:
     against_fake(case, minor=minor)
 
 
-def test_why_it_does_not_get_on() -> None:
+def test_informer_reports_why_it_makes_no_progress() -> None:
     async def case(api: FakeApi) -> None:
         api.server.fault = lambda call: refusal(403, "Forbidden")
         sink = ObjectSink(PODS, lambda change: None)
@@ -265,7 +265,7 @@ def test_events_are_collected_for_a_moment() -> None:
     assert sizes[-1] == 1
 
 
-def test_who_looks_after_a_long_step_sees_what_came_during_it() -> None:
+def test_reader_after_a_long_step_sees_the_events_received_meanwhile() -> None:
     """Events that could not be taken up while the turn was held are taken up before the next who asks for it looks."""
     object_counts: list[int] = []
 
@@ -329,7 +329,7 @@ def test_events_that_come_one_by_one_wake_it_ten_times_a_second() -> None:
     assert 10 <= reads[0] <= 15
 
 
-def test_a_quiet_watch_waits_until_somebody_looks_or_it_ends() -> None:
+def test_quiet_watch_buffers_events_until_a_read_or_its_end() -> None:
     """After a batch of few lines, bytes are collected for ten seconds; the end of the watch is noticed meanwhile."""
     object_counts: list[int] = []
 
@@ -390,7 +390,7 @@ def test_a_list_that_comes_by_a_watch_is_taken_up_at_once() -> None:
     against_fake(case)
 
 
-def test_who_looks_does_not_wait_for_more_to_come() -> None:
+def test_reading_does_not_wait_for_more_events() -> None:
     async def case(api: FakeApi) -> None:
         async with informing(api, typed=False) as (informer, sink):
             await api.create("pods", pod("a"))
@@ -404,7 +404,7 @@ def test_who_looks_does_not_wait_for_more_to_come() -> None:
 
 
 @pytest.mark.parametrize("coming", ["b", "bc"])
-def test_who_looks_does_not_wait_although_more_comes_at_that_moment(coming: str) -> None:
+def test_reading_does_not_wait_although_events_keep_arriving(coming: str) -> None:
     async def case(api: FakeApi) -> None:
         async with informing(api, typed=False) as (informer, sink):
             await api.create("pods", pod("a"))
@@ -452,7 +452,7 @@ async def informing(
     await asyncio.wait([task])
 
 
-def test_what_cannot_be_read_is_left_out() -> None:
+def test_unreadable_objects_are_skipped() -> None:
     async def case(api: FakeApi) -> None:
         await api.create("pods", pod("a"))
         bad = pod("bad")
@@ -582,7 +582,7 @@ def test_a_watch_that_the_server_does_not_end_is_ended() -> None:
 
 @pytest.mark.parametrize("streaming", [True, False])
 @pytest.mark.parametrize("version", ["abc", "-1", "9" * 400])
-def test_a_version_that_is_none_is_given_up(streaming: bool, version: str) -> None:
+def test_invalid_resource_version_is_dropped(streaming: bool, version: str) -> None:
     """A server refuses to list or watch from it, and would do so for ever."""
 
     def refuse(call: Call) -> Answer | None:
@@ -705,7 +705,7 @@ def test_skipped_objects_and_failed_watches_are_counted() -> None:
 
 
 @pytest.mark.parametrize("data", [b"nonsense", b'{"kind":"Pod"}', b"\xff", b'{"kind":"Status","status":"Failure"}'])
-def test_what_is_no_list(data: bytes) -> None:
+def test_invalid_lists_and_watch_lines_are_input_errors(data: bytes) -> None:
     sink = ObjectSink(PODS, lambda change: None)
     sink.begin()
     with pytest.raises(InputError, match="not a list of Pod"):
@@ -714,7 +714,7 @@ def test_what_is_no_list(data: bytes) -> None:
         sink.read_events(b"nonsense\n")
 
 
-def test_pieces_of_lines_are_left() -> None:
+def test_incomplete_lines_are_left_unread() -> None:
     changes: list[Change] = []
     sink = ObjectSink(PODS, changes.append)
     line = json.dumps({"type": "ADDED", "object": pod("a")}).encode() + b"\n"
@@ -724,7 +724,7 @@ def test_pieces_of_lines_are_left() -> None:
     assert [change.new.name for change in changes if change.new is not None] == ["a"]
 
 
-def test_what_lines_were_is_told() -> None:
+def test_sink_reports_the_type_of_each_event() -> None:
     """Of a kind that is served under another version, too: an object is of what is watched."""
     changes: list[Change] = []
     sink = ObjectSink(PODS, changes.append)
@@ -774,7 +774,7 @@ def test_the_version_of_a_streaming_list_is_that_of_its_last_bookmark() -> None:
             assert (read.version, read.synced) == (version, True)
 
 
-def test_another_object_of_the_same_name() -> None:
+def test_recreated_object_of_the_same_name_is_a_delete_and_an_add() -> None:
     replaced: list[tuple[KubeObject | None, KubeObject | None]] = []
     sink = ObjectSink(Watch(kind="Pod", api_version="v1", typed=True), lambda c: replaced.append((c.old, c.new)))
     for uid, version in (("1", "10"), ("1", "10"), ("2", "11")):

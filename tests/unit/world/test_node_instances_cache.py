@@ -32,7 +32,7 @@ class Cloud:
         return {group: [name for name, _ in instances] for group, instances in result.items()}
 
 
-def test_all_are_asked_every_two_minutes() -> None:
+def test_every_group_is_refreshed_every_two_minutes() -> None:
     cloud = Cloud()
     assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
     cloud.running["a"] = []
@@ -42,7 +42,7 @@ def test_all_are_asked_every_two_minutes() -> None:
     assert cloud.requests == ["a", "b"] * 2
 
 
-def test_what_grows_is_new_or_was_forgotten_is_asked_at_once() -> None:
+def test_growing_new_and_invalidated_groups_are_refreshed_immediately() -> None:
     cloud = Cloud()
     cloud.look()
     cloud.growing = ["b"]
@@ -55,7 +55,7 @@ def test_what_grows_is_new_or_was_forgotten_is_asked_at_once() -> None:
     assert cloud.requests == ["a", "b", "b", "c", "a"]
 
 
-def test_a_group_that_is_gone_is_dropped_by_the_next_refresh() -> None:
+def test_deleted_group_is_dropped_by_the_next_refresh() -> None:
     """Until then its machines are known, should it come back."""
     cloud = Cloud()
     cloud.look()
@@ -68,7 +68,7 @@ def test_a_group_that_is_gone_is_dropped_by_the_next_refresh() -> None:
     assert cloud.requests == ["a", "b", "a", "b"]  # nothing was left of it
 
 
-def test_a_cloud_that_is_down() -> None:
+def test_failed_refresh_keeps_the_cached_instances() -> None:
     """A refresh takes it that nothing runs; a question for one group is refused."""
     cloud = Cloud()
     cloud.down = {"a"}
@@ -81,7 +81,7 @@ def test_a_cloud_that_is_down() -> None:
     assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
 
 
-def test_too_many_machines_fail_a_look_and_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_machines_fail_the_refresh_and_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of earlier looks count as well: a cloud that names other groups each time fills no memory."""
     monkeypatch.setattr("kscale.world.nodegroups.provider.MOST_NODES", 3)
     cloud = Cloud()

@@ -123,13 +123,13 @@ def client(cloud: Cloud) -> Iterator[ExternalGroups]:
         result.close()
 
 
-def test_they_are_clouds(client: ExternalGroups, cloud: Cloud) -> None:
+def test_clients_implement_the_node_groups_protocol(client: ExternalGroups, cloud: Cloud) -> None:
     assert isinstance(client, NodeGroups)
     assert isinstance(cloud, NodeGroups)
     assert isinstance(StaticGroups([], list), NodeGroups)
 
 
-def test_what_one_end_tells_the_other_hears(client: ExternalGroups) -> None:
+def test_groups_survive_the_round_trip_over_grpc(client: ExternalGroups) -> None:
     a, b = client.refresh()
     assert (a.id, a.min_size, a.max_size, a.target_size, a.nodes) == ("a", 1, 5, 3, ["n1"])
     assert a.instances == ["x://n1", "x://n3", "x://n4"]
@@ -146,7 +146,7 @@ def test_what_one_end_tells_the_other_hears(client: ExternalGroups) -> None:
     assert sorted(client.gpu_types) == ["nvidia-l4", "nvidia-tesla-t4"]
 
 
-def test_options_that_are_told_replace_all(client: ExternalGroups) -> None:
+def test_group_options_of_the_provider_replace_all_defaults(client: ExternalGroups) -> None:
     """What the wire does not carry becomes zero, whatever the autoscaler's own options are."""
     a, _ = client.refresh()
     assert a.options_or(DEFAULTS) == NodeGroupAutoscalingOptions(
@@ -175,15 +175,13 @@ def test_changes_and_refusals(client: ExternalGroups, cloud: Cloud) -> None:
     assert result.value.type == "cloudProviderError"
 
 
-def test_a_cloud_that_cannot_be_looked_at(client: ExternalGroups, cloud: Cloud) -> None:
+def test_failing_refresh_is_a_provider_error(client: ExternalGroups, cloud: Cloud) -> None:
     cloud.fails = "it is down"
     with pytest.raises(ProviderError, match="it is down"):
         client.refresh()
 
 
-def test_a_node_whose_group_is_not_told_is_named_and_the_others_have_theirs(
-    client: ExternalGroups, cloud: Cloud
-) -> None:
+def test_node_with_unknown_group_is_reported_and_others_keep_their_groups(client: ExternalGroups, cloud: Cloud) -> None:
     """The answer is that of a look at the cloud; a loop goes on with it, and takes nothing down of that node."""
     cloud.node_errors = {"n1": "no such machine"}
     result = ask_cloud(client, Refresh())
@@ -198,7 +196,7 @@ def test_a_node_whose_group_is_not_told_is_named_and_the_others_have_theirs(
     assert [group.nodes for group in again] == [["n1"], ["n2"]]
 
 
-def test_machines_are_asked_for_anew_after_one_that_never_registered_is_deleted(cloud: Cloud) -> None:
+def test_instances_are_refreshed_after_deleting_an_unregistered_one(cloud: Cloud) -> None:
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))
         assert [group.instances for group in client.refresh()] == [["x://n1", "x://n3", "x://n4"], []]
@@ -210,7 +208,7 @@ def test_machines_are_asked_for_anew_after_one_that_never_registered_is_deleted(
         client.close()
 
 
-def test_questions_are_asked_some_at_a_time(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_requests_are_limited(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server drops what waits in too long a queue: no more than a hundred are under way."""
     nodes = [node(f"n{i}", pool="b") for i in range(250)]
     with ExternalServer(cloud, "127.0.0.1:0") as server:
@@ -237,7 +235,7 @@ def test_questions_are_asked_some_at_a_time(cloud: Cloud, monkeypatch: pytest.Mo
         client.close()
 
 
-def test_machines_that_no_node_is_of_are_asked_about_whatever_is_remembered(cloud: Cloud) -> None:
+def test_unregistered_instances_are_requested_despite_the_cache(cloud: Cloud) -> None:
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))
         cloud.instances = ["x://n1", "x://n3", "x://n4", "x://n5"]
@@ -260,7 +258,7 @@ def test_machines_that_no_node_is_of_are_asked_about_whatever_is_remembered(clou
         client.close()
 
 
-def test_machines_of_a_group_that_goes_whole_are_asked_for_each_time() -> None:
+def test_instances_of_atomic_groups_are_never_cached() -> None:
     """What was remembered would make a part of the group look like all of it."""
 
     class Whole(Provider):
@@ -403,7 +401,7 @@ def api() -> Iterator[Api]:
     result.end()
 
 
-def test_kwok(api: Api) -> None:
+def test_kwok_groups_grow_and_shrink(api: Api) -> None:
     api.configure()
     cloud = KwokGroups(api.ask, namespace="ns", rng=random.Random(1))
     a, large = cloud.refresh()
@@ -462,7 +460,7 @@ def stored_nodes(api: Api) -> list[Node]:
 @pytest.mark.parametrize(
     ("delta", "message"), [(1, ""), (-1, "size increase must be positive"), (4, "size increase too large")]
 )
-def test_increases_of_kwok(api: Api, delta: int, message: str) -> None:
+def test_kwok_increase_respects_the_maximum(api: Api, delta: int, message: str) -> None:
     """Upstream's table: a target of two, three at most."""
     cloud = grown(api, 2)
     if message:
@@ -487,7 +485,7 @@ def test_increases_of_kwok(api: Api, delta: int, message: str) -> None:
         (1, 1, True, "is not managed by kwok"),
     ],
 )
-def test_deletions_of_kwok(api: Api, size: int, count: int, strange: bool, message: str) -> None:
+def test_kwok_delete_nodes_validates_its_nodes(api: Api, size: int, count: int, strange: bool, message: str) -> None:
     """Upstream's table: none at least."""
     cloud = grown(api, size) if size else grown(api, 1)
     (one,) = stored_nodes(api)
@@ -512,7 +510,7 @@ def test_deletions_of_kwok(api: Api, size: int, count: int, strange: bool, messa
         (-1, True, "couldn't list nodes", 3),
     ],
 )
-def test_decreases_of_kwok(api: Api, delta: int, down: bool, message: str, remaining: int) -> None:
+def test_kwok_decrease_respects_existing_nodes(api: Api, delta: int, down: bool, message: str, remaining: int) -> None:
     """Upstream's table: a target of three, two nodes."""
     cloud = grown(api, 3)
     api.ask(Delete(kind="Node", api_version="v1", name=api.names()[0]))
@@ -582,7 +580,7 @@ def test_templates_of_no_group_and_no_templates(api: Api) -> None:
         KwokGroups(api.ask, namespace="ns")
 
 
-def test_an_autoscaler_that_ends_closes_the_cloud_behind_the_server() -> None:
+def test_client_cleanup_closes_the_provider_behind_the_server() -> None:
     cloud = Rack()
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, nodes=list)
@@ -591,7 +589,7 @@ def test_an_autoscaler_that_ends_closes_the_cloud_behind_the_server() -> None:
     assert cloud.closed == 1
 
 
-def test_who_comes_after_cleanup_may_ask_again(cloud: Cloud) -> None:
+def test_client_may_connect_again_after_cleanup(cloud: Cloud) -> None:
     with ExternalServer(cloud, "127.0.0.1:0") as far:
         behind = ExternalGroups({"address": far.url}, lambda: NODES)
         with ExternalServer(behind, "127.0.0.1:0") as server:
@@ -602,7 +600,7 @@ def test_who_comes_after_cleanup_may_ask_again(cloud: Cloud) -> None:
         behind.close()
 
 
-def test_who_has_disconnected_asks_no_more(cloud: Cloud) -> None:
+def test_disconnected_client_sends_no_requests(cloud: Cloud) -> None:
     """Also a refresh that was under way in another thread, which would open a connection that nobody ends."""
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, lambda: NODES)
@@ -668,7 +666,7 @@ def test_sizes_of_static_groups_are_written_and_read_back(tmp_path: Path) -> Non
         (lambda cloud: cloud.delete_nodes("a", NODES[:2]), "min size reached, nodes will not be deleted from a"),
     ],
 )
-def test_what_static_groups_refuse_changes_nothing(tmp_path: Path, change: Any, message: str) -> None:
+def test_refused_changes_of_static_groups_write_nothing(tmp_path: Path, change: Any, message: str) -> None:
     cloud = static(tmp_path, [node("n1", pool="a"), node("n2", pool="a")])
     with pytest.raises(ProviderError, match=message):
         change(cloud)

@@ -87,7 +87,7 @@ def test_a_server_that_cannot_resize() -> None:
     against_fake(case, minor=32)
 
 
-def test_a_patch_with_a_struct_is_that_with_what_the_api_prints_of_it() -> None:
+def test_patch_of_a_struct_equals_the_patch_of_its_json() -> None:
     data = {"version": "v3", "cpuHistogram": {"bucketWeights": {"8": 10000}, "totalWeight": 0.1}}
     status = from_dict(data, VerticalPodAutoscalerCheckpointStatus)
     kind = "VerticalPodAutoscalerCheckpoint"
@@ -162,7 +162,7 @@ def test_connections_that_break(fault: Any) -> None:
     against_fake(case)
 
 
-def test_answers_that_cannot_be_read() -> None:
+def test_unreadable_responses_are_errors() -> None:
     from kscale.world.kubernetes.transport import Answer
 
     async def case(api: FakeApi) -> None:
@@ -177,7 +177,7 @@ def test_answers_that_cannot_be_read() -> None:
 WIDGETS = ServedResource("example.com", "v1alpha1", "Widget", "widgets", True, "autoscaling/v1")
 
 
-def test_kinds_that_are_found_by_asking() -> None:
+def test_kinds_are_found_by_discovery() -> None:
     async def case(api: FakeApi) -> None:
         act = Acting(api)
         body: dict[str, Any] = {"metadata": {"name": "w", "namespace": "default"}, "spec": {"replicas": 2}}
@@ -210,7 +210,7 @@ def test_scales_of_older_servers() -> None:
     against_fake(case, resources=[old])
 
 
-def test_what_is_written() -> None:
+def test_requests_of_writes_are_exact() -> None:
     """The very requests."""
 
     async def case(api: FakeApi) -> None:
@@ -330,7 +330,7 @@ def performed(*actions: Action, **parts: Any) -> list[Outcome]:
     return asyncio.run(main())
 
 
-def test_nodes_that_the_cloud_is_asked_about_are_as_the_watches_have_brought_them() -> None:
+def test_provider_calls_use_the_latest_watched_nodes() -> None:
     """A node whose event lies there unread is deleted by the id that it has, and not by its name."""
     node = Node(metadata=ObjectMeta(name="n1"))
     node.spec.provider_id = "fake:///n1"
@@ -346,7 +346,7 @@ def test_nodes_that_the_cloud_is_asked_about_are_as_the_watches_have_brought_the
     assert cloud.calls == [("delete", "a", [("n1", "fake:///n1")], False)]
 
 
-def test_a_node_is_deleted_as_it_was_when_its_deletion_began() -> None:
+def test_node_deletion_uses_the_node_at_its_start() -> None:
     """Whatever has become of it: its object is gone, or another machine has its name."""
     current, other = (Node(metadata=ObjectMeta(name="n1")) for _ in range(2))
     current.spec.provider_id, other.spec.provider_id = "fake:///old", "fake:///new"
@@ -393,7 +393,7 @@ def test_a_cloud_that_refuses() -> None:
     assert outcome.error == ApiError("quota exceeded", reason="cloudProviderError")
 
 
-def test_what_the_watches_have_brought() -> None:
+def test_watched_objects_are_read_from_the_stores() -> None:
     a = Pod(metadata=ObjectMeta(name="a", namespace="x", labels={"app": "1"}))
     b = Pod(metadata=ObjectMeta(name="b", namespace="y", labels={"app": "2"}))
     b.spec.node_name = "n1"
@@ -437,7 +437,7 @@ def test_reports_and_questions() -> None:
     assert result[3].error == ApiError("no metrics", code=503)
 
 
-def test_what_this_world_has_not() -> None:
+def test_unsupported_actions_raise_a_type_error() -> None:
     for action in (
         Refresh(),
         GetMetric(api="resource", namespace="x"),
@@ -448,7 +448,7 @@ def test_what_this_world_has_not() -> None:
             performed(action)
 
 
-def test_half_of_the_status_of_an_old_hpa_rides_in_annotations() -> None:
+def test_v1_hpa_status_is_written_with_annotations() -> None:
     prefix = "autoscaling.alpha.kubernetes.io"
     notes = {f"{prefix}/conditions": "[]", f"{prefix}/behavior": "{}", "mine": "1"}
     data = {
@@ -467,7 +467,7 @@ def test_half_of_the_status_of_an_old_hpa_rides_in_annotations() -> None:
 
 
 @pytest.mark.parametrize("type_", WITH_STATUS, ids=lambda type_: type_.__name__)
-def test_every_field_of_a_status_is_written_also_what_is_absent(type_: Any) -> None:
+def test_status_write_sends_null_for_absent_fields(type_: Any) -> None:
     """A null for each field that it leaves out, of any kind and however it is absent."""
     resource = ServedResource("example.com", "v1", "Thing", "things")
     obj = type_(metadata=ObjectMeta(name="a", namespace="n", resource_version="7"))

@@ -62,7 +62,7 @@ def test_refusals(body: bytes, message: str) -> None:
     assert answer == ApiError(message, 400)
 
 
-def test_nobody_listens() -> None:
+def test_refused_connection_is_an_api_error() -> None:
     async def main() -> bytes | ApiError:
         return await Prometheus("http://127.0.0.1:9").query(RANGE)
 
@@ -218,7 +218,7 @@ def test_a_wrong_matrix_names_the_server_and_the_query(answer: bytes, message: s
 @pytest.mark.parametrize(
     "count", ['["1"]', "[1]", '[1,"1",2]', '[1,"NaN"]', '[1,"+Inf"]', '[1,"1e9"]', '[1,"\u0661"]', f'[1,"{"9" * 400}"]']
 )
-def test_a_count_of_series_that_is_none(count: str) -> None:
+def test_invalid_series_count_is_an_error(count: str) -> None:
     """The count of all series decides how many points each query asks for."""
     text, _ = hostile(matrix(f'[{{"value":{count}}}]'), read_usage)
     assert "not a Prometheus answer" in text
@@ -286,12 +286,12 @@ def test_many_warnings() -> None:
 
 
 @pytest.mark.parametrize("address", ["http://a..b:9", f"http://{'a' * 300}:9", "http://x:99999", "http://:9"])
-def test_hosts_that_are_none(address: str) -> None:
+def test_invalid_addresses_are_an_api_error(address: str) -> None:
     answer = asyncio.run(Prometheus(address).query(RANGE))
     assert answer == ApiError("its address is not a valid URL")
 
 
 @pytest.mark.parametrize("token", ["a\nb", "a\rb", "a\0b"])
-def test_a_token_that_no_header_can_have_is_not_told(token: str) -> None:
+def test_invalid_token_is_not_in_the_error(token: str) -> None:
     answer, _ = query_prometheus(web.Response(body=b"{}"), RANGE, authorization=lambda: f"Bearer s3cret{token}")
     assert answer == ApiError("the request cannot be written: a header has characters that are not allowed")

@@ -26,7 +26,7 @@ def moments(question: QueryPrometheus) -> list[int]:
 
 
 @given(st.integers(0, 50), st.integers(0, 400), st.integers(1, 20), st.integers(1, 30), st.integers(1, 5))
-def test_parts_ask_for_each_moment_once(start: int, span: int, step: int, points: int, concurrency: int) -> None:
+def test_parts_request_each_timestamp_once(start: int, span: int, step: int, points: int, concurrency: int) -> None:
     question = QueryPrometheus(query="up", start=start, end=start + span, step=step)
     under_way = most = 0
 
@@ -70,7 +70,7 @@ def patient(codes: list[int]) -> tuple[Any, list[float], RangeQueries]:
     return main, paused, queries
 
 
-def test_a_server_that_is_busy_is_asked_again() -> None:
+def test_busy_server_is_retried() -> None:
     main, paused, queries = patient([429, 503, 200])
     assert len(asyncio.run(main())) == 1
     assert (paused, queries.traffic.queries, queries.traffic.received) == ([1.0, 4.0], 3, 2)
@@ -81,7 +81,7 @@ def test_a_server_that_is_busy_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("code", [400, 401, 422, 500, 0])
-def test_other_refusals_end_it(code: int) -> None:
+def test_other_errors_are_not_retried(code: int) -> None:
     main, paused, _ = patient([code])
     with pytest.raises(InputError, match="does not answer"):
         asyncio.run(main())
@@ -150,7 +150,7 @@ def test_few_parts_for_few_containers_and_many_for_many() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"data":{"result":[{"value":[1,"x"]}]}}', b'{"data":{"result":[7]}}'])
-def test_what_is_no_answer(body: bytes) -> None:
+def test_invalid_response_is_an_input_error(body: bytes) -> None:
     async def ask(part: QueryPrometheus) -> bytes:
         return body
 

@@ -207,14 +207,14 @@ def test_a_stream_that_ends_with_an_error_is_closed() -> None:
     assert run.requests == [STREAM, ("close",), FIRST, ("watch", "1")]
 
 
-def test_a_very_short_stream_is_none() -> None:
+def test_very_short_stream_falls_back_to_list_and_watch() -> None:
     """A proxy that does not know the way would else be asked again and again without a pause."""
     assert Run([OPENED, CLOSED, page("1")], takes=1).requests == [STREAM, FIRST, ("watch", "1")]
     assert Run([OPENED, CLOSED], takes=600).requests == [STREAM, STREAM]
 
 
 # TestReflectorResyncWithResourceVersion, TestReflectorNotPaginatingNotConsistentReads
-def test_lists_are_not_older_than_what_was_seen() -> None:
+def test_relist_is_not_older_than_the_last_seen_version() -> None:
     run = Run([page("10"), OPENED, events(1, "11", error=EXPIRED), page("12")], streaming=False, rounds=2)
     assert [each for each in run.requests if each[0] == "list"] == [FIRST, ("list", "11", "0", "")]
     assert run.settled == ["10", "12"]
@@ -240,7 +240,7 @@ def test_a_list_that_fails_twice() -> None:
 
 
 # TestReflectorWatchListPageSize, TestListPager_List
-def test_pages() -> None:
+def test_list_is_read_page_by_page() -> None:
     run = Run([page("10", "C1"), page("10", "C2"), page("10")], streaming=False, version="10", page_size=4)
     assert run.requests == [
         ("list", "10", "4", ""), ("list", "", "4", "C1"), ("list", "", "4", "C2"), ("watch", "10"),
@@ -359,7 +359,7 @@ def test_versions_of_events() -> None:
 
 
 @pytest.mark.parametrize("version", ["", "0"])
-def test_what_is_there_already_comes_in_no_order(version: str) -> None:
+def test_initial_events_may_arrive_in_any_order(version: str) -> None:
     run = Run([page(version), OPENED, events(2, "7", added=True)], streaming=False)
     assert run.reflector.version == version
     run = Run(
@@ -382,7 +382,7 @@ def test_how_long_watches_are_to_last() -> None:
 
 
 # TestRunUntil
-def test_for_ever() -> None:
+def test_reflector_runs_until_it_is_closed() -> None:
     reflector = Reflector(streaming=False, rng=random.Random(1))
     steps = reflector.run(0)
     requests = [next(steps)]

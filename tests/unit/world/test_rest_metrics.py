@@ -117,7 +117,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("question", "path", "type_"), CASES)
-def test_what_is_asked(question: GetMetric, path: str, type_: type) -> None:
+def test_request_paths_match_upstream(question: GetMetric, path: str, type_: type) -> None:
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
         answer = await metrics.get(question)
         assert isinstance(answer, type_)
@@ -151,7 +151,7 @@ def test_the_version_of_custom_metrics(versions: tuple[str, ...], spoken: str) -
     against(case)
 
 
-def test_the_version_is_asked_once_in_a_period() -> None:
+def test_api_version_is_discovered_once_per_period() -> None:
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
         import asyncio
 
@@ -169,7 +169,7 @@ def test_the_version_is_asked_once_in_a_period() -> None:
 
 
 @pytest.mark.parametrize("question", [question for question, _, _ in CASES])
-def test_an_answer_whose_time_is_none_is_refused(question: GetMetric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_with_invalid_timestamp_is_an_error(question: GetMetric, monkeypatch: pytest.MonkeyPatch) -> None:
     """Adapters are of many kinds, and each says how one question went."""
 
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
@@ -182,7 +182,7 @@ def test_an_answer_whose_time_is_none_is_refused(question: GetMetric, monkeypatc
     against(case)
 
 
-def test_refusals_and_what_cannot_be_read() -> None:
+def test_refusals_and_unreadable_responses_are_errors() -> None:
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
         unknown = await metrics.get(GetMetric(api="custom", namespace="shop", kind="Odd.x.y", name="o", metric="q"))
         assert isinstance(unknown, ApiError)

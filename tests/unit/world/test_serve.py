@@ -204,7 +204,7 @@ def test_a_histogram_with_bounds_below_zero_has_a_sum_and_a_count() -> None:
     assert b'changes_bucket{le="0.0"} 2.0' in exposed[0]
 
 
-def test_a_summary_of_what_another_observes() -> None:
+def test_summary_of_another_metric_counts_its_observations() -> None:
     created = store(Metric("h", "histogram", ("a",), (1.0,)), Metric("s", "summary", ("a",), of="h"))
     assert text(created) == []
     created.observe([Observation(name="h", value=value, labels={"a": "x"}) for value in (0.5, 2.0)])
@@ -239,7 +239,7 @@ def test_a_series_that_is_removed() -> None:
         Observation(name="h", labels={"a": "1"}, buckets=(1, 2, 3)),
     ],
 )
-def test_observations_of_something_else(observation: Observation) -> None:
+def test_observations_of_unknown_series_are_refused(observation: Observation) -> None:
     with pytest.raises(UnknownMetricError):
         store(Metric("h", "histogram", ("a",), (1.0,))).observe([observation])
 
@@ -294,7 +294,7 @@ def served(
     return asyncio.run(run())
 
 
-def test_health() -> None:
+def test_health_and_readiness_endpoints_report_the_message() -> None:
     messages = {"health": "", "ready": "the caches are not filled"}
     handlers = endpoints(health=lambda: messages["health"], ready=lambda: messages["ready"])
 
@@ -358,7 +358,7 @@ def _first_line(request: str) -> str:
     return asyncio.run(run())
 
 
-def test_metrics() -> None:
+def test_metrics_endpoint_serves_prometheus_text() -> None:
     created = MetricStore([Metric("a_total", "counter")])
     created.observe([Observation(name="a_total")])
 
@@ -439,17 +439,17 @@ def test_bodies_that_are_too_long() -> None:
         ("0.0.0.0:0", ("0.0.0.0", 0)),
     ],
 )
-def test_addresses(address: str, expected: tuple[str, int]) -> None:
+def test_listen_addresses_are_parsed(address: str, expected: tuple[str, int]) -> None:
     assert parse_address(address) == expected
 
 
 @pytest.mark.parametrize("address", ["", "8085", "localhost", "::1:80", ":http", ":70000", ":-1"])
-def test_what_is_no_address(address: str) -> None:
+def test_invalid_listen_address_is_an_input_error(address: str) -> None:
     with pytest.raises(InputError, match="no address to listen on"):
         parse_address(address)
 
 
-def test_an_address_that_is_taken() -> None:
+def test_address_in_use_is_an_error() -> None:
     async def main() -> None:
         async with Server({}, "127.0.0.1:0") as first:
             with pytest.raises(InputError, match="cannot listen on"):
@@ -622,7 +622,7 @@ def test_authorities_of_clients_that_become_anything(tmp_path: Path, data: bytes
         ReloadingContext(str(certificate_file), str(key_file), client_ca=str(authorities))
 
 
-def test_no_certificate_to_begin_with(tmp_path: Path) -> None:
+def test_missing_certificate_at_start_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         ReloadingContext(str(tmp_path / "a"), str(tmp_path / "b"))
     paths = pair(tmp_path, "one.example")
@@ -759,7 +759,7 @@ def test_a_handshake_that_does_not_end_is_closed(tmp_path: Path) -> None:
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
     ],
 )
-def test_what_is_no_http_is_answered_with_400_and_one_line_of_the_log(
+def test_invalid_http_is_answered_with_400_and_one_log_line(
     sent: bytes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def main(port: int) -> None:
@@ -944,7 +944,7 @@ def test_a_request_with_known_headers_is_answered_at_once() -> None:
         b"\r\n" + _review_request(b"x"),
     ],
 )
-def test_other_requests_take_the_long_way(special: bytes) -> None:
+def test_uncommon_requests_use_the_general_parser(special: bytes) -> None:
     """Also after known ones, and their headers are not known afterwards if they ask for something special."""
 
     async def main(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reviews: _Reviews) -> None:

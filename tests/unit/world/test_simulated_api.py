@@ -55,7 +55,7 @@ from unit.world.simulated_cases import (
 )
 
 
-def test_versions_conflicts_and_what_is_not_there() -> None:
+def test_writes_check_versions_and_missing_objects() -> None:
     world = world_of(deployment(), options=QUICK)
     run(world, 5)
     assert refused(world, Get(kind="Node", name="none")).is_not_found
@@ -91,7 +91,7 @@ def test_a_status_is_written_at_its_version_only_and_changes_nothing_else() -> N
     assert refused(world, WriteStatus(other)).is_conflict
 
 
-def test_what_a_driver_watches() -> None:
+def test_watch_delivers_changes_after_the_lag() -> None:
     world = world_of(deployment(replicas=5), options=WorldOptions(watch_lag=3 * SECOND))
     stores: NotifyingStores = world.stores([
         Watch(kind="Pod", api_version="v1", field_selector="spec.nodeName=,status.phase!=Failed", typed=True),
@@ -137,7 +137,7 @@ def test_columns_are_those_of_the_objects() -> None:
         scale(world, 6 if named(world, "web").spec.replicas == 2 else 2)
 
 
-def test_refusals_and_delays_are_the_tests_to_choose() -> None:
+def test_faults_and_delays_are_configurable() -> None:
     world = world_of(options=QUICK)
     world.perform.fault = lambda action, now: ApiError("no") if isinstance(action, IncreaseSize) else 7
     assert refused(world, IncreaseSize(group="pool", delta=1)).message == "no"
@@ -225,7 +225,7 @@ def test_a_status_without_the_sub_resource_is_not_written() -> None:
     assert world.api.get("VerticalPodAutoscaler", "shop", "v").status.conditions
 
 
-def test_pods_that_change_together_are_told_together() -> None:
+def test_simultaneous_pod_changes_arrive_in_one_batch() -> None:
     world = world_of(node("n"), deployment("web", 3), options=QUICK)
     batches: list[list[str]] = []
     world.api.listen("Pod", lambda changes: batches.append([key for key, _, _ in changes]))
@@ -298,7 +298,7 @@ def test_statuses_are_built_when_the_kind_is_read_and_only_the_last_ones() -> No
     assert [each.status.total_samples_count for each in world.api.get_all(CHECKPOINT).values()] == [9]
 
 
-def test_statuses_that_somebody_listens_to_are_not_put_off() -> None:
+def test_watched_statuses_are_not_deferred() -> None:
     changes: list[Any] = []
     world = world_of(checkpoint("a"), options=QUICK)
     world.api.listen(CHECKPOINT, changes.append)

@@ -36,7 +36,7 @@ def budget(**spec: Any) -> PodDisruptionBudget:
         ({"minAvailable": 5}, 0),
     ],
 )
-def test_a_budget_counts_what_may_go(spec: dict[str, Any], allowed: int) -> None:
+def test_budget_limits_evictions(spec: dict[str, Any], allowed: int) -> None:
     world = world_of(budget(**spec), deployment(replicas=4), options=QUICK)
     run(world, 5)
     stored = world.api.get("PodDisruptionBudget", "shop", "b")

@@ -32,7 +32,7 @@ def test_pods_and_replica_sets_go_with_their_deployment() -> None:
     assert [each.partition("-")[0] for each in names(world, "Pod")] == ["other"]
 
 
-def test_what_has_another_owner_stays() -> None:
+def test_object_with_another_owner_stays() -> None:
     world = world_of(deployment("one"), deployment("two"), options=QUICK)
     one, two = (world.api.get("Deployment", "shop", name) for name in ("one", "two"))
     for item in (kept_by("both", one, two), kept_by("of-one", one), kept_by("of-nobody")):
@@ -45,7 +45,7 @@ def test_what_has_another_owner_stays() -> None:
     assert names(world, "ConfigMap") == ["of-nobody"]
 
 
-def test_what_was_given_to_another_owner_stays() -> None:
+def test_adopted_object_stays() -> None:
     world = world_of(deployment("one"), deployment("two"), options=QUICK)
     one, two = (world.api.get("Deployment", "shop", name) for name in ("one", "two"))
     settings = world.add(kept_by("settings", one))
@@ -71,7 +71,7 @@ def test_pods_go_with_an_owner_that_does_not_control_them() -> None:
     assert [each for each in names(world, "Pod") if each in ("of-one", "both")] == ["both"]
 
 
-def test_what_a_pod_owns_goes_with_it() -> None:
+def test_objects_owned_by_a_pod_are_deleted_with_it() -> None:
     world = world_of(deployment("web"), options=QUICK)
     run(world, 5)
     (pod,) = world.api.get_all("Pod").values()

@@ -74,7 +74,7 @@ def test_the_cloud_begins_once_a_request_has_reached_it() -> None:
     assert list(world.api.get_all("Node")) == ["pool-0", "pool-1"]
 
 
-def test_a_question_takes_no_time() -> None:
+def test_reads_take_no_virtual_time() -> None:
     waits: list[int] = []
 
     def machine(now: int) -> Steps[None]:
@@ -88,7 +88,7 @@ def test_a_question_takes_no_time() -> None:
     assert waits == [0]
 
 
-def test_limits_stock_failures_and_losses() -> None:
+def test_limits_stock_failures_and_losses_are_simulated() -> None:
     times = GroupTimes(stock=2, failures=0)
     world = world_of(times=times, options=QUICK)
     assert "max: 10" in refused(world, IncreaseSize(group="pool", delta=10)).message

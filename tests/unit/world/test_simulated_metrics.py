@@ -50,7 +50,7 @@ def test_signals() -> None:
     again=st.one_of(st.just(0), st.integers(1, 9)),
     windows=st.lists(st.tuples(st.integers(-60, 400), st.integers(0, 60)), min_size=1, max_size=12),
 )
-def test_means_of_a_signal_do_not_depend_on_what_was_asked_before(
+def test_signal_means_do_not_depend_on_earlier_queries(
     steps: list[tuple[int, int]], again: int, windows: list[tuple[int, int]]
 ) -> None:
     times = np.cumsum([0, *(gap for gap, _ in steps)])[:-1]
@@ -71,7 +71,7 @@ def test_means_of_a_signal_do_not_depend_on_what_was_asked_before(
         assert signal.mean(begin * half, (begin + width) * half) == expected
 
 
-def test_a_scrape_of_no_time_at_a_step_sees_what_begins_then() -> None:
+def test_zero_length_scrape_at_a_step_sees_the_new_value() -> None:
     pipeline = Pipeline(scrape=15 * SECOND, window=0, lag=0)
     world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=pipeline))
     world.metrics.external["shop", "jobs"] = [ExternalMetric(signal=Signal([T0, T0 + 30 * SECOND], [250, 900]))]
@@ -84,7 +84,7 @@ def test_a_scrape_of_no_time_at_a_step_sees_what_begins_then() -> None:
 
 
 @pytest.mark.parametrize("window", [0, 1, 15, 20])
-def test_a_window_that_ends_where_a_step_begins_sees_nothing_of_it(window: int) -> None:
+def test_window_that_ends_at_a_step_excludes_it(window: int) -> None:
     pipeline = Pipeline(scrape=15 * SECOND, window=window * SECOND, lag=0)
     world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=pipeline))
     signal = Signal([T0, T0 + 30 * SECOND], [200, 900])
@@ -99,7 +99,7 @@ def test_a_window_that_ends_where_a_step_begins_sees_nothing_of_it(window: int) 
     assert values == [200, 200 if window else 900, 900 if window < 20 else (5 * 200 + 15 * 900) // 20, 900]
 
 
-def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
+def test_unchanged_scrape_is_reused() -> None:
     world = world_of(deployment(replicas=2), options=WorldOptions(pipeline=Pipeline(scrape=15 * SECOND)))
     usage = Usage(signal=Signal([T0, T0 + 60 * SECOND], [2000, 4000]), per_pod=True)
     world.load.usage["Deployment", "shop", "web"] = {"cpu": usage}
@@ -118,7 +118,7 @@ def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
     assert [each[0] - result[0][0] for each in result] == [0, 0, 0, 0, 1, 1, 2, 3, 3]
 
 
-def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
+def test_usage_is_divided_by_ready_pods_with_scrape_lag() -> None:
     item = deployment(replicas=4)
     world = world_of(
         item, options=WorldOptions(pipeline=Pipeline(scrape=15 * SECOND, window=15 * SECOND, lag=20 * SECOND))
@@ -159,7 +159,7 @@ def test_pods_that_are_not_ready_have_no_share(columns: bool) -> None:
     assert memory_values == [0, 0, 5 * 2**30 * 1000, 5 * 2**30 * 1000]
 
 
-def test_a_pod_that_wants_to_be_with_another_waits_for_it() -> None:
+def test_pod_with_affinity_waits_for_its_partner() -> None:
     template = pod_template("first", cpu="500m")
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "second"}}}
     template["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -170,7 +170,7 @@ def test_a_pod_that_wants_to_be_with_another_waits_for_it() -> None:
     assert [phase for _, _, phase in pods(world)] == ["Running", "Running"]
 
 
-def test_usage_of_all_is_that_of_each() -> None:
+def test_total_usage_equals_per_pod_usage() -> None:
     """Of what is used, of a queue, of both, and of none that are ready."""
     world = world_of(
         deployment(replicas=3, cpu="100m"),
@@ -214,7 +214,7 @@ looks = st.tuples(moments, widths, st.integers(0, 2), st.booleans())
 
 @given(st.lists(st.integers(1, 4), min_size=3, max_size=3), st.lists(looks, max_size=12))
 @example([1, 2, 3], [(T0, SECOND // 2, 1, False), (T0 + SECOND, 0, 1, False), (T0, SECOND, 1, False)])
-def test_what_is_used_steadily_is_what_is_used(values: list[int], looked: list[tuple[int, int, int, bool]]) -> None:
+def test_steady_usage_equals_computed_usage(values: list[int], looked: list[tuple[int, int, int, bool]]) -> None:
     """However long, from whenever on, with however many ready, and if it is another signal: it is worked out once as
     long as the signals stay."""
     key = ("Deployment", "shop", "web")
@@ -234,7 +234,7 @@ def test_what_is_used_steadily_is_what_is_used(values: list[int], looked: list[t
         assert load.used_by_all(begin, end) == {key: expected}
 
 
-def test_columns_tell_what_objects_tell() -> None:
+def test_columns_equal_objects() -> None:
     template = pod_template("db", cpu="100m")
     template["spec"]["containers"].append({"name": "side", "image": "x"})
     items = [
@@ -257,7 +257,7 @@ def test_columns_tell_what_objects_tell() -> None:
             assert rows(columns) == rows(from_objects)
 
 
-def test_nothing_is_told_of_pods_without_containers() -> None:
+def test_pods_without_containers_have_no_usage() -> None:
     bare = {"metadata": {"labels": {"app": "bare"}}, "spec": {"containers": []}}
     world = world_of(deployment(replicas=2), deployment("bare", replicas=2, spec={"template": bare}))
     for name in ("web", "bare"):
@@ -269,7 +269,7 @@ def test_nothing_is_told_of_pods_without_containers() -> None:
         assert len(world.metrics.get(replace(request, columns=True)).keys) == sample_count  # type: ignore[union-attr]
 
 
-def test_what_two_ask_of_the_same_pods_is_put_together_once() -> None:
+def test_requests_for_the_same_pods_share_their_columns() -> None:
     world = world_of(deployment(replicas=2), deployment("api", replicas=1))
     for name in ("web", "api"):
         world.load.usage["Deployment", "shop", name] = {"cpu": Usage(signal=Signal.constant(1000))}
@@ -302,7 +302,7 @@ def rows(usage: Any) -> list[Any]:
     return sorted(result, key=lambda each: each[0])
 
 
-def test_changes_are_told_as_soon_as_answers_are_others() -> None:
+def test_change_counter_advances_when_answers_change() -> None:
     """Pods that come and go between two scrapes come into answers, and go from them, at once."""
     world = world_of(deployment(replicas=2), options=WorldOptions(pipeline=Pipeline(scrape=60 * SECOND)))
     world.load.usage["Deployment", "shop", "web"] = {"cpu": Usage(signal=Signal.constant(200), per_pod=True)}
@@ -318,7 +318,7 @@ def test_changes_are_told_as_soon_as_answers_are_others() -> None:
     assert {len(answer) for answer in answers.values()} == {0, 1, 2, 4}
 
 
-def test_a_queue_fills_while_there_are_too_few_and_tells_who_is_late() -> None:
+def test_queue_fills_under_overload_and_reports_late_items() -> None:
     world = world_of(deployment(replicas=1))
     key = "Deployment", "shop", "web"
     queue = Queue(arrivals=Signal.constant(3000), capacity=1000, used={"cpu": 500}, patience=5 * SECOND)
@@ -352,7 +352,7 @@ def test_usage_of_a_queue_is_that_of_the_whole_window() -> None:
     assert len(world.load.queues["Deployment", "shop", "web"].past) <= 12
 
 
-def test_selectors_of_metrics() -> None:
+def test_metric_selectors_filter_series() -> None:
     world = world_of(deployment(replicas=1))
     world.load.usage["Deployment", "shop", "web"] = {"qps": Usage(signal=Signal.constant(1000))}
     world.metrics.external["shop", "depth"] = [

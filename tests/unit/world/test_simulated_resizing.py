@@ -37,7 +37,7 @@ def test_a_pod_is_resized_where_there_is_room() -> None:
     assert now.status.container_statuses[0].allocated_resources["cpu"] == Quantity("2")
 
 
-def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
+def test_deferred_resize_is_done_once_capacity_is_free() -> None:
     world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
     run(world, 5)
     first, second = (pod for pod in world.api.get_all("Pod").values() if pod.name.startswith("web"))
@@ -57,7 +57,7 @@ def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
     assert [cpu(first), cpu(second)] == [("2", False), ("2", False)]
 
 
-def test_a_pod_of_a_dump_keeps_what_it_had_when_its_resize_is_put_off() -> None:
+def test_dumped_pod_keeps_its_allocation_while_its_resize_is_deferred() -> None:
     world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
     run(world, 5)
     first, second = (pod for pod in world.api.get_all("Pod").values() if pod.name.startswith("web"))
@@ -79,7 +79,7 @@ def test_a_pod_of_a_dump_keeps_what_it_had_when_its_resize_is_put_off() -> None:
     assert allocated == [Quantity("3"), Quantity("1")]
 
 
-def test_resizes_that_were_put_off_are_done_in_upstreams_order() -> None:
+def test_deferred_resizes_are_retried_in_upstream_order() -> None:
     """``sortPendingResizes``: priority, then quality of service, then who waits longest."""
     world = world_of(options=QUICK)
     fixed = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}

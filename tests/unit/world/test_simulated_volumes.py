@@ -28,7 +28,7 @@ def database(replicas: int = 2, **claim: Any) -> StatefulSet:
     return from_dict(workload("StatefulSet", "db", replicas, cpu="3", spec=spec), StatefulSet)
 
 
-def test_a_stateful_set_has_its_claims_which_stay_where_they_are() -> None:
+def test_stateful_set_claims_stay_on_their_node() -> None:
     nodes = []
     for zone in "ab":
         created = node(f"n-{zone}")
@@ -58,7 +58,7 @@ def test_a_stateful_set_has_its_claims_which_stay_where_they_are() -> None:
     assert sorted(pods(world)) == [("db", "", "Pending"), ("db", "n-a", "Running")]
 
 
-def test_the_smallest_volume_that_will_do_is_taken() -> None:
+def test_smallest_sufficient_volume_is_bound() -> None:
     def volume(name: str, size: str, **spec: Any) -> PersistentVolume:
         offered = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local", **spec}
         data = {

@@ -107,12 +107,12 @@ def test_a_status_with_everything() -> None:
         ({"reason": "Timeout", "message": "slow"}, False),
     ],
 )
-def test_versions_of_the_future(change: dict[str, Any], too_large: bool) -> None:
+def test_future_versions_are_read(change: dict[str, Any], too_large: bool) -> None:
     error = read_error(504, {**STATUS, **change})
     assert ("ResourceVersionTooLarge" in error.causes) is too_large
 
 
-def test_what_is_no_status() -> None:
+def test_non_status_bodies_are_none() -> None:
     assert read_status(b"") is None
     assert read_status(b"[]") is None
     assert read_status(b"\xff") is None

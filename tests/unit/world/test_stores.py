@@ -29,7 +29,7 @@ def test_cases(case: Callable[[Api], Awaitable[None]], minor: int) -> None:
     against_fake(case, minor=minor, cut=minor)
 
 
-def test_whatever_happens_in_any_order() -> None:
+def test_stores_converge_in_any_order() -> None:
     """And what is held then decides as what a fresh list is read to."""
 
     async def case(api: FakeApi, seed: int) -> None:
@@ -113,7 +113,7 @@ class Driver:
         List(kind="Pod", nodes=("n1",), watched=True),
     ],
 )
-def test_who_asks_within_a_round_sees_what_has_come(question: Get | List) -> None:
+def test_reads_within_a_round_see_the_latest_events(question: Get | List) -> None:
     """Not only who begins one: drains go by the pods of a node at that moment."""
 
     async def case(api: FakeApi) -> None:
@@ -133,7 +133,7 @@ def test_who_asks_within_a_round_sees_what_has_come(question: Get | List) -> Non
     against_fake(case)
 
 
-def test_nothing_is_decided_on_half_a_list() -> None:
+def test_no_decision_uses_a_partial_list() -> None:
     """While pods are listed anew page by page, the cluster holds old ones and new ones: no state that ever was."""
     driver = Driver()
 
@@ -220,7 +220,7 @@ def test_events_wait_while_a_decision_runs() -> None:
     against_fake(case)
 
 
-def test_why_the_stores_are_not_there() -> None:
+def test_stores_report_why_they_are_not_synced() -> None:
     async def case(api: FakeApi) -> None:
         api.server.fault = lambda call: refusal(403, "Forbidden") if "/nodes" in call.path else None
         watches = (Watch(kind="Pod", api_version="v1"), Watch(kind="Node", api_version="v1"))
