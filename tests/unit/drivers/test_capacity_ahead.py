@@ -31,7 +31,7 @@ def conditions(cluster: Cluster, resource: ServedResource, name: str) -> dict[st
     return {each["type"]: (each["status"], each["reason"]) for each in obj.get("status", {}).get("conditions", ())}
 
 
-def test_a_buffer_holds_a_node_until_it_goes() -> None:
+def test_buffer_keeps_a_node_until_it_is_deleted() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         cluster.pod("a", node="pool-1")
@@ -60,7 +60,7 @@ def test_a_buffer_holds_a_node_until_it_goes() -> None:
     autoscaled(case, resources=[BUFFERS, TEMPLATES])
 
 
-def test_a_controller_says_what_a_buffer_is() -> None:
+def test_controller_writes_the_buffer_status() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         cluster.pod("a", node="pool-1")

@@ -58,7 +58,7 @@ def looks(controller: BufferController, stores: Held, seconds: float) -> bool:
     return any(isinstance(each, Discover) for each in actions)
 
 
-def test_the_status_of_a_workload_is_seen_at_once() -> None:
+def test_workload_status_change_is_handled_immediately() -> None:
     controller, stores = BufferController(), Held()
     assert looks(controller, stores, 0)
     stores.deployed("2", 10)
@@ -66,7 +66,7 @@ def test_the_status_of_a_workload_is_seen_at_once() -> None:
     assert not looks(controller, stores, 0.002)
 
 
-def test_failures_are_tried_again_no_later_than_the_resync() -> None:
+def test_failures_are_retried_by_the_next_resync() -> None:
     controller, stores = BufferController(), Held()
     at, waits = 0.0, []
     assert looks(controller, stores, at)
@@ -95,7 +95,7 @@ def observed_ages(controller: BufferController, stores: Held, seconds: float, re
     return {each.labels["new_buffer"]: now // SECOND - each.value for each in ran.observations}
 
 
-def test_it_tells_how_long_ago_the_oldest_buffer_was_reconciled() -> None:
+def test_age_of_the_oldest_reconciliation_is_reported() -> None:
     """``TestReconciliationTimestampCollector`` of upstream: new ones since they were made, the others since they were
     written; those of an earlier process count when they are written again."""
     controller, stores = BufferController(), Held()

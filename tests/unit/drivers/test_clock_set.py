@@ -303,7 +303,7 @@ def test_the_clock_is_set_while_a_pod_is_reviewed(hours: int) -> None:
     against_fake(case, resources=SERVED)
 
 
-def test_what_the_hpa_remembers_is_as_old_as_it_was() -> None:
+def test_hpa_history_keeps_its_age_when_the_clock_is_set() -> None:
     controller = HorizontalController(HPAOptions())
     now = 100 * HOUR
     controller.kept["a/b"] = HPAState(
@@ -317,7 +317,7 @@ def test_what_the_hpa_remembers_is_as_old_as_it_was() -> None:
     assert controller.kept["a/new"] == HPAState()
 
 
-def test_scales_are_as_old_as_they_were() -> None:
+def test_cached_scales_keep_their_age_when_the_clock_is_set() -> None:
     cache = ScaleCache()
     cache.now = 100 * HOUR
     cache.clock_set(HOUR)

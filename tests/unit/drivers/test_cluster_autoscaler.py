@@ -19,7 +19,7 @@ from unit.drivers.set_clock import SetClock
 from unit.world.informer_cases import until
 
 
-def test_a_pod_gets_a_node_which_goes_when_the_pod_has_gone() -> None:
+def test_node_is_added_for_a_pod_and_removed_after_it() -> None:
     async def case(cluster: Cluster) -> None:
         cloud = cluster.cloud
         cloud.start()
@@ -52,7 +52,7 @@ def test_a_pod_gets_a_node_which_goes_when_the_pod_has_gone() -> None:
     autoscaled(case)
 
 
-def test_while_the_group_of_a_node_is_not_told_loops_go_on_and_nothing_goes() -> None:
+def test_unknown_node_group_stops_scale_down_but_not_loops() -> None:
     """Upstream cannot count what is in use then (``failed to get node group for node``), so that nothing is resized;
     it is no error of the loop."""
 
@@ -94,7 +94,7 @@ def test_nothing_goes_while_the_machines_of_a_group_are_being_replaced(caplog: p
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_the_price_expander_goes_by_what_the_cloud_tells(dry_run: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_price_expander_uses_provider_prices(dry_run: bool, caplog: pytest.LogCaptureFixture) -> None:
     async def case(cluster: Cluster) -> None:
         cloud = cluster.cloud
         cloud.start()
@@ -121,7 +121,7 @@ def test_the_price_expander_goes_by_what_the_cloud_tells(dry_run: bool, caplog: 
         autoscaled(case)
 
 
-def test_a_dry_run_says_the_same_each_loop_and_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_dry_run_logs_the_same_each_loop_and_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start(2)
         cluster.pod("a", node="pool-1")
@@ -164,7 +164,7 @@ def test_taints_of_a_process_that_ended_stay_and_are_removed_by_the_next(ends_cl
     autoscaled(case)
 
 
-def test_what_a_loop_went_by_is_told_to_who_asks() -> None:
+def test_debugging_snapshot_returns_the_loop_inputs() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         cluster.pod("a", node="pool-1", cpu="100m")
@@ -185,7 +185,7 @@ def test_what_a_loop_went_by_is_told_to_who_asks() -> None:
     autoscaled(case)
 
 
-def test_counters_begin_at_nothing() -> None:
+def test_counters_start_at_zero() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         running = cluster.run()
@@ -207,7 +207,7 @@ def test_counters_begin_at_nothing() -> None:
     autoscaled(case)
 
 
-def test_the_scheduler_has_another_profile() -> None:
+def test_custom_scheduler_profile_is_applied() -> None:
     """Without the filter for taints a pod takes a node that nobody may take by default."""
 
     async def case(cluster: Cluster) -> None:
@@ -250,7 +250,7 @@ def test_the_clock_is_set(hours: int) -> None:
 QUOTAS = ServedResource("autoscaling.x-k8s.io", "v1beta1", "CapacityQuota", "capacityquotas", False)
 
 
-def test_a_quota_counts_once_the_controller_has_looked_at_it() -> None:
+def test_quota_applies_after_its_first_reconciliation() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         quota = {"metadata": {"name": "q"}, "spec": {"limits": {"resources": {"nodes": "1"}}}}
@@ -299,7 +299,7 @@ def test_a_machine_that_never_becomes_a_node_is_deleted() -> None:
     autoscaled(case, boot=None)
 
 
-def test_a_machine_that_the_cloud_never_made() -> None:
+def test_never_created_machine_is_removed() -> None:
     """The request times out, the target is lowered, and the group is left alone for a while. (Upstream asks for that
     twice: a group without the instances of its target has the wrong size, too. The cloud refuses the second.)"""
 

@@ -133,7 +133,7 @@ def test_the_budget_comes_back() -> None:
     assert result.event.count == 28  # what was not sent was counted
 
 
-def test_only_so_many_are_remembered() -> None:
+def test_cache_size_is_limited() -> None:
     correlator = EventCorrelator(CorrelatorOptions(cache_size=2))
     for i in (1, 2, 1, 3):  # 2 was used last, and goes
         correlate(correlator, event("r", str(i)), T0)
@@ -218,7 +218,7 @@ def test_pauses() -> None:
 
 
 # TestUpdateExpiredEvent
-def test_an_event_that_is_gone_is_made_again() -> None:
+def test_deleted_event_is_created_again() -> None:
     correlator, sink = EventCorrelator(), Sink(None, ApiError("gone", code=404, reason="NotFound"))
     assert sent(correlator, sink, AGAIN)[0]
     assert sent(correlator, sink, AGAIN, T0 + 5 * SECOND)[0]

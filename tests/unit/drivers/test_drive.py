@@ -152,7 +152,7 @@ class SeeingDriver(FakeDriver):
         self.due = progress.now + 10 * SECOND
 
 
-def test_what_a_round_has_seen_is_its_own() -> None:
+def test_round_releases_its_observation() -> None:
     """A driver that lets go of it frees it: all the objects as they were before."""
 
     async def main(clock: VirtualClock) -> list[bool]:
@@ -181,7 +181,7 @@ def test_a_change_brings_a_round_forward_and_one_during_a_round_is_not_lost() ->
     assert driven(script, takes=2 * SECOND) == [(1, 4.0), (2, 6.0)]
 
 
-def test_what_has_come_is_taken_up_before_a_round() -> None:
+def test_received_events_are_applied_before_a_round() -> None:
     async def script(stores: FakeStores, driver: FakeDriver) -> None:
         stores.coming = 3
         await asyncio.sleep(11)
@@ -189,7 +189,7 @@ def test_what_has_come_is_taken_up_before_a_round() -> None:
     assert driven(script) == [(3, 10.0)]
 
 
-def test_nothing_is_decided_while_the_stores_are_not_settled() -> None:
+def test_no_round_starts_while_stores_are_unsettled() -> None:
     async def script(stores: FakeStores, driver: FakeDriver) -> None:
         stores.settled = False
         stores.tell(Change(watch=WATCH, new=Node()))
@@ -205,7 +205,7 @@ def test_nothing_is_decided_while_the_stores_are_not_settled() -> None:
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_a_round_that_is_due_while_a_kind_is_listed_anew_is_told_once(synced: bool) -> None:
+def test_round_delayed_by_a_relist_is_reported_once(synced: bool) -> None:
     """Before all has been listed for the first time no round can be due."""
 
     async def script(stores: FakeStores, driver: FakeDriver) -> None:
@@ -223,7 +223,7 @@ def test_a_round_that_is_due_while_a_kind_is_listed_anew_is_told_once(synced: bo
     assert [each for each in observations if each.name.startswith("kscale_skipped")] == skipped[: int(synced)]
 
 
-def test_it_is_told_how_long_a_round_decided() -> None:
+def test_decision_time_of_a_round_is_reported() -> None:
     """And not how long it waited: here each look at the clock is a second after the last."""
     observations: list[Observation] = []
 
@@ -247,7 +247,7 @@ def test_it_is_told_how_long_a_round_decided() -> None:
     assert observations == [Observation(name="kscale_decision_seconds", value=2.0, labels={"driver": "fake"})]
 
 
-def test_it_is_told_what_machines_decided_that_a_machine_runs() -> None:
+def test_decision_time_includes_nested_machines() -> None:
     def inner(now: Moment) -> Steps[None]:
         yield from Progress(now).wait(SECOND)
 

@@ -73,7 +73,7 @@ def test_an_event_again_is_counted() -> None:
     assert json.loads(patch.body or b"")["count"] == 2
 
 
-def test_a_server_that_is_down_holds_up_nobody() -> None:
+def test_unavailable_server_does_not_block_the_recorder() -> None:
     async def case(api: FakeApi, recorder: EventRecorder) -> None:
         down = [True]
         api.server.fault = lambda call: REFUSED if down else None

@@ -155,7 +155,7 @@ def _small_and_large() -> list[Any]:
     )
 
 
-def test_every_round_of_a_salvo_asks_with_whole_pods() -> None:
+def test_every_salvo_round_sends_complete_pods() -> None:
     pods = [_pod("small"), _pod("large")]
     pods[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6"
     groups = _small_and_large()
@@ -164,7 +164,7 @@ def test_every_round_of_a_salvo_asks_with_whole_pods() -> None:
     assert [set(option.podBytes) for option in second.options] == [_sent(pods[1])]
 
 
-def test_what_a_round_stripped_stays_stripped() -> None:
+def test_stripped_pods_stay_stripped_in_later_rounds() -> None:
     pods = [_pod("small", "rs"), _pod("large", "rs")]
     pods[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6"
     groups = _small_and_large()
@@ -195,13 +195,13 @@ def test_template_nodes_are_those_of_every_group() -> None:
     assert request.nodeBytesMap["a"] == encode("Node", want).data
 
 
-def test_a_node_loses_nothing() -> None:
+def test_encoding_a_node_is_lossless() -> None:
     real = _node("n", images=[{"names": ["web:1"], "sizeBytes": 5}])
     node = from_dict(real, Node)
     assert encode("Node", to_dict(node)).data == encode("Node", real).data
 
 
-def test_without_anybody_to_ask_every_option_stays() -> None:
+def test_missing_server_keeps_every_option() -> None:
     plan = kscale.scale_up(kscale.Cluster([_pod("p")]), GROUPS, now=NOW, options=ca.AutoscalingOptions(expander="grpc"))
     assert plan.chosen == "a"
     assert plan.warnings == ["Incorrect gRPC client config, filtering no options"]

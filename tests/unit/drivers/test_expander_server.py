@@ -58,7 +58,7 @@ def expand_with(issued: Issued, rank: Any) -> tuple[list[str], list[str]]:
     return [option.group for option in result.survivors], result.warnings
 
 
-def test_what_is_asked_arrives(issued: Issued) -> None:
+def test_rank_request_arrives_complete(issued: Issued) -> None:
     questions: list[RankOptions] = []
 
     def rank(question: RankOptions) -> Ranking:
@@ -102,7 +102,7 @@ def broken(question: RankOptions) -> Ranking:
     raise KeyError("group")
 
 
-def test_what_goes_wrong_is_an_error_of_the_call(issued: Issued) -> None:
+def test_failures_are_grpc_errors(issued: Issued) -> None:
     failed = "GRPC call failed, no options filtered: rpc error: code = Unknown desc = "
     assert expand_with(issued, lambda question: ApiError("not today")) == (["a", "b"], [f"{failed}not today"])
     assert expand_with(issued, broken) == (["a", "b"], [f"{failed}KeyError: 'group'"])
@@ -181,7 +181,7 @@ def test_least_waste_is_upstreams() -> None:
     assert best_of(mixed) == ["b"], "one option that is wrong does not spoil the others"
 
 
-def test_between_equals_the_one_that_is_packed_best() -> None:
+def test_tie_prefers_the_best_packed_option() -> None:
     """Both waste a half; five pods of 0.6 need five nodes of a core, four pods of a core but two of two."""
     odd = [ca.PodRun(pod("odd", 600, 0), 4)]
     even = [ca.PodRun(pod("even", 600, 0), 4)]

@@ -111,7 +111,7 @@ def test_a_group_without_a_price_does_not_grow(client: ExternalGroups, cloud: Pr
     assert client.prices(question) == Prices(nodes=(2.0, error))
 
 
-def test_a_provider_that_tells_no_prices(client: ExternalGroups, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provider_without_prices_is_reported(client: ExternalGroups, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Priced, "prices")
     question = GetPrices(pods=({"metadata": {"name": "p"}},), start=0, end=SECOND)
     with pytest.raises(ProviderError, match="Not implemented"):

@@ -69,7 +69,7 @@ def updating(old: HorizontalPodAutoscaler | Tombstone, new: HorizontalPodAutosca
         pytest.param(updating(autoscaler(), autoscaler()), False, False, id="gate off, same generation"),
     ],
 )
-def test_what_an_event_makes_due(event: Event, generation_gate: bool, at_once: bool) -> None:
+def test_event_makes_its_hpa_due(event: Event, generation_gate: bool, at_once: bool) -> None:
     controller = HorizontalController(HPAOptions(feature_gates={"HPAGeneration": generation_gate}))
     event(controller)
     assert controller.due(KEY) == (None if at_once else NOW + PERIOD)
@@ -176,7 +176,7 @@ def test_stale_objects_are_skipped_and_counted(written: WrittenVersion | None, s
         pytest.param(GONE, WrittenVersion("u", "5"), id="nobody knows which"),
     ],
 )
-def test_a_delete_event_clears_what_was_written(
+def test_delete_event_clears_the_written_version(
     deleted: HorizontalPodAutoscaler | Tombstone, written: WrittenVersion | None
 ) -> None:
     controller = HorizontalController()
@@ -206,7 +206,7 @@ def test_a_saved_selector_is_registered_again() -> None:
     assert controller.selectors.matching("shop", [{"app": "web"}]) == ["web"]  # before it is reconciled
 
 
-def test_an_hpa_made_anew_is_registered_anew() -> None:
+def test_recreated_hpa_is_registered_again() -> None:
     controller = HorizontalController(state=ControllerState(hpas={KEY: HPAState(selector="app=web")}))
     controller.added(autoscaler(), now=NOW)
     controller.deleted(autoscaler())

@@ -28,7 +28,7 @@ from unit.world.fake_api_server import Late, status
 from unit.world.test_informer import FakeApi, against_fake
 
 
-def test_it_scales_up_and_says_so() -> None:
+def test_controller_scales_up_and_reports_it() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 900, 900)
         world.deploy("idle", 500)
@@ -61,7 +61,7 @@ def test_it_scales_up_and_says_so() -> None:
     scenario(case)
 
 
-def test_it_goes_on_each_sync_period() -> None:
+def test_controller_reconciles_each_sync_period() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 500, 500)
         world.autoscale("web")
@@ -97,7 +97,7 @@ def test_a_round_that_writes_for_long_asks_once() -> None:
     against_fake(main, delay=0.9)
 
 
-def test_its_queue_is_measured() -> None:
+def test_work_queue_metrics_are_exported() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 500, 500)
         world.autoscale("web")
@@ -130,7 +130,7 @@ def test_a_new_generation_is_looked_at_at_once() -> None:
     scenario(case)
 
 
-def test_an_hpa_that_is_gone_is_forgotten() -> None:
+def test_deleted_hpa_is_forgotten() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 500)
         world.autoscale("web")
@@ -284,7 +284,7 @@ def test_a_custom_resource_that_comes_later() -> None:
     scenario(case, resources=[WIDGET])
 
 
-def test_what_one_remembers_outlives_a_round() -> None:
+def test_recommendations_are_kept_across_rounds() -> None:
     """Scaling down waits for the window: recommendations of every round are kept."""
 
     async def case(world: World) -> None:
@@ -302,7 +302,7 @@ def test_what_one_remembers_outlives_a_round() -> None:
     scenario(case)
 
 
-def test_rivals_are_told() -> None:
+def test_ambiguous_hpas_are_reported() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 900, 900)
         world.autoscale("web")
@@ -321,7 +321,7 @@ def test_options_reach_decisions() -> None:
     assert driver.controller.options.sync_period_ns == 30 * SECOND
 
 
-def test_a_restart_begins_anew() -> None:
+def test_restart_forgets_recommendations() -> None:
     """What was recommended is forgotten, as upstream's is: the size that is found is held for a window."""
 
     async def case(world: World) -> None:
@@ -391,7 +391,7 @@ def test_any_write_may_fail_or_be_late(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("own_collector")
-def test_the_collector_is_at_ease_while_a_round_of_many_is_under_way() -> None:
+def test_garbage_collector_is_relaxed_during_a_large_round() -> None:
     before, hpas = gc.get_threshold(), 100_000
     sight = HorizontalView(hpas=[HorizontalPodAutoscaler()] * hpas)
     steps = HorizontalAutoscaler(take_over=True).steps(sight, 1_800_000_000 * SECOND)
@@ -401,7 +401,7 @@ def test_the_collector_is_at_ease_while_a_round_of_many_is_under_way() -> None:
     assert gc.get_threshold() == before
 
 
-def test_what_is_noticed_while_a_round_takes_in_is_not_lost() -> None:
+def test_changes_during_a_round_are_not_lost() -> None:
     """The watch of HPAs goes on while a round ends in another thread, which may take in just before an HPA is added to
     what was noticed."""
     driver, now = HorizontalAutoscaler(take_over=True), 1_800_000_000 * SECOND
@@ -440,7 +440,7 @@ def test_a_controller_that_was_silent_and_comes_back_is_left_its_hpa() -> None:
     scenario(case)
 
 
-def test_an_adapter_whose_times_are_none_costs_its_own_hpa_and_no_more() -> None:
+def test_adapter_with_invalid_times_affects_only_its_hpa() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 900, 900)
         world.autoscale("web")
@@ -456,7 +456,7 @@ def test_an_adapter_whose_times_are_none_costs_its_own_hpa_and_no_more() -> None
     scenario(case)
 
 
-def test_it_goes_on_after_the_server_was_restored_from_a_backup() -> None:
+def test_controller_continues_after_a_server_restore() -> None:
     """The new versions are older than those of the controller's own writes, which no longer mean anything."""
 
     async def case(world: World) -> None:
@@ -480,7 +480,7 @@ def test_it_goes_on_after_the_server_was_restored_from_a_backup() -> None:
 
 
 @pytest.mark.parametrize("watched", [False, True])
-def test_a_round_whose_scales_were_asked_for_is_not_repeated(watched: bool) -> None:
+def test_round_with_requested_scales_is_not_repeated(watched: bool) -> None:
     """Though as many others are watched: of HPAs that are left alone."""
     driver, now = HorizontalAutoscaler(HPAOptions(), manager="ours", repeats=True), 1_800_000_000 * SECOND
     them = [{"manager": "them", "subresource": "status", "time": to_text(now)}]

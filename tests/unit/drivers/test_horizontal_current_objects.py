@@ -70,7 +70,7 @@ def three_at_75(world: World) -> None:
     world.autoscale("web")
 
 
-def test_a_pod_that_becomes_ready_while_metrics_are_asked_for_counts_as_ready() -> None:
+def test_pod_that_becomes_ready_during_the_metrics_request_counts_as_ready() -> None:
     async def case(world: World) -> None:
         three_at_75(world)
         await decided(world, lambda: be_ready(world, "web-2"))
@@ -88,7 +88,7 @@ def test_a_pod_that_stays_unready_holds_the_size() -> None:
     scenario(case)
 
 
-def test_a_pod_that_is_deleted_while_metrics_are_asked_for_does_not_count() -> None:
+def test_pod_deleted_during_the_metrics_request_does_not_count() -> None:
     """Without the usage of the one that goes, the others are at their target."""
 
     async def case(world: World) -> None:
@@ -117,7 +117,7 @@ def test_the_size_of_a_target_that_is_changed_meanwhile_is_decided_from_as_it_is
     scenario(case)
 
 
-def test_a_target_whose_status_is_written_meanwhile_is_resized_without_a_conflict() -> None:
+def test_concurrent_status_write_does_not_conflict_with_the_resize() -> None:
     """The Deployment controller writes statuses all the time, right after the last resize above all."""
 
     async def case(world: World) -> None:
@@ -179,7 +179,7 @@ def test_a_maximum_that_is_lowered_meanwhile_holds() -> None:
     scenario(case)
 
 
-def test_an_hpa_that_asks_for_another_metric_meanwhile_is_decided_by_that_one() -> None:
+def test_hpa_with_a_changed_metric_uses_the_new_metric() -> None:
     """It has no answer of the old one, and is asked about anew at once; others are decided."""
 
     async def case(world: World) -> None:
@@ -271,7 +271,7 @@ def test_the_scale_of_many_is_written_without_waiting_for_statuses() -> None:
     scenario(case)
 
 
-def test_what_happens_beside_a_round_does_not_bring_the_next_one_nearer() -> None:
+def test_unrelated_writes_do_not_advance_the_next_round() -> None:
     """Annotations that somebody writes after each decision."""
 
     async def case(world: World) -> None:

@@ -118,7 +118,7 @@ def test_a_large_review_is_answered_as_a_small_one() -> None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"{}", review({"metadata": {"name": "p"}}, "pods", "apps")])
-def test_what_cannot_be_read_is_admitted_as_it_is(body: bytes) -> None:
+def test_unreadable_review_is_admitted_unchanged(body: bytes) -> None:
     async def run() -> ReviewResult:
         large = reviews_of(driver_for(1))
         try:

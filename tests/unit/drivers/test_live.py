@@ -119,7 +119,7 @@ def test_a_machine_runs_as_in_virtual_time() -> None:
     )
 
 
-def test_what_was_begun_in_the_background_is_waited_for() -> None:
+def test_background_work_is_awaited_at_the_end() -> None:
     async def main(live: Live, world: World) -> None:
         await live.run(lambda now: (yield from Progress(now).act(InBackground(partial(asks, "slow")))))  # type: ignore[arg-type, misc, return-value]
         world.note("returned")
@@ -158,7 +158,7 @@ def test_a_scope_that_is_cancelled() -> None:
     assert "g" not in [what for what, _ in world.log]  # what is asked for afterwards is not even begun
 
 
-def test_what_a_machine_returns_within_a_time_may_be_an_error() -> None:
+def test_error_returned_within_a_time_limit_is_a_value() -> None:
     """It is what it has to say, and no refusal of the time that it was given."""
 
     def machine(now: Moment) -> Steps[Any]:
@@ -211,7 +211,7 @@ class Alone:
         yield from Progress(now).clock()
 
 
-def test_nobody_holds_company_that_has_ended() -> None:
+def test_finished_machines_are_released() -> None:
     """Ten thousand machines and what they were made of would stay until the next that is asked for has been done."""
     references: list[ref[Alone]] = []
 
@@ -231,7 +231,7 @@ def test_a_fault_of_a_machine_is_raised() -> None:
         in_world(lambda live, world: live.run(faulty))
 
 
-def test_a_fault_in_company_ends_the_company() -> None:
+def test_error_of_one_machine_ends_its_siblings() -> None:
     closed: list[str] = []
 
     def other(now: Moment) -> Steps[None]:
@@ -314,7 +314,7 @@ def test_a_cancelled_machine_is_closed_after_its_step() -> None:
     assert closed == [True]
 
 
-def test_questions_are_asked_of_the_world() -> None:
+def test_reads_go_to_the_performer() -> None:
     async def perform(action: Action) -> Outcome:
         assert isinstance(action, Get)
         return Outcome(at=T0, value=Node())
@@ -442,7 +442,7 @@ def test_brief_steps_let_others_take_their_turn() -> None:
     assert turns >= 15  # all five places let go after two steps each, in the same turn of the loop
 
 
-def test_what_is_observed_later_is_made_in_the_thread() -> None:
+def test_deferred_observations_are_built_in_the_worker_thread() -> None:
     created: list[int] = []
 
     def observed() -> list[Observation]:
@@ -491,7 +491,7 @@ def test_steps_that_are_due_together_go_to_the_thread_together() -> None:
     assert worker.submitted < 20
 
 
-def test_who_is_cancelled_before_its_step_is_taken_takes_none() -> None:
+def test_machine_cancelled_before_its_step_runs_none() -> None:
     steps: list[str] = []
     holding, let_go = threading.Event(), threading.Event()
 
@@ -658,9 +658,7 @@ class StoppedClock(SystemClock):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_machine_whose_step_has_a_result_already_is_cancelled_at_once(
-    fails: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machine_with_a_finished_step_is_cancelled_immediately(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would wait for the end of a step that has ended: a program that is told to end would not."""
     closed: list[bool] = []
 

@@ -87,7 +87,7 @@ def test_the_cluster_autoscaler_grows_and_shrinks_its_group() -> None:
     ]  # fmt: skip
 
 
-def test_a_driver_that_is_killed_does_nothing_more_and_another_goes_on() -> None:
+def test_killed_driver_stops_and_a_new_one_continues() -> None:
     world = world_of(deployment(replicas=2, cpu="1"), size=2)
     first = Drive(world, cluster_autoscaler(world))
     tainted: list[float] = []

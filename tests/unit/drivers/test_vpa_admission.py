@@ -54,7 +54,7 @@ def hook(api: FakeApi) -> dict[str, Any]:
 # -- registration and lease ------------------------------------------------------------------------------------------
 
 
-def test_it_registers_after_ten_seconds_and_says_that_it_lives() -> None:
+def test_webhook_is_registered_after_ten_seconds_with_a_status_lease() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         old = {"metadata": {"name": "vpa-webhook-config", "labels": {"old": "yes"}}, "webhooks": []}
@@ -102,7 +102,7 @@ def test_it_registers_after_ten_seconds_and_says_that_it_lives() -> None:
 
 
 @pytest.mark.parametrize(("takes", "waits"), [(3, 3), (60, 5)])
-def test_it_answers_once_it_knows_which_kinds_are_served_or_after_five_seconds(takes: int, waits: int) -> None:
+def test_reviews_wait_for_discovery_up_to_five_seconds(takes: int, waits: int) -> None:
     """Until then, of a target that only has a scale nothing could be found out."""
 
     async def case(api: FakeApi) -> None:
@@ -140,7 +140,7 @@ def test_without_a_registration_its_lease_waits_for_nothing() -> None:
     against(case)
 
 
-def test_by_url_and_with_another_policy() -> None:
+def test_webhook_by_url_with_failure_policy_is_registered() -> None:
     async def case(api: FakeApi) -> None:
         registration = RegistrationOptions(
             register_by_url=True,
@@ -161,7 +161,7 @@ def test_by_url_and_with_another_policy() -> None:
     against(case)
 
 
-def test_the_ca_is_replaced_if_it_is_another() -> None:
+def test_changed_ca_is_written_to_the_webhook() -> None:
     current_ca: list[bytes | None] = [b"one"]
 
     def patches(api: FakeApi) -> int:
@@ -191,7 +191,7 @@ def test_the_ca_is_replaced_if_it_is_another() -> None:
 @pytest.mark.parametrize(
     "arguments", [{"reload": False}, {"registration": RegistrationOptions(register_webhook=False)}]
 )
-def test_what_is_not_asked_for_is_not_done(arguments: dict[str, Any]) -> None:
+def test_disabled_features_write_nothing(arguments: dict[str, Any]) -> None:
     current_ca = [b"one"]
 
     async def case(api: FakeApi) -> None:
@@ -223,7 +223,7 @@ def test_a_dry_run_registers_nothing_and_has_no_lease(caplog: pytest.LogCaptureF
     assert any("dry run" in text and "vpa-webhook-config" in text for text in messages)
 
 
-def test_without_a_registration_it_ends() -> None:
+def test_controller_without_registration_shuts_down() -> None:
     async def case(api: FakeApi) -> None:
         refusal = json.dumps(status(403, "Forbidden", "not you")).encode()
         api.server.fault = lambda call: Answer(403, {}, refusal) if call.method == "POST" else None
@@ -246,18 +246,18 @@ def test_without_a_registration_it_ends() -> None:
         ("a:", {"a": ""}),
     ],
 )
-def test_labels(text: str, labels: dict[str, str]) -> None:
+def test_webhook_labels_are_parsed(text: str, labels: dict[str, str]) -> None:
     """As upstream's TestConvertLabelsToMap has them."""
     assert labels_of(text) == labels
 
 
 @pytest.mark.parametrize("text", ["a", "a:b,c", ":b", " :b", "a:b,", '""'])
-def test_labels_that_are_none(text: str) -> None:
+def test_invalid_webhook_labels_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=rf"^labels '{text.strip(chr(34))}' are invalid, the format should be"):
         labels_of(text)
 
 
-def test_what_it_answers_from_follows_the_watches() -> None:
+def test_answers_follow_watched_objects() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         limits = {"kind": "LimitRange", "apiVersion": "v1", "metadata": {"name": "l", "namespace": NAMESPACE}}

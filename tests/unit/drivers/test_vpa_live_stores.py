@@ -202,7 +202,7 @@ WATCHES: dict[str, Watch] = {
 
 @pytest.mark.parametrize("events", [False, True], ids=["list", "watch"])
 @pytest.mark.parametrize("case", CASES)
-def test_what_decides_in_an_object_decides_in_the_store(case: str, events: bool) -> None:
+def test_stored_objects_keep_every_decisive_field(case: str, events: bool) -> None:
     one, other = CASES[case]
     assert updated(plain(one)) != updated(plain(other)), f"{case} makes no difference here"
     for each in (one, other):

@@ -79,7 +79,7 @@ def writes(api: FakeApi) -> list[str]:
     return [path for method in ("POST", "PATCH", "PUT", "DELETE") for path in api.server.requested_paths(method)]
 
 
-def test_it_explains_what_its_recommendations_do_to_nodes() -> None:
+def test_recommender_reports_the_effect_on_nodes() -> None:
     """Before it writes anything, and on the nodes as they are: beside another's pod there is place for one."""
     plans: list[VPARoundPlan] = []
     written: list[list[str]] = []
@@ -113,7 +113,7 @@ def test_it_explains_what_its_recommendations_do_to_nodes() -> None:
         assert (plan.effect.nodes_before, plan.effect.nodes_after) == (3, 2)
 
 
-def test_it_recommends_each_minute_and_keeps_checkpoints() -> None:
+def test_recommender_runs_each_minute_and_writes_checkpoints() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -173,7 +173,7 @@ def test_a_restart_goes_on_from_checkpoints() -> None:
         ({"3": [0] * 1000}, f"bucketWeights[3]: [{'0, ' * 13}... (3,000 characters) is no uint32"),
     ],
 )
-def test_a_damaged_checkpoint_costs_itself_and_no_more(
+def test_damaged_checkpoint_affects_no_other(
     weights: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The API server holds whatever is written as weights."""
@@ -224,7 +224,7 @@ def test_checkpoints_of_more_samples_than_an_int32_has_are_read_and_counted_on()
     against(case)
 
 
-def test_without_its_checkpoints_it_does_not_begin() -> None:
+def test_recommender_does_not_start_without_checkpoints() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -241,7 +241,7 @@ def test_without_its_checkpoints_it_does_not_begin() -> None:
     against(case)
 
 
-def test_a_kill_for_memory_raises_what_is_recommended() -> None:
+def test_oom_kill_raises_the_recommendation() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, memory="1Gi")
         api.server.put(VPAS, autoscaler("web"))
@@ -266,9 +266,7 @@ FAR = [None, "0001-01-01T00:00:00Z", "1700-01-01T00:00:00Z", "2200-01-01T00:00:0
 
 
 @pytest.mark.parametrize("time", FAR)
-def test_usage_at_a_time_that_is_none_costs_its_sample_and_no_more(
-    time: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_usage_with_invalid_time_drops_only_its_sample(time: str | None, caplog: pytest.LogCaptureFixture) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -289,9 +287,7 @@ def test_usage_at_a_time_that_is_none_costs_its_sample_and_no_more(
 
 
 @pytest.mark.parametrize("time", FAR)
-def test_a_kill_for_memory_at_a_time_that_is_none_is_not_counted(
-    time: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_oom_kill_with_invalid_time_is_not_counted(time: str | None, caplog: pytest.LogCaptureFixture) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -357,7 +353,7 @@ def test_a_target_that_only_has_a_scale() -> None:
     against(case)
 
 
-def test_which_kinds_are_served_is_asked_every_five_minutes_and_what_was_known_stays() -> None:
+def test_discovery_is_repeated_every_five_minutes_and_keeps_known_kinds() -> None:
     async def case(api: FakeApi) -> None:
         rollouts = api.server.served.pop("rollouts.argoproj.io")
         rollout = ("Rollout", "argoproj.io/v1alpha1")
@@ -437,7 +433,7 @@ def test_only_its_own_vpas() -> None:
     against(case)
 
 
-def test_a_metrics_server_that_is_away_costs_a_round_and_no_more() -> None:
+def test_unavailable_metrics_server_costs_one_round() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -521,7 +517,7 @@ def test_a_history_of_prometheus() -> None:
     against(case)
 
 
-def test_a_part_of_the_history_is_told_as_such_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_partial_history_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """Thanos and Mimir give what they have, and warn."""
 
     class Partial(OldPrometheus):
@@ -623,7 +619,7 @@ def test_a_dry_run_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     assert any(line.startswith("dry run: Patch ") and '"VerticalPodAutoscaler"' in line for line in messages)
 
 
-def test_its_health_goes_by_its_rounds() -> None:
+def test_health_depends_on_recent_rounds() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -647,7 +643,7 @@ def test_its_health_goes_by_its_rounds() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_in_any_order(seed: int) -> None:
+def test_recommendations_survive_broken_connections_and_delays(seed: int) -> None:
     """Connections break, answers are slow: what is recommended in the end is the same."""
 
     async def case(api: FakeApi) -> None:
@@ -664,7 +660,7 @@ def test_in_any_order(seed: int) -> None:
     against(case, seed=seed, cut=seed, delay=0.01)
 
 
-def test_ticks_are_those_of_a_clock() -> None:
+def test_rounds_start_at_clock_ticks() -> None:
     """A round that takes long is followed by the next at once, and by that of the clock then."""
     from kscale.drivers.vpa_watches import Ticker
 

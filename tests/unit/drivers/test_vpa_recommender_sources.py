@@ -23,7 +23,7 @@ def known_pods(run: Run) -> set[str]:
     return {name for _, name in run.driver.state.pods}
 
 
-def test_external_metrics_are_asked_pod_by_pod() -> None:
+def test_external_metrics_are_requested_per_pod() -> None:
     """And metrics-server is not. What comes of it is what the same usage gives from metrics-server."""
     requests: list[tuple[str, str]] = []
     usage: list[bool] = []
@@ -58,7 +58,7 @@ def test_external_metrics_are_asked_pod_by_pod() -> None:
     assert (len(requests), any(usage)) == (3 * 4, False)
 
 
-def test_an_adapter_whose_times_are_none_costs_a_round_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_adapter_with_invalid_times_costs_one_round(caplog: pytest.LogCaptureFixture) -> None:
     times = ["lately"]
 
     async def case(api: FakeApi) -> None:
@@ -86,7 +86,7 @@ def test_an_adapter_whose_times_are_none_costs_a_round_and_no_more(caplog: pytes
     assert any(each.getMessage().startswith(message) for each in caplog.records)
 
 
-def test_the_memory_saver_knows_pods_that_somebody_selects() -> None:
+def test_memory_saver_tracks_only_selected_pods() -> None:
     """Those of a VPA that is new are listed."""
 
     async def case(api: FakeApi) -> None:

@@ -107,7 +107,7 @@ async def recommending(
         yield source
 
 
-def test_targets_are_the_strategys_and_bounds_hold_them() -> None:
+def test_strategy_targets_are_capped_by_bounds() -> None:
     async def case(api: FakeApi) -> None:
         async with recommending(api) as source:
             expected = find_strategy("percentile").advise(usage())
@@ -157,7 +157,7 @@ def test_a_vpa_that_is_new_does_not_wait() -> None:
     against(case)
 
 
-def test_without_samples_what_was_recommended_stays_and_the_status_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_samples_keep_the_recommendation_and_set_a_condition(caplog: pytest.LogCaptureFixture) -> None:
     """After a restart too: nothing is recommended from what metrics-server says alone."""
 
     async def case(api: FakeApi) -> None:
@@ -207,7 +207,7 @@ def test_a_kill_for_memory_counts_for_the_strategy() -> None:
     against(case)
 
 
-def test_a_strategy_that_fails_costs_its_advice_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_strategy_affects_only_its_recommendation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "mine.py").write_text(
         "from kscale.vpa.strategies import StrategyAdvice, Strategy\n\n\n"
         "class Mine(Strategy):\n"
@@ -256,7 +256,7 @@ def test_a_strategy_that_fails_costs_its_advice_and_no_more(tmp_path: Path, capl
     against(case)
 
 
-def test_a_vpa_that_was_gone_is_new_again() -> None:
+def test_recreated_vpa_is_new() -> None:
     """Also the last one of its namespace."""
 
     async def case(api: FakeApi) -> None:
@@ -282,7 +282,7 @@ def test_pods_that_no_vpa_selects_do_not_count() -> None:
     against(case)
 
 
-def test_a_vpa_of_another_workload_has_nothing_of_the_first() -> None:
+def test_retargeted_vpa_uses_no_old_samples() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         cluster(api, "db", pods=1)

@@ -53,7 +53,7 @@ class Apart(OldPrometheus):
 
 
 @pytest.mark.parametrize("says", [ApiError("bad_data: too many samples", 422), None])
-def test_a_namespace_without_an_answer_holds_up_no_other(says: ApiError | None) -> None:
+def test_unanswered_namespace_delays_no_other(says: ApiError | None) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -126,7 +126,7 @@ def test_an_answer_that_takes_longer_than_a_round_comes_in_a_later_one() -> None
     against(case)
 
 
-def test_the_interval_counts_from_when_it_was_asked_also_when_the_clock_is_set_meanwhile() -> None:
+def test_interval_starts_at_the_request_even_if_the_clock_is_set() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -144,7 +144,7 @@ def test_the_interval_counts_from_when_it_was_asked_also_when_the_clock_is_set_m
     against(case)
 
 
-def test_a_vpa_that_is_gone_when_the_answer_comes_gets_none_of_it() -> None:
+def test_deleted_vpa_ignores_a_late_answer() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         cluster(api, "db", pods=1)
@@ -161,7 +161,7 @@ def test_a_vpa_that_is_gone_when_the_answer_comes_gets_none_of_it() -> None:
     against(case)
 
 
-def test_a_workload_that_comes_while_prometheus_is_asked_is_asked_for_in_the_next_round() -> None:
+def test_workload_added_during_a_request_is_requested_next_round() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -215,7 +215,7 @@ def hanging(api: FakeApi, *namespaces: str) -> Hangs:
     return Hangs(prometheus(api), *namespaces)
 
 
-def test_three_namespaces_that_hang_hold_up_nobody_who_comes_either() -> None:
+def test_three_hanging_namespaces_do_not_delay_new_ones() -> None:
     async def case(api: FakeApi) -> None:
         source = hanging(api, "aaa", "aab", "aac")
         async with running(api, patient(source)):
@@ -229,7 +229,7 @@ def test_three_namespaces_that_hang_hold_up_nobody_who_comes_either() -> None:
     against(case)
 
 
-def test_four_namespaces_are_asked_at_a_time() -> None:
+def test_at_most_four_namespaces_are_requested_at_once() -> None:
     async def case(api: FakeApi) -> None:
         many = [f"a{i}" for i in range(6)]
         source = hanging(api, *many)
@@ -244,7 +244,7 @@ def test_four_namespaces_are_asked_at_a_time() -> None:
     against(case)
 
 
-def test_however_many_namespaces_hang_a_place_is_left_for_who_comes() -> None:
+def test_hanging_namespaces_leave_a_slot_for_new_ones() -> None:
     """Once each has had the time of a question."""
 
     async def case(api: FakeApi) -> None:
@@ -269,7 +269,7 @@ def test_however_many_namespaces_hang_a_place_is_left_for_who_comes() -> None:
     against(case)
 
 
-def test_rounds_do_not_wait_for_namespaces_that_nobody_asks_for_yet() -> None:
+def test_rounds_do_not_wait_for_unrequested_namespaces() -> None:
     """Nor do they ask for labels that nobody needs: where three hang, a fourth that had no answer waits."""
 
     async def case(api: FakeApi) -> None:
@@ -290,7 +290,7 @@ def test_rounds_do_not_wait_for_namespaces_that_nobody_asks_for_yet() -> None:
     against(case)
 
 
-def test_samples_of_a_namespace_are_let_go_before_the_next_is_asked_for() -> None:
+def test_samples_are_released_before_the_next_namespace() -> None:
     live_counts = []
 
     class Looks(Hangs):
@@ -313,7 +313,7 @@ def test_samples_of_a_namespace_are_let_go_before_the_next_is_asked_for() -> Non
     assert live_counts == [0]
 
 
-def test_after_a_fault_namespaces_are_asked_for_again() -> None:
+def test_namespaces_are_requested_again_after_an_error() -> None:
     begin = 1_800_000_000 * SECOND
     state = RecommenderState()
     state.observed = [state.add_vpa(from_dict(autoscaler("web"), VerticalPodAutoscaler), Selector()).key]
@@ -385,7 +385,7 @@ def test_samples_that_no_strategy_is_given_are_not_counted() -> None:
     against(case)
 
 
-def test_a_kill_of_a_pod_that_was_never_seen_counts_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_oom_kill_of_an_unknown_pod_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody knows its labels. Upstream's ``RecordOOM`` refuses it as well."""
 
     async def case(api: FakeApi) -> None:
@@ -408,7 +408,7 @@ def test_a_kill_of_a_pod_that_was_never_seen_counts_for_nobody(caplog: pytest.Lo
     assert any(each.startswith(f"Failed to record OOM: {NAMESPACE}/web-9/c: KeyError: ") for each in messages)
 
 
-def test_what_prometheus_warns_of_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_prometheus_warnings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Warns(OldPrometheus):
         async def query(self, question: QueryPrometheus) -> bytes | ApiError:
             answer = await super().query(question)

@@ -75,7 +75,7 @@ def writes(api: FakeApi) -> list[str]:
     return [path for method in ("POST", "PATCH", "PUT", "DELETE") for path in api.server.requested_paths(method)]
 
 
-def test_it_evicts_within_its_budget_and_says_so() -> None:
+def test_updater_evicts_within_the_budget_and_emits_events() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, pods=4)
         api.server.put(VPAS, far())
@@ -105,7 +105,7 @@ def test_it_evicts_within_its_budget_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_it_says_what_a_loop_does_to_nodes_before_it_acts(dry_run: bool) -> None:
+def test_updater_reports_the_effect_on_nodes_before_acting(dry_run: bool) -> None:
     plans: list[tuple[VPARoundPlan, int]] = []
 
     async def case(api: FakeApi) -> None:
@@ -137,7 +137,7 @@ def test_it_says_what_a_loop_does_to_nodes_before_it_acts(dry_run: bool) -> None
     assert plan.anew == PutAnew(placed=1, waiting=[f"{NAMESPACE}/web-1"])
 
 
-def test_a_plan_is_of_what_is_resized_and_of_nothing_where_nothing_can_be() -> None:
+def test_plan_contains_only_resizable_pods() -> None:
     plans: list[VPARoundPlan] = []
 
     async def case(api: FakeApi) -> None:
@@ -246,7 +246,7 @@ def test_a_resize_that_is_refused_ends_in_an_eviction() -> None:
     against(case)
 
 
-def test_in_place_only_never_evicts_and_remembers_what_had_no_room() -> None:
+def test_in_place_mode_never_evicts_and_remembers_infeasible_resizes() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, pods=2)
         api.server.put("replicasets.apps", workload("web", 2))
@@ -330,7 +330,7 @@ def test_a_dry_run_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
     assert any(text.startswith("Pod accepted for update: shop/web-") for text in messages)
 
 
-def test_its_health_goes_by_its_loops() -> None:
+def test_health_depends_on_recent_loops() -> None:
     def health(run: Run) -> str:
         check = run.programs[0].health
         assert check is not None
@@ -350,7 +350,7 @@ def test_its_health_goes_by_its_loops() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_in_any_order(seed: int) -> None:
+def test_updates_survive_broken_connections(seed: int) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, pods=4)
         api.server.put(VPAS, far("InPlaceOrRecreate"))
@@ -424,7 +424,7 @@ def test_the_updater_of_2020_leaves_pods_inside_the_bounds_alone_for_twelve_hour
         ("current", "Too few replicas: ReplicaSet shop/web has 1 live pods", "No VPA objects to process"),
     ],
 )
-def test_it_says_why_nothing_is_done(profile: str, few: str, none: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_updater_logs_why_nothing_is_done(profile: str, few: str, none: str, caplog: pytest.LogCaptureFixture) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, pods=1)
         api.server.put(VPAS, far())
