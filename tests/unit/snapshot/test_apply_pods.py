@@ -116,7 +116,7 @@ def nodes() -> list[Node]:
 
 @settings(max_examples=examples(2 / 3))
 @given(CHANGES)
-def test_many_at_once_are_as_one_by_one(changes: list[tuple[list[Pod], list[str]]]) -> None:
+def test_batch_apply_equals_single_applies(changes: list[tuple[list[Pod], list[str]]]) -> None:
     at_once, one_by_one = Cluster(nodes()), Cluster(nodes())
     snapshots: list[tuple[Snapshot, dict[str, Any]]] = []
     for some, removed in changes:
@@ -133,7 +133,7 @@ def test_many_at_once_are_as_one_by_one(changes: list[tuple[list[Pod], list[str]
         assert meaning(snapshot) == expected
 
 
-def test_pods_that_share_parts_are_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_pod_parts_are_classified_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster()
     classified = []
     classify = cluster.interner.classify
@@ -145,7 +145,7 @@ def test_pods_that_share_parts_are_looked_into_once(monkeypatch: pytest.MonkeyPa
     assert cluster.keys("Pod") == [f"ns/p{i}" for i in range(20)]
 
 
-def test_a_time_that_is_none_is_refused_before_anything_changes() -> None:
+def test_invalid_time_is_refused_before_any_change() -> None:
     cluster = Cluster([pod()])
     damaged = pod(metadata={"name": "q", "namespace": "ns"}, status={"startTime": "noon"})
     with pytest.raises(InputError, match=r"status\.startTime"):
@@ -153,7 +153,7 @@ def test_a_time_that_is_none_is_refused_before_anything_changes() -> None:
     assert cluster.keys("Pod") == ["ns/p"]
 
 
-def test_classes_that_went_are_not_given_again() -> None:
+def test_removed_classes_are_not_reused() -> None:
     """What was remembered of pods goes with the interner that numbered it."""
     cluster = Cluster()
     cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="first"), spec=SPECS[1])])

@@ -103,7 +103,7 @@ def test_one_pod_leaves_the_text_of_its_neighbours() -> None:
 
 
 @pytest.mark.usefixtures("own_collector")
-def test_pods_of_which_no_two_are_alike_leave_the_garbage_collector_nothing() -> None:
+def test_distinct_pods_add_no_objects_to_the_garbage_collector() -> None:
     """It walks all that it tracks, again and again: with thousands of classes that would be most of what they cost."""
     cluster = Cluster()
     spec = {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]}

@@ -340,7 +340,7 @@ def test_a_broken_line_among_documents_is_one_problem() -> None:
         "{deep}\n{n}\n",
     ],
 )
-def test_a_stream_is_read_as_its_text_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_equals_its_text(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretty, several = json.dumps(node("n"), indent=1), json.dumps(listed(pod("q"), node("m")))
     parts = {
         "p": json.dumps(pod("p")),
@@ -611,7 +611,7 @@ def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("form", ["text", "stream"])
-def test_documents_are_not_held(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_are_released_while_reading(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line at a time, whatever the lines are like: documents, or one of them damaged."""
     line = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"a": "b" * 400}}})
     for end in ("", "\n{"):
@@ -626,7 +626,7 @@ def test_documents_are_not_held(form: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert peak < len(data) / 10
 
 
-def test_pods_that_come_twice_are_counted_alike_in_columns_and_one_by_one() -> None:
+def test_duplicate_pods_are_counted_the_same_in_both_readers() -> None:
     names = ["a", "b", "a", "c", "b", "b"]
     text = json.dumps({"kind": "List", "items": [pod(name) for name in names]}).encode()
     more = json.dumps({"kind": "List", "items": [pod("c"), pod("d")]}).encode()

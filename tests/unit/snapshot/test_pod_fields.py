@@ -105,14 +105,14 @@ def read_by(pods: list[Pod], monkeypatch: pytest.MonkeyPatch) -> dict[type, set[
     return {struct: {name for kind, name in read_fields if kind is struct} for struct in READ_FIELDS}
 
 
-def test_what_is_read_of_structs_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fields_read_from_structs_are_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     read = read_by([from_dict(pod, Pod) for pod in PODS], monkeypatch)
     assert {kind.__name__: names - set(READ_FIELDS[kind]) for kind, names in read.items()} == {
         kind.__name__: set() for kind in READ_FIELDS
     }
 
 
-def test_what_is_in_the_table_is_read_of_structs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fields_in_the_table_are_read_from_structs(monkeypatch: pytest.MonkeyPatch) -> None:
     read = read_by([from_dict(pod, Pod) for pod in PODS], monkeypatch)
     not_in_table = {"api_version", "kind"}  # whether it is a pod at all, which a struct tells by its type
     assert {kind.__name__: set(names) - read[kind] - not_in_table for kind, names in READ_FIELDS.items()} == {

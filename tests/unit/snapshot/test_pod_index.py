@@ -76,7 +76,7 @@ def looked_at(pods: list[Pod], namespace: str, text: str) -> list[Any]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(("text", "object", "remove", "look")), pods()), max_size=14))
-def test_selected_equals_looked_at(steps: list[tuple[str, dict[str, Any]]]) -> None:
+def test_index_selection_equals_a_scan(steps: list[tuple[str, dict[str, Any]]]) -> None:
     cluster = Cluster()
     remaining: dict[str, Pod] = {}
     older: list[tuple[PodIndex, list[Any]]] = []
@@ -141,7 +141,7 @@ def test_groups_are_kept_while_labels_stay() -> None:
     assert cluster.pod_index().select("x", "app=v").keys == ["x/a", "x/b"]
 
 
-def test_a_time_that_is_none_is_refused_by_name() -> None:
+def test_invalid_time_is_refused_by_name() -> None:
     with pytest.raises(kscale.InputError, match=r'Pod x/a: status.startTime: "soon" is not an RFC 3339 time'):
         Cluster([{**pod("a"), "status": {"startTime": "soon"}}])
 

@@ -43,7 +43,7 @@ def others(snapshot: Snapshot) -> list[Snapshot]:
 
 
 @pytest.mark.parametrize("which", range(6))
-def test_arrays(which: int) -> None:
+def test_arrays_are_read_only(which: int) -> None:
     snapshot = others(make_snapshot())[which]
     arrays = [*snapshot.used.values(), snapshot.pod_count, snapshot.placed_class, snapshot.placed_node]
     columns = snapshot.columns
@@ -63,14 +63,14 @@ def test_names_and_counts(which: int) -> None:
             mapping["cpu"] = None  # type: ignore[index]  # that is what is refused
 
 
-def test_what_is_free_is_the_callers_own() -> None:
+def test_free_returns_a_copy() -> None:
     snapshot = make_snapshot()
     free = snapshot.free("cpu")
     free[:] = 0
     assert snapshot.free("cpu").tolist() == [3000]
 
 
-def test_a_telling_repr() -> None:
+def test_repr_summarizes_the_snapshot() -> None:
     gated = pod("gated", None, schedulingGates=[{"name": "g"}])
     snapshot = Cluster([NODE, pod("runs", "n1"), pod("waits", None), gated]).snapshot()
     assert repr(snapshot) == "<Snapshot: 1 nodes, 1 placed pods, 1 pending (1 gated)>"

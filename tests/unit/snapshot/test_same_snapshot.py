@@ -41,7 +41,7 @@ _CHANGES: dict[str, Callable[[Cluster], object]] = {
 }
 
 
-def test_the_same_while_nothing_changes() -> None:
+def test_snapshot_is_reused_while_nothing_changes() -> None:
     created = _cluster()
     first, with_devices = created.snapshot(), created.snapshot(dra=True)
     assert first is not with_devices
@@ -53,7 +53,7 @@ def test_the_same_while_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize("what", _CHANGES)
-def test_another_after_a_change(what: str) -> None:
+def test_change_creates_a_new_snapshot(what: str) -> None:
     created = _cluster()
     first, with_devices = created.snapshot(), created.snapshot(dra=True)
     before = first.nodes[:], first.pods[:], first.pending[:], first.pod_count.tolist()
@@ -81,7 +81,7 @@ def test_copies_and_pickles_have_their_own() -> None:
     assert created.snapshot() is first
 
 
-def test_without_placed_is_made_once() -> None:
+def test_without_placed_is_computed_once() -> None:
     first = _cluster().snapshot()
     removed_rows = np.array([0, 2])
     reduced = first.without_placed(removed_rows)
@@ -93,7 +93,7 @@ def test_without_placed_is_made_once() -> None:
     assert len(first.pods) == 3
 
 
-def test_what_nobody_takes_any_of_has_no_column_to_take_from() -> None:
+def test_unrequested_resources_have_no_column() -> None:
     pods = [pod(f"p{i}", 0, 0, spec={"node_name": "n0"}) for i in range(2)]
     reduced = Cluster([_machine("n0"), *pods]).snapshot().without_placed(np.array([0]))
     assert reduced.pod_count.tolist() == [1]

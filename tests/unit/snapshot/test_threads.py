@@ -87,7 +87,7 @@ def test_templates_shared_by_threads_are_estimated_as_by_one(threads: int) -> No
     assert [(e.template.node.metadata.name, e.node_count, e.cursor, e.placed, e.reasons) for e in one] == alone
 
 
-def test_an_estimate_that_fails_in_another_thread_ends_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_estimate_in_a_thread_stops_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     from kscale.ca.estimator import binpacking
 
     templates_seen: list[str] = []

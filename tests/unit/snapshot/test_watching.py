@@ -214,12 +214,12 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from(("all", "pending")), st.integers(1, 3))
-def test_any_way_leads_to_the_same_cluster(steps: list[Any], texts: Texts, threads: int) -> None:
+def test_every_sequence_of_changes_gives_the_same_cluster(steps: list[Any], texts: Texts, threads: int) -> None:
     went_all_the_way(steps, texts, threads)
 
 
 @given(STEPS, st.sampled_from(("all", "pending")))
-def test_what_is_given_back_at_once_is_not_missed(steps: list[Any], texts: Texts) -> None:
+def test_eagerly_released_rows_are_not_needed(steps: list[Any], texts: Texts) -> None:
     """Rows, numbers and texts that nothing uses are usually given back when there are many."""
     eager = {(store, "_UNUSED_ROWS_ALLOWED"): -1, (store, "_ROWS_PER_STEP"): 2, (store, "_UNUSED_NUMBERS_ALLOWED"): -1,
              (texts_of_pods, "_SEGMENT"): 1 << 9, (texts_of_pods, "_LARGE"): 1 << 9}  # fmt: skip
@@ -293,7 +293,7 @@ def pod(name: str = "a", version: str = "1", **more: Any) -> dict[str, Any]:
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
 
 
-def test_what_a_watch_told() -> None:
+def test_watch_events_change_the_cluster() -> None:
     cluster = Cluster()
     node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "7"}}
     first = cluster.watched(line("ADDED", pod("a")) + line("ADDED", pod("b", "2")) + line("ADDED", node))
@@ -354,7 +354,7 @@ def test_a_null_is_nothing_as_in_go() -> None:
          "line 2 (Pod): metadata: the key metadata comes twice"),
     ],
 )  # fmt: skip
-def test_damaged_lines_are_told_and_the_others_count(text: bytes, message: str) -> None:
+def test_damaged_lines_are_reported_and_the_others_applied(text: bytes, message: str) -> None:
     cluster = Cluster()
     result = cluster.watched(line("ADDED", pod("a")) + text + line("ADDED", pod("b")))
     (problem,) = result.problems
@@ -384,7 +384,7 @@ def listed(*items: dict[str, Any], **metadata: Any) -> bytes:
     return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items}).encode()
 
 
-def test_a_list_in_pages() -> None:
+def test_paged_list_replaces_objects_at_its_end() -> None:
     cluster = Cluster()
     cluster.apply(pod("old"))
     cluster.apply(pod("a", "1"))
@@ -400,7 +400,7 @@ def test_a_list_in_pages() -> None:
     assert cluster.replace("Pod", [b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":null}']).removed == []
 
 
-def test_what_several_pages_change_comes_in_order() -> None:
+def test_changes_of_several_pages_are_ordered() -> None:
     cluster = Cluster([pod("a", "1"), pod("old")])
     with cluster.relist("Pod") as listing:
         first = listing.pages(listed(pod("c"), pod("a", "2"), **{"continue": "x"}))
@@ -429,7 +429,7 @@ def test_nothing_is_removed_where_a_list_breaks_off() -> None:
     assert cluster.keys("Pod") == ["x/old", "x/a"]
 
 
-def test_what_cannot_be_read_stays_as_it_was() -> None:
+def test_unreadable_object_keeps_its_old_version() -> None:
     cluster = Cluster([pod("a"), pod("b")])
     with cluster.relist("Pod") as listing:
         page = listing.pages(listed(pod("a", "2", priority="high")))
@@ -450,7 +450,7 @@ def test_what_cannot_be_read_stays_as_it_was() -> None:
         (b"", "not a list of Pod"),
     ],
 )
-def test_what_is_no_list_is_refused(text: bytes, message: str) -> None:
+def test_invalid_list_is_refused(text: bytes, message: str) -> None:
     cluster = Cluster([pod("old")])
     with pytest.raises(InputError, match=message):
         cluster.replace("Pod", [text])

@@ -78,7 +78,7 @@ def _where(snapshot: kscale.Snapshot) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_it_is_as_if_they_had_come_and_gone(seed: int) -> None:
+def test_with_nodes_equals_a_rebuilt_cluster(seed: int) -> None:
     random = Random(seed)
     cluster, change = _cluster(random), _change(random)
     before = cluster.snapshot()
@@ -114,7 +114,7 @@ def test_devices_and_drivers_come_with_them() -> None:
     assert created.informers.csi_nodes == {"a": csi}
 
 
-def test_a_name_that_another_has_is_refused() -> None:
+def test_duplicate_node_name_is_refused() -> None:
     snapshot = kscale.Cluster([node("a", 1, 1)]).snapshot()
     again = NodeTemplate(node=node("a", 1, 1))
     with pytest.raises(InputError, match="there are two nodes a"):
