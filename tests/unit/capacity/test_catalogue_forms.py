@@ -130,7 +130,7 @@ def test_google_prices_by_name() -> None:
     assert [shape_of(name) for name in ("m2-ultramem-208", "g2-standard-7", "e2-micro", "custom-4-8192")] == [None] * 4
 
 
-def test_the_formula_of_eks_is_what_the_table_says() -> None:
+def test_eks_formula_matches_the_table() -> None:
     kinds = read_catalogue(EXAMPLES / "aws.csv").values()
     assert len(kinds) == 35
     for kind in kinds:

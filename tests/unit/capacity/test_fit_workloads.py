@@ -108,7 +108,7 @@ RATIO = {"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}
         (RATIO, [{"cpu": "500m"}, {"cpu": "1"}], ""),
     ],
 )  # fmt: skip
-def test_limit_ranges_refuse_what_breaks_their_bounds(item: dict[str, Any], resources: Any, message: str) -> None:
+def test_limit_ranges_refuse_pods_outside_their_bounds(item: dict[str, Any], resources: Any, message: str) -> None:
     requests, limits = resources
     containers: list[Any] = [{"name": "c", "resources": {"requests": requests, "limits": limits}}]
     if item is POD:
@@ -164,7 +164,7 @@ def test_a_stateful_set_makes_its_claims() -> None:
     assert line.rejections[0].reasons == ["pod has unbound immediate PersistentVolumeClaims"]
 
 
-def test_no_nodes() -> None:
+def test_fit_without_nodes_gives_the_upstream_reason() -> None:
     line, _ = fit(deployment(3, {"cpu": "1"}))
     assert [(each.pods, each.reasons) for each in line.rejections] == [(3, ["no nodes available to schedule pods"])]
 
@@ -184,7 +184,7 @@ def test_equal_pods_are_counted_not_walked(kind: str, api: str, spec: dict[str, 
     assert line.rejections[0].pods == 69_994
 
 
-def test_more_pods_than_anybody_means() -> None:
+def test_too_many_replicas_are_an_input_error() -> None:
     with pytest.raises(kscale.InputError, match=r"spec\.replicas: 1,000,000,000 pods are more than"):
         fit(deployment(10**9, {"cpu": "1"}), node("n"))
     assert MAX_REPLICAS >= 450_000
@@ -203,7 +203,7 @@ def test_nor_of_pods_that_differ(kind: str, api: str, spec: dict[str, Any], fiel
         fit(workload, node("n"))
 
 
-def test_replicas_go_where_scores_are_highest_when_asked() -> None:
+def test_replicas_go_to_the_highest_score_with_scores() -> None:
     busy = make_object("Pod", "busy", "v1", spec={"nodeName": "n2", "containers": [
         {"name": "c", "resources": {"requests": {"cpu": "2", "memory": "4Gi"}}},
     ]})  # fmt: skip

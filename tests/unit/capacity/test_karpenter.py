@@ -257,7 +257,7 @@ def test_spread_over_zones_chooses_the_emptiest() -> None:
     assert {line.zone: line.nodes for line in choice.lines} == {"b": 3, "a": 1}
 
 
-def test_what_is_not_modelled_is_named() -> None:
+def test_unmodelled_fields_are_named() -> None:
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     choice = choose([pod("p", "1", volumes=[volume])], pool("g", *on_demand()))
     assert choice.unmodelled == ["volumes (zones, limits of nodes): 1 pods"]

@@ -122,7 +122,7 @@ def written(each: Requirement) -> str:
     return text or ("*" if each.complement else "-")
 
 
-def test_each_input_is_what_its_name_says() -> None:
+def test_inputs_match_their_names() -> None:
     assert [written(make_requirement(name)) for name in INPUTS] == list(INPUTS)
 
 

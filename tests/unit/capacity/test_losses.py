@@ -63,7 +63,7 @@ def test_named_losses_and_their_repair() -> None:
     assert both == zone
 
 
-def test_nothing_can_repair_it() -> None:
+def test_loss_without_repair_is_reported() -> None:
     original = cluster()
     (one,) = with_templates(original, original.snapshot(), groups_from(GROUPS[:1]))
     (loss,) = report_losses(original, ["zone=a"], [one], repair=True).lost
@@ -114,7 +114,7 @@ def test_groups_at_their_maximum_are_named() -> None:
     ],
     ids=["small", "full", "loose", "generated", "generated loose"],
 )
-def test_pairs_are_what_each_pair_alone_says(items: list[Any]) -> None:
+def test_pair_losses_agree_with_single_simulations(items: list[Any]) -> None:
     """Pods look for a place in some order: a pair that a simulation finds homeless may hold in another one, so what is
     found without one is never less than what simulations find."""
     snapshot = load(items).snapshot(dra=True)
@@ -165,7 +165,7 @@ def test_a_zone_label_that_no_node_has() -> None:
         ("everything", "what is lost is node=NAME"),
     ],
 )
-def test_what_is_not_there(text: str, message: str) -> None:
+def test_unknown_losses_are_an_input_error(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         named_losses(cluster().snapshot(), [text])
     assert message in str(error.value)

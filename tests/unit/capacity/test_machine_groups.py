@@ -114,7 +114,7 @@ def test_sets_count_that_may_be_no_groups_themselves() -> None:
     assert machine_groups(objects, [], include=lambda owner: owner.name != "md").groups == []
 
 
-def test_a_revision_that_is_no_number_is_told() -> None:
+def test_invalid_revision_is_reported() -> None:
     result = machine_groups(_machines(_data("md", _SIZES, 3), _set("odd", "one", 1, 1), _set("new", "2", 2, 2)), [])
     (group,) = result.groups
     error = "failed to parse current revision on MachineSet fleet/odd: 'one' is no int64"
@@ -123,7 +123,7 @@ def test_a_revision_that_is_no_number_is_told() -> None:
     assert result.warnings == [f"{message}: {error}"]
 
 
-def test_annotations_say_what_a_new_node_is() -> None:
+def test_annotations_describe_the_new_node() -> None:
     notes = {
         **_SIZES,
         **_SIZED,
@@ -191,7 +191,7 @@ def test_owners_that_cannot_be_scaled(notes: dict[str, str], replicas: int, mess
     )
 
 
-def test_what_machines_hand_on_to_their_nodes() -> None:
+def test_machine_labels_and_taints_propagate_to_nodes() -> None:
     """``TestGetManagedNodeLabelsFromLabels`` of upstream, among others."""
     data = _data(
         "md",
@@ -246,7 +246,7 @@ def test_what_machines_hand_on_to_their_nodes() -> None:
     ]
 
 
-def test_a_missing_least_size_is_none() -> None:
+def test_missing_minimum_size_is_zero() -> None:
     (group,) = machine_groups(_machines(_data("md", {_MOST: "5"}, 1)), []).groups
     assert (group.min_size, group.max_size) == (0, 5)
 

@@ -100,7 +100,7 @@ def row(*edits: dict[str, Any], **more: Any) -> ScenarioRow:
     return rows(*edits, **more)[1]
 
 
-def test_the_baseline_is_what_scale_up_says() -> None:
+def test_baseline_equals_scale_up() -> None:
     before, same = rows()
     plan = kscale.scale_up(kscale.load(CLUSTER), groups_from(GROUPS), now=NOW)
     assert (plan.chosen, plan.new_node_count) == ("small", 2)
@@ -138,7 +138,7 @@ def test_flags() -> None:
     assert row({"flags": {"expander": "least-nodes", "max-nodes-per-scaleup": 0}}).nodes == 5
 
 
-def test_losses() -> None:
+def test_losses_remove_nodes_and_count_homeless_pods() -> None:
     lost = row({"lose": {"zone": ["a"]}})
     assert (lost.nodes, lost.pending, lost.homeless) == (2 + 1, 0, 0)
     assert lost.differs == "big by 1 for 4 pods (baseline: small by 2 for 2 pods)", "the agent goes with its node"
@@ -175,7 +175,7 @@ ZONAL = [
         ),
     ],
 )
-def test_what_is_lost_is_not_bought_back_unless_the_scenario_says_so(
+def test_lost_nodes_are_not_replaced_by_default(
     question: str, lost: dict[str, Any], groups: list[dict[str, Any]]
 ) -> None:
     name = groups[0]["id"]
@@ -214,7 +214,7 @@ def test_a_group_with_nodes_elsewhere_grows_there() -> None:
     assert (labels[ZONE], labels["own"]) == ("b", "label")
 
 
-def test_edits_of_what_is_lost_have_a_name() -> None:
+def test_edits_of_lost_groups_are_named_errors() -> None:
     lost = {"lose": {"zone": ["a"]}}
     where = Base(kscale.load(CLUSTER), groups_from(ZONAL), NOW)
     entry = {
@@ -276,7 +276,7 @@ def test_patterns_scale_workloads() -> None:
     ]
 
 
-def test_another_instance_type_says_what_stays_and_what_a_rebuild_costs() -> None:
+def test_changed_instance_type_reports_kept_nodes_and_rebuild_cost() -> None:
     aws = read_catalogue(EXAMPLES / "data" / "aws.csv")
     edit = {"groups": {"set": {"small": {"instanceType": "m5.2xlarge"}}}}
     changed = row(edit, catalogue=aws)
@@ -429,7 +429,7 @@ def test_homeless_pods_of_an_estimate() -> None:
     assert (retaken.homeless, retaken.pending) == (0, 0)
 
 
-def test_requests_of_all_that_a_pod_asks_with() -> None:
+def test_edited_requests_replace_every_kind_of_request() -> None:
     asking = pod("init", "100m")
     asking["spec"]["initContainers"] = [{"name": "i", "resources": {"requests": {"cpu": "20"}}}]
     all_requests = pod("whole", "100m")
@@ -467,7 +467,7 @@ def test_headroom_after_a_loss_has_the_lost_pods_placed() -> None:
     assert (result.pending, result.homeless) == (0, 1), "p1 is on n3, where p2 would have gone"
 
 
-def test_a_bound_where_it_is_asked_for() -> None:
+def test_bound_is_computed_on_request() -> None:
     before, cheap = rows({"prices": {"scale": {"big": "x0.1"}}}, bound=True)
     assert before.bound == pytest.approx(1.9)
     assert cheap.bound is not None
@@ -488,7 +488,7 @@ def test_a_bound_is_about_the_same_pods_and_no_minimum(question: str) -> None:
     assert (row.cost, row.bound, row.pending) == (pytest.approx(0.6), pytest.approx(0.6), 0)
 
 
-def test_a_bound_leaves_out_what_a_decision_leaves_out() -> None:
+def test_bound_ignores_pods_that_the_decision_ignores() -> None:
     """Pods of a low priority take no node and no room, and a pod that no group takes costs nothing."""
     low = pod("low", "3", "a1")
     low["spec"]["priority"] = -100
@@ -617,14 +617,14 @@ def test_flags_that_are_refused_are_refused_at_their_turn() -> None:
         ({"requests": {"memory": "x0.5", "selector": "app=hugepages"}}, "no pod matches"),
     ],
 )
-def test_edits_of_what_is_not_there(edit: dict[str, Any], text: str) -> None:
+def test_edits_of_unknown_objects_are_input_errors(edit: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError) as error:
         row(edit)
     assert str(error.value).startswith("scenario other: ")
     assert text in str(error.value)
 
 
-def test_which_expanders_there_are_is_said_of_one_that_there_is_not() -> None:
+def test_unknown_expander_error_lists_the_known_ones() -> None:
     for names, is_listed in (("random,price", False), ("price,price", False), ("price,bogus", True)):
         with pytest.raises(InputError) as error:
             row({"flags": {"expander": names}})
@@ -688,7 +688,7 @@ def test_conditions(text: str, holds: bool) -> None:
     assert parse_condition(text).is_met(make_row(7, 10.6, 1), make_row(6, 10.0, 0)) is holds
 
 
-def test_a_condition_of_what_is_not_known_is_no_pass() -> None:
+def test_condition_on_an_unknown_value_is_an_error() -> None:
     scenarios = scenarios_from([{"name": "other", "edits": [{"pods": {"remove": "app=batch"}}]}])
     with pytest.raises(InputError, match="scenario other: bound>9 cannot be checked"):
         whatif(base(), scenarios, conditions=[parse_condition("bound>9")])
