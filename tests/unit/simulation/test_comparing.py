@@ -33,7 +33,7 @@ def rows(comparison: ProfileComparison, action: str) -> list[ComparedDecision]:
     return [each for each in comparison.decisions if each.action == action]
 
 
-def test_what_is_decided_alike_names_no_rule() -> None:
+def test_equal_decisions_name_no_rule() -> None:
     result = compared(
         {
             "horizon": "5m",
@@ -271,7 +271,7 @@ def test_two_hpas_of_the_same_pods_name_the_check_that_todays_controller_has() -
         assert each.evidence.startswith("pods by selector app=web are controlled by more than one HPA")
 
 
-def test_what_nothing_proves_is_not_explained_and_tells_the_words_of_both_programs() -> None:
+def test_unproven_difference_shows_the_messages_of_both_programs() -> None:
     """Without other flags to try, the only evidence is what the loops said."""
     scenario = {"horizon": "3m", "groups": [POOL], "controllers": {"clusterAutoscaler": {}}}
     deployment = workload("Deployment", "web", 12)

@@ -95,7 +95,7 @@ MANY = scenario(
 @example(data=ALL)
 @example(data=MANY)
 @given(data=scenarios())
-def test_figures_are_what_was_there(data: dict[str, Any]) -> None:
+def test_figures_equal_step_by_step_sums(data: dict[str, Any]) -> None:
     setup = build(msgspec.convert(data, Scenario))
     looks = Looks(setup)
     with pytest.MonkeyPatch.context() as patch:

@@ -52,7 +52,7 @@ def cpu(target: dict[str, Any]) -> dict[str, Any]:
     [([cpu(HALF)], 4), ([cpu(SLOW)], 5), ([cpu(HALF), JOBS], 6)],
     ids=["half", "value", "something else, too"],
 )
-def test_pods_that_nobody_needs_and_nodes_that_nobody_uses(metrics: list[dict[str, Any]], needed: int) -> None:
+def test_unneeded_pods_and_unused_nodes_are_split(metrics: list[dict[str, Any]], needed: int) -> None:
     hpa = {**HPA, "spec": {**HPA["spec"], "metrics": metrics}}
     run = looked(
         2,
@@ -83,7 +83,7 @@ def test_machines_that_boot_and_pods_that_are_spread() -> None:
     assert split(result) == {"ideal": 1, "hpa": 0, "packing": 1, "ca": 0, "boot": 0}
 
 
-def test_no_mix_is_dearer_than_what_was_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mix_never_costs_more_than_paid(monkeypatch: pytest.MonkeyPatch) -> None:
     def dear(*arguments: Any, **more: Any) -> MixPlan:
         result = mix(*arguments, **more)
         return replace(result, cost=result.cost + 7, bound=replace(result.bound, cost=None))
@@ -132,7 +132,7 @@ def test_looking_changes_nothing_else() -> None:
     assert result.decisions.to_bytes() == plain.decisions.to_bytes()
 
 
-def test_what_is_said_of_it() -> None:
+def test_ideal_is_described_in_the_footer() -> None:
     report = looked(1, groups=[{**group(7), "max": 7}], controllers={}, horizon="1h").report
     assert report.ideal is not None
     first = simulation_view(report).footer[0]

@@ -176,7 +176,7 @@ CHURN = st.lists(
     failures=st.sampled_from([0, 300_000]),
     churn=CHURN,
 )
-def test_what_holds_in_all_worlds(
+def test_invariants_hold_in_random_worlds(
     seed: int, refused: int, delayed: int, watch_lag: int, failures: int, churn: list[tuple[int, int, int, bool]]
 ) -> None:
     trial = Trial(seed, refused, delayed, watch_lag=watch_lag, failures=failures)
@@ -236,7 +236,7 @@ def allocated() -> int:
     return int(usage.uordblks + usage.hblkhd)
 
 
-def test_memory_is_bounded_by_what_there_is() -> None:
+def test_memory_is_bounded_by_existing_objects() -> None:
     """Workloads that come and go, with their pods, leave nothing behind. (``thorough``: a day.)"""
     trial = Trial(1, 0, 0, watch_lag=0, failures=0)
     world = trial.world

@@ -237,7 +237,7 @@ def test_the_same_calls_within_a_loop(name: str, tmp_path: Path) -> None:
     assert [] in result, result
 
 
-def test_a_step_too_late_and_another_order_are_seen() -> None:
+def test_late_step_and_changed_order_are_detected() -> None:
     def call(at: float, what: str) -> CloudCall:
         return CloudCall(at=at, group="g", what=what)
 
@@ -248,5 +248,5 @@ def test_a_step_too_late_and_another_order_are_seen() -> None:
     assert [*differences(steps([call(2.0, "c"), call(9.0, "a"), call(9.0, "b")], 1.0), theirs, 1.0)]
 
 
-def test_all_cases_of_the_autoscaler_are_held() -> None:
+def test_all_recorded_autoscaler_cases_are_tested() -> None:
     assert NAMES == ["asked", "balance", "drain", "held", "lost", "refused"]

@@ -79,18 +79,18 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [each for i, item in items for each in places(item, (*path, i))]
 
 
-def test_the_schema_is_one() -> None:
+def test_schema_is_current() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-def test_what_uses_all_fields_is_taken_by_both() -> None:
+def test_complete_scenario_is_accepted_by_schema_and_reader() -> None:
     assert is_taken(WHOLE)
     run = simulate(build(msgspec.convert(WHOLE, Scenario)))
     assert {each.name for each in run.report.controllers if each.rounds} >= {"cluster-autoscaler", "vpa-recommender"}
 
 
 @pytest.mark.parametrize("path", places(WHOLE), ids=lambda path: ".".join(map(str, path)))
-def test_what_is_not_known_is_taken_by_none(path: tuple[Any, ...]) -> None:
+def test_unknown_field_is_refused_by_schema_and_reader(path: tuple[Any, ...]) -> None:
     data: Any = copy.deepcopy(WHOLE)
     at = data
     for each in path:
@@ -100,12 +100,12 @@ def test_what_is_not_known_is_taken_by_none(path: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
-def test_examples_are_taken(file: Path) -> None:
+def test_examples_match_the_schema(file: Path) -> None:
     data = yaml.safe_load(file.read_text())
     assert is_taken(json.loads(json.dumps(data, default=str)))  # YAML has times, JSON texts
 
 
 @settings(max_examples=examples(1 / 6))
 @given(data=scenarios())
-def test_scenarios_are_taken(data: Json) -> None:
+def test_scenarios_match_the_schema(data: Json) -> None:
     assert is_taken(data)

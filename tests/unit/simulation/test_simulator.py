@@ -34,7 +34,7 @@ def waited(row: ScenarioRow) -> float:
     return row.pending_seconds
 
 
-def test_what_an_hour_comes_to() -> None:
+def test_simulated_hour_gives_cost_and_pending_time() -> None:
     report = simulate_edits({"prices": {"scale": {"*": "x2"}}}, {"flags": {"new-pod-scale-up-delay": "10m"}})
     (baseline,) = report.baselines
     dearer, patient = report.scenarios
@@ -62,7 +62,7 @@ def test_lost_nodes_are_no_home() -> None:
     assert report.scenarios[0].differs != ""
 
 
-def test_it_goes_to_workers() -> None:
+def test_simulator_can_be_sent_to_workers() -> None:
     base_inputs = pickle.loads(pickle.dumps(replace(base(), simulate=Simulator())))
     (row,) = rows_of_base(base_inputs, scenarios_from([{"name": "s", "edits": [], "question": "simulate"}]))
     assert row.row is not None
@@ -78,14 +78,14 @@ def test_it_goes_to_workers() -> None:
         ("horizons: 1h", "horizons"),
     ],
 )
-def test_what_a_scenario_file_may_not_say(tmp_path: Path, more: str, message: str) -> None:
+def test_invalid_scenario_fields_are_input_errors(tmp_path: Path, more: str, message: str) -> None:
     (tmp_path / "wrong.yaml").write_text(SCENARIO + more)
     with pytest.raises(InputError) as error:
         Simulator.of(tmp_path / "wrong.yaml")
     assert message in str(error.value)
 
 
-def test_what_cannot_be_simulated() -> None:
+def test_unsupported_questions_are_input_errors() -> None:
     with pytest.raises(InputError, match="there is no simulator"):
         whatif(base(), scenarios_from([{"name": "s", "edits": [], "question": "simulate"}]))
     with pytest.raises(InputError, match="flag kubeconfig has no effect"):
