@@ -222,7 +222,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
         "TestNodeGroupScaleUpTime": [
             "failed to find scaleUpRequest for node group",
             "unexpected node group passed",
-            "get_scale_up_time(state, asked) == N0",
+            "get_scale_up_time(state, requested) == N0",
         ]
     },
     f"{FURTHER}::test_failures_are_kept_by_group_until_the_next_loop": {
@@ -347,7 +347,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
     "../drivers/test_health.py::test_the_first_loop_never_has_less": {
         "start-up time": ["[(10, 15, 5, 15), (15, 10, 5, 15), (10, 10, 15, 15)]"]
     },
-    "../drivers/test_health.py::test_what_counts": {
+    "../drivers/test_health.py::test_health_depends_on_the_last_activity": {
         "health check": ["(0, True, True), (-2, True, False), (-2, False, True), (2, False, True)"]
     },
     # processors
@@ -420,10 +420,10 @@ TABLES: dict[str, dict[str, list[str]]] = {
         "TestMakeFakePods": ["copy-{i}", 's-{i}"', 'node_name == ""'],
     },
     # cloudprovider/kwok
-    f"{KWOK}::test_increases_of_kwok": {
+    f"{KWOK}::test_kwok_increase_respects_the_maximum": {
         "TestIncreaseSize": ['(1, "")', '(-1, "size increase must be positive")', '(4, "size increase too large")']
     },
-    f"{KWOK}::test_deletions_of_kwok": {
+    f"{KWOK}::test_kwok_delete_nodes_validates_its_nodes": {
         "TestDeleteNodes": [
             '(1, 1, False, "")',
             '(0, 1, False, "min size reached, nodes will not be deleted")',
@@ -431,7 +431,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
             '(1, 1, True, "is not managed by kwok")',
         ]
     },
-    f"{KWOK}::test_decreases_of_kwok": {
+    f"{KWOK}::test_kwok_decrease_respects_existing_nodes": {
         "TestDecreaseTargetSize": [
             '(-1, False, "", 2)',
             '(1, False, "size decrease must be negative", 3)',
