@@ -51,7 +51,7 @@ def draw_objects(data: st.DataObject, features: clusters.Features) -> tuple[list
 @pytest.mark.parametrize("features", FEATURES, ids="-".join)
 @fewer
 @given(data=st.data())
-def test_kept_is_fresh(data: st.DataObject, features: clusters.Features) -> None:
+def test_cached_sessions_equal_fresh_ones(data: st.DataObject, features: clusters.Features) -> None:
     objects, pod, options = draw_objects(data, features)
     mode = {"csi": options.get("csi", False), "dra": options.get("dra", False)}
     cluster = kscale.Cluster(map(decoded, objects))
@@ -73,7 +73,7 @@ def test_kept_is_fresh(data: st.DataObject, features: clusters.Features) -> None
 
 @settings(max_examples=examples(2 / 3))
 @given(data=st.data())
-def test_plain_classes_ask_what_each_would_ask_by_itself(data: st.DataObject) -> None:
+def test_plain_classes_share_the_queries_of_each(data: st.DataObject) -> None:
     features = ("plain", "ports", "affinity", "spread", "volumes", "dra")
     world = data.draw(clusters.clusters(features, max_nodes=2, max_pods=0))
     pods = [data.draw(clusters.pods(f"p{i}", features)) for i in range(4)]

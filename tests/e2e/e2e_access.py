@@ -74,7 +74,7 @@ def plugin(version: str, status: dict[str, Any], *, cluster: bool = False) -> di
 
 
 @pytest.mark.smoke
-def test_every_way_to_say_who_asks(plane: ControlPlane, tmp_path: Path) -> None:
+def test_every_kind_of_credentials_is_accepted(plane: ControlPlane, tmp_path: Path) -> None:
     path = tmp_path / "config"
     (tmp_path / "token").write_text(plane.token)
     pair = plane.certificate_of("carla", "system:masters")
@@ -109,7 +109,7 @@ def test_the_server(plane: ControlPlane, tmp_path: Path) -> None:
         call_as(loaded(plane, path, cluster={"certificate-authority": None}, user=user))
 
 
-def test_who_is_not_known(plane: ControlPlane) -> None:
+def test_unknown_credentials_are_refused(plane: ControlPlane) -> None:
     with pytest.raises(RequestFailedError) as error:
         call_as(replace(plane.admin, token=Secret("wrong")), Call(method="GET", path="/api/v1/pods"))
     assert error.value.error.reason == "Unauthorized"

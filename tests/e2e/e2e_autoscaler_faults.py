@@ -92,7 +92,7 @@ def test_the_api_server_is_killed(tmp_path: Path) -> None:
         played(plane, goes_on(fault))
 
 
-def test_etcd_forgets_what_nobody_has_seen(tmp_path: Path) -> None:
+def test_compaction_of_unseen_history_is_survived(tmp_path: Path) -> None:
     """The watches are cut, more may be made meanwhile, and the API server says that they begin too long ago (410)."""
 
     async def script(scene: ScaledWidget) -> None:

@@ -97,7 +97,7 @@ def conditions(obj: dict[str, Any]) -> dict[str, str]:
     return {each["type"]: each["status"] for each in obj.get("status", {}).get("conditions", ())}
 
 
-def test_a_quota_tells_what_is_used_of_it(plane: ControlPlane, cloud: FakeCloud, tmp_path: Path) -> None:
+def test_quota_status_reports_usage(plane: ControlPlane, cloud: FakeCloud, tmp_path: Path) -> None:
     spec = {"limits": {"resources": {"cpu": "3", "nodes": "2"}}}
     created = {"apiVersion": f"{GROUP}/v1beta1", "kind": "CapacityQuota", "metadata": {"name": "all"}, "spec": spec}
     plane.ask("POST", QUOTAS, created)

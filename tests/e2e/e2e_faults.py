@@ -321,12 +321,12 @@ def goes_on(plane: ControlPlane, directory: Path, forget: Callable[[], None]) ->
     played(plane, directory, script)
 
 
-def test_watches_are_cut_and_history_is_gone(mortal: ControlPlane, tmp_path: Path) -> None:
+def test_cut_watches_and_lost_history_are_survived(mortal: ControlPlane, tmp_path: Path) -> None:
     """The API server that comes back does not know the events that nobody has seen."""
     goes_on(mortal, tmp_path, mortal.restart_apiserver)
 
 
-def test_etcd_forgets_what_nobody_has_seen(forgetful: ControlPlane, tmp_path: Path) -> None:
+def test_compaction_of_unseen_history_is_survived(forgetful: ControlPlane, tmp_path: Path) -> None:
     """The API server goes on, and says that a watch begins too long ago (410)."""
     goes_on(forgetful, tmp_path, forgetful.compact)
 
@@ -373,7 +373,7 @@ def test_the_lease_is_taken_away_in_a_drain(plane: ControlPlane, tmp_path: Path)
     played(plane, tmp_path, script)
 
 
-def test_it_is_killed_between_taint_and_delete(plane: ControlPlane, tmp_path: Path) -> None:
+def test_kill_between_taint_and_delete_is_survived(plane: ControlPlane, tmp_path: Path) -> None:
     async def script(scene: Scene) -> None:
         first = scene.start("--node-delete-delay-after-taint=30s")
         await scene.until(lambda: scene.tainted() == ["small-1"])

@@ -151,7 +151,7 @@ def test_the_role_is_enough(filled: ControlPlane, ask: Ask, token: str, tmp_path
         ),
     ],
 )  # fmt: skip
-def test_a_permission_that_is_missing_is_said(
+def test_missing_permission_is_reported(
     filled: ControlPlane, ask: Ask, resource: str, words: tuple[str, ...], code: int, message: str
 ) -> None:
     rules = filled.ask("GET", ROLE)["rules"]

@@ -133,7 +133,7 @@ def test_an_error_of_kscale_is_a_difference() -> None:
     assert difference[0].startswith("KeyError at quantity.py:")
 
 
-def test_shrinking_removes_what_does_not_matter() -> None:
+def test_shrinking_removes_irrelevant_values() -> None:
     def differs(values: Sequence[Any]) -> list[bool]:
         return [any("bad" in str(each) for each in value.get("items", [])) for value in values]
 
@@ -185,7 +185,7 @@ def test_a_difference_is_made_small_and_written_as_a_recorded_answer(tmp_path: P
     assert (written["input"], written["want"]) == ({"text": "7"}, {"error": "seven"})
 
 
-def test_renewing_counts_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_renewing_counts_changed_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cases: list[dict[str, Any]] = [
         {"name": "same", "input": {"text": "1"}, "want": {"error": "1"}},
         {"name": "other", "input": {"text": "2"}, "want": {"error": "before"}},
@@ -200,7 +200,7 @@ def test_renewing_counts_what_changed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "quantity, upstream 2: 1 of an older release, 1 as recorded, 1 changed, 1 added" in output
 
 
-def test_a_drawn_case_whose_answer_is_left_to_chance_is_not_recorded(tmp_path: Path) -> None:
+def test_random_answers_are_not_recorded(tmp_path: Path) -> None:
     (tmp_path / "asked").write_text("")
     count = f"open({str(tmp_path / 'asked')!r}, 'a').write('x')"
     often = f"len(open({str(tmp_path / 'asked')!r}).read())"

@@ -72,7 +72,7 @@ _SECOND = "status.conditions[1].lastTransitionTime"
         ),
     ],
 )
-def test_a_time_that_is_none_has_a_name(door: Callable[[], object], name: str, field: str) -> None:
+def test_invalid_time_is_a_named_error(door: Callable[[], object], name: str, field: str) -> None:
     with pytest.raises(InputError, match='"noon" is not an RFC 3339 time') as refused:
         door()
     assert [(each.object, each.field) for each in refused.value.problems] == [(name, field)]

@@ -11,7 +11,7 @@ from count_instructions import MEASURE, company, judged, select_counts
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_is_counted_exists(capsys: pytest.CaptureFixture[str]) -> None:
+def test_counted_benchmarks_exist(capsys: pytest.CaptureFixture[str]) -> None:
     """As pytest names it, ids in brackets included."""
     stored = json.loads(MEASURE.read_text())
     assert len(stored["benchmarks"]) >= 12
@@ -36,7 +36,7 @@ def test_one_is_counted_beside_all() -> None:
     assert company(names, ["b.py::other"]) == ["a.py::one", "b.py::other", "b.py::two[x]", "b.py::two[y]"]
 
 
-def test_the_named_alone_are_told() -> None:
+def test_only_named_counts_are_selected() -> None:
     every = {"a.py::one": 1, "a.py::one_more": 2, "b.py::two[x]": 3, "b.py::two[y]": 4}
     assert select_counts(every, ["a.py::one"]) == {"a.py::one": 1}
     assert select_counts(every, ["b.py::two"]) == {"b.py::two[x]": 3, "b.py::two[y]": 4}

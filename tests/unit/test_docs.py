@@ -215,7 +215,7 @@ def test_every_field_of_a_public_record_is_described(module: str) -> None:
     assert said_nowhere(filter(inspect.isclass, (getattr(result, name) for name in result.__all__))) == set()
 
 
-def test_every_field_of_what_is_shown_alone_is_described() -> None:
+def test_every_field_of_separately_documented_classes_is_described() -> None:
     assert len(SHOWN_ALONE) > 5
     assert said_nowhere(SHOWN_ALONE) == set()
 
@@ -381,7 +381,7 @@ def imported(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_what_examples_import_is_in_the_reference(page: Path) -> None:
+def test_names_imported_by_examples_are_in_the_reference(page: Path) -> None:
     known = public_names() | {id(importlib.import_module(module)) for module in REFERENCE}
     names = {name for name in imported(page) if not name.startswith(BY_THEMSELVES)}
     assert [name for name in sorted(names) if id(pkgutil.resolve_name(name)) not in known] == []
@@ -410,7 +410,7 @@ def public_names() -> set[int]:
 
 
 @pytest.mark.parametrize("module", REFERENCE)
-def test_what_functions_answer_is_in_the_reference(module: str) -> None:
+def test_result_types_of_functions_are_in_the_reference(module: str) -> None:
     """Who reads of `kscale.estimate` wants to know next what an EstimateResult has."""
     known = public_names() | {*map(id, SHOWN_ALONE)}
     missing = {
@@ -468,7 +468,7 @@ FIGURES = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
 
 
 @pytest.mark.parametrize("page", FIGURES, ids=[str(page.relative_to(ROOT)) for page in FIGURES])
-def test_pages_with_figures_name_what_measures_them(page: Path) -> None:
+def test_pages_with_figures_name_their_benchmarks(page: Path) -> None:
     result = re.findall(r"\bbenchmarks/\w+\.py", page.read_text())
     assert result
     assert [each for each in result if not (ROOT / each).exists()] == []

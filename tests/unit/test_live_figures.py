@@ -39,7 +39,7 @@ def test_upstream_is_beside_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(commands) == 3
 
 
-def test_what_no_run_has_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_run_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["live", "--only", "nothing"])
     with pytest.raises(SystemExit):
         live_figures.main()

@@ -179,7 +179,7 @@ def refused_field(door: str, value: object) -> str | None:
 
 
 @each_row(DOORS)
-def test_what_is_no_moment_is_refused_by_name(door: str) -> None:
+def test_invalid_times_are_refused_by_name(door: str) -> None:
     name = DOORS[door][2]
     assert [refused_field(door, value) for value in WRONG] == [name] * len(WRONG)
     assert name not in [refused_field(door, value) for value in RIGHT]

@@ -29,7 +29,7 @@ pictures = load()
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
-def test_a_picture_is_what_kscale_answers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_current(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     drawn = pictures.PICTURES[name]()
     again = f"{DOCS.name}/pictures/{name}.svg is another picture: run python docs/pictures.py {name}"

@@ -364,7 +364,7 @@ def test_every_record_type_has_a_summary_in_plain_fields() -> None:
     assert repr(Sample(size=3, names=["a", "b"])) == "<Sample: size=3, 2 names>"
 
 
-def test_a_cluster_and_its_snapshot_say_what_they_hold() -> None:
+def test_cluster_and_snapshot_repr_count_objects() -> None:
     assert repr(cluster()) == "<Cluster: 2 Node, 4 Pod>"
     assert repr(kscale.Cluster()) == "<Cluster: empty>"
     assert "<td>Pod</td><td>4</td>" in cluster()._repr_html_()

@@ -25,7 +25,7 @@ def checkout(folder: Path, package: str) -> None:
     (folder / "go.mod").write_text("module example.org/autoscaler\n")
 
 
-def test_what_go_says_is_read(tmp_path: Path) -> None:
+def test_go_benchmark_output_is_parsed(tmp_path: Path) -> None:
     workload = WORKLOADS["estimate"]
     checkout(tmp_path, workload.package)
     program = tmp_path / f"{workload.package}-{digest_of(tmp_path, workload)}"
@@ -34,7 +34,7 @@ def test_what_go_says_is_read(tmp_path: Path) -> None:
     assert upstream_seconds(tmp_path, tmp_path, workload) == 12.5e-9
 
 
-def test_what_go_says_of_its_end_is_shown(tmp_path: Path) -> None:
+def test_go_benchmark_failure_is_shown(tmp_path: Path) -> None:
     workload = WORKLOADS["estimate"]
     checkout(tmp_path, workload.package)
     program = tmp_path / f"{workload.package}-{digest_of(tmp_path, workload)}"
@@ -50,7 +50,7 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, env=who | alone)
 
 
-def test_another_checkout_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_checkout_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that is kept is of the commit that it was built of: Go is in a stand-in that counts."""
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -82,7 +82,7 @@ def test_another_checkout_is_built_anew(tmp_path: Path, monkeypatch: pytest.Monk
     assert [built_after(one), built_after(one)] == [4, 4]
 
 
-def test_what_is_edited_is_built_and_the_checkout_stays_as_it_is(tmp_path: Path) -> None:
+def test_edited_sources_are_built_without_changing_the_checkout(tmp_path: Path) -> None:
     """An edit of a text that is not there is refused: another commit's benchmark measures something else."""
     workload = WORKLOADS["fork"]
     texts = {name: "" for name, _, _ in workload.edits}
@@ -104,7 +104,7 @@ def test_what_is_edited_is_built_and_the_checkout_stays_as_it_is(tmp_path: Path)
         overlay(tmp_path, workload, room)
 
 
-def test_programs_are_kept_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_directory_is_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "new" / "programs"
     monkeypatch.setattr(
         sys, "argv", ["versus", "--upstream", str(tmp_path), "--rounds", "0", "--built", str(directory)]

@@ -117,7 +117,7 @@ def server() -> Server:
     return created
 
 
-def test_a_template_is_kept_for_a_buffer() -> None:
+def test_pod_template_is_stored_for_a_buffer() -> None:
     api = server()
     assert api.reconcile(of_template()) == []
     assert api.previews == [
@@ -183,7 +183,7 @@ def pod_of(selector: dict[str, Any] | None, storage_class: str | None, node_sele
         pod_of({"matchLabels": {"a": "b"}}, "fast", {}),
     ],
 )
-def test_what_is_empty_and_means_something_is_written(before: dict[str, Any] | None) -> None:
+def test_meaningful_empty_fields_are_written(before: dict[str, Any] | None) -> None:
     api, full_pod = server(), pod_of({}, "", {"node-role.kubernetes.io/web": ""})
     for template in (before, full_pod) if before is not None else (full_pod,):
         api.put("PodTemplate", "web", template=template)
@@ -195,7 +195,7 @@ def test_what_is_empty_and_means_something_is_written(before: dict[str, Any] | N
     assert (api.reconcile(updated, dry_run=False), api.writes) == ([], []), "nothing new, nothing to write"
 
 
-def test_quotas_cut_buffers_in_the_order_in_which_they_were_made() -> None:
+def test_quotas_limit_buffers_by_creation_time() -> None:
     api = server()
     late, early = of_template("late"), of_template("early")
     late.metadata.creation_timestamp = at(minutes=1)
@@ -208,7 +208,7 @@ def test_quotas_cut_buffers_in_the_order_in_which_they_were_made() -> None:
     assert (api.reconcile(*result, quotas=[quota]), api.writes) == ([], [])
 
 
-def test_what_stands_against_a_buffer() -> None:
+def test_missing_template_makes_a_buffer_not_ready() -> None:
     api = server()
     text = 'capacity buffer client can\'t get pod template: podtemplates "gone" not found'
     assert api.reconcile(of_template(podTemplateRef={"name": "gone"})) == [text]

@@ -76,11 +76,11 @@ def replicas(allocated: AllocatedQuotas) -> list[int | None]:
         ([quota("q", {"cpu": "100m"}, {"cpu": "600m"})], [0, 0]),
     ],
 )
-def test_buffers_share_what_is_left(quotas: list[ResourceQuota], want: list[int]) -> None:
+def test_buffers_share_the_remaining_quota(quotas: list[ResourceQuota], want: list[int]) -> None:
     assert replicas(allocate([buffer("first"), buffer("second")], *quotas)) == want
 
 
-def test_what_is_said() -> None:
+def test_limited_buffer_has_a_condition() -> None:
     (allocated,) = allocate(
         [buffer("b")], quota("x", {"cpu": "2"}), quota("y", {"cpu": "3"}), quota("z", {"cpu": "9"})
     ).buffers
@@ -158,7 +158,7 @@ def test_scopes(scope: dict[str, Any], pod: dict[str, Any], counts: bool) -> Non
         (scoped("In"), "values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"),
     ],
 )
-def test_a_quota_that_cannot_be_told_is_left_out(selector: ScopeSelector, why: str) -> None:
+def test_unreadable_quota_is_skipped(selector: ScopeSelector, why: str) -> None:
     result = allocate([buffer("b")], quota("odd", {"cpu": "1"}, scope_selector=selector), quota("q", {"cpu": "2"}))
     assert replicas(result) == [4]
     before = 'resourceQuotaAllocator: failed to check if pod matches quota "odd", error: '

@@ -77,7 +77,7 @@ def test_replicas(spec: dict[str, Any], scale: int | None, want: int) -> None:
         ({"replicas": 3, "limits": {}}, "resources in configured limits not found in the pod template"),
     ],
 )
-def test_nothing_says_how_many(spec: dict[str, Any], want: str) -> None:
+def test_buffer_without_size_is_an_error(spec: dict[str, Any], want: str) -> None:
     with pytest.raises(CapacityBufferError, match=want):
         compute_buffer_replicas(CapacityBufferSpec(**spec), template().template, None)
 

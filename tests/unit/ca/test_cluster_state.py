@@ -196,7 +196,7 @@ def test_size_of_the_cluster() -> None:
 # -- requests --------------------------------------------------------------------------------------------------
 
 
-def test_a_request_follows_what_is_added_and_taken() -> None:
+def test_scale_up_request_follows_added_and_removed_nodes() -> None:
     options = _options(max_node_provision_time=timedelta(seconds=10))
     group = _group("g1", 100)
     later = N + MINUTE
@@ -259,7 +259,7 @@ def test_deletions_are_expected_for_a_while() -> None:
     assert update_nodes(state, [], groups, now=N).state.scale_down_requests == []
 
 
-def test_instances_that_could_not_be_made() -> None:
+def test_failed_instances_are_registered_as_failures() -> None:
     options = _options()
     error = InstanceError(class_="OutOfResource", code="RESOURCE_POOL_EXHAUSTED", message="none left")
     broken = InstanceStatus(state="creating", error=error)

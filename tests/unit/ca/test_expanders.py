@@ -241,7 +241,7 @@ def test_price_without_any_price_leaves_nothing() -> None:
 NOW = 1_800_000_000 * SECOND
 
 
-def test_prices_are_asked_of_the_cloud_where_nobody_has_them() -> None:
+def test_missing_prices_are_requested_from_the_provider() -> None:
     """The same numbers as with a model; whatever is asked about is asked once."""
     nodes = {"ng1": node("n1", 1000, 1000), "ng2": node("n2", 4000, 1000), "ng3": node("n3", 1, 1)}
     one, two = pod("p1", 1000, 0), pod("p2", 500, 0)
@@ -263,7 +263,7 @@ def test_prices_are_asked_of_the_cloud_where_nobody_has_them() -> None:
     assert len(want.scores) == 2
 
 
-def test_prices_that_the_cloud_does_not_tell_leave_options_out() -> None:
+def test_options_without_provider_price_are_dropped() -> None:
     nodes = {"ng1": node("n1", 1, 1), "ng2": node("n2", 1, 1), "ng3": node("n3", 1, 1)}
     options = [_option("ng1", 1, pod("q")), _option("ng2", 1, pod("p")), _option("ng3", 1, pod("q"))]
     given_input = ca.ExpanderInput(nodes=nodes, ask_prices=True)
@@ -304,7 +304,7 @@ _EMPTY = kscale.Cluster([])
         lambda: ca.run_once(_EMPTY, [], now=0, options=_BY_PRICE, inputs=ca.LoopInputs(expander_input=_ASKING)),
     ],
 )  # fmt: skip
-def test_doors_with_nobody_to_ask_refuse_to_ask_for_prices(door: Callable[[], object]) -> None:
+def test_entry_points_without_provider_refuse_ask_prices(door: Callable[[], object]) -> None:
     with pytest.raises(InputError, match="there is no cloud provider that reports prices") as refused:
         door()
     assert [(each.object, each.field) for each in refused.value.problems] == [("ExpanderInput", "ask_prices")]
@@ -429,7 +429,7 @@ def test_grpc(answer: _Answer, remaining: list[str]) -> None:
         ),
     ],
 )
-def test_what_grpc_logs(answer: _Answer, logged: list[str]) -> None:
+def test_grpc_expander_logs_upstream_messages(answer: _Answer, logged: list[str]) -> None:
     rank = answer and (lambda question: answer)
     assert ca.expand([_option("a"), _option("b")], "grpc", rank=rank).warnings == logged
 

@@ -118,7 +118,7 @@ def test_nodes_that_the_cloud_has_deleted_stay_so_until_their_object_goes() -> N
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
-def test_when_a_scale_up_was_asked_for() -> None:
+def test_scale_up_time_is_recorded_per_group() -> None:
     requested = group("g1", 5)
     state = register_scale_up(ClusterStateRegistry(), requested, 4, N0, OPTIONS)
     assert get_scale_up_time(state, requested) == N0
@@ -129,7 +129,7 @@ def test_when_a_scale_up_was_asked_for() -> None:
         get_scale_up_time(state, group("g2", 1))
 
 
-def test_failures_are_kept_by_group_until_the_next_loop() -> None:
+def test_failures_are_recorded_per_group_until_the_next_loop() -> None:
     state = ClusterStateRegistry()
     for name, delta, error, later in (("g1", 3, LOST, 0), ("g2", 2, LOST, 0), ("g1", 1, REFUSED, MINUTE)):
         state = register_failed_scale_up(state, name, error, delta, N0 + later, OPTIONS)
@@ -141,7 +141,7 @@ def test_failures_are_kept_by_group_until_the_next_loop() -> None:
     assert clear_scale_up_failures(state).failures == {}
 
 
-def test_a_failure_during_back_off_changes_what_and_when_but_not_how_long() -> None:
+def test_failure_during_backoff_keeps_its_duration() -> None:
     first = record_failure({}, "g", LOST, N0, initial=5 * MINUTE, maximum=30 * MINUTE)
     again = record_failure(first, "g", REFUSED, N0 + 2 * MINUTE, initial=5 * MINUTE, maximum=30 * MINUTE)
     assert (again["g"].error, again["g"].duration) == (REFUSED, 5 * MINUTE)
@@ -165,7 +165,7 @@ def counts(state: ClusterStateRegistry, groups: Groups) -> dict[str, int]:
         ("ng", {"ng": 2, "ng2": 1}, {}, False, {"ng": 2}),
     ],
 )
-def test_groups_that_are_being_made_bring_what_they_are_to_have(
+def test_upcoming_groups_count_their_requested_nodes(
     upcoming: str, targets: dict[str, int], requested: dict[str, int], updated: bool, want: dict[str, int]
 ) -> None:
     groups = Groups([group(name, size, upcoming=name in upcoming.split()) for name, size in targets.items()])

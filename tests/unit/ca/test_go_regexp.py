@@ -112,12 +112,12 @@ LACKING = {
         if case["pattern"] in LACKING
     ],
 )
-def test_says_what_go_says_of_patterns_that_re2_lacks(case: dict[str, Any]) -> None:
+def test_patterns_unsupported_by_re2_match_as_in_go(case: dict[str, Any]) -> None:
     compare(case)
 
 
 @each_row(case for case in RECORDED if case["pattern"] not in LACKING)
-def test_says_what_go_says(case: dict[str, Any]) -> None:
+def test_patterns_match_as_in_go(case: dict[str, Any]) -> None:
     compare(case)
 
 
@@ -162,14 +162,14 @@ LARGE = "|".join([r"(\pL{1000}){1}"] * 50)
         pytest.param(LARGE, f"expression too large: `{LARGE}`", id="large"),
     ],
 )
-def test_what_re2_takes_and_go_does_not(pattern: str, message: str) -> None:
+def test_patterns_invalid_in_go_are_refused(pattern: str, message: str) -> None:
     with pytest.raises(GoPatternError) as refused:
         GoPattern(pattern)
     assert str(refused.value) == f"error parsing regexp: {message}"
 
 
 @pytest.mark.parametrize("pattern", [r"\QC\C\E", r"\\C", "[(?P<é>]", r"\Q(?P<é>", "(a)" * 2000, "(" * 999 + ")" * 999])
-def test_what_only_looks_like_it(pattern: str) -> None:
+def test_similar_valid_patterns_are_accepted(pattern: str) -> None:
     GoPattern(pattern)
 
 

@@ -128,7 +128,7 @@ def test_resources_that_only_the_provider_has_are_added_to_templates_from_nodes(
     assert "disk" not in (example.node.status.capacity or {})
 
 
-def test_cache_forgets_groups_that_are_gone() -> None:
+def test_cache_drops_deleted_groups() -> None:
     cache = {"old": CachedTemplate(template=_OFFERED, added=N0)}
     assert build_node_templates([], lambda nodes_: [None] * len(nodes_), [], Groups(), now=N0, cache=cache).cache == {}
 

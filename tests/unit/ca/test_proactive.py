@@ -90,7 +90,7 @@ def test_gated() -> None:
     assert not is_scheduling_gated(pod("p"))
 
 
-def test_the_limit_takes_the_first_made_up_pods_and_no_others() -> None:
+def test_injection_limit_drops_the_first_injected_pods() -> None:
     pods = ["m0", "r0", "m1", "r1", "m2"]
     made_up = {"m0", "m1", "m2"}
     remaining = {
@@ -127,7 +127,7 @@ def test_no_more_than_the_limit_permits() -> None:
     assert [str(info) for info in scale_up(pod_injection_limit=3).scale_ups] == ["{g 1->4 (max: 9)}"]
 
 
-def test_pods_that_nobody_made_are_in_no_list() -> None:
+def test_injected_pods_are_not_in_results() -> None:
     plan = scale_up(max_nodes_total=1)
     assert plan.result == "ScaleUpLimitedByMaxNodesTotal"
     assert [pods.pods for pods in plan.remain_unschedulable] == [["default/a-1"]]

@@ -124,7 +124,7 @@ def _groups(group: NodeGroup, nodes: list[Node]) -> Groups:
     return Groups.of([group], nodes)
 
 
-def test_what_is_not_known_is_not_waited_for() -> None:
+def test_unknown_devices_do_not_delay_a_node() -> None:
     nodes = [_machine("n")]
     cluster = Cluster(nodes).snapshot()
     all_groups = _groups(_group(resource_slices=[_slice("p")]), nodes)

@@ -187,7 +187,7 @@ def test_upkeep_writes_twenty_conditions_at_most() -> None:
 @pytest.mark.parametrize("of", [CHECK_CAPACITY_CLASS, "other"])
 @pytest.mark.parametrize("type_", ["Provisioned", "Failed"])
 @pytest.mark.parametrize("status", ["True", "False"])
-def test_old_requests_are_deleted_whatever_their_condition_says(of: str, type_: str, status: str) -> None:
+def test_old_requests_are_deleted_regardless_of_conditions(of: str, type_: str, status: str) -> None:
     ended = [("BookingExpired", "True", at(minutes=-WEEK))]
     requests_ = [
         request("old", (type_, status, at(minutes=-WEEK, seconds=-1)), *ended, of=of),
@@ -251,7 +251,7 @@ def test_the_next_request() -> None:
     assert ran.value.processed == N0
 
 
-def test_a_request_that_cannot_be_made_or_accepted_gives_way() -> None:
+def test_unacceptable_request_lets_the_next_one_proceed() -> None:
     ran = inject(request("bad", templates=("x",)), request("a"), request("b"), answers=[None, REFUSED])
     assert written(ran) == [
         ("bad", "Failed", "True", "FailedToCreatePods"),
@@ -339,7 +339,7 @@ def check(*requests: ProvisioningRequest, answers: Any = ()) -> Ran:
     return run_steps(steps, *answers)
 
 
-def test_capacity_is_kept_for_the_first_that_fits() -> None:
+def test_capacity_is_reserved_for_the_first_fitting_request() -> None:
     ran = check(request("huge", count=4), request("a", count=2), request("b", count=2), request("c", count=1))
     assert written(ran) == [
         ("huge", "Provisioned", "False", "CapacityIsNotFound"),

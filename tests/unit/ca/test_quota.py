@@ -217,7 +217,7 @@ def test_the_name_of_a_quota_is_quoted_as_go_does() -> None:
     of_nodes=st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 4), st.integers(0, 4)), max_size=8),
     order=st.randoms(use_true_random=False),
 )
-def test_what_is_taken_together_is_what_is_taken_one_by_one(
+def test_consuming_together_equals_consuming_one_by_one(
     limits: list[dict[str, int]], of_nodes: list[tuple[str, int, int]], order: random.Random
 ) -> None:
     groups = {name: NodeGroup(id=name, max_size=9) for name in ("a", "b")}

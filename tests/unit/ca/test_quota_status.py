@@ -60,7 +60,7 @@ def test_a_selector_that_cannot_be_read() -> None:
     assert reconciled == ("False", "ReconciliationFailed", "Validation failed")
 
 
-def test_what_is_written_counts_and_is_not_written_again() -> None:
+def test_written_status_is_used_and_not_written_again() -> None:
     capacity_quota = quota(nodes="5")
     assert read_capacity_quotas([capacity_quota])[0] == []
     status = build_quota_status(capacity_quota, NODES, NOW)

@@ -74,7 +74,7 @@ def test_old_unregistered_instances(at: int, removed: list[str]) -> None:
     assert not result.ends_loop
 
 
-def test_an_instance_whose_group_is_not_told_stays() -> None:
+def test_instance_with_unknown_group_stays() -> None:
     assert repair([group("g", 1, 3, 3, 1)], untold="g-1")[0].removed == {"g": ["g-2"]}
 
 
@@ -90,7 +90,7 @@ def test_an_instance_of_no_group_any_more_counts_nowhere_and_keeps_its_age() -> 
     assert state.total.long_unregistered == ["g-1", "g-2"]
 
 
-def test_a_group_that_goes_whole_and_cannot_tell_its_instances_stays() -> None:
+def test_atomic_group_without_instance_list_stays() -> None:
     result, ran = repair([group("g", 1, 10, 10, atomic=False, instances_error="it is late")])
     assert (result.removed, ran.actions) == ({}, [])
     assert result.warnings == [
@@ -190,7 +190,7 @@ CODES = [None, "", "RESOURCE_POOL_EXHAUSTED", "RESOURCE_POOL_EXHAUSTED", "QUOTA"
     ],
     ids=["failed", "coming", "forced", "whole", "in-parts", "in-parts-all", "unreadable"],
 )
-def test_instances_that_could_not_be_made(
+def test_failed_instances_are_deleted(
     codes: list[str | None], more: dict[str, Any], options: dict[str, Any], deleted: list[str]
 ) -> None:
     """In every loop anew, as long as the cloud shows them as failed."""
@@ -210,7 +210,7 @@ def test_instances_that_could_not_be_made(
         (False, "Not implemented", [False], False),
     ],
 )
-def test_instances_that_could_not_be_made_of_a_provider_that_cannot_force(
+def test_failed_instances_are_deleted_without_force_as_fallback(
     force: bool, refusal: str, forces: list[bool], deleted: bool
 ) -> None:
     """``ForceDeleteNodes``, and ``DeleteNodes`` where it is not implemented; no other refusal is asked again."""
@@ -228,7 +228,7 @@ def test_instances_that_are_on_their_way_out() -> None:
     assert repair([created], -60 * MINUTE)[1].actions == []
 
 
-def test_what_the_cloud_keeps_is_only_logged() -> None:
+def test_failed_deletions_are_only_logged() -> None:
     result, _ = repair([failing(CODES)], -60 * MINUTE, {"g": "no"})
     assert result.deleted == {}
     assert result.warnings == ["Error while trying to delete nodes from g: no"]

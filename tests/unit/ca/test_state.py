@@ -80,7 +80,7 @@ def test_nothing_is_a_state_too() -> None:
         ('{"kind": "LoopState", "version": 1}', "a loop state of version 1; this is version 2"),
     ],
 )
-def test_what_is_no_state_is_refused(text: str, message: str) -> None:
+def test_invalid_state_is_refused(text: str, message: str) -> None:
     with pytest.raises(StateError) as refused:
         ca.LoopState.from_json(text)
     assert message in str(refused.value)

@@ -67,12 +67,12 @@ _ERROR = ScaleUpError(class_="Other", code="x", message="y")
         LoopState(scale_down=ScaleDownState(last_failure=SOON)),
     ],
 )  # fmt: skip
-def test_every_moment_that_is_kept_makes_a_difference(state: LoopState) -> None:
+def test_every_stored_time_can_change_the_next_loop(state: LoopState) -> None:
     result = find_next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
     assert result == SOON
 
 
-def test_what_has_been_is_compared_with_durations() -> None:
+def test_past_times_are_compared_with_durations() -> None:
     state = LoopState(scale_down=ScaleDownState(unneeded_since={"n": NOW - 590 * SECOND}))
     result = find_next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
     assert result == NOW + 10 * SECOND  # ten minutes unneeded
@@ -87,7 +87,7 @@ def test_numbers_of_taints_need_not_be_seconds(value: str) -> None:
     assert result == NOW + 2 * SECOND
 
 
-def test_every_number_of_a_state_says_whether_it_is_a_moment() -> None:
+def test_every_number_of_a_state_declares_whether_it_is_a_time() -> None:
     """A new field that is a bare ``int`` fails here: it is a Moment, a duration (Nanoseconds) or a Count."""
     undeclared = [path for path, extra in numbers_of(msgspec.inspect.type_info(LoopState)) if "time" not in extra]
     assert undeclared == []
@@ -116,7 +116,7 @@ def numbers_of(
             yield from numbers_of(type_.item_type, path)
 
 
-def test_every_constant_of_time_says_whether_ages_are_compared_with_it() -> None:
+def test_every_time_constant_declares_whether_ages_are_compared_with_it() -> None:
     """A duration in the code of a decision is a constant that is annotated as a ComparedDuration, which is in
     ``COMPARED_CONSTANTS``, or as an OtherDuration. Loops of release 1.3 are never repeated."""
     folder = Path(kscale.ca.__file__).parent

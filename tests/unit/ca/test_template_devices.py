@@ -58,7 +58,9 @@ def _slice(
         ([_slice("t")], [], {}),
     ],
 )
-def test_what_differs(template: list[ResourceSlice], there: list[ResourceSlice], differs: dict[str, Any]) -> None:
+def test_missing_devices_are_counted_per_driver_and_type(
+    template: list[ResourceSlice], there: list[ResourceSlice], differs: dict[str, Any]
+) -> None:
     result = compare_devices(template, there)
     assert {driver: {type_: n for type_, n in counts.items() if n} for driver, counts in result.items()} == differs
 
@@ -76,7 +78,7 @@ def _counted(report: ca.LoopReport) -> dict[tuple[str, str], float]:
     }
 
 
-def test_loops_count_it_and_say_so_when_it_is_over() -> None:
+def test_loops_report_missing_devices_until_they_appear() -> None:
     group = NodeGroup(
         id="g",
         max_size=9,

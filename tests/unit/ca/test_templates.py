@@ -44,7 +44,7 @@ def daemonset(name: str, **spec: Any) -> DaemonSet:
     )
 
 
-def test_the_node_is_made_anonymous() -> None:
+def test_template_node_has_no_identity() -> None:
     template = build_template_from_node(node(labels={"a": "b"}), [], [], "g", suffix="7")
     assert template.node.name == "template-node-for-g-7"
     assert template.node.metadata.uid != "u1"
@@ -78,7 +78,7 @@ def test_taints_of_the_moment_are_left_out(key: str) -> None:
     assert [taint.key for taint in template.node.spec.taints] == ["dedicated"]
 
 
-def test_cordon_stays_unless_told_otherwise() -> None:
+def test_cordon_is_kept_by_default() -> None:
     cordoned = node(unschedulable=True)
     assert build_template_from_node(cordoned, [], [], "g", suffix="7").node.spec.unschedulable
     config = TaintConfig(scale_from_unschedulable=True)
@@ -99,7 +99,7 @@ def test_mirror_and_daemonset_pods_stay_others_go() -> None:
     assert not {each.metadata.uid for each in template.pods} & {each.metadata.uid for each in pods}
 
 
-def test_missing_daemonset_pods_are_made_when_critical_or_forced() -> None:
+def test_missing_daemonset_pods_are_added_if_critical_or_forced() -> None:
     sets = [
         daemonset("there"),
         daemonset("plain"),

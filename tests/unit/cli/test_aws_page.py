@@ -100,7 +100,7 @@ def named(heading: str, verdict: str) -> list[str]:
 
 
 @pytest.mark.parametrize("heading", UPSTREAM)
-def test_the_page_says_what_becomes_of_each(heading: str) -> None:
+def test_page_lists_every_upstream_setting(heading: str) -> None:
     rows = ROW.findall(section(heading))
     assert dict(rows) == UPSTREAM[heading]
     assert len(rows) == len(UPSTREAM[heading])

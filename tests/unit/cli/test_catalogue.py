@@ -19,7 +19,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def test_kept_listed_shown_and_used(tmp_path: Path) -> None:
+def test_imported_catalogue_is_listed_shown_and_used(tmp_path: Path) -> None:
     none = kscale("catalogue", "list")
     assert none.stdout.splitlines()[0] == "0 catalogues are imported."
     got = kscale("catalogue", "import", EXAMPLES / "gce_prices.csv", "--name", "gcp")

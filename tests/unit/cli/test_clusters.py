@@ -44,7 +44,7 @@ DUMP = ("-f", EXAMPLES / "cluster.json.gz")
 GROUPS = ("-g", EXAMPLES / "groups.yaml", "--budget", 0)
 
 
-def test_a_cluster_is_asked_for_what_a_dump_should_have() -> None:
+def test_live_cluster_requests_the_kinds_of_a_dump() -> None:
     named = set(DUMP_COMMAND.split()[2].split(","))
     named |= {"resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"}  # where it has them
     named.add("verticalpodautoscalers")
@@ -82,7 +82,7 @@ def servers(
     return result
 
 
-def test_a_cluster_is_what_its_dump_is(servers: dict[str, FakeApiServer]) -> None:
+def test_live_cluster_equals_its_dump(servers: dict[str, FakeApiServer]) -> None:
     live, dump = (
         kscale("cost", "--context", "east", *GROUPS),
         kscale("cost", "-f", EXAMPLES / "cluster.json.gz", *GROUPS),
@@ -119,7 +119,7 @@ def test_a_dump_on_stdin_is_read_before_the_current_context(servers: dict[str, F
 
 
 @pytest.mark.parametrize("text", ["", "apiVersion: v1\nkind: Config\n", "current-context: lost\n"])
-def test_without_a_current_context_a_command_says_what_to_name(
+def test_missing_current_context_error_names_the_option(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if text:
@@ -247,7 +247,7 @@ def custom(servers: dict[str, FakeApiServer]) -> FakeApiServer:
     return server
 
 
-def test_scales_of_custom_owners_are_asked_for(custom: FakeApiServer, tmp_path: Path) -> None:
+def test_scales_of_custom_owners_are_requested(custom: FakeApiServer, tmp_path: Path) -> None:
     history = tmp_path / "usage.csv"
     pods = ("front-1", "front-2", "back-1")
     rows = [f"2026-07-{day:02}T{hour:02}:00:00Z,shop,{pod},c,0.5,1000000000" for pod in pods
@@ -276,7 +276,7 @@ def test_a_scale_that_may_not_be_read_is_named(custom: FakeApiServer, tmp_path: 
     assert "warning: not read: the scale of Gateway.example.com shop/front: Forbidden at all" in answer.stderr
 
 
-def test_without_custom_owners_nothing_more_is_asked_for(servers: dict[str, FakeApiServer]) -> None:
+def test_no_discovery_without_custom_owners(servers: dict[str, FakeApiServer]) -> None:
     assert kscale("vpa", "--context", "west").code == 0
     assert not [call.path for call in servers["west"].calls if call.path in ("/apis", "/api")]
 
@@ -317,14 +317,14 @@ def test_kinds_of_which_a_cluster_has_none_are_not_missing(servers: dict[str, Fa
     assert "missing: no CSINodes (volume limits are not known)\n" in result.stderr
 
 
-def test_all_that_may_not_be_listed_is_said(servers: dict[str, FakeApiServer]) -> None:
+def test_every_forbidden_kind_is_reported(servers: dict[str, FakeApiServer]) -> None:
     refusals = {path: refusing(path, 403, f"no {path}") for path in ("/nodes", "/pods", "/storageclasses")}
     servers["west"].fault = lambda call: next(filter(None, (each(call) for each in refusals.values())), None)
     result = kscale("headroom", "--context", "west")
     assert (result.code, result.stderr) == (2, "error: no /nodes at all; no /pods at all; no /storageclasses at all\n")
 
 
-def test_what_cannot_be_read_is_named_by_its_list(servers: dict[str, FakeApiServer]) -> None:
+def test_unreadable_object_is_named_by_its_list(servers: dict[str, FakeApiServer]) -> None:
     wrong = {"metadata": {"name": "wrong", "namespace": "shop"}, "spec": {"containers": "none"}}
     servers["west"].put("pods", {"apiVersion": "v1", "kind": "Pod", **wrong})
     result = kscale("headroom", "--context", "west")
@@ -352,7 +352,7 @@ def test_progress_of_a_list(servers: dict[str, FakeApiServer]) -> None:
     assert progress(0, 0) == "[....................] 0 of 0"
 
 
-def test_a_list_whose_pages_are_gone_is_taken_whole(servers: dict[str, FakeApiServer]) -> None:
+def test_expired_pages_are_listed_again_in_full(servers: dict[str, FakeApiServer]) -> None:
     server = servers["east"]
     lost = json.dumps(status(410, "Expired", "too old")).encode()
     server.fault = lambda call: Answer(410, {}, lost) if "continue" in dict(call.query) else None
@@ -395,7 +395,9 @@ def test_a_simulation_of_a_cluster_is_that_of_its_dump(servers: dict[str, FakeAp
     assert live.stderr.splitlines()[0].startswith("read context east: ")
 
 
-def test_what_a_simulation_cannot_begin_with(servers: dict[str, FakeApiServer], minute: Path, tmp_path: Path) -> None:
+def test_missing_inputs_of_a_simulation_are_errors(
+    servers: dict[str, FakeApiServer], minute: Path, tmp_path: Path
+) -> None:
     west = servers["west"]
     for name in [name for name in west.served if name.endswith(".autoscaling.k8s.io")]:
         del west.served[name]

@@ -67,7 +67,7 @@ SHOWN = dict.fromkeys(
 
 
 @pytest.mark.parametrize(("line", "output"), SHOWN, ids=[line for line, _ in SHOWN])
-def test_what_is_shown_was_run(line: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_output_is_current(line: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert run(line).rstrip("\n").splitlines() == output.rstrip("\n").splitlines()
 
@@ -78,7 +78,7 @@ def run_in_order(text: str) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("page", WRITING)
-def test_what_is_shown_was_run_in_order(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_commands_run_in_order(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for line, output, printed in run_in_order((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")):
         assert (line, printed.rstrip("\n").splitlines()) == (line, output.rstrip("\n").splitlines())
@@ -126,7 +126,7 @@ def test_an_error_is_shown_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert result.stderr.splitlines() == documented_output("cli.md", line)
 
 
-def test_the_example_is_what_the_page_generates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_equals_the_generated_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     line = "kscale generate --nodes 40 --pods 600 --seed 0 --lean --to cluster.json.gz --groups groups.yaml"
     result = kscale(*shlex.split(line)[1:])
@@ -140,12 +140,12 @@ def test_the_example_is_what_the_page_generates(tmp_path: Path, monkeypatch: pyt
 PROMPT = re.compile(r"^ *\$ kscale", re.MULTILINE)
 
 
-def test_no_page_shows_what_is_not_run() -> None:
+def test_every_page_with_output_is_tested() -> None:
     pages = {page.stem for page in (ROOT / "docs").glob("*.md") if PROMPT.search(page.read_text())}
     assert pages == {*SHOWING, *WRITING, "generate"}
 
 
-def test_the_demo_installs_what_the_answer_in_the_readme_takes() -> None:
+def test_demo_installs_the_extras_of_the_readme() -> None:
     """Bounds are weaker without the solver: `nox -s demo` would print others than the README says."""
     demo = (ROOT / "noxfile.py").read_text().partition("def demo(")[2].partition("\n@nox")[0]
     (extras,) = re.findall(r"session\.install\(.*\[([a-z,]+)\]", demo)

@@ -80,7 +80,7 @@ def test_manifests_that_no_api_server_would_take(tmp_path: Path, dump: Path, gro
     assert f"0 fit now, 3 do not: 3 {message}." in kscale("fit", "-f", dump, "-f", path, "--pod", manifest).stdout
 
 
-def test_fit_says_where_replicas_land_and_what_stops_the_next(tmp_path: Path, dump: Path) -> None:
+def test_fit_shows_placements_and_the_next_obstacle(tmp_path: Path, dump: Path) -> None:
     web = write(tmp_path / "web.json", deployment("web", 8))
     got = kscale("fit", "-q", "-f", dump, "--pod", web).stdout.splitlines()
     assert got == [
@@ -102,7 +102,7 @@ def test_fit_says_that_a_workload_is_there_already(tmp_path: Path) -> None:
     assert there not in kscale("fit", "-f", dump, "--pod", write(tmp_path / "q.json", pod("q"))).stdout
 
 
-def test_headroom_says_where_more_land_and_what_stops_the_next(tmp_path: Path, dump: Path) -> None:
+def test_headroom_shows_placements_and_the_next_obstacle(tmp_path: Path, dump: Path) -> None:
     manifest = write(tmp_path / "p.json", pod("p", "2"))
     got = kscale("headroom", "-q", "-f", dump, "--pod", manifest).stdout
     assert got.startswith("4 more fit.")
@@ -112,7 +112,7 @@ def test_headroom_says_where_more_land_and_what_stops_the_next(tmp_path: Path, d
     assert "Status 1 if some loss would leave a pod without a place" in text
 
 
-def test_explain_says_who_took_the_room(tmp_path: Path) -> None:
+def test_explain_names_pods_that_took_the_capacity(tmp_path: Path) -> None:
     dump = write(tmp_path / "dump.json", node("n1"), pod("second", "3"), pod("first", "3", priority=5))
     assert "1 pod fits nowhere" in kscale("estimate", "-f", dump).stdout
     got = kscale("explain", "-q", "-f", dump, "a/second")

@@ -99,7 +99,7 @@ def test_deep_groups_files(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "why"), [("deep.json", "nested too deeply"), ("utf16.json", "not a saved loop state")]
 )
-def test_states_that_are_none(folder: Path, command: str, name: str, why: str) -> None:
+def test_invalid_states_are_refused(folder: Path, command: str, name: str, why: str) -> None:
     got = run(command, "-f", folder / "dump.json", "-g", folder / "groups.json", "--state", folder / name)
     refused(got, f"{name}: not a saved loop state", why)
 
@@ -200,7 +200,7 @@ def test_a_closed_stderr_is_no_reason_to_fail(folder: Path) -> None:
 
 @pytest.mark.parametrize("command", ["generate --nodes 300 --pods 3000", "estimate -f big.json --node n -o json"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_has_gone(folder: Path, command: str, unbuffered: str) -> None:
+def test_closed_output_pipe_ends_quietly(folder: Path, command: str, unbuffered: str) -> None:
     pods = [{**POD, "metadata": {"name": f"web-{i}-{'x' * 100}", "namespace": "shop"}} for i in range(3000)]
     (folder / "big.json").write_text(listed(NODE, *pods))
     text = f"({sys.executable} -m kscale {command} -q; echo $? > status) | head -c 10 > start"
@@ -209,7 +209,7 @@ def test_a_reader_that_has_gone(folder: Path, command: str, unbuffered: str) -> 
     assert (folder / "status").read_text() == "141\n"
 
 
-def test_a_list_that_is_null_is_none(folder: Path) -> None:
+def test_null_list_is_empty(folder: Path) -> None:
     """As the clients of some languages write what they have not."""
     pod = deepcopy(POD)
     pod["spec"]["containers"][0]["resources"].update(claims=None, limits=None)
@@ -232,7 +232,7 @@ def test_a_device_is_no_file() -> None:
     assert "device" not in run("estimate", "-f", "/dev/null", "--node", "n").stderr
 
 
-def test_what_unpacks_for_ever_is_no_dump(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompression_bomb_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_SUSPICIOUS", 1 << 20)
     (folder / "zeros.json.gz").write_bytes(gzip.compress(bytes(32 << 20)))
     got = run("estimate", "-f", folder / "zeros.json.gz", "--node", "n")
@@ -325,7 +325,7 @@ def inputs(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "words", ["--help", "--version", "schema EstimateReport", "generate -q --nodes 1 --pods 1 --to -", *ANSWERS]
 )
-def test_a_full_disk_behind_what_is_no_answer(inputs: Path, commands: CommandServer, words: str) -> None:
+def test_full_disk_behind_other_output_is_an_error(inputs: Path, commands: CommandServer, words: str) -> None:
     with open("/dev/full", "w") as full:
         got = commands.run(*words.split(), stdout=full.fileno(), cwd=inputs)
     assert (got.returncode, got.stderr) == (2, "error: stdout: No space left on device\n")
@@ -380,7 +380,7 @@ def gone_terminal() -> int:
     ("stdout", "status", "message"),
     [(gone_reader, 141, ""), (gone_terminal, 2, "error: stdout: Input/output error\n")],
 )
-def test_stdout_that_nobody_reads(
+def test_unread_stdout_is_an_error(
     inputs: Path, commands: CommandServer, words: str, stdout: Callable[[], int], status: int, message: str
 ) -> None:
     descriptor = stdout()
@@ -449,7 +449,7 @@ WRITING: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("command", WRITING.values(), ids=WRITING)
-def test_a_full_disk_leaves_what_was_there(folder: Path, commands: CommandServer, command: tuple[str, ...]) -> None:
+def test_full_disk_keeps_the_old_file(folder: Path, commands: CommandServer, command: tuple[str, ...]) -> None:
     """Files of more than 300 bytes cannot be written, as on a full disk: the command fails, and the old file stays."""
     names = ("out", "out.gz", "out.csv", "out.parquet", "EstimateReport.json")
     for name in names:

@@ -103,7 +103,7 @@ def test_pods_that_do_not_count_are_named(tmp_path: Path) -> None:
     assert re.search(r"cpu +missing +2 +web-1, web-2", out.stdout)
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_metrics_are_reported() -> None:
     out = kscale("hpa", "-f", str(DATA / "cluster.yaml"))
     assert out.code == 0
     assert "no PodMetricsList (metrics.k8s.io): Resource metrics fail, which forbids scaling down" in out.stderr
@@ -232,7 +232,7 @@ def test_a_state_of_the_past_needs_a_now(tmp_path: Path) -> None:
     assert kscale("hpa", *words, "--now", "2026-03-01T12:00:00Z").code == 0
 
 
-def test_hpas_that_a_state_does_not_hold_are_said(tmp_path: Path) -> None:
+def test_hpas_missing_in_the_state_are_reported(tmp_path: Path) -> None:
     state = {"apiVersion": "kscale.dev/v1alpha1", "kind": "HPAControllerState", "hpas": {"shop/web": {}}}
     (tmp_path / "state.json").write_text(json.dumps(state), encoding="utf-8")
     out = kscale("hpa", *ALL, "shop/web", "--state", str(tmp_path / "state.json"), "-o", "json")
@@ -268,7 +268,7 @@ def test_flags_of_the_controller() -> None:
         assert message in out.stderr
 
 
-def test_what_did_not_change_is_left_out_of_the_document_too() -> None:
+def test_changed_only_applies_to_json() -> None:
     complete, changed = (
         json.loads(kscale("hpa", *ALL, *more, "-o", "json").stdout) for more in ((), ("--changed-only",))
     )
@@ -366,7 +366,7 @@ def test_only_a_v2_object_is_read_as_one() -> None:
         ("a.b=c.json", None),
     ],
 )
-def test_a_metrics_list_may_say_what_it_is_for(text: str, split: tuple[str, str] | None) -> None:
+def test_metrics_list_scope_is_parsed(text: str, split: tuple[str, str] | None) -> None:
     assert split_scope(text) == split
 
 

@@ -60,7 +60,7 @@ def test_pages(words: tuple[object, ...], texts: tuple[str, ...]) -> None:
     assert record["kind"] in page.text
 
 
-def test_a_page_says_when_from_what_and_how_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_shows_time_inputs_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1780000000")
     monkeypatch.setattr("sys.argv", ["kscale"])
     page = Reader(kscale("headroom", *DUMP, "-o", "html").stdout)
@@ -120,7 +120,7 @@ def test_a_page_hides_the_passwords_of_the_command(tmp_path: Path, monkeypatch: 
     assert "secret" not in page
 
 
-def test_a_page_ends_with_what_there_is_to_add() -> None:
+def test_page_ends_with_its_footer() -> None:
     bare = kscale("whatif", EXAMPLES / "scenarios.yaml", *DUMP, *GROUPS, *NOW, "-o", "html").stdout
     assert "<footer" not in bare, "a line that nothing follows"
     load = (HPA / "web_load.csv", "-f", HPA / "web_hpa.yaml", "--request", "500m")

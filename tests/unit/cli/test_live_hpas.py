@@ -113,7 +113,7 @@ def east(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApiServer:
     return result["east"]
 
 
-def test_a_live_cluster_is_what_its_dump_is(east: FakeApiServer, tmp_path: Path) -> None:
+def test_live_cluster_equals_its_dump(east: FakeApiServer, tmp_path: Path) -> None:
     dump = {"kind": "List", "apiVersion": "v1", "items": [item for kind, item in objects() if kind != CUSTOM]}
     (tmp_path / "dump.json").write_text(json.dumps(dump))
     lists = []
@@ -138,7 +138,7 @@ def test_a_live_cluster_is_what_its_dump_is(east: FakeApiServer, tmp_path: Path)
     assert (named.code, "shop/web 2 -> 4: cpu 90% of 50%." in named.stdout) == (0, True), named.stdout
 
 
-def test_who_asks_about_one_asks_nothing_about_other_namespaces(east: FakeApiServer, tmp_path: Path) -> None:
+def test_one_hpa_requests_nothing_of_other_namespaces(east: FakeApiServer, tmp_path: Path) -> None:
     """Those of its own are decided together; what was remembered of the others stays."""
     every = json.loads(kscale("hpa", "--context", "east", "--now", NOW, "-o", "json").stdout)
     (tmp_path / "state.json").write_text(json.dumps(every))
@@ -198,7 +198,7 @@ def test_permissions_that_are_missing(east: FakeApiServer) -> None:
     assert (result.code, result.stdout, result.stderr) == (2, "", "error: no HPAs at all\n")
 
 
-def test_one_namespace_whose_metrics_are_refused(east: FakeApiServer) -> None:
+def test_refused_metrics_affect_only_their_namespace(east: FakeApiServer) -> None:
     for plural, item in objects():
         name = item["metadata"]["name"]
         if name.startswith("web"):
@@ -272,7 +272,7 @@ def test_several_contexts_are_one_table(east: FakeApiServer) -> None:
     assert "west: 0 of 0 HPAs would rescale." in text
 
 
-def test_what_excludes_a_live_cluster(east: FakeApiServer, tmp_path: Path) -> None:
+def test_options_that_exclude_a_live_cluster_are_refused(east: FakeApiServer, tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(json.dumps(USAGE))
     for more, message in (
         (("--metrics", tmp_path / "m.json"), "the metrics of a live cluster come from its API server"),

@@ -57,7 +57,7 @@ def test_options_that_are_left_out_are_as_without_a_flag() -> None:
     assert result["ClusterRole"]["rules"] == cluster_autoscaler_roles(options)[0]
 
 
-def test_what_is_printed() -> None:
+def test_printed_objects_are_complete() -> None:
     result = printed("-n", "autoscaling", "--cloud-config", "cloud", "--flag=--expander=least-nodes", "--replicas=3")
     assert list(result) == [
         "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment",
@@ -128,14 +128,14 @@ def test_formats() -> None:
 
 
 @pytest.mark.parametrize("cloud", ["externalgrpc", "kwok", "clusterapi"])
-def test_its_flags_are_flags_of_the_program(cloud: str) -> None:
+def test_deployment_flags_exist(cloud: str) -> None:
     (container,) = printed("--cloud-provider", cloud)["Deployment"]["spec"]["template"]["spec"]["containers"]
     help_ = run("run", "cluster-autoscaler", "--help-all").stdout
     for argument in container["args"][2:]:
         assert argument.partition("=")[0] in help_
 
 
-def test_it_may_see_what_it_watches() -> None:
+def test_role_allows_every_watched_kind() -> None:
     clock = SystemClock()
     health = HealthCheck(HealthCheckOptions(), clock.now())
     options = AutoscalingOptions(expander="priority", capacity_quotas_enabled=True)
@@ -200,7 +200,7 @@ def test_rules_by_the_flags_however_they_are_written(values: Sequence[str], on: 
         ("vpa-admission", "--status-lease-name", {"get", "patch"}),
     ],
 )
-def test_the_role_names_what_a_flag_names(program: str, flag: str, verbs: set[str]) -> None:
+def test_role_names_the_objects_of_flags(program: str, flag: str, verbs: set[str]) -> None:
     rules = {text: of_program(program, *text)["Role"]["rules"] for text in ((), (f"--flag={flag}=mine",))}
     usual, mine = ([rule for rule in result if "resourceNames" in rule] for result in rules.values())
     changed = [(each, other) for each, other in zip(usual, mine, strict=True) if each != other]
@@ -289,7 +289,7 @@ def test_objects_of_a_kustomize_base_are_for_their_owner_whatever_was_there(tmp_
     assert {each.name for each in tmp_path.iterdir()} == {"kustomization.yaml", "kscale.yaml"}
 
 
-def test_nobody_elses_file_is_overwritten_by_a_kustomize_base(tmp_path: Path) -> None:
+def test_kustomize_base_does_not_overwrite_other_files(tmp_path: Path) -> None:
     command = ("manifests", "vpa-crds", "--directory", tmp_path)
     (tmp_path / "kscale.yaml").write_text("mine: 1\n")
     result = run(*command)
@@ -302,7 +302,7 @@ def test_nobody_elses_file_is_overwritten_by_a_kustomize_base(tmp_path: Path) ->
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"kustomization.yaml": b"\xff\xfe"}
 
 
-def test_the_image_is_not_root_and_has_what_it_copies() -> None:
+def test_image_is_not_root_and_copies_existing_files() -> None:
     root = Path(__file__).parents[3]
     lines = (root / "Containerfile").read_text().splitlines()
     assert "USER 65532:65532" in lines
@@ -366,7 +366,7 @@ DRIVERS: dict[str, Callable[[], Sequence[Watch]]] = {
 
 
 @pytest.mark.parametrize(("program", "flag"), [("vpa-updater", "plan"), ("vpa-recommender", "explain")])
-def test_who_says_what_rounds_do_to_nodes_may_see_what_decides_where_pods_fit(program: str, flag: str) -> None:
+def test_node_effect_reports_require_scheduling_permissions(program: str, flag: str) -> None:
     wide, _ = autoscaler_roles(program, {flag: True})
     granted = {resource for rule in wide if {"list", "watch"} <= set(rule["verbs"]) for resource in rule["resources"]}
     assert {"nodes", "persistentvolumes", "persistentvolumeclaims", "storageclasses"} <= granted
@@ -386,7 +386,7 @@ ASKED_BY_NAME = {
 
 
 @pytest.mark.parametrize("program", AUTOSCALERS)
-def test_the_other_autoscalers_may_see_what_they_watch_and_no_more(program: str) -> None:
+def test_roles_of_other_autoscalers_allow_only_watched_kinds(program: str) -> None:
     wide, own = autoscaler_roles(program)
     plurals = {
         (each.api_version, each.kind): each.group_resource.partition(".")[0] for each in (*EVERYWHERE, *BUILT_IN)
@@ -534,7 +534,7 @@ def test_definitions_of_the_vpa() -> None:
     assert result.stdout.count("x-kubernetes-preserve-unknown-fields") == 2 + 2
 
 
-def test_what_the_programs_of_the_vpa_write_fits_its_definitions() -> None:
+def test_objects_written_by_vpa_programs_match_the_crds() -> None:
     version = vpa_definitions()[0]["spec"]["versions"][0]
     amounts = {"cpu": "247m", "memory": "380258472"}
     recommendation = {"containerName": "c", "target": amounts, "lowerBound": amounts, "uncappedTarget": amounts}

@@ -79,7 +79,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return code, stderr.getvalue()
 
 
-def test_it_says_what_it_is_and_hides_what_is_secret(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_startup_log_names_the_program_and_hides_secrets(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = run("--kubeconfig", kubeconfig, f"--prometheus-bearer-token={SECRET}", "--address=", "--log-format=json")
     assert code == FAILED
     text = capsys.readouterr().err
@@ -151,7 +151,7 @@ def test_a_flag_of_klog_with_a_value_that_klog_refuses(argument: str, kubeconfig
 
 
 @pytest.mark.parametrize("written", [("--least=3",), ("--least", "3"), ("--least=1", "--least=3")])
-def test_a_flag_that_has_no_effect_with_upstream_is_taken_and_said(
+def test_upstream_flag_without_effect_is_accepted_with_a_warning(
     written: tuple[str, ...], kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--kubeconfig", kubeconfig, *written, "--no-leader-elect", "--address=", "--log-format=json")
@@ -210,7 +210,7 @@ def test_flags_that_are_refused_by_name(kubeconfig: str) -> None:
         ),
     ],
 )
-def test_what_it_cannot_start_with(arguments: list[str], message: str, kubeconfig: str) -> None:
+def test_invalid_startup_arguments_are_refused(arguments: list[str], message: str, kubeconfig: str) -> None:
     code, text = run("--kubeconfig", kubeconfig, *arguments)
     assert code == 2
     assert message in text

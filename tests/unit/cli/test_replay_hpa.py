@@ -231,7 +231,7 @@ def test_the_budget_is_that_of_all_queries_together(folder: Path) -> None:
     assert (both.code, "has answered more than the 4,000 bytes allowed" in both.stderr) == (2, True), both.stderr
 
 
-def test_what_prometheus_warns_of_is_said_once(folder: Path) -> None:
+def test_prometheus_warnings_are_reported_once(folder: Path) -> None:
     rest = ("-f", folder / "fast.yaml", "--request", "500m", *UNTIL)
     with FakePrometheus({}, loads={CPU: cores}, warnings=["partial response"]).served() as url:
         limits = ("--prometheus-url", url, "--history-length", "5d")
@@ -239,7 +239,7 @@ def test_what_prometheus_warns_of_is_said_once(folder: Path) -> None:
     assert (got.code, got.stderr.count("partial response")) == (0, 1), got.stderr
 
 
-def test_a_password_in_an_address_of_no_http_is_not_told(folder: Path) -> None:
+def test_password_in_a_non_http_address_is_not_shown(folder: Path) -> None:
     url = "ftp://admin:s3cret@prom.shop:9090"
     got = kscale("replay", "hpa", CPU, "-f", folder / "fast.yaml", "--request", "500m", "--prometheus-url", url)
     assert (got.code, "s3cret" in got.stdout + got.stderr) == (2, False), got.stderr

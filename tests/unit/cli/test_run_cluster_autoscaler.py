@@ -70,9 +70,7 @@ def test_the_legacy_profile_takes_the_flags_and_defaults_of_release_1_3() -> Non
         (["--expander=least-waste", "--grpc-expander-url=x"], "--grpc-expander-url: release 1.3 has no such flag"),
     ],
 )
-def test_the_legacy_profile_refuses_by_name_what_release_1_3_does_not_have(
-    tmp_path: Path, flags: list[str], why: str
-) -> None:
+def test_legacy_profile_refuses_flags_unknown_to_release_1_3(tmp_path: Path, flags: list[str], why: str) -> None:
     config = tmp_path / "config"
     config.write_text(json.dumps({"clusters": [], "contexts": [], "users": []}))
     ended = run(*RUN, "--profile=legacy", f"--kubeconfig={config}", "--address=", *flags)
@@ -218,9 +216,7 @@ class Ranker:
         Ranker.closed += 1
 
 
-def test_what_was_connected_to_is_let_go_of_when_it_cannot_be_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_are_closed_when_startup_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kscale.drivers.grpc_expander.GrpcExpander", Ranker)
     monkeypatch.setattr(Ranker, "closed", 0)
     management, _ = managed(tmp_path, monkeypatch)
@@ -336,7 +332,7 @@ def test_a_parallelism_that_upstream_refuses() -> None:
     assert "Invalid value for --predicate-parallelism flag: 0" in result.stderr
 
 
-def test_an_estimator_that_there_is_not_is_refused_before_anything_is_asked() -> None:
+def test_unknown_estimator_is_refused_before_any_request() -> None:
     result = run(*RUN, "--estimator=foo")
     assert result.code == 2
     assert "--estimator: Unknown estimator: foo" in result.stderr
@@ -381,7 +377,7 @@ def test_flags_that_ask_for_something_else_are_refused_by_name(name: str) -> Non
         (["--max-inactivity", "x", "--cloud-provider", "static", "--dry-run"], "--cloud-config"),
     ],
 )
-def test_what_it_does_not_begin_with(arguments: list[str], message: str, tmp_path: Path) -> None:
+def test_invalid_startup_arguments_are_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text("- {id: pool, min: 0, max: 3, nodeSelector: {pool: a}}")
     (tmp_path / "deep.yaml").write_text("[" * 5_000)
     (tmp_path / "two.yaml").write_text("{}\n---\n{}\n")

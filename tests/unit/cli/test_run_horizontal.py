@@ -96,7 +96,7 @@ def test_flags() -> None:
         ("--feature-gates=Nothing=true", "for --feature-gates: unrecognized feature gate: Nothing"),
     ],
 )
-def test_what_is_refused(flag: str, text: str) -> None:
+def test_unsupported_flags_are_refused(flag: str, text: str) -> None:
     result = run("run", "horizontal", flag)
     assert result.code == 2
     assert text in " ".join(result.stderr.split())

@@ -66,7 +66,7 @@ def test_each_program_of_the_vpa_runs_beside_the_others(tmp_path: Path) -> None:
         assert all(name in result.stdout for name in controllers.values())
 
 
-def test_what_cannot_be_meant(file: Path) -> None:
+def test_contradictory_arguments_are_refused(file: Path) -> None:
     for arguments, text in (
         (("--world", "flat"), "neither live nor simulated"),
         (("--scenario", file), "only with --world simulated"),

@@ -98,7 +98,7 @@ def test_the_recommenders_flags() -> None:
         ("--nothing-like-it", "No such option"),
     ],
 )
-def test_what_the_recommender_refuses(argument: str, message: str) -> None:
+def test_invalid_recommender_flags_are_refused(argument: str, message: str) -> None:
     result = run("run", "vpa-recommender", argument)
     assert result.code == 2
     assert message in result.stderr
@@ -151,7 +151,7 @@ def test_a_strategy_of_samples() -> None:
         ("--setting=cpu_percentile=101", "strategy percentile"),
     ],
 )
-def test_what_a_strategy_refuses(argument: str, message: str) -> None:
+def test_invalid_strategy_flags_are_refused(argument: str, message: str) -> None:
     result = run(*PERCENTILE, argument)
     assert (result.code, bool(RAN)) == (2, False)
     assert message in result.stderr
@@ -245,7 +245,7 @@ def test_the_updaters_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RAN[0][1]["election"].resource_name == "vpa-updater"
 
 
-def test_what_the_updater_refuses() -> None:
+def test_invalid_updater_flags_are_refused() -> None:
     result = run("run", "vpa-updater", "--admission-controller-status-lease-timeout=0s")
     assert result.code == 2
     assert "--admission-controller-status-lease-timeout must be positive." in result.stderr
@@ -311,7 +311,7 @@ def test_the_admission_controllers_flags(files: list[str], monkeypatch: pytest.M
         ("--tls-private-key-file=x", "No such option"),
     ],
 )
-def test_what_the_admission_controller_refuses(files: list[str], argument: str, message: str) -> None:
+def test_invalid_admission_flags_are_refused(files: list[str], argument: str, message: str) -> None:
     result = run("run", "vpa-admission", *files, argument)
     assert result.code == 2
     assert message in result.stderr
@@ -348,9 +348,7 @@ def test_every_flag_of_the_others(program: str, flags: str) -> None:
 @pytest.mark.parametrize(
     ("program", "flag", "name"), [("vpa-updater", "--plan", "plan"), ("vpa-recommender", "--explain", "explain")]
 )
-def test_what_rounds_do_to_nodes_is_told_on_stdout(
-    program: str, flag: str, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_effect_on_nodes_is_printed(program: str, flag: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("run", program, flag).code == 0
     (((_, _, build), _),) = RAN
     build.keywords[name](VPARoundPlan(now=None, program=program, vpas=[], effect=Effect()))

@@ -135,7 +135,7 @@ def test_no_time_for_every_pod(tmp_path: Path) -> None:
     assert "needs --flag enable-graceful-degradation" in scale_up(tmp_path, [group("a")], "--max-looks", 8).stderr
 
 
-def test_a_cluster_without_nodes_is_left_alone_if_told_so(tmp_path: Path) -> None:
+def test_empty_cluster_is_not_scaled_up_if_disabled(tmp_path: Path) -> None:
     (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": PODS}))
     (tmp_path / "groups.json").write_text(json.dumps([group("a")]))
     got = run(
@@ -144,7 +144,7 @@ def test_a_cluster_without_nodes_is_left_alone_if_told_so(tmp_path: Path) -> Non
     assert got.stdout.startswith("No scale-up is tried. Cluster has no nodes.")
 
 
-def test_what_is_remembered(tmp_path: Path) -> None:
+def test_saved_state_is_used_by_the_next_run(tmp_path: Path) -> None:
     state_file = tmp_path / "state.json"
     scale_up(tmp_path, [group("a")], "--save-state", state_file)
     got = scale_up(tmp_path, [group("a", target=2)], "--state", state_file)
@@ -164,7 +164,9 @@ def test_what_is_remembered(tmp_path: Path) -> None:
         ({}, "force-ds", False),
     ],
 )
-def test_flags_that_say_what_a_new_node_is(tmp_path: Path, spec: dict[str, Any], flag: str, grown: bool) -> None:
+def test_flags_that_describe_new_nodes_are_applied(
+    tmp_path: Path, spec: dict[str, Any], flag: str, grown: bool
+) -> None:
     daemon = {"name": "d", "resources": {"requests": {"cpu": "700m"}}}
     full = pod("full", "900m", nodeName="n")
     agent = {
@@ -275,7 +277,7 @@ def test_a_broken_priority_map_is_upstreams_event(tmp_path: Path, text: str, mes
         (b"\xff\xfe\x00", "map.yaml: not UTF-8"),
     ],
 )
-def test_what_is_no_priority_map(tmp_path: Path, text: bytes, message: str) -> None:
+def test_invalid_priority_maps_are_refused(tmp_path: Path, text: bytes, message: str) -> None:
     (tmp_path / "map.yaml").write_bytes(text)
     got = scale_up(tmp_path, [group("a")], "--expander", "priority", "--priority-config", tmp_path / "map.yaml")
     assert (got.code, got.stdout) == (2, "")
@@ -365,7 +367,7 @@ def test_a_dump_of_a_node_that_is_starting_asks_for_the_state(tmp_path: Path) ->
     assert "may still be starting" not in scale_up(tmp_path, groups, "--state", state, pods=pods).stdout
 
 
-def test_flags_that_change_nothing_are_said(tmp_path: Path) -> None:
+def test_flags_without_effect_are_reported(tmp_path: Path) -> None:
     flags = [f"--flag={text}" for text in ("address=:80", "scale-down-unneeded-time=1m", "cores-total=0:5")]
     done = scale_up(tmp_path, [group("a")], *flags)
     assert "--flag address has no effect here: it concerns a running autoscaler" in done.stderr
@@ -380,7 +382,7 @@ def test_no_pod_waits_for_ever(tmp_path: Path, delay: str) -> None:
     assert "Invalid value for '--new-pod-scale-up-delay'" in got.stderr
 
 
-def test_a_state_that_is_none_is_named(tmp_path: Path) -> None:
+def test_invalid_state_is_named(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text("state")
     got = scale_up(tmp_path, [group("a")], "--state", tmp_path / "state.json")
     assert got.code == 2
@@ -476,7 +478,7 @@ def test_a_salvo_minimum_sizes_and_groups_to_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("profile", ["current", "legacy"])
-def test_the_price_expander_goes_by_prices(tmp_path: Path, profile: str) -> None:
+def test_price_expander_uses_group_prices(tmp_path: Path, profile: str) -> None:
     chain = ("--expander", "price", "--profile", profile)
     dear, cheap = group("a", price=100), group("b", price=1)
     got = scale_up(tmp_path, [dear, cheap], *chain)
@@ -494,7 +496,7 @@ def test_the_price_expander_goes_by_prices(tmp_path: Path, profile: str) -> None
     assert "inf" not in free.stdout.lower()
 
 
-def test_what_pods_are_worth_can_be_said(tmp_path: Path) -> None:
+def test_pod_prices_can_be_set(tmp_path: Path) -> None:
     # Few large pods of little memory: with a dear core they are worth much.
     rates = ("--price-per-core-hour", "0.5", "--price-per-gib-hour", "0.25")
     plan = json.loads(scale_up(tmp_path, [group("a", price=3)], "--expander", "price", *rates, "-o", "json").stdout)
@@ -514,7 +516,7 @@ def test_what_pods_are_worth_can_be_said(tmp_path: Path) -> None:
         (["--expander", "price", "--price-per-core-hour", "-1"], "--price-per-core-hour"),
     ],
 )
-def test_prices_that_are_none(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_invalid_prices_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
     got = scale_up(tmp_path, [group("a", price=1)], *arguments)
     assert (got.code, got.stdout) == (2, "")
     assert message in " ".join(got.stderr.split())
@@ -565,7 +567,7 @@ def test_limits_by_type_of_gpu(tmp_path: Path, profile: str, label: str, flags: 
     assert (f"types of GPUs by the label {label}" in got.stderr) is (not flags and not grown)
 
 
-def test_a_node_whose_gpu_has_not_shown_up_is_not_ready(tmp_path: Path) -> None:
+def test_node_with_missing_gpu_is_not_ready(tmp_path: Path) -> None:
     starting = node("n")
     starting["metadata"]["labels"] = {_GKE: "nvidia-tesla-k80"}
     (tmp_path / "groups.json").write_text(json.dumps([group("a")]))
@@ -578,7 +580,7 @@ def test_a_node_whose_gpu_has_not_shown_up_is_not_ready(tmp_path: Path) -> None:
     assert got.stdout.startswith("Scale up a 0 -> 2")
 
 
-def test_labels_of_two_clouds_are_told(tmp_path: Path) -> None:
+def test_gpu_labels_of_two_clouds_are_reported(tmp_path: Path) -> None:
     other = {**_with_gpus("k8s.amazonaws.com/accelerator"), "id": "others"}
     got = scale_up(tmp_path, [_with_gpus(_GKE), other])
     assert "nodes have labels of several clouds for GPUs" in got.stderr
@@ -603,7 +605,7 @@ def _decided(tmp_path: Path, nodes: list[dict[str, Any]], groups: list[dict[str,
 
 
 @pytest.mark.parametrize("profile", ["current", "legacy"])
-def test_a_group_scaled_to_zero_is_what_its_nodes_were(tmp_path: Path, profile: str) -> None:
+def test_empty_group_keeps_the_template_of_its_nodes(tmp_path: Path, profile: str) -> None:
     state_file = tmp_path / "state.json"
     by_label = [{"id": "a", "max": 5, "nodeSelector": {"pool": "a"}}]
     common = ("--profile", profile, "--state", state_file, "--save-state", state_file)

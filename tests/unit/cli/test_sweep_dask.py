@@ -75,7 +75,7 @@ def test_answers_of_two_workers_are_those_of_one_process(cluster: Any, monkeypat
     assert values == list(rows_of_base(base(), scenarios))
 
 
-def test_an_interrupt_keeps_what_is_done(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_keeps_finished_answers(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second scenario reads a file that nobody has written yet; the press comes once the first is answered."""
     fifo = tmp_path / "pods.json"
     os.mkfifo(fifo)

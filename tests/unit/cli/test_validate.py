@@ -84,7 +84,7 @@ def file(tmp_path: Path) -> Callable[[str, bytes], Path]:
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_named(
+def test_unreadable_files_are_named(
     file: Callable[[str, bytes], Path], name: str, content: bytes, message: str
 ) -> None:
     result = kscale("validate", "-f", file(name, content))
@@ -112,7 +112,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (GOOD, "2 objects: all can be read."),
     ],
 )
-def test_what_is_odd_or_absent_is_counted(file: Callable[[str, bytes], Path], content: bytes, message: str) -> None:
+def test_unusual_and_missing_objects_are_counted(
+    file: Callable[[str, bytes], Path], content: bytes, message: str
+) -> None:
     result = kscale("validate", "-f", file("a.json", content))
     assert result.code == 0
     assert message in result.stdout
@@ -126,7 +128,7 @@ def test_the_record_says_the_same(file: Callable[[str, bytes], Path]) -> None:
 
 
 @pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name", "csv", "markdown", "html"])
-def test_no_output_prints_what_may_be_secret(file: Callable[[str, bytes], Path], form: str) -> None:
+def test_no_output_prints_secrets(file: Callable[[str, bytes], Path], form: str) -> None:
     secret = pod("p")
     secret["metadata"]["annotations"] = {"token": SECRET, "number": 17}
     secret["spec"]["containers"][0]["env"] = [{"name": "P", "value": SECRET}, {"name": "Q", "value": 17}]
@@ -442,7 +444,7 @@ NEITHER = "must set either a target raw value or a target utilization"
         ),
     ],
 )
-def test_what_admission_refuses_is_named(
+def test_admission_refusals_are_named(
     file: Callable[[str, bytes], Path], item: dict[str, Any], problems: list[str]
 ) -> None:
     run = kscale("validate", "-f", file("a.json", listed(node("n"), item)), "-o", "json")
@@ -531,7 +533,7 @@ def keda_hpa(**metadata: Any) -> dict[str, Any]:
         ([STATEFUL, keda_hpa()], ""),
     ],
 )  # fmt: skip
-def test_what_keda_refuses_beside_other_objects_is_named(
+def test_keda_refusals_with_other_objects_are_named(
     file: Callable[[str, bytes], Path], items: list[dict[str, Any]], refused: str
 ) -> None:
     for order in (items, items[::-1]) if "ScaledObject 'web'" not in refused else (items,):
@@ -540,7 +542,7 @@ def test_what_keda_refuses_beside_other_objects_is_named(
         assert [text.partition("): ")[2].partition(": ")[2] for text in problems] == ([refused] if refused else [])
 
 
-def test_what_keda_cannot_check_or_warns_of_is_a_warning(file: Callable[[str, bytes], Path]) -> None:
+def test_keda_warnings_and_unchecked_fields_are_warnings(file: Callable[[str, bytes], Path]) -> None:
     item = scaled(pollingInterval=5, cooldownPeriod=9)
     run = kscale("validate", "-f", file("a.json", listed(node("n"), item)), "-o", "json")
     record = json.loads(run.stdout)

@@ -108,7 +108,7 @@ def test_estimate_without_groups_or_pods() -> None:
     assert nothing.footer == ["1 pod not counted: waiting for scheduling gates."]
 
 
-def test_estimate_names_what_it_leaves_out_and_whose_room_counts_as_free() -> None:
+def test_estimate_footer_names_unmodelled_limits_and_expendable_pods() -> None:
     view = estimate_view(report(running=2, nowhere=0, unjudged="attach limit of d on new nodes"), "x")
     assert view.footer == [
         "2 running pods of a priority below -10 are expendable: their room counts as free.",

@@ -124,7 +124,7 @@ def test_a_vpa_without_a_recommendation(tmp_path: Path) -> None:
     assert {each["reason"] for each in only["unchanged"]} == {"NoRecommendation"}
 
 
-def test_new_pods_get_what_is_recommended(tmp_path: Path) -> None:
+def test_new_pods_get_the_recommendation(tmp_path: Path) -> None:
     (only,) = plan(tmp_path, objects(mode="Initial"))["vpas"]
     assert only["admission"] == [
         {

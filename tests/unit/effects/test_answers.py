@@ -118,7 +118,7 @@ def test_legal_answers_pass(action: Action, value: Any) -> None:
         (Emit(()), "said"),
     ],
 )
-def test_what_is_no_answer_is_named(action: Action, value: Any) -> None:
+def test_illegal_outcome_names_the_action(action: Action, value: Any) -> None:
     with pytest.raises(IllegalOutcomeError, match=f"^{type(action).__name__}: .* is due, not ") as caught:
         check_outcome(action, Outcome(at=7, value=value))
     assert caught.value.action is action

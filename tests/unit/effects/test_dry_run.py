@@ -29,7 +29,7 @@ def _said(text: str) -> Event:
     return Event(regarding=ObjectReference(kind="Node", name="n"), type="Normal", reason="Said", message=text)
 
 
-def test_actions_reports_and_time_are_told_in_order() -> None:
+def test_actions_reports_and_time_are_recorded_in_order() -> None:
     def part(name: str) -> Steps[str]:
         p = Progress(0)
         yield from p.act(Evict(namespace="shop", name=name))
@@ -60,7 +60,7 @@ def test_actions_reports_and_time_are_told_in_order() -> None:
     assert done.observations == [Observation(name="done_total")]
 
 
-def test_questions_need_somebody_who_answers() -> None:
+def test_reads_without_responder_raise_an_error() -> None:
     def asks() -> Steps[str]:
         p = Progress(0)
         result = yield from p.act(Get(kind="Node", name="n"))
@@ -97,7 +97,7 @@ def test_waits_and_company_are_not_among_the_actions() -> None:
     assert run_dry(complete(), now=0).actions == []
 
 
-def test_the_clock_is_what_the_world_says_after_a_while() -> None:
+def test_clock_follows_the_world() -> None:
     """A world in which each outcome is a second later: what is worked out takes its time."""
 
     def machine(now: Moment) -> Steps[list[Moment]]:

@@ -43,7 +43,7 @@ def deleting(now: Moment) -> Steps[tuple[bool, int, list[int]]]:
     return result.error is None, progress.now - now, took
 
 
-def test_nothing_is_done_but_questions_are_asked() -> None:
+def test_dry_run_performs_reads_and_no_writes() -> None:
     queries: list[Action] = []
     noted: list[Action] = []
 
@@ -59,7 +59,7 @@ def test_nothing_is_done_but_questions_are_asked() -> None:
     assert (queries, noted) == ([GET], [DELETE] * 4)
 
 
-def test_what_the_world_refuses_is_refused() -> None:
+def test_dry_run_returns_refusals_of_reads() -> None:
     steps = dry_run_steps(deleting(NOW), lambda _: None, now=NOW)
     refusal = ApiError("no", 403, "Forbidden")
     result, _, _ = run_virtually(lambda _: steps, lambda _, at: Outcome(at=at, error=refusal), now=NOW)

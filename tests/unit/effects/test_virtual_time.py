@@ -85,7 +85,7 @@ class Kept:
     """What a machine returns, of which can be seen whether somebody has it still."""
 
 
-def test_what_machines_returned_together_is_gone_with_the_last_who_has_it() -> None:
+def test_results_of_machines_are_freed_with_the_last_reference() -> None:
     """Nothing is left for the cyclic garbage collector, which would have to walk over a whole world to find it."""
     result: list[weakref.ref[Kept]] = []
 
@@ -103,14 +103,14 @@ def test_what_machines_returned_together_is_gone_with_the_last_who_has_it() -> N
         assert [each() for each in result] == [None, None]
 
 
-def test_nobody_together() -> None:
+def test_together_without_machines_returns_an_empty_list() -> None:
     def machine(now: Moment) -> Steps[list[Any]]:
         return (yield from Progress(now).together([]))
 
     assert run_virtually(machine, nobody, now=T0) == []
 
 
-def test_what_takes_its_time_is_done_at_its_end() -> None:
+def test_delayed_action_is_done_at_its_end() -> None:
     done: list[tuple[str, Moment]] = []
 
     def perform(action: Action, now: Moment) -> Outcome:
@@ -174,7 +174,7 @@ def test_at_one_time_the_rank_decides() -> None:
     assert log == [("world", 0), ("driver", 0), ("world", 3), ("driver", 3)]
 
 
-def test_what_is_cancelled_does_not_go_on() -> None:
+def test_cancelled_machine_is_closed() -> None:
     log: list[Any] = []
     closed: list[bool] = []
 
@@ -195,7 +195,7 @@ def test_what_is_cancelled_does_not_go_on() -> None:
     assert log == [("a", 0), ("a", 5)]
 
 
-def test_what_happens_meanwhile_comes_before_the_late_answer() -> None:
+def test_events_before_a_late_answer_happen_first() -> None:
     """A request that times out may have happened all the same: the world does it before it says no."""
     log: list[str] = []
 
@@ -213,7 +213,7 @@ def test_what_happens_meanwhile_comes_before_the_late_answer() -> None:
     assert (log, time.now) == (["resized", "told"], T0 + 10)
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_limits_are_value_errors() -> None:
     def too_few(now: Moment) -> Steps[Any]:
         return (yield from Progress(now).together([partial(sleeper, [], "a", [])], at_most=0))
 
@@ -232,7 +232,7 @@ def test_what_cannot_be() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-2, 2)), max_size=30))
-def test_what_is_due_happens_by_time_rank_and_turn(due: list[tuple[int, int]]) -> None:
+def test_due_callbacks_run_by_time_rank_and_order(due: list[tuple[int, int]]) -> None:
     log: list[tuple[int, int, int]] = []
     time = VirtualTime(nobody, now=T0)
     for turn, (after, rank) in enumerate(due):
@@ -308,7 +308,7 @@ def test_time_is_shared_with_machines_together_and_never_grows() -> None:
     assert ended == [("", 18)]
 
 
-def test_what_a_machine_in_time_starts_in_the_background_has_its_own() -> None:
+def test_background_machine_has_no_time_limit_of_its_parent() -> None:
     ended: list[Moment] = []
 
     def child(now: Moment) -> Steps[None]:

@@ -60,6 +60,6 @@ def test_clients_objects_and_structs_are_taken_as_plain_data_is() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, "web", [1]])
-def test_what_is_no_object_is_named(value: Any) -> None:
+def test_non_objects_are_an_input_error(value: Any) -> None:
     with pytest.raises(InputError, match="a HorizontalPodAutoscaler is a struct, a mapping or a client's object, not "):
         admit(value)

@@ -477,7 +477,7 @@ def test_no_hpas_at_all() -> None:
     assert len(decide([], {}, [], MetricLists(), now=NOW)) == 0
 
 
-def test_an_error_of_data_says_whose_it_is() -> None:
+def test_data_error_names_its_hpa() -> None:
     target = {"type": "Utilization", "averageUtilization": "x"}
     bad = {
         "apiVersion": "autoscaling/v2",

@@ -205,12 +205,14 @@ several = st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 11)), max_
 
 @settings(max_examples=examples(1 / 4), deadline=None)
 @given(worlds(), worlds(), st.lists(several, min_size=1, max_size=4))
-def test_kept_is_fresh(world: World, other: World, steps: list[list[tuple[Any, int]]]) -> None:
+def test_repeated_decisions_equal_fresh_ones(world: World, other: World, steps: list[list[tuple[Any, int]]]) -> None:
     _run(world, other, steps)
 
 
 @given(calm_worlds(), calm_worlds(), st.lists(several, min_size=1, max_size=4))
-def test_kept_is_fresh_where_most_is_kept(world: World, other: World, steps: list[list[tuple[Any, int]]]) -> None:
+def test_repeated_decisions_equal_fresh_ones_if_most_are_unchanged(
+    world: World, other: World, steps: list[list[tuple[Any, int]]]
+) -> None:
     _run(world, other, steps)
 
 
@@ -230,7 +232,7 @@ somes = st.lists(st.sampled_from(objects), max_size=8)
 
 
 @given(somes, somes)
-def test_kept_rows(now: list[object], before: list[object]) -> None:
+def test_unchanged_rows_are_matched(now: list[object], before: list[object]) -> None:
     unchanged = UnchangedRows.compare(now, before)
     rows = unchanged.source.tolist()
     assert [before[row] if row >= 0 else None for row in rows] == [
@@ -284,7 +286,7 @@ def _an_hpa(name: str) -> HorizontalPodAutoscaler:
     )
 
 
-def test_what_is_missing_is_told_by_the_name_of_each() -> None:
+def test_missing_data_errors_name_each_hpa() -> None:
     hpas = [_an_hpa("a"), _an_hpa("b")]
     first = decide(hpas, {}, Cluster(), MetricLists(), now=NOW)
     again = decide(hpas[::-1], {}, Cluster(), MetricLists(), now=NOW, previous=first)

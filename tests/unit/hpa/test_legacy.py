@@ -275,7 +275,7 @@ def test_more_pods_than_replicas_may_turn_the_direction(options: HPAOptions, met
 
 
 @BOTH
-def test_what_is_said_when_no_sample_counts(options: HPAOptions) -> None:
+def test_event_without_counted_samples_has_the_upstream_message(options: HPAOptions) -> None:
     done = run(autoscaler(CPU), World(1, pods(1, [500], "ph P"), [500]), options)
     text = "for any ready pods" if options.legacy else "for targeted pods (pods might be unready)"
     assert done.events[0].message == f"failed to get cpu utilization: did not receive metrics {text}"
@@ -383,7 +383,7 @@ def test_status_is_written_as_v1_with_its_annotations(options: HPAOptions) -> No
 # -- the profile as an option ----------------------------------------------------------------------------------------
 
 
-def test_a_profile_and_gates_that_there_are_none_of_are_refused() -> None:
+def test_unknown_profiles_and_gates_are_refused() -> None:
     with pytest.raises(
         InputError, match=r"unknown profile 'old'; there are current, legacy, legacy-1\.19, legacy-1\.18"
     ):

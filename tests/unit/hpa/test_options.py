@@ -49,7 +49,7 @@ def test_release_1_18_has_one_worker_and_no_gate() -> None:
     assert not any(legacy.gates[gate] for gate in FEATURE_GATES)
 
 
-def test_what_is_no_option_is_named() -> None:
+def test_invalid_options_are_named() -> None:
     for fields, named in (
         ({"profile": "old"}, "unknown profile 'old'"),
         ({"feature_gates": {"HPANoSuch": True}}, "unrecognized feature gate: HPANoSuch"),

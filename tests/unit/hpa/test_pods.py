@@ -66,7 +66,7 @@ def item(name: str, label: str) -> PodMetrics:
 
 
 @given(st.lists(st.lists(happenings, max_size=3), max_size=6))
-def test_usage_is_of_the_pods_that_it_would_be_of_anew(rounds: list[list[tuple[str, ...]]]) -> None:
+def test_incremental_usage_join_equals_a_fresh_join(rounds: list[list[tuple[str, ...]]]) -> None:
     world, before = World(), None
     for happened in [[], *rounds]:
         for each in happened:
@@ -78,7 +78,7 @@ def test_usage_is_of_the_pods_that_it_would_be_of_anew(rounds: list[list[tuple[s
         before = again
 
 
-def test_who_has_moved_is_known_where_all_have_usage() -> None:
+def test_changed_positions_are_known_if_all_pods_have_usage() -> None:
     world = World()
     pods, usage = to_batch_pods(world.cluster), world.join_usage()
     before = join_usage(usage, pods, pods.select(WANTED), WANTED)

@@ -129,7 +129,7 @@ def a_queue_that_is_empty() -> World:
 
 @given(worlds(), st.sets(st.sampled_from(["ns/a", "ns/b", "ns/c"])), st.sets(st.sampled_from(["ns/a", "ns/b", "ns/c"])))
 @example(a_queue_that_is_empty(), set(), set())
-def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], refused: set[str]) -> None:
+def test_batch_equals_single_reconciles(world: World, watched: set[str], refused: set[str]) -> None:
     with_names(world)
     states = {key: msgspec.structs.replace(state, registered=True) for key, state in world.state.hpas.items()}
     world.state = ControllerState(hpas=states)
@@ -164,9 +164,7 @@ def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], 
 
 
 @given(worlds(), st.lists(st.booleans(), min_size=3, max_size=3), st.sampled_from(["", "ns/a", "ns/b"]), st.booleans())
-def test_a_batch_that_follows_another_does_what_one_does_that_begins_anew(
-    world: World, were_seen: list[bool], resized: str, lost: bool
-) -> None:
+def test_following_batch_equals_a_fresh_batch(world: World, were_seen: list[bool], resized: str, lost: bool) -> None:
     """What was written of an HPA has been seen by then, or not. Later a scale is another, or usage of a pod is not
     told any more."""
     with_names(world)
@@ -208,7 +206,7 @@ def without_the_last(metrics: Any) -> Any:
     return fewer
 
 
-def test_what_is_decided_again_is_not_worked_out_again() -> None:
+def test_unchanged_decisions_are_not_recomputed() -> None:
     """Of what stays as it was; what is decided of another scale or of another value is, though no size changes."""
     hpas = [a_steady_hpa(name) for name in ("a", "b")]
     states_, store = StateStore(), SelectorStore()
@@ -237,7 +235,7 @@ def test_what_is_decided_again_is_not_worked_out_again() -> None:
     assert [row is before for row, before in zip(result[5].rows, result[1].rows, strict=True)] == [True, False]
 
 
-def test_who_gets_another_metric_is_worked_out_anew() -> None:
+def test_changed_metrics_are_recomputed() -> None:
     """And who has fewer again, though the size stays, and the scale is the very same."""
     one, store, states_, before = a_steady_hpa("a"), SelectorStore(), StateStore(), None
     store.put_if_absent("ns", "a")
@@ -258,7 +256,7 @@ def test_who_gets_another_metric_is_worked_out_anew() -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_other_usage_of_the_same_size_is_told_as_if_it_were_worked_out(refused: bool) -> None:
+def test_changed_usage_of_the_same_size_is_reported_as_if_recomputed(refused: bool) -> None:
     """Within the tolerance: the status has other metrics, and nothing else. A write that is refused is tried again."""
     hpas = [a_steady_hpa(name) for name in ("a", "b")]
     hpas = [msgspec.structs.replace(hpa, metadata=ObjectMeta(name=hpa.name, namespace="ns", uid="u")) for hpa in hpas]
@@ -320,7 +318,7 @@ def a_queue_that_keeps_its_size() -> World:
     return World([hpa], {"ns/a": scale}, [], world.metrics, ControllerState(hpas=states), HPAOptions())
 
 
-def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
+def test_unchanged_size_in_a_batch_has_the_same_state_and_counters() -> None:
     """First it writes its status, and remembers at which version; then it has nothing to write."""
     world = a_queue_that_keeps_its_size()
     with_names(world)
@@ -404,7 +402,7 @@ changes = st.one_of(
 
 
 @given(st.lists(changes, max_size=6), st.permutations(KEYS), st.integers(0, 5))
-def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: list[str], count: int) -> None:
+def test_state_store_behaves_like_a_dict(steps: list[tuple[str, Any, int]], order: list[str], count: int) -> None:
     stored, plain = StateStore(), dict[str, HPAState]()
     last: Any = None
     for what, keys, number in steps:
@@ -429,7 +427,7 @@ def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: 
 
 
 @pytest.mark.parametrize("asking", [0, 1])
-def test_who_comes_too_late_is_left_for_another_time(asking: int) -> None:
+def test_unfinished_hpas_are_left_for_the_next_batch(asking: int) -> None:
     """Sizes go before statuses; what was not begun in time is as if it had not been looked at. How long was asked
     before costs nobody his turn."""
     names = ["a", "b", "c"]
@@ -477,7 +475,7 @@ def a_backlog(name: str, metric: str) -> HorizontalPodAutoscaler:
 
 
 @pytest.mark.parametrize("slow", ["metric", "scale"])
-def test_a_question_that_takes_too_long_holds_up_only_those_who_need_the_answer(slow: str) -> None:
+def test_slow_request_delays_only_its_own_hpas(slow: str) -> None:
     """Also among many, of which all together take longer: each has its time. Whoever is held up is as if it had not
     been looked at, and the others are decided as without it."""
     names, late = [f"h{i}" for i in range(8)], ("h1", "h5")
@@ -552,7 +550,7 @@ def test_a_scale_that_takes_too_long_is_late_whoever_else_is_watched() -> None:
     assert (result.late, result.keys, result.records) == (["ns/a"], [], {})
 
 
-def test_who_never_gets_the_time_is_not_asked_for_ever() -> None:
+def test_always_late_hpas_stop_being_requested() -> None:
     """Of a source of metrics with a shorter time of its own."""
     names, store, request_counts = ("a", "b"), SelectorStore(), Counter[str]()
     for name in names:
@@ -585,7 +583,7 @@ def test_who_never_gets_the_time_is_not_asked_for_ever() -> None:
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
-def test_who_comes_too_late_is_of_few_namespaces(order: str) -> None:
+def test_late_hpas_are_limited_to_few_namespaces(order: str) -> None:
     """What is decided anew has the metrics of its namespace asked for again. Who is given first comes first, whatever
     the name: what was too late is given first the next time."""
     hpas = [an_hpa(f"h{i}") for i in range(6)]
@@ -615,7 +613,7 @@ def test_who_comes_too_late_is_of_few_namespaces(order: str) -> None:
 
 
 @pytest.mark.parametrize("since", [1, 3])
-def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None:
+def test_resize_uses_the_current_scale(since: int) -> None:
     """The watch says 1; when the size is to be written the API server says ``since``."""
     cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
     spec = {
@@ -679,7 +677,7 @@ def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None
     assert reports == 1, "all that is counted of one is told at once"
 
 
-def test_who_has_to_work_a_size_out_does_so_apart() -> None:
+def test_size_computation_is_a_separate_step() -> None:
     """That takes long where pods are many: it is no brief step."""
     hpa = an_hpa("a")
     store = SelectorStore()

@@ -309,7 +309,7 @@ def test_the_loop_is_the_step_machine(
                 assert result.usage[i, tick] == each.replicas.usage
 
 
-def test_a_ramp_costs_what_it_costs() -> None:
+def test_ramp_cost_is_exact() -> None:
     times = START + np.arange(0, 3600, 15, dtype=np.int64) * SECOND
     load = Load(times, np.concatenate([np.full(120, 1.0), np.full(120, 3.5)]))
     slow = autoscaler("cpu", {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}})
@@ -361,7 +361,7 @@ NOW_AND_THEN = np.array([START, START + SECOND])
         (object_(metric="x", type="Value", averageValue="1"), Plant(), "type and field agree"),
     ],
 )
-def test_what_cannot_be_replayed_is_named(
+def test_unreplayable_metrics_are_named(
     monkeypatch: pytest.MonkeyPatch, metric: dict[str, Any], plant: Plant, message: str
 ) -> None:
     monkeypatch.setitem(METRICS, "bad", metric)
@@ -420,7 +420,7 @@ def test_pods_that_are_measured_at_other_times_add_up(offsets: list[int]) -> Non
     assert set(build_recorded_replicas(series).value.tolist()) == {6.0}
 
 
-def test_a_pod_that_is_gone_is_not_held() -> None:
+def test_series_of_a_deleted_pod_is_not_extended() -> None:
     series = pods_of([0, 1])
     remaining = ~((series.series == 1) & (series.time > START + 100 * SECOND))
     shortened = Series.of(series.keys, series.series[remaining], series.time[remaining], series.value[remaining])
@@ -454,7 +454,7 @@ def test_a_recording_must_overlap() -> None:
             replay_report([autoscaler("lag", None)], load, Plant(), recorded=Load(late, np.full(20, 3.0)))
 
 
-def test_metrics_of_one_name_are_told_apart() -> None:
+def test_metrics_with_the_same_name_are_distinguished() -> None:
     hpa = autoscaler(["depth", "depth"], None)
     times = START + np.arange(20, dtype=np.int64) * 15 * SECOND
     report, _ = replay_report([hpa], {"depth": Load(times, np.full(20, 9.0))}, Plant())

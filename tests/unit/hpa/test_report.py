@@ -96,7 +96,7 @@ def test_an_hpa_decides_as_it_does_among_all() -> None:
     assert alone.state == full_report.state
 
 
-def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_hpas_are_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     dump, explained = rivals(), []
     summarize = Decisions.summarize
 
@@ -109,7 +109,7 @@ def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) ->
     assert explained == ["shop/rival"]
 
 
-def test_what_names_no_namespace_is_in_default() -> None:
+def test_objects_without_namespace_are_in_default() -> None:
     named = [hpa("web"), deployment(2), *(pod(f"web-{i}") for i in range(2)), usage(("web-0", "90m"), ("web-1", "90m"))]
     bare = json.loads(json.dumps(named).replace('"namespace": "shop"', '"labels_of": ""'))
     dump = read_dump(bare)
@@ -283,7 +283,7 @@ def test_custom_metrics_match_their_labels_and_groups() -> None:
     assert hpa_report(mixed).hpas[0].metrics[0].current == "50"
 
 
-def test_values_that_do_not_say_their_labels_are_told() -> None:
+def test_values_without_labels_are_reported() -> None:
     dump = with_object(object_value("20", v1=True), selector={"matchLabels": {"code": "200"}})
     report = hpa_report(dump)
     assert report.hpas[0].metrics[0].current == "20"
@@ -291,7 +291,7 @@ def test_values_that_do_not_say_their_labels_are_told() -> None:
     assert report.unmodelled == {"HorizontalPodAutoscaler shop/web": [text]}
 
 
-def test_what_is_missing_says_both_directions() -> None:
+def test_missing_metrics_message_names_both_directions() -> None:
     (alone,) = read_dump([hpa(), deployment(1), pod("web-0")]).missing()
     assert alone.endswith("which forbids scaling down, and scaling up too where an HPA has no other metrics")
 
@@ -340,7 +340,7 @@ ROLLOUT = ("argoproj.io/v1alpha1", "Rollout", {}, {"HPAReplicas": 10, "replicas"
         ),
     ],
 )
-def test_the_scale_of_a_known_kind_needs_no_definition_and_that_is_said(
+def test_scale_of_a_known_kind_needs_no_definition_and_is_noted(
     target: tuple[str, str, dict[str, Any], dict[str, Any]], paths: str
 ) -> None:
     report = hpa_report(read_dump(custom(*target)))
@@ -361,7 +361,7 @@ def test_the_scale_of_a_deployment_config_selects_its_name_too() -> None:
     assert report.assumed == {}  # OpenShift serves the kind without a definition
 
 
-def test_a_definition_says_where_the_scale_is() -> None:
+def test_definition_gives_the_scale_paths() -> None:
     paths = {
         "specReplicasPath": ".spec.size",
         "statusReplicasPath": ".status.ready",
@@ -373,7 +373,7 @@ def test_a_definition_says_where_the_scale_is() -> None:
     assert report.assumed == {}
 
 
-def test_a_kind_whose_definition_has_no_scale_has_none() -> None:
+def test_kind_without_scale_subresource_has_no_scale() -> None:
     objects = custom("x.io/v1", "Widget", {}, {"replicas": 10, "selector": "app=web"})
     (only,) = hpa_report(read_dump([*objects, definition("x.io", "Widget", "v1", None)])).hpas
     assert only.desired_replicas is None

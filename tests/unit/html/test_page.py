@@ -83,7 +83,7 @@ def test_names_are_text_and_nothing_else(name: str) -> None:
     assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e]", make_page(name))
 
 
-def test_it_needs_nothing_else() -> None:
+def test_page_is_self_contained() -> None:
     text = make_page("shop/web", b'{"kind":"Sample","name":"</script><b>"}')
     result = Reader(text)
     record, script = result.scripts
@@ -98,7 +98,7 @@ def test_it_needs_nothing_else() -> None:
     assert "@import" not in text
 
 
-def test_a_reader_sees_it_all_without_a_script() -> None:
+def test_page_is_complete_without_scripts() -> None:
     result = Reader(make_page("shop/web"))
     cells, pods = ("1,234", "big", "-"), ("cpu 50% of 4", "memory 25% of 8 GiB", "2 × shop/web", "2 pods")
     more = (
@@ -168,7 +168,7 @@ def test_an_axis_of_whole_numbers_shows_no_others(highest: float, values: list[s
     assert re.findall(r"<text[^>]*>([^<]*)</text>", text)[: len(values) + 1] == [*values, "0 s"]
 
 
-def test_a_page_says_when_from_what_and_how_it_was_made() -> None:
+def test_page_shows_time_inputs_and_command() -> None:
     origin = Origin("2026-07-01 12:00:00 UTC", "a.json, <b>", "kscale cost -f a.json -f '<b>' -o html", "0.1.0")
     reader = Reader(page("t", View("h"), origin=origin))
     assert "Made 2026-07-01 12:00:00 UTC from a.json, <b> with kscale 0.1.0." in reader.text

@@ -50,7 +50,7 @@ def test_labels_are_found_by_selector(given_steps: Any, namespace: str, selector
     assert list(index.matching(namespace, selector)) == expected
 
 
-def test_what_is_found_may_be_removed_meanwhile() -> None:
+def test_matches_may_be_removed_while_iterating() -> None:
     index: SelectorIndex[int] = SelectorIndex()
     selector = parse_selector("app=x")
     for item in range(3):

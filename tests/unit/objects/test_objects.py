@@ -154,7 +154,7 @@ def test_go_quote() -> None:
     assert go_quote('a"b\\c\nd\x00é') == r'"a\"b\\c\nd\x00é"'
 
 
-def test_an_image_that_many_nodes_have_is_kept_once() -> None:
+def test_image_of_many_nodes_is_shared() -> None:
     image = {"names": ["web@sha256:1", "web:v1"], "sizeBytes": 5}
     one, two = (from_dict({"metadata": {"name": name}, "status": {"images": [image]}}, Node) for name in "ab")
     assert one.status.images[0] is two.status.images[0]

@@ -128,7 +128,7 @@ def test_creation_time_that_comes_twice() -> None:
 
 
 @given(st.lists(st.lists(items, max_size=2), min_size=1, max_size=5))
-def test_what_was_joined_is_what_all_are_together(lists: list[list[dict[str, Any]]]) -> None:
+def test_concatenated_usage_equals_usage_read_at_once(lists: list[list[dict[str, Any]]]) -> None:
     assume(all(map(readable, lists)))
     parts = [[from_dict(each, PodMetrics) for each in part] for part in lists]
     joined, all_together = (
@@ -144,7 +144,7 @@ def test_what_was_joined_is_what_all_are_together(lists: list[list[dict[str, Any
 
 
 @given(st.lists(st.lists(items, max_size=2), min_size=1, max_size=5), st.data())
-def test_what_was_joined_of_others_is_joined_again(lists: list[list[dict[str, Any]]], data: st.DataObject) -> None:
+def test_concatenation_reuses_earlier_parts(lists: list[list[dict[str, Any]]], data: st.DataObject) -> None:
     assume(all(map(readable, lists)))
     parts = [PodUsage.of([from_dict(each, PodMetrics) for each in part]) for part in lists]
     again: PodUsage | None = None
@@ -199,7 +199,7 @@ def test_damaged_bytes(noise: bytes, at: int, byte: int) -> None:
         ({"containers": [{"name": "a", "usage": {"cpu": "much"}}]}, "items[1]: containers[].usage.cpu: "),
     ],
 )
-def test_what_cannot_be_read_is_named(change: dict[str, Any], text: str) -> None:
+def test_unreadable_usage_is_named(change: dict[str, Any], text: str) -> None:
     item = {
         "metadata": {"name": "a", "namespace": "b"},
         "window": "1s",

@@ -116,7 +116,7 @@ def test_unknown_members_are_named_and_counted() -> None:
         ({"spec": {"overhead": {"cpu": "x"}}}, 'spec.overhead[cpu]: "x" is not a quantity'),
     ],
 )
-def test_what_go_would_not_read_is_named(data: dict[str, Any], text: str) -> None:
+def test_values_unreadable_by_go_are_named(data: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError) as refused:
         encode("Pod", data)
     assert str(refused.value) == text
@@ -136,7 +136,7 @@ def _message_bytes(number: int, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("line", _RECORDED, ids=range(len(_RECORDED)))
-def test_what_is_read_is_written_again(line: bytes) -> None:
+def test_decoded_message_is_encoded_unchanged(line: bytes) -> None:
     row = decode_plain(line)
     kind, data = row["object"]["kind"], base64.b64decode(row["bytes"])
     result = decode(kind, data)
@@ -219,7 +219,7 @@ def test_bytes_that_are_no_object(data: bytes, text: str) -> None:
     assert text in str(refused.value)
 
 
-def test_without_the_runtime_it_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_runtime_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pb2", None)
     with pytest.raises(MissingExtraError, match=r"needs the extra \[grpc\]"):
         message_types("x", parse("A: 1 a text?").values())

@@ -38,5 +38,5 @@ def pod(*resources: dict[str, Any], spec: dict[str, Any] | None = None, status: 
         (pod({"limits": BOTH}, status={"qosClass": "Burstable"}), False),
     ],
 )
-def test_what_is_guaranteed(pod_: Pod, expected: bool) -> None:
+def test_guaranteed_pods_are_recognized(pod_: Pod, expected: bool) -> None:
     assert is_guaranteed(pod_) is expected

@@ -157,7 +157,7 @@ def test_the_greater_of_two_amounts_keeps_upstreams_form(regular: str, init: str
     ("in_effect", "allocated", "integer"),
     [(".1Gi", "10E", 10**19 - 2**64), ("10E", ".1Gi", 0), ("1Gi", "10E", 0)],
 )
-def test_what_is_in_effect_is_compared_before_what_is_allocated(in_effect: str, allocated: str, integer: int) -> None:
+def test_effective_requests_are_compared_before_allocated_ones(in_effect: str, allocated: str, integer: int) -> None:
     resources = {"requests": {"memory": in_effect}}
     amounts = {"resources": resources, "allocatedResources": {"memory": allocated}}
     for status in (amounts, {"containerStatuses": [{"name": "c", **amounts}]}):

@@ -135,7 +135,7 @@ def test_items_that_flow_prove_a_bound(kinds: BinKinds) -> None:
         check(kinds, proof)
 
 
-def test_what_only_dear_kinds_take_is_dear() -> None:
+def test_items_only_for_expensive_bins_raise_the_bound() -> None:
     """One price of a resource for all kinds would have to be that of the cheap kind: 100 in all."""
     kinds = BinKinds.of([[1], [1]], [100, 100], [[10], [10]], [100, 10], allowed=[[True, False], [True, True]])
     proof = Fluid(kinds).bound()
@@ -144,7 +144,7 @@ def test_what_only_dear_kinds_take_is_dear() -> None:
     assert proof.value == 1_100
 
 
-def test_a_limit_of_one_bin_is_part_of_what_flows() -> None:
+def test_per_bin_limit_is_part_of_the_flow_bound() -> None:
     kinds = BinKinds.of([[1], [1]], [6, 4], [[10]], [100], max_per_bin=[1, 10])
     proof = Fluid(kinds).bound()
     assert proof is not None

@@ -52,7 +52,7 @@ def numbers(pending: dict[str, Any], where: str, *placed: dict[str, Any]) -> dic
     return result
 
 
-def test_spread_tells_domain_counts_and_minimum() -> None:
+def test_spread_details_have_domain_counts_and_minimum() -> None:
     constraint = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": WEB}
     pending = pod("p", topologySpreadConstraints=[constraint])
     placed = [pod("a", nodeName="n1"), pod("b", nodeName="n2")]
@@ -89,7 +89,7 @@ def test_of_several_carriers_the_first_in_the_snapshot_is_named_whatever_the_clu
         assert (result["topologyKey"], result["term"], result["pods"]) == (HOST, 0, ["d/a"])
 
 
-def test_affinity_tells_where_nobody_is() -> None:
+def test_affinity_details_name_the_empty_domain() -> None:
     result = numbers(pod("p", affinity=near(ZONE)), "n3", pod("db", "db", nodeName="n1"))
     assert result == {
         "rule": "affinity", "term": 0, "topologyKey": ZONE, "domain": "b", "matching": 0, "pods": [],
@@ -149,7 +149,7 @@ def numbers_of(objects: list[Json], new_pod: Json, plugin: str, **options: bool)
     return verdict.numbers
 
 
-def test_whose_port_it_is() -> None:
+def test_port_conflict_names_the_pod() -> None:
     ports = {"ports": [{"hostPort": 80}, {"hostPort": 81, "hostIP": "10.0.0.1"}]}
     other = {"ports": [{"hostPort": 81, "hostIP": "10.0.0.2"}]}
     placed = [simple("web", "n", container={"ports": [{"hostPort": 80, "hostIP": "10.0.0.9"}]})]
@@ -159,7 +159,7 @@ def test_whose_port_it_is() -> None:
     )
 
 
-def test_whose_disk_it_is() -> None:
+def test_disk_conflict_names_the_pod() -> None:
     disk = {"name": "d", "gcePersistentDisk": {"pdName": "shared"}}
     placed = [simple("holder", "n", volumes=[disk]), simple("else", "n")]
     assert numbers_of(placed, simple("new", volumes=[disk]), "VolumeRestrictions") == (
@@ -167,14 +167,14 @@ def test_whose_disk_it_is() -> None:
     )
 
 
-def test_who_has_the_claim() -> None:
+def test_claim_conflict_names_the_pod() -> None:
     objects = [*pvc("only", "ReadWriteOncePod"), simple("holder", "n", volumes=uses("only"))]
     assert numbers_of(objects, simple("new", volumes=uses("only")), "VolumeRestrictions") == (
         {"claim": "default/only", "pods": ["default/holder"]},
     )
 
 
-def test_which_limit_it_is() -> None:
+def test_volume_limit_details_name_the_driver() -> None:
     csi_node = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSINode",

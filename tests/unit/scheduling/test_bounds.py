@@ -126,7 +126,7 @@ def test_per_bin_limits_count() -> None:
     assert bound.proof == {"class": 0, "count": 10, "per_bin": 1}
 
 
-def test_column_generation_sees_what_single_resources_do_not() -> None:
+def test_column_generation_beats_single_resource_bounds() -> None:
     # No two of these share a bin, each pair for another resource.
     demand, count, capacity = [[6, 6, 0], [6, 0, 6], [0, 6, 6]], [1, 1, 1], [10, 10, 10]
     assert bounds.l2(demand, count, capacity).value == 2

@@ -82,7 +82,9 @@ def either(*counts: int) -> Json:
         ([X], [exactly(), exactly(adminAccess=True)], [True, True]),
     ],
 )
-def test_what_cannot_be_counted_is_exact(offered: list[Json], requested: list[Json], placed: list[bool]) -> None:
+def test_uncountable_requests_are_allocated_exactly(
+    offered: list[Json], requested: list[Json], placed: list[bool]
+) -> None:
     claims = [claim(f"c{i}", request) for i, request in enumerate(requested)]
     world = snapshot(node("n"), device_class(), devices("n", *offered), *claims)
     result = kscale.place(world, [pod(f"p{i}", f"c{i}") for i in range(len(requested))])

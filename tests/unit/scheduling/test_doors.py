@@ -63,7 +63,7 @@ REFUSED: list[tuple[Callable[..., Any], Json, str]] = [
 
 
 @pytest.mark.parametrize(("call", "arguments", "message"), REFUSED, ids=[case[2] for case in REFUSED])
-def test_refused_by_name(call: Callable[..., Any], arguments: Json, message: str) -> None:
+def test_invalid_arguments_are_refused_by_name(call: Callable[..., Any], arguments: Json, message: str) -> None:
     with pytest.raises(kscale.InputError, match=message):
         call(**arguments)
 
@@ -78,7 +78,7 @@ def test_refused_by_name(call: Callable[..., Any], arguments: Json, message: str
         ({"template": Node(metadata=kscale.load([NODE]).snapshot().columns.objects[0].metadata)}, 0),
     ],
 )
-def test_taken(arguments: Json, count: int) -> None:
+def test_valid_arguments_are_accepted(arguments: Json, count: int) -> None:
     assert estimate(**arguments).node_count == count
 
 
@@ -102,7 +102,7 @@ class V1Pod:
 
 @pytest.mark.parametrize("pods", [None, ["d/a"], [{**POD, "metadata": {"name": "b"}}], [V1Pod()], [CLUSTER.pod("d/a")]])
 @pytest.mark.parametrize("cluster", [CLUSTER, CLUSTER.snapshot()], ids=["cluster", "snapshot"])
-def test_clusters_and_pods_of_any_kind_at_every_door(cluster: Any, pods: Any) -> None:
+def test_every_function_accepts_clusters_and_pods_of_any_kind(cluster: Any, pods: Any) -> None:
     assert kscale.fit(cluster, pods).ok.all()
     assert kscale.place(cluster, pods).placed_count == 1
     assert kscale.estimate(cluster, pods, template=NODE).node_count == 1
@@ -148,7 +148,7 @@ BIG: Json = {**POD, "metadata": {"name": "big", "namespace": "d"},
              "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}]}}  # fmt: skip
 
 
-def test_results_tell_what_they_hold_and_travel() -> None:
+def test_results_have_a_repr_and_can_be_pickled() -> None:
     cluster = kscale.Cluster([NODE, POD, BIG])
     fit, placed = kscale.fit(cluster), kscale.place(cluster)
     needed = kscale.estimate(cluster, template=NODE)
@@ -170,5 +170,5 @@ def test_results_tell_what_they_hold_and_travel() -> None:
     [NODE, {"node": NODE}, {"id": "g", "template": NODE}, {"id": "g", "template": {"node": NODE, "pods": []}}],
     ids=["node", "template", "group of a node", "group of a template"],
 )
-def test_a_template_may_be_told_in_each_of_these_ways(template: Json) -> None:
+def test_template_is_accepted_in_every_form(template: Json) -> None:
     assert estimate(template=template).node_count == 1

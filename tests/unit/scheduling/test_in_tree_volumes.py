@@ -68,7 +68,7 @@ def test_handles(source: Json, labels: Json, handle: Any) -> None:
         ({"gcePersistentDisk": {"pdName": "d"}}, {ZONE: "a-b-c__a-d-c"}, "gotten from zones, got: map[a-b:{} a-d:{}]"),
     ],
 )
-def test_what_no_driver_can_serve(source: Json, labels: Json, problem: str) -> None:
+def test_untranslatable_volumes_are_refused(source: Json, labels: Json, problem: str) -> None:
     with pytest.raises(TranslationError) as caught:
         translate_volume(volume(source, labels))
     assert str(caught.value).endswith(problem)
@@ -122,7 +122,7 @@ def pod(**volumes: Json) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d", "uid": "p"}, "spec": spec}
 
 
-def test_a_bound_volume_is_held_against_the_labels_of_its_driver() -> None:
+def test_bound_volume_is_checked_against_driver_labels() -> None:
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "d",
              "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": "pv"}}  # fmt: skip
     bound = volume({"awsElasticBlockStore": {"volumeID": "vol-1"}}, {}, [(ZONE, ["a"])])

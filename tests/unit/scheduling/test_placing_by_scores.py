@@ -50,7 +50,7 @@ def test_nodes_that_a_prefilter_names_and_nodes_that_are_refused() -> None:
     assert result.unschedulable == ["default/p"]
 
 
-def test_a_cordoned_node_takes_what_tolerates_it() -> None:
+def test_cordoned_node_accepts_tolerating_pods() -> None:
     snapshot = kscale.Cluster([node("n", unschedulable=True)]).snapshot()
     tolerant = pod("t", tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
     result = kscale.place(snapshot, [pod("p"), tolerant], scores=kscale.ScoreOptions())
@@ -80,7 +80,7 @@ def test_a_wish_that_cannot_be_read_is_an_error_where_nodes_are_compared() -> No
         assert kscale.place(alone, [one], scores=kscale.ScoreOptions()).placed == {key: "n000"}
 
 
-def test_what_only_the_autoscalers_simulator_has() -> None:
+def test_autoscaler_options_are_refused_with_scores() -> None:
     snapshot = kscale.Cluster(many(1)).snapshot()
     for options in ({"state": PlaceState(hints={"u": "n000"})}, {"break_on_failure": True}, {"max_looks": 1}):
         with pytest.raises(kscale.InputError, match="kube-scheduler has no hints"):

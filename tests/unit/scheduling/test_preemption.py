@@ -97,12 +97,12 @@ CASES: dict[str, tuple[list[Json], tuple[str, set[str], int] | None]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_who_goes(name: str) -> None:
+def test_victims_are_those_of_upstream(name: str) -> None:
     items, expected = CASES[name]
     assert preempt_result(*items) == expected
 
 
-def test_budgets_are_kept_where_that_is_possible() -> None:
+def test_budgets_are_respected_if_possible() -> None:
     items = [*TWO, running("a", "n1", 4000, protected=True), running("b", "n2", 4000, 50), vip(4000)]
     assert preempt_result(*items) == ("n1", {"a"}, 0)
     assert preempt_result(*items, budgets=True) == ("n2", {"b"}, 0)
@@ -146,7 +146,7 @@ PODS = st.lists(
 
 @settings(max_examples=examples(1 / 4))
 @given(pods=PODS, cpu=st.integers(1, 4), priority=st.integers(1, 4))
-def test_it_agrees_with_clusters_put_together_anew(
+def test_preemption_agrees_with_rebuilt_clusters(
     pods: list[tuple[str, int, int, int, bool]], cpu: int, priority: int
 ) -> None:
     nodes = [node(name, cpu="4") for name in ("n1", "n2", "n3")]
@@ -162,7 +162,7 @@ def test_it_agrees_with_clusters_put_together_anew(
     assert (None if created is None else (created[0], sorted(created[1]))) == preempted(nodes, items, coming)
 
 
-def test_the_profile_says_what_keeps_a_pod_away() -> None:
+def test_profile_decides_which_filters_block_preemption() -> None:
     tainted = node("n1", cpu="4", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
     items = [tainted, running("a", "n1", 3000), vip(3000)]
     assert preempt_result(*items) is None

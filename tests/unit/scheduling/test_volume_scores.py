@@ -90,7 +90,7 @@ def test_storage(claims: list[Json], there: list[Json], options: Json, expected:
 
 
 @pytest.mark.parametrize("of", ["tells", "local"])
-def test_storage_of_other_nodes_is_not_asked(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_of_other_nodes_is_not_read(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by the filter nor by the score: what a node reaches is found by its labels."""
     names = [f"n{i}" for i in range(20)]
     storage = [room(on, "100Gi") if of == "tells" else local(on, "100Gi") for on in names]
@@ -113,7 +113,7 @@ def test_storage_of_other_nodes_is_not_asked(of: str, monkeypatch: pytest.Monkey
     assert 0 < reads <= 2 * len(pods) * len(names)
 
 
-def test_claims_that_are_bound_or_of_which_the_filter_is_not_asked() -> None:
+def test_bound_and_unfiltered_claims_have_no_score() -> None:
     bound = claim("x", "10Gi", "local", volumeName="local-a")
     bound["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
     assert scores("VolumeBinding", mounts_claims("x"), [*ABC, *STORAGE, bound, local("a", "100Gi")]) == [0]

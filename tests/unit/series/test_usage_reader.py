@@ -192,7 +192,7 @@ def test_row_groups_by_any_number_of_threads(tmp_path: Path) -> None:
         assert read(path, threads) == expected(rows)
 
 
-def test_row_groups_that_are_apart_come_by_their_times(tmp_path: Path) -> None:
+def test_unordered_row_groups_are_read_by_time(tmp_path: Path) -> None:
     rows = some_rows(49)
     path = tmp_path / "usage.parquet"
     write_parquet(path, rows[28:] + rows[:28], 7)
@@ -209,7 +209,7 @@ def test_row_groups_that_overlap_stay_in_their_order(tmp_path: Path) -> None:
     assert read(path) == expected(rows)
 
 
-def test_files_that_are_apart_come_by_their_times(tmp_path: Path) -> None:
+def test_unordered_files_are_read_by_time(tmp_path: Path) -> None:
     rows = some_rows(49)
     early, late = tmp_path / "early.csv", tmp_path / "late.csv"
     early.write_text(as_csv(rows[:28]))
@@ -280,7 +280,7 @@ def test_reading_may_stop_anywhere(tmp_path: Path) -> None:
         ('"a""p,p",1,1\n1_0,shop,web-0,app', 'row 24: time: "1_0" is not a time'),
     ],
 )
-def test_what_cannot_be_read_does_not_depend_on_slices(
+def test_unreadable_cells_do_not_depend_on_slice_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, field: str, message: str
 ) -> None:
     monkeypatch.setattr(usage_csv, "_SLICE", size)

@@ -144,7 +144,7 @@ def test_grid_is_samples(hours: list[int], before: list[tuple[int, int]], random
         other.same(listed)
 
 
-def test_doors() -> None:
+def test_invalid_arguments_are_refused() -> None:
     world = World()
     one = np.zeros(1, np.int64)
     with pytest.raises(NativeError, match="container 99 of 9"):

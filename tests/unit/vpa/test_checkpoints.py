@@ -165,7 +165,7 @@ def test_a_checkpoint_that_is_not_there_is_made() -> None:
         (ApiError("the server could not find the requested resource", 404, NOT_FOUND), {"Patch": 2}, "the server"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_made_is_said(error: ApiError, kinds: dict[str, int], text: str) -> None:
+def test_checkpoint_write_errors_are_reported(error: ApiError, kinds: dict[str, int], text: str) -> None:
     """Whether one is made goes by the text of the error, as upstream does."""
     state, (only,) = with_vpas(1)
     patches = refused(error, "vpa00-c1", "vpa00-c2")
@@ -406,7 +406,7 @@ def test_orphans_are_looked_for_every_ten_minutes() -> None:
 @pytest.mark.parametrize(
     "error", [None, ApiError("spec: expected `object`", reason="InternalError"), ApiError("no", 403)]
 )
-def test_a_history_is_kept_while_nobody_says_that_its_vpa_is_gone(error: ApiError | None) -> None:
+def test_history_is_kept_until_its_vpa_is_not_found(error: ApiError | None) -> None:
     """It is not among those that the watch has brought, because it cannot be read, or is new."""
     all_of = there("default")
 
@@ -418,7 +418,7 @@ def test_a_history_is_kept_while_nobody_says_that_its_vpa_is_gone(error: ApiErro
     assert world.kinds() == {"List": 2, "Get": 1}
 
 
-def test_a_vpa_of_many_containers_is_asked_for_once() -> None:
+def test_vpa_of_many_containers_is_requested_once() -> None:
     all_of = there("default")
 
     def answer(action: Action) -> Any:
@@ -437,7 +437,7 @@ def test_a_vpa_of_many_containers_is_asked_for_once() -> None:
         ("delete", "error cleaning checkpoints: failed to delete orphaned checkpoint default/nonExistentVPA-c: no"),
     ],
 )
-def test_what_fails_is_said_and_tried_again_later(fails: str, message: str) -> None:
+def test_failures_are_reported_and_retried_later(fails: str, message: str) -> None:
     state = collecting()
 
     def refuse(action: Action) -> ApiError | None:
@@ -455,7 +455,7 @@ def test_without_a_list_of_vpas_nothing_is_deleted() -> None:
     assert world.actions == []
 
 
-def test_deleting_has_what_is_left_of_the_time() -> None:
+def test_deleting_uses_the_remaining_time() -> None:
     state, _ = with_vpas(1, checkpoints_timeout=timedelta(seconds=25))
     world = World(nothing, there("default"), took=10 * SECOND)
     assert maintain(state, world, EXISTING, LATER) == ["Cannot list namespaces: context deadline exceeded"]

@@ -367,7 +367,7 @@ def test_an_empty_boost_matches_although_the_mode_is_off() -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"requests":5}', '{"requests":{"cpu":"x"}}', "[" * 5000, '{"a":' * 5000]
 )
-def test_what_an_annotation_remembers_may_be_anything(text: str) -> None:
+def test_invalid_boost_annotations_are_tolerated(text: str) -> None:
     """Whoever may change a pod writes it."""
     boosted_pod = pod(container("c"))
     boosted_pod.metadata.annotations = {"vpaCpuStartupBoost/c": text}

@@ -229,7 +229,7 @@ def with_status(pod_: Any, requests: Pair | None, limits: Pair) -> Any:
         ),
     ],
 )
-def test_the_status_says_what_the_limits_are(vpa_: Any, pod_: Any, limits: Any, target: Pair, notes: list[str]) -> None:
+def test_limits_are_read_from_the_status(vpa_: Any, pod_: Any, limits: Any, target: Pair, notes: list[str]) -> None:
     capped = cap_recommendation(vpa_, pod_, limits)
     assert capped.recommendation is not None
     (item,) = capped.recommendation.container_recommendations

@@ -98,7 +98,7 @@ def test_policies_by_name() -> None:
     assert (first.mode, default.mode) == ("Auto", "Auto")
 
 
-def test_who_shares_an_aggregate() -> None:
+def test_pods_with_equal_labels_share_an_aggregate() -> None:
     labels = {"app": "x"}
     assert len(cluster(("n", "a", labels), ("n", "b", labels)).aggregates) == 1
     assert len(cluster(("n", "a", labels), ("m", "b", labels)).aggregates) == 2

@@ -182,7 +182,7 @@ def scale_requests(*names: str) -> list[GetScale]:
     return [GetScale(namespace="default", resource="things.argo", name=name) for name in names]
 
 
-def test_scales_are_asked_for_once_and_remembered_with_refusals() -> None:
+def test_scales_and_refusals_are_requested_once_and_cached() -> None:
     chain = (scale("low", owner=("Thing", "high")), scale("high"))
     start = key("Thing", "low", "argo/v1")
     known = Controllers(mapper=THINGS, scales=ScaleCache())
@@ -208,14 +208,14 @@ def test_a_refusal_other_than_not_found_is_an_error() -> None:
     assert str(refused.value) == UNHANDLED.format("x", "things.argo is forbidden")
 
 
-def test_nodes_are_never_asked_about() -> None:
+def test_node_owners_are_never_requested() -> None:
     known = Controllers(mapper=RESTMapper([ServedResource("", "v1", "Node", "nodes")]), scales=ScaleCache())
     with pytest.raises(TargetError, match="node is not a valid owner"):
         find_topmost_controller(key("Node", "n", "v1"), known)
     assert find_topmost_owner(pod(owner=("Node", "n")), known) is None
 
 
-def test_selectors_are_asked_for_each_time() -> None:
+def test_selectors_are_requested_each_time() -> None:
     known = Controllers(mapper=THINGS, scales=ScaleCache())
     world = Argo(scale("a", "app=y"))
     for _ in range(2):
@@ -238,7 +238,7 @@ def test_fixed_scales_show_their_class_and_number() -> None:
 
 
 @pytest.mark.parametrize(("jitter", "refreshed"), [(0.0, 601), (1.0, 1201)])
-def test_old_scales_are_asked_for_anew_and_unread_ones_dropped(jitter: float, refreshed: int) -> None:
+def test_old_scales_are_refreshed_and_unread_ones_dropped(jitter: float, refreshed: int) -> None:
     cache = ScaleCache(jitter=lambda: jitter)
     world = Argo(scale("a"))
     known = Controllers(mapper=THINGS, scales=cache)
@@ -261,7 +261,7 @@ def test_old_scales_are_asked_for_anew_and_unread_ones_dropped(jitter: float, re
     assert len(cache) == 0
 
 
-def test_scales_that_nobody_refreshes_do_not_grow_without_an_end() -> None:
+def test_scale_cache_is_bounded() -> None:
     """Each of many runs has an owner of its own, which nobody asks about again; the one that is asked about stays."""
     cache = ScaleCache(most=80)
     known, world = Controllers(mapper=THINGS, scales=cache), Argo(scale("a"))

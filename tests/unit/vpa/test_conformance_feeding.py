@@ -160,7 +160,7 @@ def test_queries(more: dict[str, str], selector: str) -> None:
         ({"history_length": "400y"}, "history length 400y is not a valid Prometheus duration: duration out of range"),
     ],
 )
-def test_durations_that_are_none(options: dict[str, str], text: str) -> None:
+def test_invalid_durations_are_input_errors(options: dict[str, str], text: str) -> None:
     with pytest.raises(InputError) as error:
         PrometheusHistory(**options).range_queries(T0)
     assert str(error.value) == text
@@ -345,7 +345,7 @@ def test_samples_of_unknown_pods(saver: bool) -> None:
     assert error.error == "KeyError: {default gone}"
 
 
-def test_ooms_of_pods_that_just_went_still_count() -> None:
+def test_oom_kills_of_just_deleted_pods_count() -> None:
     state = RecommenderState()
     names = ("pod1", "pod2")
     pods = [pod(container("app"), name=name) for name in names]

@@ -94,7 +94,7 @@ def test_expired_boosts_go_first() -> None:
     assert kinds(run_updater(UpdaterState(), plain, now=NOW, options=EVERYTHING).actions)["evict"] == 5
 
 
-def test_what_stops_a_loop_at_once() -> None:
+def test_loop_stops_immediately_without_selectable_vpas() -> None:
     class Watched(ScalingDirectionAdmission):
         cleaned = False
 
@@ -329,7 +329,7 @@ def test_other_namespaces_may_be_ignored() -> None:
     assert kinds(result.actions[1:])["evict"] == 5
 
 
-def test_what_a_loop_counts() -> None:
+def test_loop_metrics_are_counted() -> None:
     name = "vpa_name=name,vpa_namespace=default"
     result = run_updater(UpdaterState(), round_of("Recreate", members("rrrrr")), now=NOW, options=EVERYTHING)
     assert counted(result.observations) == {
@@ -356,7 +356,7 @@ def test_what_a_loop_counts() -> None:
         ("InPlace", Resize, "failed_in_place_update_attempts_total{vpa_size_log2=2,reason=InPlaceUpdateError"),
     ],
 )
-def test_what_a_loop_counts_of_failures(mode: str, failed: type, reason: str) -> None:
+def test_failure_metrics_are_counted(mode: str, failed: type, reason: str) -> None:
     world = World(refusing(failed))
     round_inputs = round_of(mode, members("rrrrr"))
     world.run(updater_steps(UpdaterState(), round_inputs, now=NOW, options=EVERYTHING), NOW)

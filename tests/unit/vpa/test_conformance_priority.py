@@ -223,7 +223,7 @@ def test_eviction_requirements(target: Pair | None, requirements: list[tuple[str
     assert admission.requirements == {}
 
 
-def test_pods_nobody_knows_are_admitted() -> None:
+def test_unknown_pods_are_admitted() -> None:
     assert ScalingDirectionAdmission().admit(pod(container("c", ("500m", "10Gi"))), None)
 
 

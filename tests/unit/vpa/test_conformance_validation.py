@@ -201,7 +201,7 @@ def test_target_is_required_of_new_objects() -> None:
     assert validate_vpa(bare, bare) == ([], [])
 
 
-def test_what_the_old_object_had_is_let_through() -> None:
+def test_errors_of_the_old_object_are_tolerated() -> None:
     broken = vpa(**policies(controlledResources=["cpu", "broken"]))
     unchanged = admit_vpa(broken, broken)
     assert unchanged.allowed
@@ -267,7 +267,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON, st.sampled_from(["pods", "verticalpodautoscalers", "deployments"]), JSON)
-def test_whatever_is_reviewed_is_answered_and_no_pod_is_refused(obj: Any, old: Any, resource: str, more: Any) -> None:
+def test_every_review_is_answered_and_no_pod_is_refused(obj: Any, old: Any, resource: str, more: Any) -> None:
     group = "autoscaling.k8s.io" if resource == "verticalpodautoscalers" else ""
     about = {"group": group, "version": "v1", "resource": resource}
     request = {"uid": "u", "resource": about, "object": obj, "oldObject": old, "operation": "UPDATE"}

@@ -65,7 +65,7 @@ def test_columns_say_the_same_of_memory_however_large_or_negative(memory: str) -
         )
 
 
-def test_usage_at_what_is_no_time_is_named() -> None:
+def test_usage_with_invalid_time_is_named() -> None:
     with pytest.raises(InputError, match="PodMetrics shop/a: timestamp"):
         convert_pod_metrics([metrics("a", "today", app={"cpu": "1"})])
     built = metrics("a", None, app={"cpu": "1"})
@@ -105,7 +105,7 @@ def ask(
     return world.actions, result if isinstance(result, ApiError) else result.items
 
 
-def test_each_pod_is_asked_for_by_name() -> None:
+def test_each_pod_is_requested_by_name() -> None:
     queries, result = ask(
         state("b", "a"),
         {
@@ -129,7 +129,7 @@ def test_each_pod_is_asked_for_by_name() -> None:
     assert len(convert_pod_metrics(result)) == 8
 
 
-def test_only_what_is_configured_is_asked_for() -> None:
+def test_only_configured_metrics_are_requested() -> None:
     queries, result = ask(state("a", options=RecommenderOptions(external_metrics_memory_metric="memory_used")), {})
     assert not isinstance(result, ApiError)
     assert [query.metric for query in queries] == ["memory_used"]
@@ -156,7 +156,7 @@ def test_a_name_that_is_no_label_value_is_an_error() -> None:
     assert result.message.startswith("values[0][pod]: Invalid value")
 
 
-def test_columns_tell_what_objects_tell() -> None:
+def test_columns_equal_objects() -> None:
     pods = [
         metrics("a", "2027-01-15T08:00:00Z", c={"cpu": "250m", "memory": "100Mi"}, side={"memory": "1500m"}),
         metrics("none", None),

@@ -116,7 +116,7 @@ def test_as_many_statuses_are_written_side_by_side_as_there_are_workers(workers:
     assert world.kinds() == {"Patch": 12}
 
 
-def test_the_plain_call_says_what_it_would_have_done() -> None:
+def test_run_once_returns_the_actions() -> None:
     round_inputs = RecommenderRound(vpas=[vpa()], pods=changed_pods(pod(container("c"))), controllers=owned())
     result = run_once(RecommenderState(), round_inputs, now=T0)
     assert [type(action).__name__ for action in result.actions] == ["GetMetric", "Patch", "Patch"]
@@ -127,7 +127,7 @@ def test_the_plain_call_says_what_it_would_have_done() -> None:
     assert msgspec.structs.replace(result, actions=[], observations=[]) == other
 
 
-def test_rounds_that_follow_others_recommend_what_one_does_that_remembers_nothing_of_them() -> None:
+def test_following_rounds_equal_a_fresh_round() -> None:
     """Usage stays, and changes; so do a policy, who is selected, and who is there. A copy has only the state."""
     state, apps = RecommenderState(), ("x", "y", "z")
     vpas = {app: named(f"vpa-{app}", app) for app in apps}
@@ -233,7 +233,7 @@ def test_a_target_that_has_become_another_is_looked_at_again() -> None:
 THINGS = RESTMapper([ServedResource("argo", "v1", "Thing", "things")])
 
 
-def test_scales_that_nobody_watches_are_asked_for() -> None:
+def test_unwatched_scales_are_requested() -> None:
     thing = vpa(targetRef={"apiVersion": "argo/v1", "kind": "Thing", "name": "w"})
     scale_ = from_dict({"metadata": {"name": "w", "namespace": "default"}, "status": {"selector": "app=x"}}, Scale)
     round_fields = {"vpas": [thing], "pods": changed_pods(pod(container("c")))}
@@ -284,7 +284,7 @@ def test_only_a_status_that_changed_is_written() -> None:
     assert result.vpas[0].status_written
 
 
-def test_a_status_that_is_refused_is_said_and_tried_again() -> None:
+def test_refused_status_write_is_reported_and_retried() -> None:
     state = RecommenderState(RecommenderOptions(storage="prometheus"))
     world = World(lambda a: ApiError("conflict", 409) if isinstance(a, Patch) and a.name == "a" else None)
     round_fields = {"vpas": [named("a"), named("b")], "controllers": sets("x"), "usage": []}
@@ -300,7 +300,7 @@ def test_a_status_that_is_refused_is_said_and_tried_again() -> None:
 # -- usage -----------------------------------------------------------------------------------------------------
 
 
-def test_usage_is_asked_for() -> None:
+def test_usage_is_requested() -> None:
     state = RecommenderState(RecommenderOptions(vpa_object_namespace="default"))
 
     def answer(action: Action) -> Any:
@@ -315,7 +315,7 @@ def test_usage_is_asked_for() -> None:
     assert counted(world.observations)[RESPONSES.format("false")] == 1
 
 
-def test_usage_that_cannot_be_had_is_said() -> None:
+def test_usage_errors_are_reported() -> None:
     state = RecommenderState()
     world = World(refusing(GetMetric, error=ApiError("the server is currently unable to handle the request", 503)))
     result, _ = play(state, world, vpas=[vpa()], pods=changed_pods(pod(container("c"))), controllers=owned())
@@ -326,7 +326,7 @@ def test_usage_that_cannot_be_had_is_said() -> None:
     assert result.vpas[0].status_written  # the round goes on
 
 
-def test_external_metrics_are_asked_for_instead() -> None:
+def test_external_metrics_replace_the_usage_request() -> None:
     options = RecommenderOptions(use_external_metrics=True, external_metrics_cpu_metric="cpu", container_name_label="c")
 
     def answer(action: Action) -> Any:
@@ -347,7 +347,7 @@ def test_external_metrics_are_asked_for_instead() -> None:
 # -- pods ------------------------------------------------------------------------------------------------------
 
 
-def test_usage_of_a_pod_that_just_went_still_counts() -> None:
+def test_usage_of_a_just_deleted_pod_counts() -> None:
     state = RecommenderState()
     answer = World(answer=lambda a: PodUsage.of([usage("pod", "2")]) if isinstance(a, GetMetric) else [])
     play(state, vpas=[vpa()], pods=changed_pods(pod(container("c"))), controllers=owned())
@@ -357,14 +357,14 @@ def test_usage_of_a_pod_that_just_went_still_counts() -> None:
     assert int(state.store.samples[aggregate.row]) == 1
 
 
-def test_a_pod_that_is_back_is_not_gone() -> None:
+def test_recreated_pod_is_not_deleted() -> None:
     state = RecommenderState()
     play(state, pods=changed_pods(pod(container("c"))))
     play(state, pods=PodChanges(changed=[pod(container("c"))], deleted=[("default", "pod"), ("default", "never")]))
     assert list(state.pods) == [("default", "pod")]
 
 
-def test_what_nothing_has_any_more_is_forgotten() -> None:
+def test_unused_labels_are_released() -> None:
     """Labels that come and go (a job's, say) leave nothing behind once their aggregates are collected."""
     state = RecommenderState()
     for i in range(50):
@@ -435,7 +435,7 @@ def test_a_vpa_that_selects_others_than_before_is_new() -> None:
     assert list_requests(world) == []  # it selects nothing
 
 
-def test_a_list_of_pods_that_fails_is_said() -> None:
+def test_failed_pod_list_is_reported() -> None:
     state, known = saver(), sets("x")
     play(state, vpas=[], pods=changed_pods(*apps("x1")), controllers=known)
     result, _ = play(state, World(refusing(List), no_usage), vpas=[named("v")], controllers=known)

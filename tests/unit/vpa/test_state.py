@@ -268,7 +268,7 @@ def test_samples_at_shared_times_are_samples(change: str) -> None:
         assert np.array_equal(getattr(batch.store, name), getattr(single.store, name))
 
 
-def test_a_list_of_containers_that_comes_again_is_held_against_what_has_changed() -> None:
+def test_repeated_container_list_is_checked_against_changes() -> None:
     state = RecommenderState()
     keys = [("default", f"p{i}") for i in range(3)]
     for namespace, name in keys:

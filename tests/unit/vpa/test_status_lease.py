@@ -131,7 +131,7 @@ TRANSIENT = [
 
 
 @pytest.mark.parametrize("error", TRANSIENT)
-def test_what_may_pass_is_tried_three_times(error: ApiError) -> None:
+def test_transient_errors_are_tried_three_times(error: ApiError) -> None:
     actions, given_up, at = run(renew, error, error, error)
     assert actions == [READ] * 3
     assert given_up == ApiError("timed out waiting for the condition")
@@ -140,7 +140,7 @@ def test_what_may_pass_is_tried_three_times(error: ApiError) -> None:
     assert run(renew, lease(), error, lease(), None)[1] is None
 
 
-def test_what_does_not_pass_is_tried_once() -> None:
+def test_permanent_errors_are_tried_once() -> None:
     refused = ApiError("no", 403, "Forbidden")
     assert run(renew, refused)[:2] == ([READ], refused)
 

@@ -147,7 +147,7 @@ def test_values_are_cut_off_not_rounded() -> None:
         world.same(plain)
 
 
-def test_doors() -> None:
+def test_invalid_arguments_are_refused() -> None:
     world = World()
     one, value, finite = np.full(1, START), np.ones(1), np.zeros(1, np.int64)
     series = np.zeros(1, np.int32)

@@ -96,7 +96,7 @@ def first_table() -> list[Any]:
     ]  # fmt: skip
 
 
-def test_what_is_unneeded() -> None:
+def test_unneeded_nodes_are_found_by_utilization() -> None:
     options = {"scale_down_utilization_threshold": 0.35, "expendable_pods_priority_cutoff": 10}
     first = decide(first_table(), **options)
     assert unneeded(first) == {"n2", "n7", "n8"}
@@ -288,7 +288,7 @@ def test_nodes_that_are_not_ready_take_no_pods() -> None:
         {"threads": 1},
     ],
 )
-def test_what_that_release_did_not_know_is_refused(unknown_options: dict[str, Any]) -> None:
+def test_options_unknown_to_that_release_are_refused(unknown_options: dict[str, Any]) -> None:
     exhaustive = "exhaustive" in unknown_options
     inputs = None if exhaustive else ca.ScaleDownInputs(**unknown_options)
     with pytest.raises(InputError, match=f"{next(iter(unknown_options))}: the planner of release 1.3 does not know it"):

@@ -108,7 +108,7 @@ def test_check_of_a_delta(limits_left: dict[str, int], delta: dict[str, int], na
         ({}, {}),
     ],
 )
-def test_what_is_left_counts_target_sizes(limits: dict[str, int], want: dict[str, int]) -> None:
+def test_limits_left_count_target_sizes(limits: dict[str, int], want: dict[str, int]) -> None:
     groups = [NodeGroup(id="a", max_size=5, target_size=2), NodeGroup(id="b", max_size=5, target_size=0)]
     templates = {"a": machine("t", 2000)}
     assert (
@@ -190,7 +190,7 @@ def test_no_pod_takes_room_from_another() -> None:
     assert kscale.scale_up(cluster, groups, now=N0).new_node_count == 1
 
 
-def test_remaining_pods_are_told_even_after_a_scale_up() -> None:
+def test_remaining_pods_get_events_even_after_a_scale_up() -> None:
     cluster, groups = two_groups(waiting("fits", 900), waiting("fits-too", 900), waiting("huge", 9000))
     result = legacy(cluster, groups)
     assert [str(info) for info in result.scale_ups] == ["{ng2 2->3 (max: 10)}"]
@@ -249,7 +249,7 @@ def test_a_price_tie_goes_to_the_first_and_other_ties_to_chance() -> None:
         ({"estimator": "guess"}, InputError, "Unrecognized estimator: guess"),
     ],
 )
-def test_what_1_3_did_not_know(flags: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_options_unknown_to_1_3_are_refused(flags: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         legacy(Cluster(), [], flags)
 
@@ -267,7 +267,7 @@ def test_similar_groups_share_and_must_agree_in_memory_exactly() -> None:
     assert [str(info) for info in alone.scale_ups] == ["{a 0->4 (max: 10)}"]
 
 
-def test_groups_that_could_be_made() -> None:
+def test_candidate_groups_are_considered() -> None:
     cluster = Cluster([machine("n", 100), waiting("p", 900)])
     candidate = NodeGroup(
         id="made", max_size=5, exists=False, autoprovisioned=True, template=NodeTemplate(node=machine("t", 1000))
@@ -284,7 +284,7 @@ def _steps(cluster: Cluster, groups: list[NodeGroup], *answers: Any, **flags: An
     return run_steps(steps, *answers)
 
 
-def test_groups_that_are_made_are_told() -> None:
+def test_created_groups_emit_events() -> None:
     cluster = Cluster([machine("n", 100), waiting("p", 900)])
     candidate = NodeGroup(
         id="m1", max_size=5, exists=False, autoprovisioned=True, template=NodeTemplate(node=machine("t", 1000))

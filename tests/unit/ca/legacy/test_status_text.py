@@ -90,7 +90,7 @@ NodeGroups:
     assert f"status at {LATER}:" in second
 
 
-def test_a_loop_that_finds_no_ready_node_says_so() -> None:
+def test_status_reports_a_loop_without_ready_nodes() -> None:
     report = _loop([_starting("s", at(minutes=-5))], N0)
     assert report.ended == "Cluster has no ready nodes."
     assert _shown(report) == f"Cluster-autoscaler status at {NOW}:\nCluster has no ready nodes."

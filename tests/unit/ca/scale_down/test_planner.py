@@ -170,7 +170,7 @@ def test_a_restart_with_the_saved_state_decides_the_same() -> None:
         (b'{"kind": "LoopState", "version": 2, "cursor": "x"}', "cursor"),
     ],
 )
-def test_a_state_that_is_none(text: bytes, says: str) -> None:
+def test_invalid_state_is_refused(text: bytes, says: str) -> None:
     with pytest.raises(StateError, match=says):
         ca.LoopState.from_json(text)
 
@@ -243,7 +243,7 @@ def test_exhaustive_finds_a_set_to_which_no_node_can_be_added(seed: int) -> None
         assert list(more.removable) == going
 
 
-def test_what_a_node_could_do_alone_is_judged_before_anything_went() -> None:
+def test_each_node_is_judged_before_any_removal() -> None:
     budget = from_dict(
         {"metadata": {"name": "one", "namespace": "default"}, "spec": {"selector": {}},
          "status": {"disruptionsAllowed": 1}}, PodDisruptionBudget,
@@ -367,7 +367,7 @@ def test_a_pickled_plan_hands_on_the_same_state(read_before: bool) -> None:
     assert list(plan.state.scale_down.hints.values()) == ["n2"]
 
 
-def test_a_plan_whose_state_was_read_lets_the_cluster_go() -> None:
+def test_plan_releases_the_cluster_after_its_state_is_read() -> None:
     groups = [NodeGroup(id="g", max_size=9, nodes=["n1", "n2"])]
     plan = kscale.scale_down(Cluster([*nodes("1000", "1000"), *pods("100@1", "100@2")]), groups, now=N0, options=LAX)
     worked_out = weakref.ref(plan.remember)

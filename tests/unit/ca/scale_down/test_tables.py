@@ -95,7 +95,7 @@ def volume(**source: Any) -> dict[str, Any]:
     ],
     ids=["same", "projected", "volume", "labels", "requests", "other-controller", "no-controller", "daemon-set"],
 )
-def test_what_failed_is_not_tried_again(second: dict[str, Any], known: bool) -> None:
+def test_failed_pod_classes_are_not_retried(second: dict[str, Any], known: bool) -> None:
     """A pod that fails before what it wants to be near is there; after that, one that is like it or is not."""
     snapshot = Cluster([node("n1", 1000, 10, ready=True, labels={"kubernetes.io/os": "linux"})]).snapshot()
     kind = {key: second[key] for key in ("by", "kind") if second.get(key) != "other" and key in second}

@@ -58,7 +58,7 @@ def test_thresholds_follow_readiness() -> None:
     assert _update([], [_node("1")])[0].threshold == 5 * MINUTE
 
 
-def test_nodes_whose_group_tells_no_threshold_may_go_at_once() -> None:
+def test_nodes_without_a_threshold_may_be_removed_immediately() -> None:
     """Where it cannot tell, the reason is kept, which holds them."""
     nodes = [_node(f"{group}{ready}", ready=ready) for group in ("loose", "g") for ready in (True, False)]
     groups = Groups([NodeGroup(id="g", nodes=["gTrue", "gFalse"], options_error="down")])
@@ -66,7 +66,7 @@ def test_nodes_whose_group_tells_no_threshold_may_go_at_once() -> None:
     assert [(item.threshold, item.threshold_error) for item in result] == [(0, None)] * 2 + [(0, "down")] * 2
 
 
-def test_what_simulation_found_is_kept() -> None:
+def test_simulation_results_are_recorded() -> None:
     plain, drained = NodeToRemove(_node("1")), NodeToRemove(_node("2"), drain=True)
     simulated = [plain, drained, NodeToRemove(_node("3"), risky=True), NodeToRemove(_node("4"), on_completion=True)]
     result = update_unneeded({}, simulated, groups=Groups(), options=_OPTIONS, now=N0)

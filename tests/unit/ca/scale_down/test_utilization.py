@@ -183,7 +183,7 @@ def _taken(pool: str, count: int, *, start: int = 0, admin: bool = False) -> Res
 
 @pytest.mark.parametrize("claims", [[], [_C3], [_C1, _C2, _C3]], ids=len)
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_devices_that_nobody_looks_at(claims: list[ResourceClaim], count: int) -> None:
+def test_unread_device_utilization_is_ignored(claims: list[ResourceClaim], count: int) -> None:
     half = node("n", 1000, 1000, ready=True)
     result = check_eligibility(
         half,

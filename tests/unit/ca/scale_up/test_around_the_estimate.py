@@ -226,7 +226,7 @@ def test_groups_below_their_minimum() -> None:
     assert groups["ng1"].target_size == 1
 
 
-def test_usage_that_cannot_be_told() -> None:
+def test_unknown_usage_blocks_the_minimum_size_scale_up() -> None:
     groups = Groups([], {"a": "down"})
     steps = scale_up_to_min_size_steps(
         [node("a", 1, 1)], groups, templates={}, state=ClusterStateRegistry(), now=N0, options=_OPTIONS

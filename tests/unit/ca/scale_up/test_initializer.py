@@ -25,7 +25,7 @@ def _initialize(initializer: ca.AsyncInitializer, *answers: Any, created: Any = 
 
 
 @pytest.mark.parametrize(("target", "processed", "delta"), [(3, 0, 3), (5, 3, 2), (3, 3, None), (2, 3, None)])
-def test_what_is_behind_is_made_up_for(target: int, processed: int, delta: int | None) -> None:
+def test_missing_size_is_added_after_creation(target: int, processed: int, delta: int | None) -> None:
     before = ca.AsyncInitializer(
         pods=["d/p"], target_sizes={"upcoming": target}, processed_sizes={"upcoming": processed}
     )
@@ -43,7 +43,7 @@ def test_what_is_behind_is_made_up_for(target: int, processed: int, delta: int |
     assert _initialize(done.initializer).value.status is None
 
 
-def test_groups_made_along_get_their_sizes() -> None:
+def test_additional_groups_get_their_sizes() -> None:
     before = ca.AsyncInitializer(atomic=True).with_target_size("upcoming", 2).with_changed_target_size("upcoming-1", 1)
     actions, _ = _initialize(before)
     assert actions == [
@@ -58,7 +58,7 @@ def test_sizes_do_not_go_below_nothing() -> None:
     assert initializer.target_size("other") == 0
 
 
-def test_a_group_that_nobody_knows_stays_as_it_is() -> None:
+def test_unknown_group_keeps_its_size() -> None:
     before = ca.AsyncInitializer(target_sizes={"upcoming": 2, "upcoming-1": 1})
     actions, done = _initialize(before, known={"ng": "upcoming"})
     assert actions == [IncreaseSize(group="ng", delta=2)]
@@ -86,6 +86,6 @@ def test_a_resize_that_failed_is_not_tried_again() -> None:
     assert done.initializer.processed_sizes == {"upcoming": 2}
 
 
-def test_it_survives_json() -> None:
+def test_initializer_survives_json() -> None:
     before = ca.AsyncInitializer(pods=["d/p"], atomic=True, target_sizes={"a": 2}, processed_sizes={"a": 1})
     assert msgspec.json.decode(msgspec.json.encode(before), type=ca.AsyncInitializer) == before

@@ -87,7 +87,7 @@ def test_every_pod_that_stays_is_explained() -> None:
         (waiting("p", 500), {"allowed_scheduler_names": ["other"]}, "ignored"),
     ],
 )
-def test_pods_that_nobody_scales_up_for(item: Pod, options: dict[str, Any], field: str) -> None:
+def test_excluded_pods_cause_no_scale_up(item: Pod, options: dict[str, Any], field: str) -> None:
     cluster = Cluster([machine("n1", 100), item])
     plan = kscale.scale_up(cluster, [group("a")], now=N0, options=AutoscalingOptions(**options))
     assert (plan.result, plan.scale_ups) == ("ScaleUpNotNeeded", [])
@@ -217,7 +217,7 @@ def test_prices_of_groups_count_like_pods_in_a_row_and_come_to_the_same() -> Non
     assert counted.status == single.status
 
 
-def test_a_cloud_is_asked_for_each_pod_once() -> None:
+def test_each_pod_price_is_requested_once() -> None:
     """As upstream asks, whatever is alike; but what several options have is asked for once."""
     requests: list[GetPrices] = []
 
@@ -255,7 +255,7 @@ def test_the_limit_on_nodes_ends_the_loop() -> None:
     assert [result.pods for result in plan.remain_unschedulable] == [["default/p"]]
 
 
-def test_a_loop_that_raises_groups_to_their_minimum_tells_of_that_only() -> None:
+def test_minimum_size_scale_up_emits_only_its_own_events() -> None:
     cluster = Cluster([machine("n1", 100), waiting("p", 500)])
     options = AutoscalingOptions(max_nodes_total=1, enforce_node_group_min_size=True)
     plan = kscale.scale_up(cluster, [group("a")], now=N0, options=options)
@@ -283,7 +283,7 @@ def test_a_group_without_template_is_not_ready_even_if_it_failed_before() -> Non
         assert plan.options[0].skipped == [why]
 
 
-def test_what_is_wrong_with_a_remembered_template_is_said_of_its_group() -> None:
+def test_invalid_remembered_template_is_reported_for_its_group() -> None:
     cluster = Cluster([machine("n1", labels={"pool": "a"}), waiting("p", 5000)])
     described = NodeGroup(id="a", max_size=10, node_selector={"pool": "a"})
     state = kscale.scale_up(cluster, [described], now=N0).state

@@ -123,7 +123,7 @@ def test_pods_that_consume_a_provisioning_request_open_the_gate(key: str) -> Non
         assert (plan.result, plan.scale_down_disabled) == (result, True)
 
 
-def test_a_limit_that_an_enforcer_overrules_is_told_nevertheless() -> None:
+def test_limit_overruled_by_an_enforcer_is_still_reported() -> None:
     plan = _loop(9, max_nodes_total=1, enforcer=lambda pods: len(pods) == 5)
     # The estimator keeps to the limit all the same.
     assert plan.result == "ScaleUpNoOptionsAvailable"
@@ -176,7 +176,7 @@ def test_a_loop_without_ready_nodes_does_nothing() -> None:
     assert kscale.scale_up(cluster, [group("a")], now=N0, options=options).result == "ScaleUpNotNeeded"
 
 
-def test_what_stopped_the_loop_is_said_in_words() -> None:
+def test_stopping_reason_is_a_readable_message() -> None:
     limited = _loop(9, max_nodes_total=1)
     assert limited.result == "ScaleUpLimitedByMaxNodesTotal"
     (stays,) = limited.remain_unschedulable

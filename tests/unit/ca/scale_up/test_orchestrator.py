@@ -93,7 +93,7 @@ def test_the_chosen_group_grows() -> None:
     assert done.status.pods_triggered == _keys("p-new")
 
 
-def test_pods_are_told_apart() -> None:
+def test_pods_are_reported_by_outcome() -> None:
     world = World(
         {"ng1": [_ready("n1", 100, 1000)], "ng2": [_ready("n2", 1000, 100)]},
         [_on("p1", 80, 1000, "n1"), _on("p2", 800, 100, "n2")],
@@ -202,7 +202,7 @@ def test_groups_that_are_not_healthy_are_skipped() -> None:
     assert done.skipped == {"ng2": ["not ready for scale-up"]}
 
 
-def test_no_further_estimates_than_asked_for() -> None:
+def test_estimates_stop_after_the_requested_number() -> None:
     world = World({"ng1": [_ready("n1", 1000, 100)], "ng2": [_ready("n2", 1000, 100)]})
     assert len(world.scale_up([pod("p", 1000, 0)]).value.options) == 2
     assert len(world.scale_up([pod("p", 1000, 0)], stop_after_options=1).value.options) == 1
@@ -226,7 +226,7 @@ def test_pods_bound_to_a_group_that_fails(parallel: bool, targets: int, remainin
     assert len(done.status.pods_remain_unschedulable) == remaining
 
 
-def test_groups_that_are_made() -> None:
+def test_created_group_is_scaled_up() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
     machine = template(_ready("t1", 4000, 1000))
     candidate = NodeGroup(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True)
@@ -246,7 +246,7 @@ def test_groups_that_are_made() -> None:
     assert done.status.failed_creation_groups == ["T1"]
 
 
-def test_pods_that_the_group_that_was_made_does_not_take() -> None:
+def test_pods_rejected_by_the_created_group_remain() -> None:
     """With others made beside it a group is asked again; pods that nobody takes then are not of those that failed."""
     world = World({"ng1": [_ready("n1", 100, 100)]})
     candidate = NodeGroup(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
@@ -262,7 +262,7 @@ def test_pods_that_the_group_that_was_made_does_not_take() -> None:
     assert done.status.pods_remain_unschedulable == []
 
 
-def test_a_group_that_was_made_and_does_not_tell_its_size() -> None:
+def test_created_group_without_size_is_an_error() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
     candidate = NodeGroup(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
     created = CreatedGroups(main=NodeGroup(id="m", max_size=9, target_size_error="who knows"))

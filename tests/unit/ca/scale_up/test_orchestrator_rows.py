@@ -87,7 +87,7 @@ def test_limits_that_allow_nothing(limits: dict[str, int]) -> None:
     assert all('exceeded quota: "cluster-wide"' in message for message in messages)
 
 
-def test_reasons_of_groups_that_do_not_exist_are_not_told() -> None:
+def test_reasons_of_missing_groups_are_not_reported() -> None:
     world = World({"ng-small": [_ready("n1", 2000, 100)]})
     large = NodeGroup(id="large", max_size=9, template=template(_ready("t", 8000, 100)), exists=False)
     quotas = [Quota(id="cluster-wide", limits={"cpu": 7})]
@@ -178,7 +178,7 @@ def test_failed_groups_are_marked() -> None:
     assert [item.errors.get("ng1") for item in groups] == [None, ["Insufficient cpu"], None]
 
 
-def test_a_blank_copy_knows_nothing_of_what_is_found_out() -> None:
+def test_blank_copy_has_no_results() -> None:
     groups = _pod_groups(ng1=[0])
     copy = groups.copy_without_results()
     groups.fail({"ng1"}, "failed")
@@ -189,7 +189,7 @@ def test_a_blank_copy_knows_nothing_of_what_is_found_out() -> None:
 # -- groups that are made in the background ----------------------------------------------------------------------------
 
 
-def test_a_group_that_begins_to_be_made() -> None:
+def test_async_group_creation_is_started() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
     machine = template(_ready("t1", 100, 1000))
     candidate = NodeGroup(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True)

@@ -66,7 +66,7 @@ def test_quotas_of_some_nodes(quotas: list[Quota], options: dict[str, int]) -> N
         assert [item.pod for item in done.status.pods_remain_unschedulable] == _keys("p1")
 
 
-def test_a_quota_caps_what_is_executed_not_what_is_estimated() -> None:
+def test_quota_caps_the_executed_size_not_the_estimate() -> None:
     world = World({"ng1": [_labelled("n1", "ng1", 2000)]})
     world.placed = [_on("full", 2000, 0, "n1")]
     pending = [pod(f"p{i}", 2000, 0) for i in range(3)]
@@ -110,7 +110,7 @@ def test_balance_within_quotas(sizes: dict[str, tuple[int, int]], quotas: list[Q
 
 
 @pytest.mark.parametrize("drops_similar", [False, True])
-def test_balance_whatever_the_expander_says_of_similar_groups(drops_similar: bool) -> None:
+def test_balancing_ignores_similar_groups_of_the_expander(drops_similar: bool) -> None:
     world = _balanced({"ng1": (1, 1), "ng2": (1, 2), "ng3": (1, 5), "ng4": (3, 5)})
 
     def choose(options: Sequence[ca.Option], expander_input: ca.ExpanderInput) -> Any:
@@ -285,7 +285,7 @@ def _made(name: str, **fields: Any) -> NodeGroup:
     return NodeGroup(id=name, max_size=1000, template=template(_ready("t1", 100, 1000)), autoprovisioned=True, **fields)
 
 
-def test_a_group_that_is_made_shares_with_those_made_along() -> None:
+def test_created_group_shares_nodes_with_additional_groups() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
     created = CreatedGroups(main=_made("made"), extra=(_made("made-1"), _made("made-2")))
     pending = [*(pod(f"p{i}", 80, 0) for i in range(3)), pod("big", 99_999, 0)]
@@ -301,7 +301,7 @@ def test_a_group_that_is_made_shares_with_those_made_along() -> None:
     assert {group.id for group in done.status.considered_groups} >= {"made", "made-1", "made-2"}
 
 
-def test_a_group_that_is_being_made_is_not_made_again() -> None:
+def test_upcoming_group_is_not_created_again() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
     coming = replace(_candidate(), id="coming", upcoming=True)
     world.groups = Groups([*world.groups, coming])
@@ -315,7 +315,7 @@ def test_a_group_that_is_being_made_is_not_made_again() -> None:
 
 
 @pytest.mark.parametrize("simulated", [False, True])
-def test_what_skipped_groups_would_have_said(simulated: bool) -> None:
+def test_reasons_of_skipped_groups_are_recorded(simulated: bool) -> None:
     world = World(
         {name: [_ready(f"n-{name}", cpu, 1000)] for name, cpu in (("ng1", 2000), ("ng2", 1000), ("ng3", 1000))},
         ng1={"max_size": 1},

@@ -152,7 +152,7 @@ def test_the_buffers_of_a_loop_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_what_is_said_of_a_buffer_that_finds_no_room(limit: int) -> None:
+def test_unschedulable_buffer_gets_an_event(limit: int) -> None:
     case = life(buffer(7, "big"), most=1, max_nodes_total=limit)
     report = case.loop(N0)
     assert report.scale_up is not None
@@ -163,7 +163,7 @@ def test_what_is_said_of_a_buffer_that_finds_no_room(limit: int) -> None:
     assert take_events(case) == [("big", "NotTriggerScaleUp", text)]
 
 
-def test_a_salvo_tells_of_buffers() -> None:
+def test_salvo_emits_events_for_buffers() -> None:
     case = life(buffer(1), salvo_scale_up=True)
     case.loop(N0)
     assert [(name, reason) for name, reason, _ in take_events(case)] == [("spare", "TriggeredScaleUp")]

@@ -126,7 +126,7 @@ OWN = [
 
 @few
 @given(data=st.data())
-def test_kept_is_fresh(data: st.DataObject) -> None:
+def test_loops_with_caches_equal_loops_without(data: st.DataObject) -> None:
     created = kscale.Cluster(objects())
     options = ca.AutoscalingOptions(
         scale_down_utilization_threshold=0.7, node_info_cache_expire_time=timedelta(minutes=1)

@@ -163,7 +163,7 @@ def test_all_nodes_or_none(count: int, grown: list[Any]) -> None:
     assert len(report.scale_up.remain_unschedulable) == (0 if grown else 1)
 
 
-def test_what_was_asked_for_is_booked_on_nodes_to_come() -> None:
+def test_requested_capacity_is_booked_on_upcoming_nodes() -> None:
     case = life(request(count=2, of=BEST_EFFORT_ATOMIC_CLASS))
     case.loop(N0)
     assert case.called() == [("up", "g", 2)]
@@ -278,7 +278,7 @@ def test_a_request_that_cannot_be_accepted_gives_way() -> None:
     assert report.warnings == ["failed add Accepted condition to ProvReq shop/a, err: conflict"]
 
 
-def test_nodes_for_a_request_that_is_not_told_of_them() -> None:
+def test_failed_status_write_does_not_count_as_a_scale_up() -> None:
     """The nodes are asked for; the loop does not count as one that scaled up."""
     case = life(request(of=BEST_EFFORT_ATOMIC_CLASS))
     case.cloud.fate = refusing("CapacityIsProvisioned")
@@ -288,7 +288,7 @@ def test_nodes_for_a_request_that_is_not_told_of_them() -> None:
     assert report.state.cluster.scale_up_requests.keys() == {"g"}
 
 
-def test_a_check_that_cannot_be_told_is_an_error_unless_another_was() -> None:
+def test_failed_status_write_is_an_error_unless_another_succeeded() -> None:
     case = life(request())
     case.cloud.fate = refusing("CapacityIsNotFound")
     report = case.loop(N0)
@@ -324,7 +324,7 @@ def test_other_instances_and_classes_are_left_alone() -> None:
     assert (conditions(case, "theirs"), conditions(case, "atomic")) == ({}, {})
 
 
-def test_hints_are_kept_for_as_long_as_their_request() -> None:
+def test_hints_live_as_long_as_their_request() -> None:
     case = life(request(), nodes="n1 n2")
     case.loop(N0)
     assert case.loop(N0 + MINUTE).state.provisioning.booking_hints == {"shop/r-0-0": "n2"}

@@ -488,7 +488,7 @@ def test_everything_ends_well(seed: int) -> None:
 
 @settings(max_examples=MANY // 60 if MANY > 100 else 1)
 @given(st.integers(0, 2**32))
-def test_a_state_that_was_saved_is_as_good_as_one_that_was_kept(seed: int) -> None:
+def test_saved_state_equals_live_state(seed: int) -> None:
     one, other = begun(seed, saved=True), begun(seed, saved=False)
     stormy(one, LOOPS)
     stormy(other, LOOPS)

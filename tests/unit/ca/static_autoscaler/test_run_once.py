@@ -241,7 +241,7 @@ def test_a_request_that_is_overdue_is_taken_back_and_counted() -> None:
     assert "failed_scale_ups_total timeout" not in metric_values(case)
 
 
-def test_a_request_that_cannot_be_taken_back_is_told() -> None:
+def test_request_that_cannot_be_reverted_is_reported() -> None:
     case = life([group("g1", "n1", target_size=5)], [machine("n1")], [], max_node_provision_time=timedelta(minutes=2))
     registered = register_scale_up(case.state.cluster, case.cloud.groups["g1"], 4, N0, case.options)
     case.state = replace(case.state, cluster=registered)
@@ -250,7 +250,7 @@ def test_a_request_that_cannot_be_taken_back_is_told() -> None:
     assert [each.reason for each in case.cloud.events][:2] == ["ScaleUpTimedOut", "FailedToRevertScaleUp"]
 
 
-def test_a_machine_that_is_gone_counts_as_deleted() -> None:
+def test_missing_instance_counts_as_deleted() -> None:
     case = life([group("g1", "n1 n2", target_size=1)], [machine("n1"), machine("n2")], [running("p1", 900, "n1")])
     case.cloud.members["g1"].remove("n2")
     case.loop(N0)
@@ -346,7 +346,7 @@ def test_a_plain_call_goes_on_with_deletions_of_the_state() -> None:
     assert [item.node for item in report.started.nodes] == ["n1"]
 
 
-def test_what_no_process_may_be_started_with_is_refused() -> None:
+def test_invalid_process_options_are_refused() -> None:
     options = ca.AutoscalingOptions(predicate_parallelism=0)
     with pytest.raises(InputError, match="predicate-parallelism"):
         ca.run_once(kscale.Cluster([]), [], now=N0, options=options)
@@ -423,7 +423,7 @@ def test_groups_that_limits_hold_back_are_counted() -> None:
     assert metric_values(case)["skipped_scale_events_count up CpuResourceLimit"] == 1
 
 
-def test_plans_say_what_they_are() -> None:
+def test_repr_of_plans_summarizes_them() -> None:
     cluster = kscale.Cluster([machine("n1"), machine("n2"), running("p1", 900, "n1"), waiting("p2", 950)])
     up = kscale.scale_up(cluster, [group("g1", "n1 n2")], now=N0)
     assert repr(up) == "<ScaleUpPlan: ScaleUpNotNeeded, 0 pods helped, 0 not, 1 fit already>"
@@ -450,7 +450,7 @@ def test_failures_of_earlier_loops_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["as described before", "with the size that was asked for"])
-def test_nodes_that_are_coming_are_not_asked_for_again(again: bool) -> None:
+def test_upcoming_nodes_are_not_requested_again(again: bool) -> None:
     """Also where the caller describes the groups as before; a size that is described anew counts."""
     groups = [group("g1", "n1")]
     cluster = kscale.Cluster([machine("n1"), running("p1", 900, "n1"), waiting("p2", 900)])

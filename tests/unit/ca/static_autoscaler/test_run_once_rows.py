@@ -244,7 +244,7 @@ def test_candidates_of_groups_at_their_minimum_lose_their_taints(
     assert marked == remaining
 
 
-def test_what_an_earlier_process_knew_by_its_taints() -> None:
+def test_state_of_an_earlier_process_is_read_from_taints() -> None:
     now = N0 // SECOND
     case = life(
         [group("g1", 0, 10, "n1 n2 n3 n4 n5")],

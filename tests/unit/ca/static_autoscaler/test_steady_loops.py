@@ -38,7 +38,7 @@ def _cluster() -> tuple[kscale.Cluster, list[NodeGroup]]:
     return created, [NodeGroup(id=f"g{i}", max_size=100, nodes=names[i::3]) for i in range(3)]
 
 
-def test_what_is_kept_changes_no_answer() -> None:
+def test_cached_results_change_no_answer() -> None:
     created, groups = _cluster()
     # Options one after the other and again: what was found out under one is not said under another.
     several = [

@@ -27,7 +27,7 @@ def test_table(cluster: Path) -> None:
     assert "400 samples" in run.stderr
 
 
-def test_record_names_what_was_decided(cluster: Path) -> None:
+def test_record_contains_the_decisions(cluster: Path) -> None:
     record = answer(recommend(cluster, rows(200), "-o", "json"))
     assert (record["kind"], record["strategy"], record["now"]) == (
         "RecommendationReport",

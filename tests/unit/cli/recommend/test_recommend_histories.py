@@ -271,7 +271,7 @@ def test_times_that_cannot_be(cluster: Path, time: str, more: tuple[str, ...], m
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
-def test_prometheus_values_that_are_none(cluster: Path, value: str) -> None:
+def test_invalid_prometheus_values_are_counted(cluster: Path, value: str) -> None:
     metric = {"__name__": "cpu_usage", "namespace": "shop", "pod": "web-5d4f8-abcde", "container": "app"}
     values = [[START + 60 * i, "0.1" if i % 10 else value] for i in range(200)]
     path = cluster.parent / "range.json"
@@ -298,7 +298,7 @@ def test_samples_of_init_containers(cluster: Path) -> None:
     assert "300 samples\n" in run.stderr
 
 
-def test_gone_pods_by_the_labels_of_their_series(cluster: Path) -> None:
+def test_deleted_pods_are_matched_by_series_labels(cluster: Path) -> None:
     document = dump()
     labels = {"app": "web", "app.kubernetes.io/part-of": "shop"}
     document["items"][0]["spec"]["selector"] = {"matchLabels": labels}
@@ -371,7 +371,7 @@ def test_memory_is_known_by_its_name(cluster: Path, name: str) -> None:
     assert (one["samples"], one["info"]) == (0, ["no CPU data"])
 
 
-def test_what_prometheus_does_not_tell_is_asked_for(cluster: Path) -> None:
+def test_missing_metric_options_are_requested(cluster: Path) -> None:
     for name in ("usage", "", "container_fs_usage_bytes", "cpu_by_memory"):
         run = metric_of(cluster, name)
         assert (run.code, run.stdout) == (2, "")

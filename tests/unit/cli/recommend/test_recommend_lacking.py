@@ -50,7 +50,7 @@ def test_without_cpu_there_is_advice_for_memory_only(cluster: Path) -> None:
     ("history", "change", "requests"),
     [(cpu_only, (-374, 0), {"cpu": "126m"}), (memory_only, (0, 380258472 - 2**30), {"memory": "380258472"})],
 )
-def test_what_is_lacking_is_in_no_total_and_no_object(
+def test_missing_resources_are_in_no_total_and_no_object(
     cluster: Path, history: Any, change: tuple[int, int], requests: dict[str, str]
 ) -> None:
     record = answer(history(cluster, "-o", "json"))
@@ -69,7 +69,7 @@ def test_a_quality_of_service_adds_nothing(cluster: Path, quality: str) -> None:
     assert (one["memory"]["target"], one["memory"]["targetLimit"]) == (None, None)
 
 
-def test_the_percentile_alike(cluster: Path) -> None:
+def test_percentile_strategy_handles_missing_resources_the_same(cluster: Path) -> None:
     one = advice(memory_only(cluster, "--strategy", "percentile", "-o", "json"))
     assert (one["info"], one["cpu"]["target"], one["memory"]["target"]) == (["no CPU data"], None, 345 * MIB)
     one = advice(cpu_only(cluster, "--strategy", "percentile", "-o", "json"))

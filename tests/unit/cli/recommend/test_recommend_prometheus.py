@@ -47,7 +47,7 @@ def test_advice_from_a_server_is_that_from_a_file(cluster: Path, tmp_path: Path)
     assert f"{len(fake.requests)} queries of 127.0.0.1:" in got.stderr
 
 
-def test_the_password_of_a_url_is_not_told(cluster: Path) -> None:
+def test_url_password_is_not_shown(cluster: Path) -> None:
     with FakePrometheus(CONTAINERS).served() as url:
         got = kscale("recommend", "-f", cluster, *options(url.replace("//", "//user:hunter2@")))
     assert (got.code, "queries of 127.0.0.1:" in got.stderr) == (0, True), got.stderr
@@ -56,13 +56,13 @@ def test_the_password_of_a_url_is_not_told(cluster: Path) -> None:
     assert "hunter2" not in got.stderr + bad.stderr
 
 
-def test_what_a_server_warns_of_is_said_once(cluster: Path) -> None:
+def test_server_warnings_are_reported_once(cluster: Path) -> None:
     with FakePrometheus(CONTAINERS, warnings=["partial response"]).served() as url:
         got = kscale("recommend", "-f", cluster, *options(url))
     assert (got.code, got.stderr.count("partial response")) == (0, 1), got.stderr
 
 
-def test_what_a_server_refuses_is_named(cluster: Path) -> None:
+def test_server_errors_are_named(cluster: Path) -> None:
     with FakePrometheus(CONTAINERS, most=1).served() as url:
         got = kscale("recommend", "-f", cluster, *options(url))
     assert (got.code, got.stdout) == (2, "")

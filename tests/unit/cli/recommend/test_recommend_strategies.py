@@ -87,7 +87,7 @@ def test_a_strategy_of_ones_own(cluster: Path, name: str) -> None:
         ("missing.py:Peak", "No such file"),
     ],
 )
-def test_strategies_that_are_none(cluster: Path, strategy: str, message: str) -> None:
+def test_invalid_strategies_are_refused(cluster: Path, strategy: str, message: str) -> None:
     run = recommend(cluster, rows(5), "--strategy", strategy)
     assert run.code == 2
     assert message in run.stderr

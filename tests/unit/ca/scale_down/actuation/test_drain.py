@@ -133,7 +133,7 @@ def test_the_time_to_shut_down_is_capped(grace: int | None, cap: int, want: int)
     assert scene.world.graces == {"p1": want}
 
 
-def test_a_pod_that_is_gone_counts_as_evicted() -> None:
+def test_deleted_pod_counts_as_evicted() -> None:
     scene = Scene([on_n1("p1")])
     scene.world.no_eviction = {"p1": lambda now: ApiError("gone", reason="NotFound")}  # type: ignore[dict-item,return-value]
     scene.world.gone_at["default/p1"] = N0

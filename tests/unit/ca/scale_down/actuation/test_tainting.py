@@ -115,7 +115,7 @@ def test_conflicts_do_not_go_on_for_ever() -> None:
     assert tries == [span(milliseconds=750 * i) for i in range(8)]
 
 
-def test_a_node_that_is_gone() -> None:
+def test_tainting_a_deleted_node_is_an_error() -> None:
     world = World([])
     error = run_virtually(marking(marked("n", "5")), world.perform, now=N0)
     assert error.message == "failed to get node n: not found"
@@ -260,7 +260,7 @@ def test_a_node_that_waits_for_its_turn_counts_from_the_beginning() -> None:
     assert result.delay == 2 * span(milliseconds=1050)  # it is seen by the next look
 
 
-def test_latencies_of_an_hour_are_kept() -> None:
+def test_latencies_are_kept_for_an_hour() -> None:
     past = TaintLatencyHistory()
     assert past.delay_after(3 * SECOND, N0) == 6 * SECOND
     assert past.delay_after(SECOND, N0 + span(minutes=59)) == 6 * SECOND

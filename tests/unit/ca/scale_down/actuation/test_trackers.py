@@ -40,7 +40,7 @@ def test_deletions_under_way() -> None:
     assert tracker.results(N0) == ({"a": OK, "c": BAD}, N0 + SECOND)
 
 
-def test_a_result_is_kept_even_if_nothing_was_under_way() -> None:
+def test_result_without_a_started_deletion_is_recorded() -> None:
     tracker = NodeDeletionTracker()
     tracker.start_deletion("g", "a", drain=False)
     tracker.end_deletion("other", "a", OK, N0)
@@ -95,7 +95,7 @@ def unneeded(name: str, threshold: int = 10 * MINUTE) -> UnneededNode:
     return UnneededNode(node=node(name, 1, 1), drain=False, since=N0, threshold=threshold)
 
 
-def test_the_reason_of_a_delay_is_the_last_that_is_none_of_time() -> None:
+def test_delay_reason_is_the_last_reason_other_than_time() -> None:
     tracker, latencies = NodeLatencyTracker().update([unneeded("a")], N0)
     assert latencies == []
     for reason in ("BlockedByPod", "AtomicScaleDownFailed", "NotUnneededLongEnough", "NotUnreadyLongEnough"):
