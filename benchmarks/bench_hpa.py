@@ -1,11 +1,11 @@
-"""HPA decisions: 10,000 HPAs, at the public door with 100,000 pods of a cluster, and kernels over 200,000.
+"""HPA decisions: 10,000 HPAs, through the public function with 100,000 pods of a cluster, and kernels over 200,000.
 
     python -m pytest benchmarks/bench_hpa.py --benchmark-enable
 
 ``KSCALE_BENCH_SCALE`` (default 1) multiplies the numbers of HPAs and pods, and the targets with them.
 
-The public door (``hpa.decide``): HPAs and scales as structs, pods in a ``Cluster``, one list of pod metrics; what was
-read of JSON is measured apart. ``cold``: nothing known of the round before; ``next_round``: 1 % of the pods measured
+The public function (``hpa.decide``): HPAs and scales as structs, pods in a ``Cluster``, one list of pod metrics;
+JSON decoding is measured separately. ``cold``: nothing known of the round before; ``next_round``: 1 % of the pods measured
 anew, 1 % of the HPAs and scales other objects. Kernels: columns as :mod:`kscale.hpa.batch.inputs` makes them, 100
 namespaces; every HPA has a behavior and the histories of a steady run; two threads. Answers are asserted on a sample
 of the rows.

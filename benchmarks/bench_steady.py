@@ -2,7 +2,7 @@
 
 A generated cluster with claims, spread and affinity. ``cold``: the first snapshot's answers; ``changed``: 1 % of the
 nodes and pods are others since the last; ``same``: nothing is. In the times: the snapshot, and placing its pending pods
-(the public door), or only the session that scale-down begins with: all running pods, ready to move.
+(the public function), or only the session that scale-down begins with: all running pods, ready to move.
 ``KSCALE_BENCH_SCALE`` (default 1) multiplies the cluster.
 """
 

@@ -1,4 +1,4 @@
-"""Rounds of the VPA recommender at the public door: 10,000 VPAs, from objects to recommendations.
+"""Rounds of the VPA recommender through the public function: 10,000 VPAs, from objects to recommendations.
 
 Target on two cores at ``KSCALE_VPA_SCALE=1`` (the default is 0.02): a round of 10,000 VPAs with 50,000 pods of two
 containers in <= 5 s of CPU, 1 GiB in all. ``first``: everything is new. ``steady``: 1 % of the pods are others since

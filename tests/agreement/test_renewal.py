@@ -24,7 +24,7 @@ FEATURES = [("plain", "ports", "affinity", "spread", "volumes"), ("volumes",), (
 
 
 def answers(snapshot: kscale.Snapshot, pods: list[Pod], profile: kscale.SchedulerProfile | None) -> dict[str, Any]:
-    """What every door says of some pods, and of those that run."""
+    """Return the answers of every entry point for some pods and for the running pods."""
     fit = kscale.fit(snapshot, pods, profile=profile)
     moving = Session(snapshot, snapshot.placed_classes, profile=profile, moving=True)
     verdicts = moving.engine.verdicts(moving.classes_of(snapshot.placed_classes))

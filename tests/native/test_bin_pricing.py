@@ -1,4 +1,4 @@
-"""The kernels of bin pricing against enumeration, whatever the number of threads, and at their door."""
+"""The kernels of bin pricing against enumeration for any number of threads, and the arguments they refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reading kernels against the slow way, and their doors."""
+"""The reading kernels against the slow reference, and the arguments they refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The removal kernel against its plain reference, and what its doors refuse."""
+"""The removal kernel against its plain reference, and the arguments it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of tables: the kernels against the slow way, and their doors."""
+"""Rows of tables: the kernels against the slow reference, and the arguments they refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged input gives an answer or an error with a name, at every door; the fuzzer looks further (``nox -s fuzz``)."""
+"""Damaged input gives an answer or a named error at every entry point; the fuzzer looks further (``nox -s fuzz``)."""
 
 from __future__ import annotations
 

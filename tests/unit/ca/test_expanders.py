@@ -286,7 +286,7 @@ _EMPTY = kscale.Cluster([])
 
 
 @pytest.mark.parametrize(
-    "door",
+    "entry_point",
     [
         lambda: ca.expand([], "price", _ASKING),
         lambda: kscale.scale_up(
@@ -304,9 +304,9 @@ _EMPTY = kscale.Cluster([])
         lambda: ca.run_once(_EMPTY, [], now=0, options=_BY_PRICE, inputs=ca.LoopInputs(expander_input=_ASKING)),
     ],
 )  # fmt: skip
-def test_entry_points_without_provider_refuse_ask_prices(door: Callable[[], object]) -> None:
+def test_entry_points_without_provider_refuse_ask_prices(entry_point: Callable[[], object]) -> None:
     with pytest.raises(InputError, match="there is no cloud provider that reports prices") as refused:
-        door()
+        entry_point()
     assert [(each.object, each.field) for each in refused.value.problems] == [("ExpanderInput", "ask_prices")]
 
 

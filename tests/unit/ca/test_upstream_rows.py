@@ -125,8 +125,8 @@ ROWS = {
     "TestEnforceInjectedPodsLimitProcessor": ("test_proactive.py::test_injection_limit_drops_the_first_injected_pods"),
     "TestDesiredReplicasFromJob": "test_proactive.py::test_desired",
     "TestTargetCountInjectionPodListProcessor": "test_proactive.py::test_missing",
-    "TestEventingScaleUpStatusProcessor": "scale_up/test_around_the_estimate.py::test_events_by_result",
-    "TestReasonsMessage": "scale_up/test_around_the_estimate.py::test_reasons_are_counted_over_groups_that_exist",
+    "TestEventingScaleUpStatusProcessor": "scale_up/test_scale_up_steps.py::test_events_by_result",
+    "TestReasonsMessage": "scale_up/test_scale_up_steps.py::test_reasons_are_counted_over_groups_that_exist",
     "TestPreFilteringScaleDownNodeProcessor_GetScaleDownCandidateNodes": (
         "scale_down/test_candidates.py::test_groups_at_their_minimum_are_not_looked_at"
     ),
@@ -367,7 +367,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
             "(False, -_MINUTE, 0, 3, 0, None)",
         ]
     },
-    "scale_up/test_around_the_estimate.py::test_events_by_result": {
+    "scale_up/test_scale_up_steps.py::test_events_by_result": {
         "TestEventingScaleUpStatusProcessor": [
             '("ScaleUpNoOptionsAvailable", 2, 0, ["NotTriggerScaleUp"] * 2)',
             '("ScaleUpSuccessful", 2, 1, ["TriggeredScaleUp"])',
@@ -375,7 +375,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
             '("ScaleUpLimitedByMaxNodesTotal", 3, 0, ["NotTriggerScaleUp"] * 3)',
         ]
     },
-    "scale_up/test_around_the_estimate.py::test_reasons_are_counted_over_groups_that_exist": {
+    "scale_up/test_scale_up_steps.py::test_reasons_are_counted_over_groups_that_exist": {
         "TestReasonsMessage": ["1 also not schedulable, 1 not ready, 2 max limit reached, 2 not schedulable"]
     },
     "scale_down/test_candidates.py::test_local_delays": {"TestGetScaleDownCandidates": ["5 * MINUTE", "11 * MINUTE"]},

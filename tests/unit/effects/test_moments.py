@@ -1,4 +1,4 @@
-"""What counts as a time at a public door."""
+"""What counts as a time in public functions."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -124,7 +124,7 @@ def of_moments(call: Any) -> list[str]:
 
 
 def time_parameters() -> dict[str, tuple[Any, Any, str]]:
-    """Door -> class (None: a function), function, parameter."""
+    """Return function name -> class (None: a function), function, parameter."""
     result = {}
     for module in modules():
         for name in module.__all__:
@@ -145,12 +145,12 @@ def time_parameters() -> dict[str, tuple[Any, Any, str]]:
     return result
 
 
-DOORS: Final = time_parameters()
+FUNCTIONS: Final = time_parameters()
 
 
-def refused_field(door: str, value: object) -> str | None:
-    """The field that the door's refusal names; None: it does not refuse it."""
-    owner, call, name = DOORS[door]
+def refused_field(function: str, value: object) -> str | None:
+    """Return the field that the function's refusal names; None if it accepts the value."""
+    owner, call, name = FUNCTIONS[function]
     arguments: dict[str, Any] = {
         each.name: MagicMock()
         for each in inspect.signature(call).parameters.values()
@@ -178,11 +178,11 @@ def refused_field(door: str, value: object) -> str | None:
     return None
 
 
-@each_row(DOORS)
-def test_invalid_times_are_refused_by_name(door: str) -> None:
-    name = DOORS[door][2]
-    assert [refused_field(door, value) for value in WRONG] == [name] * len(WRONG)
-    assert name not in [refused_field(door, value) for value in RIGHT]
+@each_row(FUNCTIONS)
+def test_invalid_times_are_refused_by_name(function: str) -> None:
+    name = FUNCTIONS[function][2]
+    assert [refused_field(function, value) for value in WRONG] == [name] * len(WRONG)
+    assert name not in [refused_field(function, value) for value in RIGHT]
 
 
 SECONDS: Final = 1_795_348_800
@@ -197,11 +197,11 @@ ANY_CLOCK: Final = (
 """Virtual clocks may begin anywhere; of an interval only the length counts; a recommender's time may be a sample's."""
 
 
-@each_row(door for door in DOORS if not door.startswith(ANY_CLOCK))
-def test_integers_of_another_unit_are_refused_by_name(door: str) -> None:
-    name = DOORS[door][2]
-    assert [refused_field(door, value) for value in OTHER_UNITS.values()] == [name] * len(OTHER_UNITS)
-    assert refused_field(door, 0) != name, "0 is no particular time"
+@each_row(function for function in FUNCTIONS if not function.startswith(ANY_CLOCK))
+def test_integers_of_another_unit_are_refused_by_name(function: str) -> None:
+    name = FUNCTIONS[function][2]
+    assert [refused_field(function, value) for value in OTHER_UNITS.values()] == [name] * len(OTHER_UNITS)
+    assert refused_field(function, 0) != name, "0 is no particular time"
 
 
 @pytest.mark.parametrize("unit", OTHER_UNITS)
@@ -222,5 +222,5 @@ def test_times_since_1973_and_explicit_dates_are_taken() -> None:
 
 
 def test_there_are_many() -> None:
-    assert len(DOORS) > 60
+    assert len(FUNCTIONS) > 60
     assert OUTSIDE.keys() <= {name for module in modules() for name in module.__all__}
