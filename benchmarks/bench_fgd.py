@@ -123,7 +123,7 @@ def draws(of: Workload, seed: int) -> tuple[NDArray[np.int64], gpu_sharing.Nodes
     draw = GoRandom(seed)
     draw.int63()  # for a line of their log
     size = (of.shapes.gpus * of.shapes.milli).tolist()
-    target = DEMAND * of.nodes.gpus.sum() * gpu_sharing.WHOLE
+    target = DEMAND * of.nodes.gpus.sum() * gpu_sharing.WHOLE_GPU
     order = of.shape_of.tolist()
     draw.shuffle(order)
     requested = sum(size[shape] for shape in order)

@@ -86,7 +86,7 @@ class CpuTime:
         self.best_wall = min(self.best_wall, time.perf_counter() - begin_wall)
         return answer
 
-    def tell(self, benchmark: Any, **more: Any) -> None:
+    def record(self, benchmark: Any, **more: Any) -> None:
         benchmark.extra_info.update(cpu_seconds=round(self.best, 4), **more)
         if rows := more.get("rows"):
             benchmark.extra_info.update(
@@ -155,7 +155,7 @@ def test_kernel_cpu_samples_on_a_shared_grid(benchmark: Any, millicores: Any, gr
     container, times, values, status = listed(millicores, np.tile(grid, CONTAINERS))
     one_by_one.usage.add_cpu(one_by_one.bank.native, container, times, values, status, 1)
     assert np.array_equal(created.bank.weights, one_by_one.bank.weights)
-    timed.tell(benchmark, samples=millicores.size)
+    timed.record(benchmark, samples=millicores.size)
 
 
 def test_kernel_cpu_samples_at_any_time(benchmark: Any, millicores: Any, grid: Any) -> None:
@@ -176,7 +176,7 @@ def test_kernel_cpu_samples_at_any_time(benchmark: Any, millicores: Any, grid: A
     own = values[:SAMPLES] / 1000.0
     first.add_samples(np.zeros(SAMPLES, np.int64), own, np.full(SAMPLES, 0.1), times[:SAMPLES])
     assert np.array_equal(first.weights[0], created.bank.weights[0])
-    timed.tell(benchmark, samples=millicores.size)
+    timed.record(benchmark, samples=millicores.size)
 
 
 def test_kernel_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> None:
@@ -194,7 +194,7 @@ def test_kernel_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> No
     single = columns(Histograms(MEMORY_HISTOGRAM_OPTIONS, CONTAINERS, DAY))
     single.usage.add_memory(single.bank.native, container, times, values, status.copy(), None, 1)
     assert np.array_equal(created.bank.weights, single.bank.weights)
-    timed.tell(benchmark, samples=millicores.size)
+    timed.record(benchmark, samples=millicores.size)
 
 
 def test_kernel_one_pass_over_many_containers(benchmark: Any) -> None:
@@ -216,7 +216,7 @@ def test_kernel_one_pass_over_many_containers(benchmark: Any) -> None:
     created = benchmark(timed)
     assert np.array_equal(created, estimate_resources(store, numbers, store.options, threads=1))
     assert (created[:, :, 1] <= created[:, :, 2]).all()
-    timed.tell(benchmark, containers=n)
+    timed.record(benchmark, containers=n)
 
 
 def shared_workloads(count: int) -> list[dict[str, Any]]:

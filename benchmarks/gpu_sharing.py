@@ -22,7 +22,7 @@ __all__ = ["POLICIES", "Nodes", "Shapes", "Typical", "allocated"]
 POLICIES = ("Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD")
 RANDOM, DOT_PRODUCT, CLUSTERING, PACKING, BEST_FIT, FGD = range(len(POLICIES))
 
-WHOLE = 1000
+WHOLE_GPU = 1000
 MOST_CPU, MOST_GPU = 128_000.0, 8_000.0  # of any node
 NO_NODE = -1
 
@@ -125,7 +125,7 @@ def fgd_score(before: float, cpu: Any, gpu_free: Any, model: Any, pod: Any, shap
     after = gpu_free.copy()
     cpu -= shapes.cpu[pod]
     gpus, milli = shapes.gpus[pod], shapes.milli[pod]
-    if gpus != 1 or milli == WHOLE:
+    if gpus != 1 or milli == WHOLE_GPU:
         take(after, gpus, milli)
         return gain(before, fragments(cpu, after, model, typical)), -1
     best, device = 0, -1
@@ -146,14 +146,14 @@ def packing_score(gpu_free: Any, gpus: Any, milli: Any) -> int:
         return 0
     untouched = 0
     for each in gpu_free:
-        untouched += each == WHOLE
+        untouched += each == WHOLE_GPU
     if untouched == len(gpu_free):
         return max(33 - untouched, untouched)
     after, fresh, room = gpu_free.copy(), 0, 0
     for _ in range(gpus):
         i = tightest(after, milli)
-        fresh += after[i] == WHOLE
-        room += after[i] * 100 // WHOLE
+        fresh += after[i] == WHOLE_GPU
+        room += after[i] * 100 // WHOLE_GPU
         after[i] = -1
     return max(50 - fresh, 33) if fresh else max(100 - room // 10, 50)
 
@@ -201,7 +201,7 @@ def allocated(policy: Any, seed: Any, order: Any, nodes: Any, shapes: Any, typic
     cpu, memory = nodes.cpu.copy(), nodes.memory.copy()
     begins = np.zeros(count + 1, np.int64)
     begins[1:] = np.cumsum(nodes.gpus)
-    gpu_free = np.full(begins[count], WHOLE, np.int64)
+    gpu_free = np.full(begins[count], WHOLE_GPU, np.int64)
     kinds = np.zeros(count, np.int64)
     fragmented = np.zeros(count)
     scores = np.full((len(shapes.cpu), count), -1, np.int64)
@@ -214,7 +214,7 @@ def allocated(policy: Any, seed: Any, order: Any, nodes: Any, shapes: Any, typic
     done, after = 0, np.zeros(len(order), np.int64)
     for at, pod in enumerate(order):
         gpus, milli = shapes.gpus[pod], shapes.milli[pod]
-        shared = gpus == 1 and milli < WHOLE
+        shared = gpus == 1 and milli < WHOLE_GPU
         kind = 0 if gpus == 0 else 1 if shared else 1 << gpus
         best, chosen, equals = -1, NO_NODE, 0
         for n in range(count):

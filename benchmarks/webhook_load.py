@@ -30,7 +30,7 @@ from kscale.drivers.manifests.autoscalers import vpa_definitions
 NAMESPACE = "/namespaces/default"
 VPA = f"/apis/autoscaling.k8s.io/v1{NAMESPACE}/verticalpodautoscalers"
 CERTIFICATE_SECONDS = 2.0
-KEPT = 100
+REQUESTS_PER_CONNECTION = 100
 """So many requests go over a connection; then it is made anew, with the certificate of that moment."""
 
 
@@ -214,7 +214,7 @@ class _Loader:
                 continue
             self.latencies.append(time.perf_counter() - due)
             sent += 1
-            if sent % KEPT == 0:
+            if sent % REQUESTS_PER_CONNECTION == 0:
                 writer.close()
                 writer = None
         if writer is not None:

@@ -64,7 +64,7 @@ class Refusal:
 
 
 @dataclass
-class _Held:
+class _CapacityShortage:
     """A group whose instances do not come: the size that was requested, and why AWS says that they fail."""
 
     message: str
@@ -92,7 +92,7 @@ class EmulatedAws:
         self.calls: list[Call] = []
         self.page_size = 100
         self._refusals: list[Refusal] = []
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _CapacityShortage] = {}
         self._activities: dict[str, list[dict[str, str]]] = {}
         self._templates: set[str] = set()
 
@@ -250,7 +250,7 @@ class EmulatedAws:
         """From now on no instance comes when a group grows. ``message``: of the failed scaling activity, if one is
         reported."""
         with self._lock:
-            self._held[group] = _Held(message)
+            self._held[group] = _CapacityShortage(message)
 
     def release(self, group: str) -> None:
         """Capacity is there again: the instances that were requested come."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kscale._native import _names, _projection
 from kscale.errors import NativeError
-from reference.projection import copied, events, grouped, parsed, reduced, rows_of, selected, told_kind
+from reference.projection import copied, events, grouped, is_of_kind, parsed, reduced, rows_of, selected
 
 KEYS = ("a", "b", "kind", "type", "apiVersion")
 SCALARS = st.sampled_from(
@@ -120,17 +120,17 @@ def test_projection(rule: Any, items: list[str]) -> None:
             )
 
 
-def never_alike(rule: Any) -> Any:
+def without_alike(rule: Any) -> Any:
     """A rule that compares no values, but for spans."""
     if isinstance(rule, str):
         return rule
     if rule[0] == "alike":
-        return never_alike(rule[1])
-    parts = [{k: never_alike(v) for k, v in each.items()} if isinstance(each, dict) else each for each in rule]
-    return (*parts[:-1], never_alike(parts[-1])) if rule[0] in ("array", "facet") else tuple(parts)
+        return without_alike(rule[1])
+    parts = [{k: without_alike(v) for k, v in each.items()} if isinstance(each, dict) else each for each in rule]
+    return (*parts[:-1], without_alike(parts[-1])) if rule[0] in ("array", "facet") else tuple(parts)
 
 
-def members_alike(rule: Any) -> Any:
+def with_alike_members(rule: Any) -> Any:
     """The rule of an object with patterns for its members: items may share what stands around these."""
 
     def wrapped(inner: Any) -> Any:
@@ -156,7 +156,7 @@ def test_similar_items_are_read_as_others(
 ) -> None:
     """A projector that has seen values like one before says of it what one says that compares none."""
     if framed and rule[0] == "object":
-        wrapped = members_alike(rule)
+        wrapped = with_alike_members(rule)
     else:
         wrapped = ("alike", rule) if rule[0] in ("object", "array") else rule
     inputs = [*items, *items]
@@ -170,7 +170,7 @@ def test_similar_items_are_read_as_others(
         for item in inputs:
             text = f'{{"items":[{item}]}}'.encode()
             answers = []
-            for projector in (known, _projection.Projector(never_alike(rule), 8, 3)):
+            for projector in (known, _projection.Projector(without_alike(rule), 8, 3)):
                 scanned = projector.scan(text)
                 if scanned is None:
                     answers.append(None)
@@ -222,7 +222,7 @@ def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threa
     spec = ("object", {"k": "keep"}, ("k",))
     members = {"kind": "keep", "e": ("equals", '"e"'), "m": ("alike", metadata), "s": ("alike", spec)}
     rule = ("object", members, ())
-    rule_alone = never_alike(rule)
+    rule_alone = without_alike(rule)
     frames = (
         '{{"kind":"Pod","apiVersion":"v1","m":{m},"e":"e","other":[1],"s":{s}}}',
         '{{"kind":"Pod","apiVersion":"v1","m":{m},"e":"x","s":{s} }}',
@@ -290,7 +290,7 @@ def test_watch_lines_are_split_and_projected(lines: list[str], cut: int, threads
             assert combined[i] == -1
         else:
             item = parsed(text.decode())
-            is_expected_kind = told_kind(item, "v1", "Pod")
+            is_expected_kind = is_of_kind(item, "v1", "Pod")
             noted = type_ == "DELETED" and is_expected_kind is True
             own = reduced(rule, item, complete=not noted)
             odd = is_expected_kind is False or own.odd or own.absent

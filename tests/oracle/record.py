@@ -24,7 +24,7 @@ from oracle.families import Kind, find_kinds
 from oracle.process import Oracle
 
 Json = dict[str, Any]
-_SHOWN = 5
+_MAX_SHOWN = 5
 OLDER = "older"
 """Tag of answers of an older release, which kscale gives by a profile. Nobody is asked again."""
 
@@ -100,7 +100,7 @@ def renew(kind: Kind, cases: Sequence[Json], program: Path, upstream: str, *, kn
             continue
         else:
             outcomes["changed"] += 1
-            if outcomes["changed"] <= _SHOWN:
+            if outcomes["changed"] <= _MAX_SHOWN:
                 before = json.dumps(kind.comparable(case["want"]), sort_keys=True)
                 after = json.dumps(kind.comparable(reply.output), sort_keys=True)
                 print(

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["Reduced", "Value", "copied", "events", "grouped", "parsed", "reduced", "rows_of", "selected", "told_kind"]
+__all__ = ["Reduced", "Value", "copied", "events", "grouped", "is_of_kind", "parsed", "reduced", "rows_of", "selected"]
 
 _SPACE = re.compile(r"[ \n\r\t]*")
 _STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\.)*)"')
@@ -170,7 +170,7 @@ def _repeats(value: Value) -> bool:
     return len(set(keys)) < len(keys) or any(map(_repeats, inside))
 
 
-def told_kind(item: Value, api_version: str, kind: str) -> bool | None:
+def is_of_kind(item: Value, api_version: str, kind: str) -> bool | None:
     """Whether the first two members of an object say that it is of a kind, or of another; None: they do not say it."""
     read_keys = set()
     for key, _, inner in (item.members or [])[:2]:

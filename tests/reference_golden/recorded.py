@@ -57,7 +57,7 @@ def fit(case: Json) -> Json:
     return {"nodes": nodes, "prefilter": prefilter, "any_node": anywhere}
 
 
-def fit_wanted(want: Json) -> Json:
+def expected_fit(want: Json) -> Json:
     return {
         "nodes": {name: comparable(record) for name, record in want["nodes"].items()},
         "prefilter": want["prefilter"],

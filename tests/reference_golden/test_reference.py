@@ -53,7 +53,7 @@ def test_reference_gives_the_recorded_answer(recorded_case: Recorded) -> None:
     raw, want = decoded["input"], decoded["want"]
     match recorded_case.kind:
         case "fit":
-            assert recorded.fit(raw) == recorded.fit_wanted(want)
+            assert recorded.fit(raw) == recorded.expected_fit(want)
         case "estimate":
             assert recorded.estimates(raw) == want
         case _:

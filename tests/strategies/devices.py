@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from strategies import pieces
-from strategies.pieces import chance, given_sometimes
+from strategies.pieces import chance, set_sometimes
 
 Json = dict[str, Any]
 
@@ -48,10 +48,10 @@ def slices(draw: st.DrawFn, name: str, *, plain: bool = False) -> list[Json]:
         device: Json = {"name": f"dev{i}", "attributes": {"model": {"string": draw(st.sampled_from(MODELS))}}}
         device["attributes"]["numa"] = {"int": draw(st.integers(0, 1))}
         if not plain:
-            given_sometimes(draw, device, "taints", st.just(TAINTS), 5)
+            set_sometimes(draw, device, "taints", st.just(TAINTS), 5)
         if shared:
             device["capacity"] = {"memory": draw(capacities())}
-            given_sometimes(draw, device, "allowMultipleAllocations", st.just(True), 2)
+            set_sometimes(draw, device, "allowMultipleAllocations", st.just(True), 2)
         if counted:
             use = {"counterSet": "board", "counters": {"slots": {"value": str(draw(st.integers(1, 2)))}}}
             device["consumesCounters"] = [use]
@@ -92,10 +92,10 @@ def exact_requests(draw: st.DrawFn) -> Json:
         exact["allocationMode"] = "All"
     else:
         exact |= {"allocationMode": "ExactCount", "count": draw(st.integers(1, 2))}
-    given_sometimes(draw, exact, "selectors", st.sampled_from(MODELS).map(model_is), 3)
-    given_sometimes(draw, exact, "tolerations", st.just(TOLERATIONS), 3)
+    set_sometimes(draw, exact, "selectors", st.sampled_from(MODELS).map(model_is), 3)
+    set_sometimes(draw, exact, "tolerations", st.just(TOLERATIONS), 3)
     amounts = st.integers(1, 5).map(lambda amount: {"requests": {"memory": str(amount)}})
-    given_sometimes(draw, exact, "capacity", amounts, 6)
+    set_sometimes(draw, exact, "capacity", amounts, 6)
     return exact
 
 
@@ -105,7 +105,7 @@ def requests(draw: st.DrawFn, name: str) -> Json:
         either = [{"name": f"or{i}", **draw(exact_requests())} for i in range(2)]
         return {"name": name, "firstAvailable": either}
     exact = draw(exact_requests())
-    given_sometimes(draw, exact, "adminAccess", st.just(True), 8)
+    set_sometimes(draw, exact, "adminAccess", st.just(True), 8)
     return {"name": name, "exactly": exact}
 
 
@@ -113,7 +113,7 @@ def requests(draw: st.DrawFn, name: str) -> Json:
 def constraints(draw: st.DrawFn) -> Json:
     kind = draw(st.sampled_from(["matchAttribute", "distinctAttribute"]))
     result: Json = {kind: f"{DRIVER}/{draw(st.sampled_from(['model', 'numa', 'absent']))}"}
-    given_sometimes(draw, result, "requests", st.just(["r0"]), 3)
+    set_sometimes(draw, result, "requests", st.just(["r0"]), 3)
     return result
 
 
@@ -329,7 +329,7 @@ def estimate_problems(draw: st.DrawFn, *, countable: bool = True) -> Json:
         "pods": pods[before:],
         "options": {},
     }
-    given_sometimes(draw, step["options"], "max_nodes", st.integers(1, 3), 3)
+    set_sometimes(draw, step["options"], "max_nodes", st.integers(1, 3), 3)
     if "max_nodes" in step["options"]:
         step["options"]["thresholds"] = ["static"]
     return {"objects": [*map(node, names), *objects], "options": {"dra": True}, "estimates": [step]}

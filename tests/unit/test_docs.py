@@ -178,7 +178,7 @@ def source_of(base: type) -> str:
     return "\n".join(lines[first - 1 : node.end_lineno])
 
 
-def said_of_fields(base: type) -> Iterator[tuple[str, str]]:
+def field_docs(base: type) -> Iterator[tuple[str, str]]:
     """The fields that a class declares, each with what stands beneath it or behind it."""
     result, lines = classes_of(base.__module__)[base.__qualname__]
     for each, following in zip_longest(result.body, result.body[1:]):
@@ -188,7 +188,7 @@ def said_of_fields(base: type) -> Iterator[tuple[str, str]]:
             yield each.target.id, beneath or lines[(each.end_lineno or 1) - 1].partition("#")[2]
 
 
-SHOWN_ALONE = [
+SEPARATE_CLASSES = [
     pkgutil.resolve_name(name)
     for page in sorted((ROOT / "docs" / "reference").glob("*.md"))
     for name in re.findall(r"^\.\. autoclass:: (\S+)", page.read_text(), re.MULTILINE)
@@ -196,13 +196,13 @@ SHOWN_ALONE = [
 """Classes that are in the reference and in no ``__all__`` of its modules."""
 
 
-def said_nowhere(values: Iterable[type]) -> set[str]:
+def undocumented_fields(values: Iterable[type]) -> set[str]:
     """Fields that are described neither beneath them, nor in the docstring of the class or module, nor as flags."""
     missing = set()
     for value in values:
         own = [base for base in inspect.getmro(value) if base.__module__.startswith("kscale")]
         text = "\n".join(f"{base.__doc__}\n{sys.modules[base.__module__].__doc__}" for base in own)
-        for field, doc in (pair for base in own for pair in said_of_fields(base)):
+        for field, doc in (pair for base in own for pair in field_docs(base)):
             known = doc or field.startswith("_") or field in SHARED or re.search(rf"\b{field}\b", text)
             if not known and OF_UPSTREAM not in " ".join(text.split()):
                 missing.add(f"{value.__name__}.{field}")
@@ -212,12 +212,12 @@ def said_nowhere(values: Iterable[type]) -> set[str]:
 @pytest.mark.parametrize("module", REFERENCE)
 def test_every_field_of_a_public_record_is_described(module: str) -> None:
     result = importlib.import_module(module)
-    assert said_nowhere(filter(inspect.isclass, (getattr(result, name) for name in result.__all__))) == set()
+    assert undocumented_fields(filter(inspect.isclass, (getattr(result, name) for name in result.__all__))) == set()
 
 
 def test_every_field_of_separately_documented_classes_is_described() -> None:
-    assert len(SHOWN_ALONE) > 5
-    assert said_nowhere(SHOWN_ALONE) == set()
+    assert len(SEPARATE_CLASSES) > 5
+    assert undocumented_fields(SEPARATE_CLASSES) == set()
 
 
 QUANTITY = re.compile(
@@ -412,7 +412,7 @@ def public_names() -> set[int]:
 @pytest.mark.parametrize("module", REFERENCE)
 def test_result_types_of_functions_are_in_the_reference(module: str) -> None:
     """Who reads of `kscale.estimate` wants to know next what an EstimateResult has."""
-    known = public_names() | {*map(id, SHOWN_ALONE)}
+    known = public_names() | {*map(id, SEPARATE_CLASSES)}
     missing = {
         f"{name} -> {answer}"
         for name, call in callables(module)

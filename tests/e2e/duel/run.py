@@ -31,11 +31,11 @@ from kscale.world.nodegroups.external_server import ExternalServer
 __all__ = ["run_case"]
 
 STATUS = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
-SHOWN = (
+WATCHED = (
     "nodes", "pods", "configmaps", "statefulsets.apps", "deployments.apps", "poddisruptionbudgets.policy",
     "horizontalpodautoscalers.autoscaling",
 )  # fmt: skip
-SHOWN_OF_VPA = (
+WATCHED_VPA = (
     "verticalpodautoscalers.autoscaling.k8s.io", "verticalpodautoscalercheckpoints.autoscaling.k8s.io",
     "mutatingwebhookconfigurations.admissionregistration.k8s.io",
 )  # fmt: skip
@@ -296,7 +296,7 @@ class _Run:
 
     async def _objects(self) -> dict[str, Any]:
         result = {}
-        watched = [SERVED[plural] for plural in (*SHOWN, *(SHOWN_OF_VPA if self.of_vpa else ()))]
+        watched = [SERVED[plural] for plural in (*WATCHED, *(WATCHED_VPA if self.of_vpa else ()))]
         for served in (*watched, *([WIDGETS] if self.case.custom else ())):
             for each in (await self._ask("GET", served.path("")))["items"]:
                 fields = plain(each)

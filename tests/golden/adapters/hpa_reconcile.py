@@ -222,7 +222,7 @@ def check(case: dict[str, Any]) -> None:
         if world.status is not None:
             metadata = msgspec.structs.replace(hpa.metadata, resource_version=str(version))
             hpa = msgspec.structs.replace(hpa, status=world.status, metadata=metadata)
-        result = _found(run, hpa.status, world)
+        result = _step_result(run, hpa.status, world)
         _compare(number, result, want)
 
 
@@ -244,7 +244,7 @@ def _deleted(hpa: HorizontalPodAutoscaler, state: HPAState, options: HPAOptions,
     return msgspec.structs.replace(controller.state(key), registered=True)  # it will be made again
 
 
-def _found(run: DryRun[ReconcileResult], status: HorizontalPodAutoscalerStatus, world: World) -> dict[str, Any]:
+def _step_result(run: DryRun[ReconcileResult], status: HorizontalPodAutoscalerStatus, world: World) -> dict[str, Any]:
     out = run.value
     gauges = [each.value for each in run.observations if each.name == DESIRED_REPLICAS]
     return {

@@ -45,7 +45,7 @@ def check(case: dict[str, Any]) -> None:
     except ca.AutoscalerError as error:
         assert {"error": error.message} == want
         return
-    got = {"error": None, "limits_left": _left(tracker)}
+    got = {"error": None, "limits_left": _limits_left(tracker)}
     got["steps"] = [_step(step, tracker, groups) for step in inputs.get("steps") or []]
     assert got == want
 
@@ -64,7 +64,7 @@ def _tracker(inputs: dict[str, Any], groups: Groups) -> quota.QuotaTracker:
     )
 
 
-def _left(tracker: quota.QuotaTracker) -> list[dict[str, Any]]:
+def _limits_left(tracker: quota.QuotaTracker) -> list[dict[str, Any]]:
     return [{"id": name, "left": dict(limits)} for name, limits in tracker.limits_left.items()]
 
 
@@ -74,6 +74,6 @@ def _step(step: dict[str, Any], tracker: quota.QuotaTracker, groups: Groups) -> 
     try:
         result = ask(group, from_dict(step["node"], Node), step["delta"])
     except ca.AutoscalerError as error:
-        return {"error": error.message, "limits_left": _left(tracker)}
+        return {"error": error.message, "limits_left": _limits_left(tracker)}
     exceeded = [{"id": e.id, "resources": e.resources, "message": e.message} for e in result.exceeded]
-    return {"error": None, "allowed": result.allowed, "exceeded": exceeded, "limits_left": _left(tracker)}
+    return {"error": None, "allowed": result.allowed, "exceeded": exceeded, "limits_left": _limits_left(tracker)}

@@ -559,7 +559,7 @@ def draw_limit_range(random: Random) -> Json:
 # -- recommender -------------------------------------------------------------------------------------------------------
 
 
-_KEPT = 8 * 86400
+_RETENTION = 8 * 86400
 """Seconds for which upstream keeps samples."""
 
 
@@ -636,12 +636,12 @@ def draw_recommend(random: Random) -> Json:
                     "namespace": _NAMESPACE,
                     "pod": random.choice(pods)["metadata"]["name"],
                     "container": random.choice(names),
-                    "time": _time(now - random.choice((0, 60, 86400, _KEPT - 1, _KEPT, _KEPT + 1))),
+                    "time": _time(now - random.choice((0, 60, 86400, _RETENTION - 1, _RETENTION, _RETENTION + 1))),
                     "memory_bytes": random.choice((1, 10**8, 10**9, 5 * 10**9)),
                 }
             ]
         rounds.append(each)
-        now += random.choice((60, 3600, 3601, 86400, 86400, _KEPT - 3600, _KEPT))
+        now += random.choice((60, 3600, 3601, 86400, 86400, _RETENTION - 3600, _RETENTION))
     return {"rounds": rounds, "controllers": _controllers(random, 1), "options": options}
 
 

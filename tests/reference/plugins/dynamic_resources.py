@@ -28,7 +28,7 @@ class ClaimError(Exception):
 
 
 @dataclass
-class Wanted:
+class PodClaims:
     """The pod's claims: those allocated already, and those the allocator must satisfy; extended resources by name."""
 
     allocated: list[Json]
@@ -140,7 +140,7 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
             return PreFiltered(unresolvable("resourceclaim in use"))
     allocated = [claim for claim in claims if is_allocated(claim)]
     still_open = [claim for claim in claims if not is_allocated(claim)]
-    return PreFiltered(state=Wanted(allocated, still_open, extended, extended_requests is not None))
+    return PreFiltered(state=PodClaims(allocated, still_open, extended, extended_requests is not None))
 
 
 def leftover(pod: Json, cluster: Cluster) -> Json | None:
@@ -180,7 +180,7 @@ def has_failed(claim: Json) -> bool:
     return False
 
 
-def claims_to_allocate(state: Wanted, pod: Json, node: NodeState, cluster: Cluster) -> list[Json]:
+def claims_to_allocate(state: PodClaims, pod: Json, node: NodeState, cluster: Cluster) -> list[Json]:
     """The open claims, and one for the extended resources that this node does not offer itself."""
     status = node.node.get("status") or {}
     allocatable = resources.as_integers(resources.quantities(status.get("allocatable")))
@@ -204,7 +204,7 @@ def claims_to_allocate(state: Wanted, pod: Json, node: NodeState, cluster: Clust
     return [*state.open, {"metadata": metadata, "spec": {"devices": {"requests": requests}}}]
 
 
-def check(state: Wanted, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
+def check(state: PodClaims, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
     if state.stale:
         return unresolvable("cannot schedule extended resource claim")
     claims = claims_to_allocate(state, pod, node, cluster)
@@ -226,7 +226,7 @@ def reserve(pod: Json, node: NodeState, cluster: Cluster) -> None:
     """Fixes the allocations that the Filter found when the pod is placed. A pod without claims reserves nothing, also
     if it asks for extended resources: the autoscaler looks at spec.resourceClaims."""
     state = pre_filter(pod, cluster).state
-    if not isinstance(state, Wanted) or not pod["spec"].get("resourceClaims"):
+    if not isinstance(state, PodClaims) or not pod["spec"].get("resourceClaims"):
         return
     claims = claims_to_allocate(state, pod, node, cluster)
     allocations = devices.allocate(claims, node, cluster) or []

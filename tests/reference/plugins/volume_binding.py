@@ -134,7 +134,7 @@ def delayed(
             return no_volume
         if not topology_allows(storage_class.get("allowedTopologies"), node):
             return no_volume
-        if not tells_capacity(claim, storage_class, cluster):
+        if not publishes_capacity(claim, storage_class, cluster):
             provisions.append((claim, None))
             continue
         capacity = sufficient_capacity(claim, storage_class, node, cluster)
@@ -196,7 +196,7 @@ def topology_allows(terms: list[Json] | None, node: NodeState) -> bool:
     return False
 
 
-def tells_capacity(claim: Json, storage_class: Json, cluster: Cluster) -> bool:
+def publishes_capacity(claim: Json, storage_class: Json, cluster: Cluster) -> bool:
     driver = cluster.get("CSIDriver", storage_class["provisioner"])
     if driver is None or not (driver.get("spec") or {}).get("storageCapacity"):
         return False

@@ -282,7 +282,7 @@ def test_the_template_of_a_workload_without_pods(kind: str, group: str, spec: di
 
 LIVE = "failed to resolve live pod: failed to get scale object"
 SCALE = "failed to get scale sub resource: the server could not find the requested resource"
-GONE = 'failed to get Deployment: failed to get Deployment: deployment.apps "w" not found'
+DEPLOYMENT_NOT_FOUND = 'failed to get Deployment: failed to get Deployment: deployment.apps "w" not found'
 UNKNOWN = 'no matches for kind "Robot" in group "example.com"'
 UNSUPPORTED = "kind example.com/Robot is not supported to use pod template"
 
@@ -290,7 +290,7 @@ UNSUPPORTED = "kind example.com/Robot is not supported to use pod template"
 @pytest.mark.parametrize(
     ("kind", "group", "why"),
     [
-        ("Deployment", "apps", f"{LIVE}: {SCALE}, failed to resolve scalable object: {GONE}"),
+        ("Deployment", "apps", f"{LIVE}: {SCALE}, failed to resolve scalable object: {DEPLOYMENT_NOT_FOUND}"),
         ("Robot", "example.com", f"{LIVE}: {UNKNOWN}, failed to resolve scalable object: {UNSUPPORTED}"),
     ],
 )

@@ -35,7 +35,7 @@ def _described() -> list[NodeGroup]:
     ]
 
 
-def _told(groups: Groups) -> list[Any]:
+def _instance_ids(groups: Groups) -> list[Any]:
     return [(group, group.instance_ids) for group in groups]
 
 
@@ -57,7 +57,7 @@ def test_groups_are_resolved_again_only_if_read_fields_change(name: str, change:
     created.apply(change(next(each for each in nodes if each.metadata.name == name)))
     result = resolve_groups(created.snapshot(), _described())
     assert (result is before) is same
-    assert _told(result) == _told(Groups.of(_described(), [*created.nodes()]))
+    assert _instance_ids(result) == _instance_ids(Groups.of(_described(), [*created.nodes()]))
 
 
 def test_added_and_removed_nodes_resolve_groups_again() -> None:

@@ -202,7 +202,7 @@ def test_a_type_with_a_minimum_may_be_the_only_one() -> None:
     assert (plan.types, set(plan.offers), plan.unschedulable_count) == (1, {"small"}, 0)
 
 
-def apart(key: str) -> dict[str, Any]:
+def anti_affinity(key: str) -> dict[str, Any]:
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
@@ -219,7 +219,7 @@ ZONES = [offer(f"{SMALL.name}-{zone}", 8, 16, 0.36, zone, type="t") for zone in 
     ("rules", "nodes", "relaxed"),
     [
         ({"port": 8080}, 5, []),
-        ({"affinity": apart(HOST)}, 5, []),
+        ({"affinity": anti_affinity(HOST)}, 5, []),
         ({"topologySpreadConstraints": spread(HOST)}, 5, ["spread over node: 5 pods"]),
         ({"topologySpreadConstraints": spread(ZONE)}, 3, ["spread over zone: 5 pods"]),
     ],
@@ -561,7 +561,7 @@ def test_a_limit_of_memory_may_have_no_common_unit() -> None:
         machine("odd", "15667m", 8582594560, 1.0905694),
         machine("even", "8", 17179869183, 0.2644306, least=1),
     ]
-    objects = pods(5, "1", "1000Mi", labels={"app": "x"}, affinity=apart(HOST))
+    objects = pods(5, "1", "1000Mi", labels={"app": "x"}, affinity=anti_affinity(HOST))
     plan = mix(kscale.load(objects), offers, options=MixOptions(limits={"memory": 72000471043}))
     assert (plan.unschedulable_count, plan.node_count) == (0, 5)
     assert plan.cost == pytest.approx(3 * 0.2644306 + 2 * 1.0905694)

@@ -60,13 +60,13 @@ def run(line: str) -> str:
     return kscale(*arguments).stdout
 
 
-SHOWN = dict.fromkeys(
+COMMAND_OUTPUTS = dict.fromkeys(
     each for page in PAGES for block in BLOCK.findall(page.read_text(encoding="utf-8")) for each in commands(block)
 )
 """Every command with its output, once: some pages show the same."""
 
 
-@pytest.mark.parametrize(("line", "output"), SHOWN, ids=[line for line, _ in SHOWN])
+@pytest.mark.parametrize(("line", "output"), COMMAND_OUTPUTS, ids=[line for line, _ in COMMAND_OUTPUTS])
 def test_documented_output_is_current(line: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert run(line).rstrip("\n").splitlines() == output.rstrip("\n").splitlines()

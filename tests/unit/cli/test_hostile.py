@@ -353,14 +353,14 @@ def test_a_signal_while_stdout_is_written(
     assert "bug in kscale" not in stderr
 
 
-def gone_reader() -> int:
+def closed_pipe() -> int:
     """Return a pipe that nobody reads: a write is EPIPE."""
     reading, writing = os.pipe()
     os.close(reading)
     return writing
 
 
-def gone_terminal() -> int:
+def closed_terminal() -> int:
     """Return a terminal that was closed at its other end: a write is EIO."""
     ours, theirs = os.openpty()
     os.close(ours)
@@ -378,7 +378,7 @@ def gone_terminal() -> int:
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("stdout", "status", "message"),
-    [(gone_reader, 141, ""), (gone_terminal, 2, "error: stdout: Input/output error\n")],
+    [(closed_pipe, 141, ""), (closed_terminal, 2, "error: stdout: Input/output error\n")],
 )
 def test_unread_stdout_is_an_error(
     inputs: Path, commands: CommandServer, words: str, stdout: Callable[[], int], status: int, message: str

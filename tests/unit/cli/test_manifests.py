@@ -376,7 +376,7 @@ def test_node_effect_reports_require_scheduling_permissions(program: str, flag: 
         assert ('"storageclasses"' in result) is bool(flags)
 
 
-ASKED_BY_NAME = {
+REQUESTED_BY_NAME = {
     ("*", "*/scale"),
     ("custom.metrics.k8s.io", "*"),
     ("autoscaling.k8s.io", "verticalpodautoscalers"),
@@ -405,7 +405,7 @@ def test_roles_of_other_autoscalers_allow_only_watched_kinds(program: str) -> No
             named = {(group, plural) for group in rule["apiGroups"] for plural in rule["resources"]}
             assert named <= watched
         if "get" in rule["verbs"]:
-            assert (*rule["apiGroups"], *rule["resources"]) in ASKED_BY_NAME
+            assert (*rule["apiGroups"], *rule["resources"]) in REQUESTED_BY_NAME
         assert "*" not in rule["verbs"]
 
 

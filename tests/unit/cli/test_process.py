@@ -24,7 +24,7 @@ from kscale.drivers.process import Program, ProgramContext
 from kscale.errors import InputError
 from unit.cli.support import kscale
 
-SEEN: list[Any] = []
+OBSERVED: list[Any] = []
 SECRET = "s3cr3t-t0ken"
 
 
@@ -42,7 +42,7 @@ class Tally(GoCommand):
 
 def command(*, process: ProcessFlags, lease: Own) -> None:
     """Counts."""
-    SEEN.append((process, lease, given_flags()))
+    OBSERVED.append((process, lease, given_flags()))
     run_program("tally", process, build, election=lease.election(identity="me"))
 
 
@@ -51,8 +51,8 @@ def build(around: ProgramContext) -> Program:
 
 
 @pytest.fixture(autouse=True)
-def nothing_seen() -> None:
-    SEEN.clear()
+def clear_observed() -> None:
+    OBSERVED.clear()
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_startup_log_names_the_program_and_hides_secrets(kubeconfig: str, capsys
 )
 def test_switches_as_go_has_them(argument: str, leads: bool, kubeconfig: str) -> None:
     assert run("--kubeconfig", kubeconfig, argument, "--address=")[0] == FAILED
-    ((_, lease, flags),) = SEEN
+    ((_, lease, flags),) = OBSERVED
     assert lease.leader_elect is leads
     assert dict(flags)["--leader-elect"] == str(leads).lower()
 
@@ -112,7 +112,7 @@ def test_switches_as_go_has_them(argument: str, leads: bool, kubeconfig: str) ->
 @pytest.mark.parametrize("argument", ["-v=4", "-v4", "--v=4"])
 def test_levels_as_go_has_them(argument: str, kubeconfig: str) -> None:
     assert run("--kubeconfig", kubeconfig, argument, "--address=")[0] == FAILED
-    assert SEEN[0][0].verbosity == 4
+    assert OBSERVED[0][0].verbosity == 4
 
 
 PROGRAMS = ["cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission"]
@@ -138,7 +138,7 @@ def test_flags_of_klog_are_taken_with_one_warning_each(kubeconfig: str, capsys: 
     lines = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
     ignored = [each["msg"].partition(" ")[0] for each in lines if "is not heeded" in each["msg"]]
     assert ignored == ["--alsologtostderr", "--vmodule", "--log-file"]
-    ((_, lease, _),) = SEEN
+    ((_, lease, _),) = OBSERVED
     assert not lease.leader_elect  # what comes after a switch is no value of it
 
 
@@ -147,7 +147,7 @@ def test_a_flag_of_klog_with_a_value_that_klog_refuses(argument: str, kubeconfig
     code, output = run("--kubeconfig", kubeconfig, argument)
     assert code == 2
     assert "invalid argument" in output
-    assert not SEEN
+    assert not OBSERVED
 
 
 @pytest.mark.parametrize("written", [("--least=3",), ("--least", "3"), ("--least=1", "--least=3")])
@@ -159,7 +159,7 @@ def test_upstream_flag_without_effect_is_accepted_with_a_warning(
     lines = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
     warnings = [(each["level"], each["msg"]) for each in lines if "least" in each["msg"]]
     assert warnings == [("warning", "--least is not heeded: it is counted anyhow")]
-    ((_, lease, flags),) = SEEN
+    ((_, lease, flags),) = OBSERVED
     assert not lease.leader_elect
     assert "--least" not in dict(flags)
     assert run("--kubeconfig", kubeconfig, "--address=")[0] == FAILED
@@ -171,7 +171,7 @@ def test_such_a_flag_with_a_value_that_upstream_refuses(written: tuple[str, ...]
     code, output = run("--kubeconfig", kubeconfig, *written)
     assert code == 2
     assert "for --least: a whole number is expected" in output
-    assert not SEEN
+    assert not OBSERVED
 
 
 def test_a_refused_switch_may_be_off(kubeconfig: str) -> None:

@@ -26,7 +26,7 @@ BUFFER = {
 }
 
 
-class Held:
+class BufferStores:
     """A buffer of a Deployment."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Held:
         return self.deployment
 
 
-def looks(controller: BufferController, stores: Held, seconds: float) -> bool:
+def looks(controller: BufferController, stores: BufferStores, seconds: float) -> bool:
     """Whether it asks anything then. It is told that nothing works."""
     actions: list[Action] = []
 
@@ -59,7 +59,7 @@ def looks(controller: BufferController, stores: Held, seconds: float) -> bool:
 
 
 def test_workload_status_change_is_handled_immediately() -> None:
-    controller, stores = BufferController(), Held()
+    controller, stores = BufferController(), BufferStores()
     assert looks(controller, stores, 0)
     stores.deployed("2", 10)
     assert looks(controller, stores, 0.001), "before it is time to try again"
@@ -67,7 +67,7 @@ def test_workload_status_change_is_handled_immediately() -> None:
 
 
 def test_failures_are_retried_by_the_next_resync() -> None:
-    controller, stores = BufferController(), Held()
+    controller, stores = BufferController(), BufferStores()
     at, waits = 0.0, []
     assert looks(controller, stores, at)
     for _ in range(20):
@@ -80,7 +80,9 @@ def test_failures_are_retried_by_the_next_resync() -> None:
     assert waits[-3:] == [300, 300, 300]
 
 
-def observed_ages(controller: BufferController, stores: Held, seconds: float, refused: bool) -> dict[str, float]:
+def observed_ages(
+    controller: BufferController, stores: BufferStores, seconds: float, refused: bool
+) -> dict[str, float]:
     """What it observes of a look then, by whether it is of new buffers: seconds ago."""
     now = N0 + round(seconds * SECOND)
 
@@ -98,7 +100,7 @@ def observed_ages(controller: BufferController, stores: Held, seconds: float, re
 def test_age_of_the_oldest_reconciliation_is_reported() -> None:
     """``TestReconciliationTimestampCollector`` of upstream: new ones since they were made, the others since they were
     written; those of an earlier process count when they are written again."""
-    controller, stores = BufferController(), Held()
+    controller, stores = BufferController(), BufferStores()
     stores.buffer["metadata"]["creationTimestamp"] = to_text(N0 - 60 * SECOND)
     assert observed_ages(controller, stores, 0, True) == {"true": 60, "false": 0}
     assert observed_ages(controller, stores, 100, False) == {"true": 0, "false": 0}

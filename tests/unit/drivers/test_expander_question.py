@@ -75,7 +75,7 @@ GROUPS = groups_from([
 ])  # fmt: skip
 
 
-def _asked(cluster: kscale.Cluster, groups: Any = GROUPS, **more: Any) -> list[Any]:
+def _sent_requests(cluster: kscale.Cluster, groups: Any = GROUPS, **more: Any) -> list[Any]:
     """The requests of one loop, as a server reads them."""
     requests: list[Any] = []
 
@@ -106,7 +106,7 @@ def test_pods_are_sent_with_all_that_they_were_read_with(form: str, tmp_path: An
         "file": lambda: kscale.load(tmp_path / "dump.json"),
         "bytes": lambda: kscale.load(text),
     }[form]()
-    (request,) = _asked(cluster)
+    (request,) = _sent_requests(cluster)
     assert [option.nodeGroupId for option in request.options] == ["a", "b"]
     for option in request.options:
         assert set(option.podBytes) == _sent(*pods)  # no controller: nothing was compared, nothing is stripped
@@ -117,7 +117,7 @@ def test_pods_that_upstream_compares_are_sent_without_environment() -> None:
     replicas = [_pod(f"web-{i}", "rs-web") for i in range(3)]
     shaped = [_pod("mix-0", "rs-mix"), _pod("mix-1", "rs-mix", dnsPolicy="Default")]
     unchanged = [_pod("one", "rs-one"), _pod("lone"), _pod("mix-2", "rs-mix", {"a": "c"})]
-    (request,) = _asked(kscale.Cluster([*replicas, *shaped, *unchanged]))
+    (request,) = _sent_requests(kscale.Cluster([*replicas, *shaped, *unchanged]))
     stripped = [without_environment(pod) for pod in (*replicas, *shaped)]
     assert set(request.options[0].podBytes) == _sent(*stripped, *unchanged)
     for pod in stripped:
@@ -129,7 +129,7 @@ def test_pods_that_upstream_compares_are_sent_without_environment() -> None:
 
 def test_the_eleventh_shape_of_a_controller_is_compared_too() -> None:
     pods = [_pod(f"p-{i}", "rs", hostname=f"h{i}", subdomain=f"s{i}") for i in range(12)]
-    (request,) = _asked(kscale.Cluster(pods))
+    (request,) = _sent_requests(kscale.Cluster(pods))
     assert set(request.options[0].podBytes) == _sent(*map(without_environment, pods))
 
 
@@ -138,7 +138,7 @@ def test_pods_are_sent_as_the_list_processors_made_them() -> None:
     tpu = _pod("tpu")
     tpu["spec"]["containers"][0]["resources"]["requests"]["cloud-tpus.google.com/v2"] = 8
     moving = _pod("moving", "rs", nodeName="n")
-    (request,) = _asked(kscale.Cluster([_node("n"), tpu, moving, _pod("lone")]), draining=["n"])
+    (request,) = _sent_requests(kscale.Cluster([_node("n"), tpu, moving, _pod("lone")]), draining=["n"])
     del tpu["spec"]["containers"][0]["resources"]["requests"]["cloud-tpus.google.com/v2"]
     del moving["spec"]["nodeName"]
     assert set(request.options[0].podBytes) == _sent(tpu, moving, _pod("lone"))
@@ -159,7 +159,7 @@ def test_every_salvo_round_sends_complete_pods() -> None:
     pods = [_pod("small"), _pod("large")]
     pods[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6"
     groups = _small_and_large()
-    first, second = _asked(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
+    first, second = _sent_requests(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
     assert [set(option.podBytes) for option in first.options] == [_sent(pods[0]), _sent(*pods)]
     assert [set(option.podBytes) for option in second.options] == [_sent(pods[1])]
 
@@ -168,7 +168,7 @@ def test_stripped_pods_stay_stripped_in_later_rounds() -> None:
     pods = [_pod("small", "rs"), _pod("large", "rs")]
     pods[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6"
     groups = _small_and_large()
-    _, second = _asked(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
+    _, second = _sent_requests(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
     assert set(second.options[0].podBytes) == _sent(without_environment(pods[1]))
 
 
@@ -187,7 +187,7 @@ def test_template_nodes_are_those_of_every_group() -> None:
         {"id": "b", "max": 10, "template": {"status": {"capacity": _AMOUNTS, "allocatable": _AMOUNTS}}},
         {"id": "full", "max": 0, "template": {"status": {"capacity": _AMOUNTS, "allocatable": _AMOUNTS}}},
     ])  # fmt: skip
-    (request,) = _asked(kscale.Cluster([real, _pod("lone")]), groups)
+    (request,) = _sent_requests(kscale.Cluster([real, _pod("lone")]), groups)
     assert sorted(request.nodeBytesMap) == ["a", "b", "full"]
     name = "template-node-for-a-0"
     labels = {"kubernetes.io/hostname": name, "cluster-autoscaler.kubernetes.io/template-node": "true"}

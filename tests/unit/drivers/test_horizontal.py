@@ -50,7 +50,7 @@ def reconciled(
 
 
 Event = Callable[[HorizontalController], None]
-GONE = Tombstone(namespace="shop", name="web")
+TOMBSTONE = Tombstone(namespace="shop", name="web")
 
 
 def updating(old: HorizontalPodAutoscaler | Tombstone, new: HorizontalPodAutoscaler | Tombstone) -> Event:
@@ -63,8 +63,8 @@ def updating(old: HorizontalPodAutoscaler | Tombstone, new: HorizontalPodAutosca
         pytest.param(lambda controller: controller.added(autoscaler(), now=NOW), True, True, id="add"),
         pytest.param(updating(autoscaler(), autoscaler(generation=2)), True, True, id="another generation"),
         pytest.param(updating(autoscaler(), autoscaler(resourceVersion="7")), True, False, id="same generation"),
-        pytest.param(updating(GONE, autoscaler(generation=2)), True, False, id="old unknown"),
-        pytest.param(updating(autoscaler(), GONE), True, False, id="new unknown"),
+        pytest.param(updating(TOMBSTONE, autoscaler(generation=2)), True, False, id="old unknown"),
+        pytest.param(updating(autoscaler(), TOMBSTONE), True, False, id="new unknown"),
         pytest.param(updating(autoscaler(), autoscaler(generation=2)), False, False, id="gate off, other generation"),
         pytest.param(updating(autoscaler(), autoscaler()), False, False, id="gate off, same generation"),
     ],
@@ -173,7 +173,7 @@ def test_stale_objects_are_skipped_and_counted(written: WrittenVersion | None, s
         pytest.param(autoscaler(), None, id="object"),
         pytest.param(Tombstone(namespace="shop", name="web", last=autoscaler()), None, id="tombstone"),
         pytest.param(autoscaler(uid="other"), WrittenVersion("u", "5"), id="another object"),
-        pytest.param(GONE, WrittenVersion("u", "5"), id="nobody knows which"),
+        pytest.param(TOMBSTONE, WrittenVersion("u", "5"), id="nobody knows which"),
     ],
 )
 def test_delete_event_clears_the_written_version(

@@ -41,7 +41,7 @@ from unit.world.simulated_cases import T0, deployment, run, world_of
 OPTIONS = AutoscalingOptions(
     scale_down_unneeded_time=timedelta(minutes=1), scale_down_delay_after_add=timedelta(seconds=30)
 )
-TOLD = IncreaseSize | DeleteNodes | Evict | PutScale | Resize
+RECORDED_ACTIONS = IncreaseSize | DeleteNodes | Evict | PutScale | Resize
 
 
 class Drive:
@@ -54,7 +54,7 @@ class Drive:
 
     def perform(self, action: Action, now: Moment) -> Outcome:
         outcome = self.world.perform(action, now)
-        if isinstance(action, TOLD) and outcome.error is None:
+        if isinstance(action, RECORDED_ACTIONS) and outcome.error is None:
             self.actions.append(((now - T0) / SECOND, action))
         return outcome
 

@@ -88,7 +88,7 @@ def provided(api: FakeApi, name: str = "web") -> tuple[str, str]:
     return result["status"], result.get("reason", "")
 
 
-def asked_of_usage(source: OldPrometheus) -> int:
+def count_usage_queries(source: OldPrometheus) -> int:
     """How often the samples of one namespace were asked for."""
     return sum(f'namespace="{NAMESPACE}"' in each.query and "memory" in each.query for each in source.queries)
 
@@ -121,9 +121,9 @@ def test_strategy_targets_are_capped_by_bounds() -> None:
                 assert lower <= target <= upper
             assert provided(api) == ("True", "")
             await minutes(api, 8)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             await minutes(api, 3)  # the interval is over
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
             assert recommendation(api) == [
                 one | {key: recommendation(api)[0][key] for key in ("lowerBound", "upperBound")}
             ]
@@ -138,9 +138,9 @@ def test_the_interval_is_that_of_before_when_the_clock_is_set(hours: int) -> Non
         async with recommending(api, clock=clock) as source:
             clock.ahead = hours * HOUR * SECOND
             await minutes(api, 7)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             await minutes(api, 4)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
 
     against(case)
 
@@ -151,7 +151,7 @@ def test_a_vpa_that_is_new_does_not_wait() -> None:
             await minutes(api, 1)
             api.server.put(VPAS, autoscaler("other", "web", updatePolicy={"updateMode": "Off"}))
             await minutes(api, 1)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
             assert recommended(api, "other") == recommended(api)
 
     against(case)
@@ -242,9 +242,9 @@ def test_failing_strategy_affects_only_its_recommendation(tmp_path: Path, caplog
             assert recommended(api) == {"c": {"cpu": f"{upstreams + 1}m"}}
             assert provided(api, "lone") == ("False", "StrategyFailed")
             await minutes(api, 8)
-            assert (asked_of_usage(source), len(failures())) == (1, 1)
+            assert (count_usage_queries(source), len(failures())) == (1, 1)
             await minutes(api, 3)  # the interval is over
-            assert (asked_of_usage(source), len(failures())) == (2, 2)
+            assert (count_usage_queries(source), len(failures())) == (2, 2)
 
     def failures() -> list[str]:
         messages = (each.getMessage() for each in caplog.records)
@@ -263,10 +263,10 @@ def test_recreated_vpa_is_new() -> None:
         async with recommending(api) as source:
             api.server.drop(VPAS, "web", NAMESPACE)
             await minutes(api, 2)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             api.server.put(VPAS, autoscaler("web"))
             await minutes(api, 1)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
             assert recommended(api)["c"]["cpu"] == "780m"
 
     against(case)
@@ -296,7 +296,7 @@ def test_retargeted_vpa_uses_no_old_samples() -> None:
                 VPAS, {**autoscaler("web", "db"), "status": api.server.get(VPAS, "web", NAMESPACE)["status"]}
             )
             await minutes(api, 2)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
             assert recommended(api) == {}
 
     against(case)
@@ -308,12 +308,12 @@ def test_a_container_that_is_new_does_not_wait() -> None:
     async def case(api: FakeApi) -> None:
         async with recommending(api, interval=60 * MINUTE) as source:
             await minutes(api, 1)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             pod = running_pod("web-2", "web")
             pod["spec"]["containers"][0]["name"] = "d"
             api.server.put("pods", pod)
             await minutes(api, 5)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             for answer in ("cpu_usage", "memory_working_set"):
                 ((labels, values), *_) = source.answers[answer]
                 source.answers[answer].append(({**labels, "pod_name": "web-2", "name": "d"}, values))
@@ -322,7 +322,7 @@ def test_a_container_that_is_new_does_not_wait() -> None:
             measured["containers"][0]["name"] = "d"
             api.server.put("pods.metrics.k8s.io", measured)
             await minutes(api, 5)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
             assert recommended(api)["d"]["cpu"] == "390m"
 
     against(case)

@@ -21,7 +21,7 @@ from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from kscale.vpa.strategies import find_strategy
 from unit.drivers.set_clock import SetClock
 from unit.drivers.test_vpa_recommender import MINUTE, VPAS, OldPrometheus, against, minutes, recommended
-from unit.drivers.test_vpa_strategies import HOUR, asked_of_usage, building, prometheus, provided, recommending
+from unit.drivers.test_vpa_strategies import HOUR, building, count_usage_queries, prometheus, provided, recommending
 from unit.drivers.vpa_world import NAMESPACE, autoscaler, cluster, meta, running, running_pod, workload
 from unit.world.test_informer import FakeApi
 
@@ -63,11 +63,11 @@ def test_unanswered_namespace_delays_no_other(says: ApiError | None) -> None:
             await asyncio.sleep(1)
             await minutes(api, 3)
             assert recommended(api)["c"]["cpu"] == "780m"
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             for _ in range(12):
                 await minutes(api, 1)
                 assert run.programs[0].health.check(run.around[0].steady.now()) == ""
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
 
     against(case)
 
@@ -119,7 +119,7 @@ def test_an_answer_that_takes_longer_than_a_round_comes_in_a_later_one() -> None
             assert provided(api) == ("False", "NoSamples")  # a round has gone on meanwhile
             await minutes(api, 2)
             assert recommended(api)["c"]["cpu"] == "780m"
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             name, labels = "vpa_recommender_metric_server_responses", {"client_name": "default-metrics-client"}
             assert run.metric(name, is_error="false", **labels) == 4  # a round each minute
 
@@ -137,9 +137,9 @@ def test_interval_starts_at_the_request_even_if_the_clock_is_set() -> None:
             await minutes(api, 1)
             clock.ahead = HOUR * SECOND
             await minutes(api, 8)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             await minutes(api, 3)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
 
     against(case)
 
@@ -156,7 +156,7 @@ def test_deleted_vpa_ignores_a_late_answer() -> None:
             api.server.put(VPAS, autoscaler("web", "db"))  # from now on it is another
             await minutes(api, 4)
             assert recommended(api) == {}
-            assert asked_of_usage(source) == 2  # it was not there when the first was asked
+            assert count_usage_queries(source) == 2  # it was not there when the first was asked
 
     against(case)
 
@@ -179,7 +179,7 @@ def test_workload_added_during_a_request_is_requested_next_round() -> None:
             assert recommended(api, "late") == {}
             await minutes(api, 3)
             assert recommended(api, "late")["c"]["cpu"] == "2"
-            assert asked_of_usage(source) == 2  # the interval, ten minutes, is not over
+            assert count_usage_queries(source) == 2  # the interval, ten minutes, is not over
 
     against(case)
 

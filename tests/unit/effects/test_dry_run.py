@@ -25,7 +25,7 @@ from kscale.objects.api.core import Node, ObjectReference
 from kscale.objects.api.meta import ObjectMeta
 
 
-def _said(text: str) -> Event:
+def _event(text: str) -> Event:
     return Event(regarding=ObjectReference(kind="Node", name="n"), type="Normal", reason="Said", message=text)
 
 
@@ -37,12 +37,12 @@ def test_actions_reports_and_time_are_recorded_in_order() -> None:
 
     def later(now: Moment) -> Steps[None]:
         p = Progress(now)
-        yield from p.emit(_said(f"later, at {now}"))
+        yield from p.emit(_event(f"later, at {now}"))
 
     def complete() -> Steps[tuple[int, list[str]]]:
         p = Progress(100)
         yield from p.act(IncreaseSize(group="a", delta=2))
-        yield from p.emit(_said("one"), _said("two"))
+        yield from p.emit(_event("one"), _event("two"))
         yield from p.wait(50)
         yield from p.observe(Observation(name="done_total"))
         yield from p.act(InBackground(later))

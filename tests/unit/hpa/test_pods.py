@@ -12,7 +12,7 @@ from kscale.objects.pod_metrics import PodUsage
 from kscale.snapshot.cluster import Cluster
 
 APPS, PODS = ("a", "b", "c"), ("p0", "p1")
-WANTED = [("shop", "app=a"), ("shop", "app in (b,c)"), ("shop", "app")]
+SELECTIONS = [("shop", "app=a"), ("shop", "app in (b,c)"), ("shop", "app")]
 
 comes = st.tuples(st.sampled_from(APPS), st.sampled_from(PODS), st.sampled_from(APPS))  # app, name, label
 happenings = st.one_of(
@@ -72,8 +72,8 @@ def test_incremental_usage_join_equals_a_fresh_join(rounds: list[list[tuple[str,
         for each in happened:
             world.happen(*each)
         pods, usage = to_batch_pods(world.cluster), world.join_usage()
-        selected = pods.select(WANTED)
-        again, anew = (join_usage(usage, pods, selected, WANTED, last) for last in (before, None))
+        selected = pods.select(SELECTIONS)
+        again, anew = (join_usage(usage, pods, selected, SELECTIONS, last) for last in (before, None))
         assert usage_rows(again) == usage_rows(anew)
         before = again
 
@@ -81,7 +81,7 @@ def test_incremental_usage_join_equals_a_fresh_join(rounds: list[list[tuple[str,
 def test_changed_positions_are_known_if_all_pods_have_usage() -> None:
     world = World()
     pods, usage = to_batch_pods(world.cluster), world.join_usage()
-    before = join_usage(usage, pods, pods.select(WANTED), WANTED)
+    before = join_usage(usage, pods, pods.select(SELECTIONS), SELECTIONS)
     world.happen("no pod", "a", "p0")
     world.happen("no usage", "a", "p0")
     world.happen("pod", "c", "p2", "c")
@@ -97,13 +97,13 @@ def test_for_a_round_there_is_no_usage_at_all() -> None:
     """As where every question was refused."""
     world = World()
     pods, usage = to_batch_pods(world.cluster), world.join_usage()
-    selected = pods.select(WANTED)
-    before = join_usage(usage, pods, selected, WANTED)
+    selected = pods.select(SELECTIONS)
+    before = join_usage(usage, pods, selected, SELECTIONS)
     assert before.placed is not None
     for nothing in (PodUsage.concatenate([]), PodUsage.of([])):
-        result = join_usage(nothing, pods, selected, WANTED, before)
-        assert usage_rows(result) == usage_rows(join_usage(nothing, pods, selected, WANTED))
-        assert usage_rows(join_usage(usage, pods, selected, WANTED, result)) == usage_rows(before)
+        result = join_usage(nothing, pods, selected, SELECTIONS, before)
+        assert usage_rows(result) == usage_rows(join_usage(nothing, pods, selected, SELECTIONS))
+        assert usage_rows(join_usage(usage, pods, selected, SELECTIONS, result)) == usage_rows(before)
 
 
 def usage_rows(usage: JoinedUsage) -> tuple[object, ...]:

@@ -77,7 +77,7 @@ def check(kinds: BinKinds, proof: Proof) -> None:
     assert proof.value == max(0, -(-total.numerator // (total.denominator * proof.scale)))
 
 
-def whole_program(kinds: BinKinds) -> float:
+def integer_program(kinds: BinKinds) -> float:
     """The linear program over all fillings."""
     import highspy
 
@@ -110,7 +110,7 @@ def test_the_bound_is_the_linear_program_over_all_fillings(kinds: BinKinds) -> N
         assert work.bound == 0
         return
     assert work.complete
-    assert work.bound == pytest.approx(np.ceil(whole_program(kinds) - 1e-4), abs=0.5)
+    assert work.bound == pytest.approx(np.ceil(integer_program(kinds) - 1e-4), abs=0.5)
     check(kinds, work.proof)
 
 

@@ -174,7 +174,7 @@ def test_devices_that_are_given_wait_for_their_conditions() -> None:
     assert (result.binding_conditions, result.binding_failure_conditions) == (["Attached"], ["Broken"])
 
 
-def left_over(of: str, **more: Any) -> Json:
+def leftover_claim(of: str, **more: Any) -> Json:
     meta = {
         "uid": "uid-left",
         "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
@@ -186,7 +186,7 @@ def left_over(of: str, **more: Any) -> Json:
 def test_a_claim_left_over_from_an_earlier_attempt_is_in_the_way_of_its_pod_alone() -> None:
     extended = device_class(extendedResourceName="example.com/gpu")
     pods = [pod(name, requests={"example.com/gpu": "1"}) for name in ("p", "q")]
-    world = snapshot(node("n"), node("m"), extended, devices("n", {}, {}), left_over("p"), *pods)
+    world = snapshot(node("n"), node("m"), extended, devices("n", {}, {}), leftover_claim("p"), *pods)
     result = kscale.fit(world)
     for name in ("n", "m"):
         verdict = result.verdict("default/p", name)
@@ -194,7 +194,7 @@ def test_a_claim_left_over_from_an_earlier_attempt_is_in_the_way_of_its_pod_alon
     assert result.verdict("default/q", "n").ok
     assert result.verdict("default/q", "m").reasons == ("cannot allocate all claims",)
     assert kscale.place(world).placed == {"default/q": "n"}
-    without = kscale.Cluster([node("n"), extended, devices("n", {}, {}), left_over("p"), *pods]).snapshot()
+    without = kscale.Cluster([node("n"), extended, devices("n", {}, {}), leftover_claim("p"), *pods]).snapshot()
     assert "DynamicResources" not in {v.plugin for v in kscale.fit(without).verdicts("default/p", "n")}
 
 

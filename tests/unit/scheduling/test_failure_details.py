@@ -32,7 +32,7 @@ def pod(name: str, app: str = "web", **spec: Any) -> dict[str, Any]:
     }
 
 
-def apart(key: str) -> dict[str, Any]:
+def separate(key: str) -> dict[str, Any]:
     terms = [{"labelSelector": WEB, "topologyKey": key}]
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
@@ -64,7 +64,7 @@ def test_spread_details_have_domain_counts_and_minimum() -> None:
 
 def test_anti_affinity_names_the_pods() -> None:
     placed = [pod(f"w{i}", nodeName="n1" if i % 2 else "n2") for i in range(7)]
-    result = numbers(pod("p", affinity=apart(ZONE)), "n2", *placed, pod("other", "db", nodeName="n1"))
+    result = numbers(pod("p", affinity=separate(ZONE)), "n2", *placed, pod("other", "db", nodeName="n1"))
     assert result == {
         "rule": "anti-affinity", "term": 0, "topologyKey": ZONE, "domain": "a", "matching": 7,
         "pods": ["d/w0", "d/w1", "d/w2", "d/w3", "d/w4"],
@@ -72,13 +72,16 @@ def test_anti_affinity_names_the_pods() -> None:
 
 
 def test_existing_anti_affinity_names_its_carriers() -> None:
-    guard = pod("guard", "db", nodeName="n3", affinity=apart(HOST))
+    guard = pod("guard", "db", nodeName="n3", affinity=separate(HOST))
     result = numbers(pod("p"), "n3", guard, pod("w", nodeName="n3"))
     assert (result["rule"], result["domain"], result["pods"]) == ("anti-affinity of placed pods", "n3", ["d/guard"])
 
 
 def test_of_several_carriers_the_first_in_the_snapshot_is_named_whatever_the_cluster_held_before() -> None:
-    guards = [pod("a", "db", nodeName="n3", affinity=apart(HOST)), pod("b", "db", nodeName="n3", affinity=apart(ZONE))]
+    guards = [
+        pod("a", "db", nodeName="n3", affinity=separate(HOST)),
+        pod("b", "db", nodeName="n3", affinity=separate(ZONE)),
+    ]
     cluster = kscale.Cluster([node("n3", "b"), *guards[::-1]])
     cluster.snapshot()
     cluster.remove(guards[1])

@@ -23,7 +23,7 @@ CONTAINER = {
     "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}],
     "volumeMounts": [{"name": "v", "mountPath": "/v", "bindMountOptions": ["noexec"]}],
 }  # fmt: skip
-WHOLE = {"resources": {"requests": AMOUNTS}}
+POD_LEVEL_RESOURCES = {"resources": {"requests": AMOUNTS}}
 STATUS = {"name": "a", "ready": True, "allocatedResources": AMOUNTS, "resources": {"requests": AMOUNTS}}
 VOLUMES = [
     {"name": "v", "hostPath": {"path": "/"}}, {"name": "w", "emptyDir": {"medium": "Memory"}},
@@ -60,7 +60,7 @@ PODS: list[dict[str, Any]] = [
     }
     for node, nominated, phase, gates, deletion, resources, granted in (
         ("n1", "", "Running", [], {}, {}, {}),
-        ("n1", "", "Running", [], {}, WHOLE, {**WHOLE, "allocatedResources": AMOUNTS}),
+        ("n1", "", "Running", [], {}, POD_LEVEL_RESOURCES, {**POD_LEVEL_RESOURCES, "allocatedResources": AMOUNTS}),
         ("n1", "", "Succeeded", [], {"deletionTimestamp": TIME}, {}, {}),
         ("", "n2", "Pending", [], {}, {}, {}),
         ("", "", "Pending", [], {}, {}, {}),

@@ -164,7 +164,7 @@ async def connections_break(api: Api) -> None:
         assert [change for change in followed.changed_names() if change.startswith("!")] == []
 
 
-async def history_is_gone(api: Api) -> None:
+async def expired_history_is_relisted(api: Api) -> None:
     for name in "abc":
         await api.create("pods", pod(name))
     async with following(api) as followed:
@@ -177,7 +177,7 @@ async def history_is_gone(api: Api) -> None:
         assert sorted(followed.changed_names()) == ["!a", "+a", "+b", "+c", "+d"]
 
 
-async def what_went_unseen(api: Api) -> None:
+async def unseen_deletions_are_reported(api: Api) -> None:
     """A list that lacks an object tells of its end, before anything else."""
     for name in "ab":
         await api.create("pods", pod(name))
@@ -244,6 +244,7 @@ async def other_kinds(api: Api) -> None:
 
 
 CASES: Sequence[Callable[[Api], Awaitable[None]]] = (
-    streamed, in_one_piece, page_by_page, connections_break, history_is_gone, what_went_unseen, selected, many_at_once,
+    streamed, in_one_piece, page_by_page, connections_break, expired_history_is_relisted,
+    unseen_deletions_are_reported, selected, many_at_once,
     other_kinds,
 )  # fmt: skip

@@ -86,7 +86,7 @@ async def a_cluster_is_followed(api: Api) -> None:
         assert {each.name for each in stores.objects("Node")} == {"n1", "n2"}
 
 
-async def kinds_stand_side_by_side(api: Api) -> None:
+async def several_kinds_are_followed(api: Api) -> None:
     async with storing(api) as stores:
         assert stores.settled
         budget = {
@@ -111,7 +111,7 @@ async def kinds_stand_side_by_side(api: Api) -> None:
         assert names == ["c"]
 
 
-async def whatever_happens(api: Api, seed: int = 1, steps: int = 60) -> None:
+async def random_changes_are_followed(api: Api, seed: int = 1, steps: int = 60) -> None:
     """Any course of writes, broken connections and forgotten histories comes to what the server holds."""
     rng = random.Random(seed)
     for i in range(3):
@@ -148,4 +148,8 @@ async def whatever_happens(api: Api, seed: int = 1, steps: int = 60) -> None:
         assert total == len(stored_versions(stores, "Pod"))
 
 
-CASES: Sequence[Callable[[Api], Awaitable[None]]] = (a_cluster_is_followed, kinds_stand_side_by_side, whatever_happens)
+CASES: Sequence[Callable[[Api], Awaitable[None]]] = (
+    a_cluster_is_followed,
+    several_kinds_are_followed,
+    random_changes_are_followed,
+)

@@ -19,7 +19,7 @@ from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.protocols import Change, Watch
 from unit.world.fake_api_server import status
 from unit.world.informer_cases import Api, pod, until
-from unit.world.stores_cases import CASES, asking, equal, node, storing, whatever_happens
+from unit.world.stores_cases import CASES, asking, equal, node, random_changes_are_followed, storing
 from unit.world.test_informer import FakeApi, against_fake, refusal
 
 
@@ -33,7 +33,7 @@ def test_stores_converge_in_any_order() -> None:
     """And what is held then decides as what a fresh list is read to."""
 
     async def case(api: FakeApi, seed: int) -> None:
-        await whatever_happens(api, seed, steps=40)
+        await random_changes_are_followed(api, seed, steps=40)
         async with storing(api, streaming=bool(seed % 2)) as stores:
             await equal(api, stores)
             items = [*api.server.all("nodes"), *api.server.all("pods")]

@@ -67,7 +67,7 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
     return {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": metadata, "spec": spec}
 
 
-async def objects_are_made_once(api: Api) -> None:
+async def objects_are_created_once(api: Api) -> None:
     act = Acting(api)
     created = ConfigMap(metadata=ObjectMeta(name="status", namespace="default"), data={"a": "1"})
     version = await act.done(Create(created))
@@ -79,7 +79,7 @@ async def objects_are_made_once(api: Api) -> None:
     await act.refused(Delete(kind="ConfigMap", name="status", namespace="default"), 404, "NotFound")
 
 
-async def objects_are_read_whole(api: Api) -> None:
+async def complete_objects_are_read(api: Api) -> None:
     acting = Acting(api)
     await api.create("pods", pod("a"))
     result = await acting.done(GetUnstructured(kind="Pod", namespace="default", name="a"))
@@ -88,7 +88,7 @@ async def objects_are_read_whole(api: Api) -> None:
     await acting.refused(GetUnstructured(kind="Pod", namespace="default", name="gone"), 404, "NotFound")
 
 
-async def what_would_be_made_is_not_made(api: Api) -> None:
+async def dry_run_create_creates_nothing(api: Api) -> None:
     acting = Acting(api)
     content = {"metadata": {"generateName": "fake-"}, "spec": pod("x")["spec"]}
     created = await acting.done(Preview(kind="Pod", namespace="default", content=content))
@@ -97,7 +97,7 @@ async def what_would_be_made_is_not_made(api: Api) -> None:
     await acting.refused(Get(kind="Pod", namespace="default", name=created["metadata"]["name"]), 404, "NotFound")
 
 
-async def only_that_very_object_is_deleted(api: Api) -> None:
+async def delete_checks_the_uid(api: Api) -> None:
     act = Acting(api)
     await api.create("pods", pod("a"))
     result = await act.done(Get(kind="Pod", name="a", namespace="default"))
@@ -191,7 +191,7 @@ async def workloads_are_scaled(api: Api) -> None:
     await act.refused(GetScale(namespace="default", resource="widgets.example.com", name="w"), 404, "NotFound")
 
 
-async def a_status_is_written_alone(api: Api) -> None:
+async def status_write_changes_only_the_status(api: Api) -> None:
     act = Acting(api)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     body: dict[str, Any] = {
@@ -265,7 +265,7 @@ async def objects_are_listed(api: Api) -> None:
     assert await names(nodes=()) == []
 
 
-async def kinds_that_nobody_serves(api: Api) -> None:
+async def unserved_kinds_are_errors(api: Api) -> None:
     act = Acting(api)
     await act.refused(Get(kind="Widget", name="w", api_version="example.com/v1"), 404, "NotFound")
 
@@ -286,7 +286,7 @@ async def pods_are_resized(api: Api) -> None:
 
 
 CASES: Sequence[Callable[[Api], Awaitable[None]]] = (
-    objects_are_made_once, only_that_very_object_is_deleted, nodes_are_marked, conditions_are_merged, pods_are_evicted,
-    workloads_are_scaled, a_status_is_written_alone, leases_change_hands, objects_are_listed, kinds_that_nobody_serves,
-    pods_are_resized, objects_are_read_whole, what_would_be_made_is_not_made,
+    objects_are_created_once, delete_checks_the_uid, nodes_are_marked, conditions_are_merged, pods_are_evicted,
+    workloads_are_scaled, status_write_changes_only_the_status, leases_change_hands, objects_are_listed, unserved_kinds_are_errors,
+    pods_are_resized, complete_objects_are_read, dry_run_create_creates_nothing,
 )  # fmt: skip

@@ -13,11 +13,11 @@ from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.effects import ApiError, CreatedGroups, IncreaseSize
 from kscale.objects.nodegroup import NodeGroup
 
-_MADE = CreatedGroups(main=NodeGroup(id="ng", max_size=10), extra=(NodeGroup(id="ng-1", max_size=5),))
+_CREATED = CreatedGroups(main=NodeGroup(id="ng", max_size=10), extra=(NodeGroup(id="ng-1", max_size=5),))
 _KNOWN = {"ng": "upcoming", "ng-1": "upcoming-1"}
 
 
-def _initialize(initializer: ca.AsyncInitializer, *answers: Any, created: Any = _MADE, known: Any = _KNOWN) -> Ran:
+def _initialize(initializer: ca.AsyncInitializer, *answers: Any, created: Any = _CREATED, known: Any = _KNOWN) -> Ran:
     steps = ca.initialize_node_groups_steps(
         initializer, created, upcoming_of=known, state=ClusterStateRegistry(), now=N0
     )

@@ -281,13 +281,13 @@ def _candidate(**fields: Any) -> NodeGroup:
     return NodeGroup(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True, **fields)
 
 
-def _made(name: str, **fields: Any) -> NodeGroup:
+def _created_group(name: str, **fields: Any) -> NodeGroup:
     return NodeGroup(id=name, max_size=1000, template=template(_ready("t1", 100, 1000)), autoprovisioned=True, **fields)
 
 
 def test_created_group_shares_nodes_with_additional_groups() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
-    created = CreatedGroups(main=_made("made"), extra=(_made("made-1"), _made("made-2")))
+    created = CreatedGroups(main=_created_group("made"), extra=(_created_group("made-1"), _created_group("made-2")))
     pending = [*(pod(f"p{i}", 80, 0) for i in range(3)), pod("big", 99_999, 0)]
     actions, done = world.scale_up(
         pending,

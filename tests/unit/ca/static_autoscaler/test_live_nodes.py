@@ -267,17 +267,17 @@ def test_rules_read_no_field_of_a_node_without_a_case(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("events", [False, True], ids=["list", "watch"])
 def test_live_stores_keep_every_field_of_a_node(events: bool) -> None:
     """Also those that no rule reads today: each by itself, so that none stands in for another."""
-    full_node = from_dict(WHOLE, Node)
-    (stored,) = watched_cluster([WHOLE], events=events).nodes()
+    full_node = from_dict(FULL_NODE, Node)
+    (stored,) = watched_cluster([FULL_NODE], events=events).nodes()
     assert to_dict(stored) == to_dict(full_node)
     for part in ("metadata", "spec", "status"):
-        for name, value in WHOLE[part].items():
+        for name, value in FULL_NODE[part].items():
             alone: dict[str, Any] = {**document(node_of()), part: {**document(node_of())[part], name: value}}
             (stored,) = watched_cluster([alone], events=events).nodes()
             assert to_dict(stored) == to_dict(from_dict(alone, Node)), f"{part}.{name}"
 
 
-WHOLE: dict[str, Any] = {
+FULL_NODE: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Node",
     "metadata": {

@@ -88,7 +88,7 @@ def used(one: Pod) -> object:
     return sum_usage([one], ["cpu", "memory"], now_ns=N0, skip_daemon_set_pods=True)
 
 
-def seen_by_hpa(one: Pod) -> object:
+def read_by_hpa(one: Pod) -> object:
     """What the replica calculator reads of a pod."""
     columns = [column.tolist() for column in PodColumns.from_pods([one]).arrays]
     return columns, get_pod_request(one, "", "cpu", HPAOptions()), get_pod_request(one, "c1", "memory", HPAOptions())
@@ -211,10 +211,10 @@ FIELDS: dict[str, tuple[Pod, Pod, Rule]] = {
         drained,
     ),
     "requests": (placed(), placed(spec={"containers": [container(200, 100)]}), used),
-    "phase, for an HPA": (placed(), placed(status={"phase": "Failed"}), seen_by_hpa),
-    "start, for an HPA": (placed(), placed(status={"start_time": at()}), seen_by_hpa),
-    "deletion, for an HPA": (placed(), placed(deletion_timestamp=at()), seen_by_hpa),
-    "requests, for an HPA": (placed(), placed(spec={"containers": [container(200, 100)]}), seen_by_hpa),
+    "phase, for an HPA": (placed(), placed(status={"phase": "Failed"}), read_by_hpa),
+    "start, for an HPA": (placed(), placed(status={"start_time": at()}), read_by_hpa),
+    "deletion, for an HPA": (placed(), placed(deletion_timestamp=at()), read_by_hpa),
+    "requests, for an HPA": (placed(), placed(spec={"containers": [container(200, 100)]}), read_by_hpa),
     "overhead": (placed(), placed(spec={"overhead": {"cpu": Quantity("1")}}), used),
 }
 
@@ -384,7 +384,7 @@ def read_in_decisions(monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], dict[t
     """(annotations, fields of structs) that rules and whole loops read of placed pods."""
     notes: set[str] = set()
     read_fields: set[tuple[type, str]] = set()
-    monkeypatch.setattr(NotedReads, "seen", notes)
+    monkeypatch.setattr(NotedReads, "read_keys", notes)
     pairs = [(one, other, rule) for _, (one, other), rule in ANNOTATIONS] + [*FIELDS.values()]
     for one, other, _ in pairs:
         for each in (one, other):
