@@ -72,7 +72,7 @@ def namespace(team: str) -> Json:
     return thing("Namespace", "d", metadata={"labels": {"team": team}})
 
 
-def avoid_web(**term: Any) -> Json:
+def no_web(**term: Any) -> Json:
     terms = [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": ZONE, **term}]
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
@@ -82,7 +82,7 @@ def service(app: str) -> Json:
 
 
 WITH_CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
-OF_THE_TEAM = avoid_web(namespaceSelector={"matchLabels": {"team": "red"}})
+OF_THE_TEAM = no_web(namespaceSelector={"matchLabels": {"team": "red"}})
 WEB = {"app": "web"}
 
 # What is there, what is asked, what changes, and where the pod fits before and after.
@@ -99,7 +99,7 @@ CASES: dict[str, tuple[list[Json], Json, Json, str, str]] = {
         [namespace("blue"), pod("o", nodeName="a", affinity=OF_THE_TEAM)], pod("p", WEB), namespace("red"), "ab", "b",
     ),
     "service": ([service("no"), pod("o", WEB, nodeName="a")], pod("p", WEB), service("web"), "ab", "b"),
-    "placed pod": ([pod("o", nodeName="a")], pod("p", WEB, affinity=avoid_web()), pod("o", WEB, nodeName="a"), "ab", "b"),
+    "placed pod": ([pod("o", nodeName="a")], pod("p", WEB, affinity=no_web()), pod("o", WEB, nodeName="a"), "ab", "b"),
 }  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 @pytest.mark.parametrize("dra", [False, True])
 def test_nothing_is_worked_out_twice(work: list[Any], dra: bool) -> None:
     cluster = kscale.Cluster([node("a", "a"), node("b", "b"), claim("pv"), volume("a"), csi_node(3), driver(True)])
-    pods_ = [pod("p", WEB, **WITH_CLAIM), pod("q", {"app": "db"}, affinity=avoid_web())]
+    pods_ = [pod("p", WEB, **WITH_CLAIM), pod("q", {"app": "db"}, affinity=no_web())]
     kscale.fit(cluster.snapshot(dra=dra), pods_)
     assert work == [WEB, {"app": "db"}, "all"]
     work.clear()

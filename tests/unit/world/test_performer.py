@@ -249,7 +249,7 @@ class FakeStores:
     synced = settled = True
 
     def __init__(self, *objects: KubeObject) -> None:
-        self.objects = objects
+        self.stored = objects
 
     async def caught_up(self) -> None:
         pass
@@ -258,14 +258,14 @@ class FakeStores:
         raise AssertionError
 
     def objects(self, kind: str) -> Sequence[KubeObject]:
-        return [each for each in self.objects if type(each).__name__ == kind]
+        return [each for each in self.stored if type(each).__name__ == kind]
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
         result = (each for each in self.objects(kind) if (each.namespace, each.name) == (namespace, name))
         return next(result, None)
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
-        return [each for each in self.objects if isinstance(each, Pod) and each.spec.node_name in nodes]
+        return [each for each in self.stored if isinstance(each, Pod) and each.spec.node_name in nodes]
 
     def resource_version(self, kind: str) -> str:
         return ""
@@ -337,7 +337,7 @@ def test_provider_calls_use_the_latest_watched_nodes() -> None:
 
     class Behind(FakeStores):
         async def caught_up(self) -> None:
-            self.objects = (node,)
+            self.stored = (node,)
 
     cloud = FakeCloud()
     actions = (HasInstances(("n1",)), DeleteNodes(group="a", nodes=("n1",)))

@@ -60,7 +60,7 @@ class Run:
         self.reflector.version = version
         self.now, self.takes = 0, takes * 10**6
         self.script = list(script)
-        self.requests: list[Asked] = []
+        self.raw_requests: list[Asked] = []
         self.waits: list[Wait] = []
         self.settled: list[str] = []
         self.returned: list[ApiError | None] = []
@@ -92,10 +92,10 @@ class Run:
                 self.settled.append(version)
                 return Waited(at=self.now)
             case Close():
-                self.requests.append(request)
+                self.raw_requests.append(request)
                 return Waited(at=self.now)
             case ListPage() | OpenWatch():
-                self.requests.append(request)
+                self.raw_requests.append(request)
         if not self.script:
             return None
         self.now += self.takes
@@ -117,7 +117,7 @@ class Run:
     def requests(self) -> list[tuple[str, ...]]:
         """What was asked, in short: ``list VERSION LIMIT CONTINUE``, ``stream VERSION``, ``watch VERSION``."""
         described = []
-        for request in self.requests:
+        for request in self.raw_requests:
             match request:
                 case ListPage(version=version, limit=limit, continue_=more):
                     described.append(("list", version, str(limit), more))
@@ -233,7 +233,7 @@ def test_a_list_from_a_version_that_is_not_there(error: ApiError) -> None:
 
 def test_a_list_that_fails_twice() -> None:
     run = Run([EXPIRED, EXPIRED], streaming=False, version="10")
-    assert (run.returned, run.reflector.synced, len(run.requests)) == ([EXPIRED], False, 2)
+    assert (run.returned, run.reflector.synced, len(run.raw_requests)) == ([EXPIRED], False, 2)
     run.script = [page("30")]
     run.once()
     assert run.requests[2] == ("list", "", "500", "")
@@ -245,14 +245,14 @@ def test_list_is_read_page_by_page() -> None:
     assert run.requests == [
         ("list", "10", "4", ""), ("list", "", "4", "C1"), ("list", "", "4", "C2"), ("watch", "10"),
     ]  # fmt: skip
-    assert [request.anew for request in run.requests if isinstance(request, ListPage)] == [True, False, False]
+    assert [request.anew for request in run.raw_requests if isinstance(request, ListPage)] == [True, False, False]
 
 
 # TestReflectorFullListIfExpired
 def test_pages_that_expire() -> None:
     run = Run([page("10", "C1"), EXPIRED, page("11")], streaming=False, page_size=4)
     assert run.requests == [("list", "0", "4", ""), ("list", "", "4", "C1"), ("list", "0", "0", ""), ("watch", "11")]
-    assert [request.anew for request in run.requests if isinstance(request, ListPage)] == [True, False, True]
+    assert [request.anew for request in run.raw_requests if isinstance(request, ListPage)] == [True, False, True]
     assert run.settled == ["11"]
 
 
@@ -306,7 +306,7 @@ def test_back_off() -> None:
     run = Run([page("1"), *[REFUSED] * 8], streaming=False, takes=0)
     assert [wait.duration / SECOND for wait in run.waits] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
     assert {wait.jitter for wait in run.waits} == {1.0}
-    assert sum(isinstance(request, ListPage) for request in run.requests) == 1
+    assert sum(isinstance(request, ListPage) for request in run.raw_requests) == 1
 
 
 def test_back_off_starts_anew_every_two_minutes() -> None:
@@ -370,7 +370,7 @@ def test_initial_events_may_arrive_in_any_order(version: str) -> None:
 
 # TestWatchTimeout
 def test_how_long_watches_are_to_last() -> None:
-    requests = [Run([page("1")], streaming=False).requests[-1]]
+    requests = [Run([page("1")], streaming=False).raw_requests[-1]]
     reflector = Reflector(rng=random.Random(2))
     for _ in range(200):
         first = next(reflector.list_and_watch(0))

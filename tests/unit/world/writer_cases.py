@@ -287,6 +287,6 @@ async def pods_are_resized(api: Api) -> None:
 
 CASES: Sequence[Callable[[Api], Awaitable[None]]] = (
     objects_are_created_once, delete_checks_the_uid, nodes_are_marked, conditions_are_merged, pods_are_evicted,
-    workloads_are_scaled, status_write_changes_only_the_status, leases_change_hands, objects_are_listed, unserved_kinds_are_errors,
-    pods_are_resized, complete_objects_are_read, dry_run_create_creates_nothing,
+    workloads_are_scaled, status_write_changes_only_the_status, leases_change_hands, objects_are_listed,
+    unserved_kinds_are_errors, pods_are_resized, complete_objects_are_read, dry_run_create_creates_nothing,
 )  # fmt: skip
