@@ -36,12 +36,15 @@ def objects(workloads: int, pods: int) -> Iterator[tuple[str, dict[str, Any]]]:
         template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
         spec = {"replicas": pods, "selector": {"matchLabels": labels}, "template": template}
         counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), pods)
-        yield f"deployments/{place(i)}", made("apps/v1", "Deployment", i, spec, {"observedGeneration": 1, **counts})
+        yield (
+            f"deployments/{place(i)}",
+            make_object("apps/v1", "Deployment", i, spec, {"observedGeneration": 1, **counts}),
+        )
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"w{i}-x", "uid": "u", "controller": True}
         ready = [{"type": "Ready", "status": "True", "lastTransitionTime": since}]
         status = {"phase": "Running", "startTime": since, "conditions": ready}
         for k in range(pods):
-            pod = made("v1", "Pod", i, {"containers": [container]}, status, f"-{k}")
+            pod = make_object("v1", "Pod", i, {"containers": [container]}, status, f"-{k}")
             pod["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
             yield f"pods/{place(i, f'-{k}')}", pod
 
@@ -55,15 +58,15 @@ def autoscalers(program: str, workloads: int, pods: int) -> Iterator[tuple[str, 
             metrics = [{"type": "Resource", "resource": cpu}]
             spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2 * pods, "metrics": metrics}
             counts = {"currentReplicas": 0, "desiredReplicas": 0}
-            hpa = made("autoscaling/v2", "HorizontalPodAutoscaler", i, spec, counts)
+            hpa = make_object("autoscaling/v2", "HorizontalPodAutoscaler", i, spec, counts)
             yield f"horizontalpodautoscalers/{place(i)}", hpa
         else:
             spec = {"targetRef": target, "updatePolicy": {"updateMode": "Off"}}
-            vpa = made(f"{OF_VPA}/v1", "VerticalPodAutoscaler", i, spec, {})
+            vpa = make_object(f"{OF_VPA}/v1", "VerticalPodAutoscaler", i, spec, {})
             yield f"{OF_VPA}/verticalpodautoscalers/{place(i)}", vpa
 
 
-def made(
+def make_object(
     api_version: str, kind: str, i: int, spec: Mapping[str, Any], status: Mapping[str, Any], name: str = ""
 ) -> dict[str, Any]:
     """An object as etcd holds it."""

@@ -73,9 +73,9 @@ def cluster() -> kscale.Cluster:
     return created
 
 
-def account(made: kscale.Cluster) -> Api:
+def account(cluster: kscale.Cluster) -> Api:
     """Every group has nodes of one zone."""
-    ids = [(node.spec.provider_id or "").split("/")[3:] for node in made.nodes()]
+    ids = [(node.spec.provider_id or "").split("/")[3:] for node in cluster.nodes()]
     groups = [
         AutoScalingGroup(
             auto_scaling_group_name=f"group-{i}",
@@ -100,12 +100,12 @@ class Loops:
     """One loop after the other; ``seconds`` apart."""
 
     def __init__(self) -> None:
-        self.made = cluster()
-        self.api: Any = account(self.made)
+        self.cluster = cluster()
+        self.api: Any = account(self.cluster)
         self.now, self.seconds = START, 1
         tags = {"k8s.io/cluster-autoscaler/enabled": ""}
         groups = AutoScalingGroups(self.api, tags=tags, now=lambda: self.now, monotonic=lambda: self.now)
-        nodes = [*self.made.nodes()]
+        nodes = [*self.cluster.nodes()]
         self.provider = AwsGroups(groups, lambda: nodes)
         self.inputs = ca.LoopInputs(add_provider_resources=True, comparator=Comparator(kind="aws"))
         self.state: ca.LoopState | None = None
@@ -115,7 +115,7 @@ class Loops:
         self.now += self.seconds * SECOND
         begin = time.process_time()
         groups = self.provider.refresh()
-        report = ca.run_once(self.made, groups, now=self.now, state=self.state, inputs=self.inputs)
+        report = ca.run_once(self.cluster, groups, now=self.now, state=self.state, inputs=self.inputs)
         self.cpu.append(time.process_time() - begin)
         self.state = report.state
         return report

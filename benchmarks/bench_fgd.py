@@ -123,18 +123,18 @@ def draws(of: Workload, seed: int) -> tuple[NDArray[np.int64], gpu_sharing.Nodes
     draw = GoRandom(seed)
     draw.int63()  # for a line of their log
     size = (of.shapes.gpus * of.shapes.milli).tolist()
-    wanted = DEMAND * of.nodes.gpus.sum() * gpu_sharing.WHOLE
+    target = DEMAND * of.nodes.gpus.sum() * gpu_sharing.WHOLE_GPU
     order = of.shape_of.tolist()
     draw.shuffle(order)
-    asked = sum(size[shape] for shape in order)
-    if asked > wanted:
-        while asked > wanted:
-            asked -= size[order.pop(draw.intn(len(order)))]
+    requested = sum(size[shape] for shape in order)
+    if requested > target:
+        while requested > target:
+            requested -= size[order.pop(draw.intn(len(order)))]
     else:
         shape = int(of.shape_of[draw.intn(len(of.shape_of))])
-        while asked + of.shapes.milli[shape] <= wanted:
+        while requested + of.shapes.milli[shape] <= target:
             order.append(shape)
-            asked += size[shape]
+            requested += size[shape]
             shape = int(of.shape_of[draw.intn(len(of.shape_of))])
     for _ in range(WATCHES):
         draw.int63()
@@ -145,8 +145,8 @@ def draws(of: Workload, seed: int) -> tuple[NDArray[np.int64], gpu_sharing.Nodes
 def column(of: Workload, order: NDArray[np.int64], allocated: NDArray[np.int64]) -> float:
     """Return the value of the authors' column 130: the mean while the requested share of the GPUs rounds to 130 %."""
     all_of_them = of.nodes.gpus.sum()
-    asked = np.cumsum((of.shapes.gpus * of.shapes.milli)[order])
-    rows = np.rint(asked / all_of_them / 10) == round(DEMAND * 100)
+    requested = np.cumsum((of.shapes.gpus * of.shapes.milli)[order])
+    rows = np.rint(requested / all_of_them / 10) == round(DEMAND * 100)
     return round(float(np.round(allocated[rows] / all_of_them / 10, 2).mean()), 2)
 
 
@@ -163,16 +163,16 @@ def test_allocation(benchmark, data_dir: Path, name: str, policy: str) -> None:
 
     run()  # compiles
     begin = time.process_time()
-    found = [run(seed) for seed in SEEDS]
+    shares = [run(seed) for seed in SEEDS]
     seconds = (time.process_time() - begin) / len(SEEDS)
     benchmark.pedantic(run, rounds=3)
     published = PUBLISHED[name, policy]
     mean, deviation = statistics.mean(published), statistics.stdev(published)
     print(
-        f"\n{name}, {policy}: {statistics.mean(found):.2f} % of the GPUs (deviation {statistics.stdev(found):.2f}),"
-        f" published {mean:.2f} ({deviation:.2f}); the same in {sum(map(operator.eq, found, published))} runs;"
+        f"\n{name}, {policy}: {statistics.mean(shares):.2f} % of the GPUs (deviation {statistics.stdev(shares):.2f}),"
+        f" published {mean:.2f} ({deviation:.2f}); the same in {sum(map(operator.eq, shares, published))} runs;"
         f" {seconds:.2f} s CPU a run of {len(drawn[SEEDS[0]][0])} pods"
     )
-    assert abs(statistics.mean(found) - mean) <= deviation
+    assert abs(statistics.mean(shares) - mean) <= deviation
     if policy != "Random":
-        assert tuple(found) == published
+        assert tuple(shares) == published

@@ -1,12 +1,12 @@
-"""HPA decisions: 10,000 HPAs, at the public door with 100,000 pods of a cluster, and kernels over 200,000.
+"""HPA decisions: 10,000 HPAs, through the public function with 100,000 pods of a cluster, and kernels over 200,000.
 
     python -m pytest benchmarks/bench_hpa.py --benchmark-enable
 
 ``KSCALE_BENCH_SCALE`` (default 1) multiplies the numbers of HPAs and pods, and the targets with them.
 
-The public door (``hpa.decide``): HPAs and scales as structs, pods in a ``Cluster``, one list of pod metrics; what was
-read of JSON is measured apart. ``cold``: nothing known of the round before; ``next_round``: 1 % of the pods measured
-anew, 1 % of the HPAs and scales other objects. Kernels: columns as :mod:`kscale.hpa.batch.inputs` makes them, 100
+The public function (``hpa.decide``): HPAs and scales as structs, pods in a ``Cluster``, one list of pod metrics.
+JSON decoding is measured separately. ``cold``: no earlier round; ``next_round``: 1 % of the pods have new metrics and
+1 % of the HPAs and scales are other objects. Kernels: columns as :mod:`kscale.hpa.batch.inputs` builds them, 100
 namespaces; every HPA has a behavior and the histories of a steady run; two threads. Answers are asserted on a sample
 of the rows.
 """
@@ -151,7 +151,7 @@ def world() -> dict[str, Any]:
     return {"encoded": encoded, "memory": memory, "keys": keys, "usage": samples.value, "time": time, "window": window}
 
 
-DOOR_PODS = 10  # of each HPA
+PODS_PER_HPA = 10  # of each HPA
 
 
 def pod_name(hpa: int, pod: int) -> str:
@@ -162,9 +162,9 @@ def pod_metrics(usage: NDArray[np.int64], which: NDArray[np.int64]) -> bytes:
     items = [
         {
             "metadata": {
-                "name": pod_name(*divmod(pod, DOOR_PODS)),
-                "namespace": f"ns-{pod // DOOR_PODS % 100}",
-                "labels": {"app": f"web-{pod // DOOR_PODS}"},
+                "name": pod_name(*divmod(pod, PODS_PER_HPA)),
+                "namespace": f"ns-{pod // PODS_PER_HPA % 100}",
+                "labels": {"app": f"web-{pod // PODS_PER_HPA}"},
             },
             "timestamp": "2026-03-01T11:59:50Z",
             "window": "15.1s",
@@ -193,7 +193,7 @@ def cluster_pods() -> bytes:
             },
         }
         for hpa in range(HPAS)
-        for pod in range(DOOR_PODS)
+        for pod in range(PODS_PER_HPA)
     ]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
 
@@ -215,8 +215,8 @@ def an_hpa(number: int) -> HorizontalPodAutoscaler:
             ],
         },
         "status": {
-            "currentReplicas": DOOR_PODS,
-            "desiredReplicas": DOOR_PODS,
+            "currentReplicas": PODS_PER_HPA,
+            "desiredReplicas": PODS_PER_HPA,
             "conditions": [
                 {"type": type_, "status": "True", "reason": reason, "lastTransitionTime": since}
                 for type_, reason in conditions
@@ -228,13 +228,13 @@ def an_hpa(number: int) -> HorizontalPodAutoscaler:
 
 def a_scale(number: int) -> Scale:
     return Scale(
-        spec=ScaleSpec(replicas=DOOR_PODS), status=ScaleStatus(replicas=DOOR_PODS, selector=f"app=web-{number}")
+        spec=ScaleSpec(replicas=PODS_PER_HPA), status=ScaleStatus(replicas=PODS_PER_HPA, selector=f"app=web-{number}")
     )
 
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, Any]:
-    pods = np.arange(HPAS * DOOR_PODS)
+    pods = np.arange(HPAS * PODS_PER_HPA)
     usage = np.random.default_rng(7).integers(100, 900, len(pods))
     return {
         "hpas": [an_hpa(number) for number in range(HPAS)],
@@ -245,20 +245,22 @@ def objects() -> dict[str, Any]:
     }
 
 
-def check_sizes(found: Decisions, usage: NDArray[np.int64]) -> None:
+def check_sizes(decisions: Decisions, usage: NDArray[np.int64]) -> None:
     """cpu 50 % of 1 core a pod, tolerance 0.1, at most twice the size."""
     for row in range(0, HPAS, 97):
-        percent = int(usage[row * DOOR_PODS : (row + 1) * DOOR_PODS].sum()) * 100 // (1000 * DOOR_PODS)
+        percent = int(usage[row * PODS_PER_HPA : (row + 1) * PODS_PER_HPA].sum()) * 100 // (1000 * PODS_PER_HPA)
         ratio = percent / 50
-        wanted = DOOR_PODS if 0.9 <= ratio <= 1.1 else math.ceil(ratio * DOOR_PODS)
-        assert found.proposal[row] == wanted
-        assert found.desired[row] == max(DOOR_PODS, min(wanted, 2 * DOOR_PODS))  # a fresh controller does not shrink
+        expected = PODS_PER_HPA if 0.9 <= ratio <= 1.1 else math.ceil(ratio * PODS_PER_HPA)
+        assert decisions.proposal[row] == expected
+        assert decisions.desired[row] == max(
+            PODS_PER_HPA, min(expected, 2 * PODS_PER_HPA)
+        )  # a fresh controller does not shrink
 
 
 def test_read_pod_metrics(benchmark: Any, objects: dict[str, Any]) -> None:
     """The JSON of 100,000 pods."""
     usage = benchmark.pedantic(PodUsage.from_json, (objects["metrics"],), rounds=3)
-    assert len(usage) == HPAS * DOOR_PODS
+    assert len(usage) == HPAS * PODS_PER_HPA
 
 
 def test_decide_cold(benchmark: Any, objects: dict[str, Any]) -> None:
@@ -289,13 +291,13 @@ def test_decide_next_round(benchmark: Any, objects: dict[str, Any]) -> None:
             hpas[number], scales[f"ns-{number % 100}/web-{number}"] = an_hpa(number), a_scale(number)
         return (hpas, scales, cluster, metrics), {"now": NOW, "previous": last[-1]}
 
-    def run(*given: Any, **more: Any) -> Decisions:
-        last.append(decide(*given, **more))
+    def run(*arguments: Any, **more: Any) -> Decisions:
+        last.append(decide(*arguments, **more))
         return last[-1]
 
     result = benchmark.pedantic(run, setup=before, rounds=5)
-    percent = usage.reshape(HPAS, DOOR_PODS).sum(1) * 100 // (1000 * DOOR_PODS)
-    proposal = np.where((percent >= 45) & (percent <= 55), DOOR_PODS, np.ceil(percent / 50 * DOOR_PODS))
+    percent = usage.reshape(HPAS, PODS_PER_HPA).sum(1) * 100 // (1000 * PODS_PER_HPA)
+    proposal = np.where((percent >= 45) & (percent <= 55), PODS_PER_HPA, np.ceil(percent / 50 * PODS_PER_HPA))
     assert np.array_equal(result.proposal.filled(-1)[::97], proposal[::97])
 
 
@@ -306,16 +308,16 @@ def test_report_of_a_dump(benchmark: Any, tmp_path: Path, order: str) -> None:
     ``by_application``: each Deployment with its HPA, its pods and the usage of each, in one list.
     """
     hpas = min(2000, HPAS)
-    items = json.loads(cluster_pods())["items"][: hpas * DOOR_PODS]
+    items = json.loads(cluster_pods())["items"][: hpas * PODS_PER_HPA]
     for number in range(hpas):
         name, namespace = f"web-{number}", f"ns-{number % 100}"
         labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main"}]}}
-        spec = {"replicas": DOOR_PODS, "selector": {"matchLabels": labels}, "template": template}
+        spec = {"replicas": PODS_PER_HPA, "selector": {"matchLabels": labels}, "template": template}
         metadata = {"name": name, "namespace": namespace}
         items.append({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
         items.append({**to_dict(an_hpa(number)), "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"})
-    usage = np.random.default_rng(7).integers(100, 900, hpas * DOOR_PODS)
+    usage = np.random.default_rng(7).integers(100, 900, hpas * PODS_PER_HPA)
     metrics = pod_metrics(usage, np.arange(len(usage)))
     files = [tmp_path / "cluster.json"]
     if order == "by_kind":
@@ -324,9 +326,9 @@ def test_report_of_a_dump(benchmark: Any, tmp_path: Path, order: str) -> None:
     else:
         head = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics"}
         usage_items = [{**head, **each} for each in json.loads(metrics)["items"]]
-        pods, others = items[: hpas * DOOR_PODS], items[hpas * DOOR_PODS :]
+        pods, others = items[: hpas * PODS_PER_HPA], items[hpas * PODS_PER_HPA :]
         pairs = [each for pair in zip(pods, usage_items, strict=True) for each in pair]
-        size = 2 * DOOR_PODS
+        size = 2 * PODS_PER_HPA
         items = [
             each
             for number in range(hpas)
@@ -335,7 +337,7 @@ def test_report_of_a_dump(benchmark: Any, tmp_path: Path, order: str) -> None:
     files[0].write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     report = benchmark.pedantic(lambda: hpa_report(read_dump(*map(str, files)), now=NOW), rounds=2)
     assert len(report.hpas) == hpas
-    assert report.hpas[0].current_replicas == DOOR_PODS
+    assert report.hpas[0].current_replicas == PODS_PER_HPA
 
 
 def test_reconcile_all(benchmark: Any, objects: dict[str, Any]) -> None:
@@ -346,13 +348,13 @@ def test_reconcile_all(benchmark: Any, objects: dict[str, Any]) -> None:
     for hpa in hpas:
         store.put_if_absent(hpa.metadata.namespace, hpa.metadata.name)
         scales[hpa.key].metadata.namespace, scales[hpa.key].metadata.name = hpa.metadata.namespace, hpa.metadata.name
-    usage = np.random.default_rng(3).integers(460, 540, HPAS * DOOR_PODS)
-    usage[: HPAS * DOOR_PODS // 20] = 900
-    pods = np.arange(HPAS * DOOR_PODS)
+    usage = np.random.default_rng(3).integers(460, 540, HPAS * PODS_PER_HPA)
+    usage[: HPAS * PODS_PER_HPA // 20] = 900
+    pods = np.arange(HPAS * PODS_PER_HPA)
     texts = {
         f"ns-{number}": pod_metrics(usage[of], pods[of])
         for number in range(100)
-        for of in [pods // DOOR_PODS % 100 == number]
+        for of in [pods // PODS_PER_HPA % 100 == number]
     }
     counts: Counter[str] = Counter()
 
@@ -379,14 +381,14 @@ def test_reconcile_all(benchmark: Any, objects: dict[str, Any]) -> None:
 
 def test_kernel_replica_calculation(benchmark: Any, world: dict[str, Any]) -> None:
     """Target: 2 ms."""
-    given: BatchColumns = world["encoded"]
+    batch_columns: BatchColumns = world["encoded"]
     result = benchmark(
         calculate_rows,
-        given.rows,
-        given.pods,
-        given.samples,
-        given.requests,
-        given.values,
+        batch_columns.rows,
+        batch_columns.pods,
+        batch_columns.samples,
+        batch_columns.requests,
+        batch_columns.values,
         options=OPTIONS,
         now=NOW,
         threads=THREADS,
@@ -394,8 +396,10 @@ def test_kernel_replica_calculation(benchmark: Any, world: dict[str, Any]) -> No
     assert result.error.max() == 0
     for row in range(0, HPAS, 997):
         here = slice(row * PODS, (row + 1) * PODS)
-        counted = given.pods.phase[here] == 2  # old pods: one that is not ready was ready once
-        assert result.utilization[row] == given.samples.value[here][counted].sum() * 100 // (1000 * counted.sum())
+        counted = batch_columns.pods.phase[here] == 2  # old pods: one that is not ready was ready once
+        assert result.utilization[row] == batch_columns.samples.value[here][counted].sum() * 100 // (
+            1000 * counted.sum()
+        )
 
 
 @pytest.mark.parametrize("order", ["listed", "shuffled"])
@@ -403,11 +407,11 @@ def test_kernel_join_samples_by_name(benchmark: Any, world: dict[str, Any], orde
     """Target: 60 ms in full, in the order in which APIs list (by name), pods' index included."""
     keys = world["keys"]
     chosen = np.arange(len(keys)) if order == "listed" else np.random.default_rng(3).permutation(len(keys))
-    given = [keys[i] for i in chosen]
+    names = [keys[i] for i in chosen]
     usage = world["usage"][chosen]
 
     def join() -> NDArray[np.int64]:
-        rows = NameTable(keys).rows(given)
+        rows = NameTable(keys).rows(names)
         value = np.zeros(len(keys), np.int64)
         value[rows] = usage
         return value
@@ -417,10 +421,10 @@ def test_kernel_join_samples_by_name(benchmark: Any, world: dict[str, Any], orde
 
 def test_kernel_full_reconcile(benchmark: Any, world: dict[str, Any]) -> None:
     """Target: 20 ms."""
-    given: BatchColumns = world["encoded"]
-    result = benchmark(decide_columns, given, world["memory"], now=NOW, options=OPTIONS, threads=THREADS)
+    batch_columns: BatchColumns = world["encoded"]
+    result = benchmark(decide_columns, batch_columns, world["memory"], now=NOW, options=OPTIONS, threads=THREADS)
     assert len(result) == HPAS
-    single = decide_columns(given, world["memory"], now=NOW, options=OPTIONS, threads=1)
+    single = decide_columns(batch_columns, world["memory"], now=NOW, options=OPTIONS, threads=1)
     assert np.array_equal(result.desired, single.desired)
     assert result.rescaled.sum() > 0
     assert result.memory.histories.past.size.max() in (21, 22)

@@ -64,23 +64,23 @@ def slowly(data: bytes) -> Snapshot:
     return cluster.snapshot()
 
 
-def same(left: Snapshot, right: Snapshot) -> bool:
+def same(one: Snapshot, right: Snapshot) -> bool:
     return (
-        (left.nodes, left.pods, left.pending, left.counts) == (right.nodes, right.pods, right.pending, right.counts)
-        and all(np.array_equal(left.free(name), right.free(name)) for name in left.columns.allocatable)
-        and np.array_equal(left.placed_node, right.placed_node)
+        (one.nodes, one.pods, one.pending, one.counts) == (right.nodes, right.pods, right.pending, right.counts)
+        and all(np.array_equal(one.free(name), right.free(name)) for name in one.columns.allocatable)
+        and np.array_equal(one.placed_node, right.placed_node)
     )
 
 
-def peak(benchmark: Any, made: Callable[[], Any], limit: int) -> None:
+def peak(benchmark: Any, build: Callable[[], Any], limit: int) -> None:
     """Print and record the most memory that a call takes beside what was there, in MiB."""
     tracemalloc.start()
-    made()
-    found = tracemalloc.get_traced_memory()[1] / 2**20
+    build()
+    peak_mib = tracemalloc.get_traced_memory()[1] / 2**20
     tracemalloc.stop()
-    benchmark.extra_info["peak_mib"] = found
-    print(f"\npeak {found:.1f} MiB (target: {limit} MiB)")
-    assert found <= limit
+    benchmark.extra_info["peak_mib"] = peak_mib
+    print(f"\npeak {peak_mib:.1f} MiB (target: {limit} MiB)")
+    assert peak_mib <= limit
 
 
 def test_bare_decode_of_10000_pods(benchmark: Any, full: bytes) -> None:
@@ -158,19 +158,19 @@ def template(i: int) -> dict[str, Any]:
 
 
 def test_columns_to_snapshot(benchmark: Any) -> None:
-    given = columns()
-    snapshot = benchmark.pedantic(lambda: kscale.from_columns(**given), rounds=3)
-    placed = given["pod_node"] >= 0
-    expected = np.bincount(given["pod_node"][placed], given["demand"][given["pod_class"][placed], 0], NODES)
+    columns_ = columns()
+    snapshot = benchmark.pedantic(lambda: kscale.from_columns(**columns_), rounds=3)
+    placed = columns_["pod_node"] >= 0
+    expected = np.bincount(columns_["pod_node"][placed], columns_["demand"][columns_["pod_class"][placed], 0], NODES)
     assert snapshot.used["cpu"].tolist() == expected.astype(np.int64).tolist()
     assert (len(snapshot.placed_node), len(snapshot.pending_records)) == (PODS - PENDING, PENDING)
-    peak(benchmark, lambda: kscale.from_columns(**given), 1024)
+    peak(benchmark, lambda: kscale.from_columns(**columns_), 1024)
     floor(benchmark, PODS * 16 + NODES * 24)
 
 
 def test_20_estimates_from_columns(benchmark: Any) -> None:
-    given = columns()
-    snapshot = kscale.from_columns(**given)
+    columns_ = columns()
+    snapshot = kscale.from_columns(**columns_)
     templates = [template(i) for i in range(20)]
 
     def fresh() -> tuple[tuple[Snapshot], dict[str, Any]]:

@@ -22,12 +22,12 @@ ZONES = ("test-zone-1", "test-zone-2", "test-zone-3")
 ZONE = "topology.kubernetes.io/zone"
 
 
-def pod(number: int, given: dict[str, Any]) -> dict[str, Any]:
+def pod(number: int, fields: dict[str, Any]) -> dict[str, Any]:
     """As the generator makes it."""
-    requests = {"cpu": f"{given['Cpu']}m", "memory": str(given["Mem"])}
+    requests = {"cpu": f"{fields['Cpu']}m", "memory": str(fields["Mem"])}
     spec: dict[str, Any] = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
-    kind, _, key = given["Kind"].partition(":")
-    selector = {"matchLabels": given["Selector"]} if given.get("Selector") else None
+    kind, _, key = fields["Kind"].partition(":")
+    selector = {"matchLabels": fields["Selector"]} if fields.get("Selector") else None
     term = [{"labelSelector": selector, "topologyKey": key}]
     if kind == "spread":
         spec["topologySpreadConstraints"] = [
@@ -37,7 +37,7 @@ def pod(number: int, given: dict[str, Any]) -> dict[str, Any]:
         spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
     elif kind != "generic":
         spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
-    metadata = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}", "labels": given["Labels"]}
+    metadata = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}", "labels": fields["Labels"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
@@ -58,8 +58,8 @@ def pending(data_dir: Path) -> kscale.Snapshot:
     path = data_dir / "karpenter_mix_20000.json.gz"
     if not path.exists():
         pytest.skip(f"{path} is missing")
-    given = json.loads(gzip.decompress(path.read_bytes()))
-    return kscale.load([pod(number, each) for number, each in enumerate(given)]).snapshot()
+    pods = json.loads(gzip.decompress(path.read_bytes()))
+    return kscale.load([pod(number, each) for number, each in enumerate(pods)]).snapshot()
 
 
 def test_each_type_by_itself(benchmark: Any, data_dir: Path) -> None:
@@ -75,9 +75,9 @@ def test_each_type_by_itself(benchmark: Any, data_dir: Path) -> None:
         return result
 
     result = benchmark.pedantic(estimates, rounds=2, warmup_rounds=1)
-    whole = [(each.node_count * one.price, one.type) for each, one in zip(result, offers, strict=True)
+    prices = [(each.node_count * one.price, one.type) for each, one in zip(result, offers, strict=True)
              if len(each.placed_pods) == len(snapshot.pending)]  # fmt: skip
-    print(f"\n{len(whole)} types hold all pods, the cheapest ${min(whole)}; {benchmark.extra_info}")
+    print(f"\n{len(prices)} types hold all pods, the cheapest ${min(prices)}; {benchmark.extra_info}")
     assert sum(each.node_count for each in result) == 1_603_277
     for number, each in enumerate(result):  # with one cursor for all, the answer to one of them is another
         alone = kscale.estimate(snapshot, template=templates[number])

@@ -63,9 +63,9 @@ CASES = {
 }
 
 
-def pods_of(given: list[dict[str, str]], gpus: bool) -> list[Pod]:
+def pods_of(rows: list[dict[str, str]], gpus: bool) -> list[Pod]:
     """One ReplicaSet for each shape, so that equal pods are one equivalence group."""
-    shapes = Counter((int(row["cpu_milli"]), int(row["memory_mib"]), int(row["num_gpu"]) * gpus) for row in given)
+    shapes = Counter((int(row["cpu_milli"]), int(row["memory_mib"]), int(row["num_gpu"]) * gpus) for row in rows)
     pods = []
     for k, ((cpu, memory, gpu), count) in enumerate(shapes.items()):
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"rs-{k}", "uid": f"rs-{k}", "controller": True}
@@ -84,12 +84,12 @@ def pods_of(given: list[dict[str, str]], gpus: bool) -> list[Pod]:
 
 
 class World(NamedTuple):
-    """``pods``: those that some offer holds, of ``given``."""
+    """``pods``: those that some offer holds, of ``offered_pods``."""
 
     snapshot: Snapshot
     offers: list[kscale.Offer]
     pods: list[str]
-    given: int
+    offered_pods: int
 
 
 def world_of(name: str, data_dir: Path) -> World:
@@ -118,7 +118,7 @@ def planned(benchmark: Any, name: str, world: World, decide: Callable[[], kscale
 
     plan = benchmark.pedantic(timed, rounds=1)
     gap = plan.bound.gap
-    print(f"\n{name}: {plan.pods} pods ({world.given - plan.pods} fit no type), {len(world.offers)} types: "
+    print(f"\n{name}: {plan.pods} pods ({world.offered_pods - plan.pods} fit no type), {len(world.offers)} types: "
           f"${plan.cost:.3f}/h, at least ${plan.bound.cost}, gap {gap}, {plan.stopped}")  # fmt: skip
     print(f"{plan.effort}, {benchmark.extra_info}")
     assert plan.unschedulable_count == 0

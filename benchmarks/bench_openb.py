@@ -68,15 +68,15 @@ def first_fit_decreasing(trace: Trace) -> int:
     share = (trace.demand[:, :2] / trace.capacity[:2]).sum(axis=1)
     free = np.empty((0, 3), dtype=np.int64)
     for k in np.argsort(-share, kind="stable"):
-        size, left = trace.demand[k], int(trace.count[k])
+        size, remaining = trace.demand[k], int(trace.count[k])
         room = np.minimum.reduce([free[:, r] // size[r] for r in range(3) if size[r]])
-        take = np.minimum(room, np.maximum(0, left - (np.cumsum(room) - room)))
+        take = np.minimum(room, np.maximum(0, remaining - (np.cumsum(room) - room)))
         free -= take[:, None] * size
-        left -= int(take.sum())
+        remaining -= int(take.sum())
         per_node = int(min(trace.capacity[r] // size[r] for r in range(3) if size[r]))
-        while left:
-            free = np.vstack([free, trace.capacity - min(left, per_node) * size])
-            left -= min(left, per_node)
+        while remaining:
+            free = np.vstack([free, trace.capacity - min(remaining, per_node) * size])
+            remaining -= min(remaining, per_node)
     return len(free)
 
 

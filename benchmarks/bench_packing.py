@@ -64,11 +64,11 @@ def test_estimate_51000_pods(benchmark: Any, estimate_problem: tuple[str, kscale
     """Upstream's benchmark of the estimator. Target, ``warm``: <= 1 ms in two groups, <= 15 ms as 51,000 single-pod
     groups; result as index arrays. ``first`` and ``cold`` group the pending pods, too."""
     kind, cluster = estimate_problem
-    wanted = template("1000m", "5000Mi", 100)
+    node_template = template("1000m", "5000Mi", 100)
     options = kscale.EstimateOptions(max_nodes=3000)
 
     def decide(snapshot: kscale.Snapshot) -> kscale.EstimateResult:
-        return kscale.estimate(snapshot, template=wanted, options=options)
+        return kscale.estimate(snapshot, template=node_template, options=options)
 
     result = timed(benchmark, decide, when=when, cluster=cluster)
     assert (result.node_count, len(result.order_numbers)) == (2595, 51_000)

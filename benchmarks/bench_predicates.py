@@ -56,10 +56,10 @@ def test_anti_affinity_probes_on_5001_nodes(benchmark: Any) -> None:
             one = labelled(same if blocks else other, "web" if blocks else "other", node=f"n{i}")
             one.metadata.name = f"p{i}-{j}"
             placed.append(one)
-    asked = 1_000
-    wanted = [labelled(pod(f"wanted-{i}", f"{100 + i}m", "64Mi", **anti("web")), "web") for i in range(asked)]
-    fork = kscale.fork(kscale.Cluster([*nodes, *placed, *wanted]).snapshot())
-    questions = iter([f"default/wanted-{i}" for i in range(asked)])
+    probes = 1_000
+    pending = [labelled(pod(f"wanted-{i}", f"{100 + i}m", "64Mi", **anti("web")), "web") for i in range(probes)]
+    fork = kscale.fork(kscale.Cluster([*nodes, *placed, *pending]).snapshot())
+    questions = iter([f"default/wanted-{i}" for i in range(probes)])
 
     def probe() -> tuple[tuple[str], dict[str, Any]]:
         fork.engine.cursor = 0
@@ -71,7 +71,7 @@ def test_anti_affinity_probes_on_5001_nodes(benchmark: Any) -> None:
         fork.revert()
         return result
 
-    result = benchmark.pedantic(ask, setup=probe, rounds=asked - 1)
+    result = benchmark.pedantic(ask, setup=probe, rounds=probes - 1)
     assert fork.node_name(result) == "n5000"
 
 
@@ -242,5 +242,5 @@ def test_devices_allocated_in_the_packing_loop(benchmark: Any) -> None:
     for pod_name in result.placed:
         allocation = claims["default", pod_name.removeprefix("default/")].status.allocation
         assert allocation is not None
-        given = [each.device for each in allocation.devices.results]
-        assert given in (["dev0", "dev2"], ["dev1", "dev3"], ["dev4", "dev6"], ["dev5", "dev7"])
+        devices = [each.device for each in allocation.devices.results]
+        assert devices in (["dev0", "dev2"], ["dev1", "dev3"], ["dev4", "dev6"], ["dev5", "dev7"])

@@ -31,10 +31,10 @@ class Remembering(FakePrometheus):
         super().__init__({name: (round(draw(), 12), float(int(draw() * 2**32))) for name in names})
         self._answers: dict[tuple[tuple[str, str], ...], tuple[int, Any]] = {}
 
-    def answer(self, path: str, given: dict[str, str], headers: dict[str, str]) -> tuple[int, Any]:
-        known = tuple(given.items())
+    def answer(self, path: str, form: dict[str, str], headers: dict[str, str]) -> tuple[int, Any]:
+        known = tuple(form.items())
         if known not in self._answers:
-            code, result = super().answer(path, given, headers)
+            code, result = super().answer(path, form, headers)
             self._answers[known] = code, json.dumps(result).encode()
         return self._answers[known]
 

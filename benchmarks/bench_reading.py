@@ -89,8 +89,8 @@ def test_kernel_digest_of_one_pod(benchmark: Any, texts: list[bytes]) -> None:
 
 
 def test_kernel_demand(benchmark: Any) -> None:
-    given = from_dict(pod(0), Pod)
-    assert benchmark(lambda: to_integers(demand(given))) == {"cpu": 100, "memory": 512 << 20}
+    read_pod = from_dict(pod(0), Pod)
+    assert benchmark(lambda: to_integers(demand(read_pod))) == {"cpu": 100, "memory": 512 << 20}
 
 
 def test_quantity(benchmark: Any) -> None:

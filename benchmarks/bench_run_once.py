@@ -40,31 +40,31 @@ def cluster(nodes: int) -> tuple[kscale.Cluster, list[NodeGroup]]:
     return created, [NodeGroup(id=f"g{i}", max_size=1000, nodes=names[i::every]) for i in range(every)]
 
 
-def change(made: kscale.Cluster, seed: int) -> None:
+def change(cluster: kscale.Cluster, seed: int) -> None:
     """One percent of the nodes say something new, one percent of the pods are replaced by their like."""
     draw = random.Random(seed)
-    nodes, keys = [*made.nodes()], made.keys("Pod")
+    nodes, keys = [*cluster.nodes()], cluster.keys("Pod")
     for node in draw.sample(nodes, max(1, len(nodes) // 100)):
-        made.apply(msgspec.structs.replace(node))
+        cluster.apply(msgspec.structs.replace(node))
     for key in draw.sample(keys, len(keys) // 100):
-        pod = made.pod(key)
+        pod = cluster.pod(key)
         if pod.spec.node_name:
             meta = msgspec.structs.replace(pod.metadata, name=f"{pod.metadata.name}-{seed}", uid=f"{key}-{seed}")
-            made.remove("Pod", key)
-            made.apply(msgspec.structs.replace(pod, metadata=meta))
+            cluster.remove("Pod", key)
+            cluster.apply(msgspec.structs.replace(pod, metadata=meta))
 
 
 class Loops:
     """One loop after the other, ten seconds apart."""
 
-    def __init__(self, made: kscale.Cluster, groups: list[NodeGroup]) -> None:
-        self.made, self.groups = made, groups
+    def __init__(self, cluster: kscale.Cluster, groups: list[NodeGroup]) -> None:
+        self.cluster, self.groups = cluster, groups
         self.now = START
         self.state: ca.LoopState | None = None
 
     def __call__(self) -> Any:
         self.now += 10 * SECOND
-        report = ca.run_once(self.made, self.groups, now=self.now, state=self.state)
+        report = ca.run_once(self.cluster, self.groups, now=self.now, state=self.state)
         self.state = report.state
         return report
 
@@ -72,7 +72,7 @@ class Loops:
         """The first loop that finds what the one before it found: there is a limit to how many more nodes than before a
         loop finds unneeded, and those come first among its candidates."""
         before = self().scale_down
-        for _ in self.made.nodes():
+        for _ in self.cluster.nodes():
             result = self().scale_down
             if (result.candidates, result.unneeded_since) == (before.candidates, before.unneeded_since):
                 return result

@@ -145,13 +145,13 @@ def scale_all(world: SimulatedWorld, replicas: int) -> None:
 def test_pod_events(benchmark) -> None:  # type: ignore[no-untyped-def]
     setup = coming_and_going()
     begin = time.process_time()
-    found = benchmark.pedantic(simulate, args=(setup,), rounds=1, iterations=1).report
+    report = benchmark.pedantic(simulate, args=(setup,), rounds=1, iterations=1).report
     seconds = time.process_time() - begin
     pods = APPS * EACH
-    assert found.pod_events == (4 + 2 + 4) * pods
-    assert (found.pending_pods.at_end, found.pending_pods.pods) == (0, 2 * pods)
-    print(f"\n{found.pod_events:,} pod events, {found.pod_events / seconds:,.0f} a second of CPU time")
-    benchmark.extra_info["pod events"] = found.pod_events
+    assert report.pod_events == (4 + 2 + 4) * pods
+    assert (report.pending_pods.at_end, report.pending_pods.pods) == (0, 2 * pods)
+    print(f"\n{report.pod_events:,} pod events, {report.pod_events / seconds:,.0f} a second of CPU time")
+    benchmark.extra_info["pod events"] = report.pod_events
 
 
 @pytest.mark.parametrize("vpa", [False, True], ids=["plain", "vpa"])

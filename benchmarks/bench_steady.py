@@ -2,7 +2,7 @@
 
 A generated cluster with claims, spread and affinity. ``cold``: the first snapshot's answers; ``changed``: 1 % of the
 nodes and pods are others since the last; ``same``: nothing is. In the times: the snapshot, and placing its pending pods
-(the public door), or only the session that scale-down begins with: all running pods, ready to move.
+(the public function), or only the session that scale-down begins with: all running pods, ready to move.
 ``KSCALE_BENCH_SCALE`` (default 1) multiplies the cluster.
 """
 
@@ -31,27 +31,27 @@ def cluster() -> kscale.Cluster:
         return kscale.load(file.getvalue())
 
 
-def change(made: kscale.Cluster, seed: int) -> None:
+def change(cluster: kscale.Cluster, seed: int) -> None:
     """One percent of the nodes say something new, one percent of the pods are replaced by their like."""
     draw = random.Random(seed)
-    for node in draw.sample([*made.nodes()], NODES // 100):
-        made.apply(msgspec.structs.replace(node))
-    keys = made.keys("Pod")
+    for node in draw.sample([*cluster.nodes()], NODES // 100):
+        cluster.apply(msgspec.structs.replace(node))
+    keys = cluster.keys("Pod")
     for key in draw.sample(keys, len(keys) // 100):
-        pod = made.pod(key)
+        pod = cluster.pod(key)
         if pod.spec.node_name:
             meta = msgspec.structs.replace(pod.metadata, name=f"{pod.metadata.name}-{seed}", uid=f"{key}-{seed}")
-            made.remove("Pod", key)
-            made.apply(msgspec.structs.replace(pod, metadata=meta))
+            cluster.remove("Pod", key)
+            cluster.apply(msgspec.structs.replace(pod, metadata=meta))
 
 
-def session(made: kscale.Cluster) -> int:
-    snapshot = made.snapshot()
+def session(cluster: kscale.Cluster) -> int:
+    snapshot = cluster.snapshot()
     return Session(snapshot, snapshot.placed_classes, moving=True).checked_count
 
 
-def place(made: kscale.Cluster) -> int:
-    return len(kscale.place(made.snapshot()).placed)
+def place(cluster: kscale.Cluster) -> int:
+    return len(kscale.place(cluster.snapshot()).placed)
 
 
 @pytest.mark.parametrize("act", [session, place])

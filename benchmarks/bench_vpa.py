@@ -79,14 +79,14 @@ class CpuTime:
         self.best = float("inf")
         self.best_wall = float("inf")
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         begin, begin_wall = time.process_time(), time.perf_counter()
-        answer = self.work(*given)
+        answer = self.work(*arguments)
         self.best = min(self.best, time.process_time() - begin)
         self.best_wall = min(self.best_wall, time.perf_counter() - begin_wall)
         return answer
 
-    def tell(self, benchmark: Any, **more: Any) -> None:
+    def record(self, benchmark: Any, **more: Any) -> None:
         benchmark.extra_info.update(cpu_seconds=round(self.best, 4), **more)
         if rows := more.get("rows"):
             benchmark.extra_info.update(
@@ -155,7 +155,7 @@ def test_kernel_cpu_samples_on_a_shared_grid(benchmark: Any, millicores: Any, gr
     container, times, values, status = listed(millicores, np.tile(grid, CONTAINERS))
     one_by_one.usage.add_cpu(one_by_one.bank.native, container, times, values, status, 1)
     assert np.array_equal(created.bank.weights, one_by_one.bank.weights)
-    timed.tell(benchmark, samples=millicores.size)
+    timed.record(benchmark, samples=millicores.size)
 
 
 def test_kernel_cpu_samples_at_any_time(benchmark: Any, millicores: Any, grid: Any) -> None:
@@ -176,7 +176,7 @@ def test_kernel_cpu_samples_at_any_time(benchmark: Any, millicores: Any, grid: A
     own = values[:SAMPLES] / 1000.0
     first.add_samples(np.zeros(SAMPLES, np.int64), own, np.full(SAMPLES, 0.1), times[:SAMPLES])
     assert np.array_equal(first.weights[0], created.bank.weights[0])
-    timed.tell(benchmark, samples=millicores.size)
+    timed.record(benchmark, samples=millicores.size)
 
 
 def test_kernel_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> None:
@@ -194,7 +194,7 @@ def test_kernel_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> No
     single = columns(Histograms(MEMORY_HISTOGRAM_OPTIONS, CONTAINERS, DAY))
     single.usage.add_memory(single.bank.native, container, times, values, status.copy(), None, 1)
     assert np.array_equal(created.bank.weights, single.bank.weights)
-    timed.tell(benchmark, samples=millicores.size)
+    timed.record(benchmark, samples=millicores.size)
 
 
 def test_kernel_one_pass_over_many_containers(benchmark: Any) -> None:
@@ -216,7 +216,7 @@ def test_kernel_one_pass_over_many_containers(benchmark: Any) -> None:
     created = benchmark(timed)
     assert np.array_equal(created, estimate_resources(store, numbers, store.options, threads=1))
     assert (created[:, :, 1] <= created[:, :, 2]).all()
-    timed.tell(benchmark, containers=n)
+    timed.record(benchmark, containers=n)
 
 
 def shared_workloads(count: int) -> list[dict[str, Any]]:
@@ -278,13 +278,18 @@ class Recorded:
 def matrices(pods: list[Pod]) -> tuple[Any, list[UsageOfContainer], Any, Any]:
     """(times, names of containers, cpu [time, container], memory [time, container])."""
     times, each = usage_of(pods, seed=1, hours=192.0, step=60.0)
-    kept = list(each)
-    return times, kept, np.stack([one.cpu for one in kept], axis=1), np.stack([one.memory for one in kept], axis=1)
+    containers = list(each)
+    return (
+        times,
+        containers,
+        np.stack([one.cpu for one in containers], axis=1),
+        np.stack([one.memory for one in containers], axis=1),
+    )
 
 
 def by_time_csv(path: Path, pods: list[Pod]) -> int:
-    times, kept, cpu, memory = matrices(pods)
-    middles = [f",{one.namespace},{one.pod},{one.container}," for one in kept]
+    times, containers, cpu, memory = matrices(pods)
+    middles = [f",{one.namespace},{one.pod},{one.container}," for one in containers]
     with path.open("w", encoding="utf-8", newline="") as file:
         file.write("time,namespace,pod,container,cpu_cores,memory_bytes\n")
         for i, now in enumerate(times.tolist()):
@@ -294,14 +299,16 @@ def by_time_csv(path: Path, pods: list[Pod]) -> int:
 
 
 def by_time_parquet(path: Path, pods: list[Pod]) -> int:
-    times, kept, cpu, memory = matrices(pods)
-    together = max(1, 1_000_000 // len(kept))
+    times, containers, cpu, memory = matrices(pods)
+    together = max(1, 1_000_000 // len(containers))
     writer = None
     for at in range(0, len(times), together):
         now = times[at : at + together]
-        columns: dict[str, Any] = {"time": pa.array(np.repeat(now * 1000, len(kept))).cast(pa.timestamp("ms", "UTC"))}
+        columns: dict[str, Any] = {
+            "time": pa.array(np.repeat(now * 1000, len(containers))).cast(pa.timestamp("ms", "UTC"))
+        }
         for name in ("namespace", "pod", "container"):
-            texts = [getattr(one, name) for one in kept]
+            texts = [getattr(one, name) for one in containers]
             numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
             codes = np.tile(np.array([numbers[text] for text in texts], np.int32), len(now))
             columns[name] = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(numbers)))
@@ -387,8 +394,8 @@ def test_from_file_to_recommendation(benchmark: Any, recorded: Recorded, form: s
     again = recommend(cluster, read_usage(path, threads=1), threads=1)
     assert again == created
     command = [sys.executable, "-c", ALONE, str(recorded.dump), str(path), str(THREADS)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    alone = json.loads(said.splitlines()[-1])  # an editable build says before it that it is made
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    alone = json.loads(output.splitlines()[-1])  # an editable build says before it that it is made
     path.unlink()
     assert alone["samples"] == 2 * rows
     assert alone["histograms"] <= 28 * 2**20

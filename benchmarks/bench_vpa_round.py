@@ -1,4 +1,4 @@
-"""Rounds of the VPA recommender at the public door: 10,000 VPAs, from objects to recommendations.
+"""Rounds of the VPA recommender through the public function: 10,000 VPAs, from objects to recommendations.
 
 Target on two cores at ``KSCALE_VPA_SCALE=1`` (the default is 0.02): a round of 10,000 VPAs with 50,000 pods of two
 containers in <= 5 s of CPU, 1 GiB in all. ``first``: everything is new. ``steady``: 1 % of the pods are others since
@@ -105,22 +105,22 @@ class Cluster:
         self.generation = 0
 
     def round(self, changes: PodChanges, items: list[PodMetrics]) -> RecommenderResult:
-        given = RecommenderRound(
+        round_inputs = RecommenderRound(
             vpas=self.vpas, pods=changes, controllers=self.controllers, usage=[convert_pod_metrics(items)]
         )
-        return run_once(self.state, given, now=self.now)
+        return run_once(self.state, round_inputs, now=self.now)
 
     def churn(self) -> tuple[PodChanges, list[PodMetrics]]:
         """A minute later: one pod of a hundred is another."""
         self.now += 60 * SECOND
         self.generation += 1
-        gone = []
+        deleted = []
         for at in range(self.generation % 100, len(self.pods), 100):
             old = self.pods[at]
-            gone.append((old.namespace, old.name))
+            deleted.append((old.namespace, old.name))
             self.pods[at] = pod(at // PODS, at % PODS, self.generation)
         fresh = self.pods[self.generation % 100 :: 100]
-        return PodChanges(changed=fresh, deleted=gone), measured(self.pods, self.now - 5 * SECOND)
+        return PodChanges(changed=fresh, deleted=deleted), measured(self.pods, self.now - 5 * SECOND)
 
 
 def check(result: RecommenderResult) -> None:

@@ -69,9 +69,9 @@ def resident() -> int:
     return int(line.split()[1]) << 10
 
 
-def same(left: Snapshot, right: Snapshot) -> bool:
+def same(one: Snapshot, right: Snapshot) -> bool:
     """Whether two snapshots hold the same pods, in any order."""
-    return (sorted(left.pods), sorted(left.pending), left.counts) == (
+    return (sorted(one.pods), sorted(one.pending), one.counts) == (
         sorted(right.pods), sorted(right.pending), right.counts
     )  # fmt: skip
 
@@ -82,10 +82,10 @@ class Spent:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def __call__(self, function: Callable[..., Any], *given: Any) -> Any:
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
         begin = time.process_time()
         try:
-            return function(*given)
+            return function(*arguments)
         finally:
             self.seconds += time.process_time() - begin
 
@@ -103,9 +103,9 @@ def test_watch_lines(benchmark: Any, texts: Any, together: int) -> None:
     """Three of five lines change a pod, one adds one, one removes one; ``together``: lines that arrive at once."""
     count = LINES if together > 1 else LINES // 20
     created = list(pods_of(PODS + LINES // 5))
-    held, new = created[:PODS], created[PODS:]
+    initial, new = created[:PODS], created[PODS:]
     rng, version = random.Random(1), itertools.count(10**6)
-    lines, alive = [], dict(enumerate(held))
+    lines, alive = [], dict(enumerate(initial))
     for at in range(count):
         if at % 5 < 3:
             number = rng.randrange(PODS)
@@ -124,7 +124,7 @@ def test_watch_lines(benchmark: Any, texts: Any, together: int) -> None:
             text = versioned(text, next(version))
         lines.append(f'{{"type":"{type_}","object":{text}}}\n')
     chunks = ["".join(lines[at : at + together]).encode() for at in range(0, len(lines), together)]
-    cluster, spent = listed(held, texts=texts), Spent()
+    cluster, spent = listed(initial, texts=texts), Spent()
 
     def fed() -> None:
         for chunk in chunks:
@@ -155,9 +155,9 @@ def test_pages_of_placed_pods(benchmark: Any) -> None:
                 assert not spent(listing.pages, page).problems
 
     benchmark.pedantic(fed, rounds=1)
-    found = (resident() - before) / 2**20
-    benchmark.extra_info |= {"cpu_seconds": spent.seconds, "mib": found}
-    print(f"\n{spent.seconds:.2f} s of CPU for {ALL_PODS} pods (target {5 * SCALE:.2f} s), {found:.0f} MiB more than "
+    mib = (resident() - before) / 2**20
+    benchmark.extra_info |= {"cpu_seconds": spent.seconds, "mib": mib}
+    print(f"\n{spent.seconds:.2f} s of CPU for {ALL_PODS} pods (target {5 * SCALE:.2f} s), {mib:.0f} MiB more than "
           f"before (target {400 * SCALE:.0f} MiB)")  # fmt: skip
     snapshot = cluster.snapshot()
     assert len(cluster.keys("Pod")) >= ALL_PODS * 0.999  # a few names collide
@@ -183,8 +183,8 @@ def test_pods_that_come_and_go(benchmark: Any) -> None:
         for number in range(first, first + count):
             out.append(f'{{"type":"ADDED","object":{template.replace("@@", str(10**8 + number))}}}\n')
             if number >= ALIVE:
-                gone = template.replace("@@", str(10**8 + number - ALIVE))
-                out.append(f'{{"type":"DELETED","object":{gone}}}\n')
+                deleted = template.replace("@@", str(10**8 + number - ALIVE))
+                out.append(f'{{"type":"DELETED","object":{deleted}}}\n')
         return "".join(out).encode()
 
     def fed(first: int, end: int) -> None:
@@ -219,22 +219,22 @@ def test_pods_given_as_structs(benchmark: Any) -> None:
         waiting.append(replace(template, metadata=metadata, spec=replace(template.spec, node_name="")))
         bound.append(replace(waiting[-1], spec=replace(template.spec, node_name=f"node-{number % 97}")))
         running.append(replace(bound[-1], status=replace(template.status, phase="Running")))
-    gone = [pod.key for pod in running[: len(running) // 2]]
+    deleted = [pod.key for pod in running[: len(running) // 2]]
     cluster, spent = Cluster(), Spent()
 
     def fed() -> None:
         for pods in (waiting, bound, running):
             for at in range(0, len(pods), 500):
                 spent(cluster.apply_pods, pods[at : at + 500])
-        for at in range(0, len(gone), 500):
-            spent(lambda at=at: cluster.apply_pods((), removed=gone[at : at + 500]))
+        for at in range(0, len(deleted), 500):
+            spent(lambda at=at: cluster.apply_pods((), removed=deleted[at : at + 500]))
         spent(cluster.tidy)
 
     benchmark.pedantic(fed, rounds=1)
-    each = spent.seconds / (3 * len(bound) + len(gone)) * 1e6
+    each = spent.seconds / (3 * len(bound) + len(deleted)) * 1e6
     benchmark.extra_info |= {"us_an_event": each}
     print(f"\n{each:.1f} us of CPU an event (target: 10)")
-    assert same(cluster.snapshot(), Cluster(running[len(gone) :]).snapshot())
+    assert same(cluster.snapshot(), Cluster(running[len(deleted) :]).snapshot())
 
 
 def test_pickle_of_a_snapshot(benchmark: Any) -> None:

@@ -16,10 +16,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def data_dir(request: pytest.FixtureRequest) -> Path:
     """The folder of public traces and catalogues; what needs it is skipped where it is not given."""
-    given = request.config.getoption("--data") or os.environ.get("KSCALE_DATA")
-    if not given:
+    directory = request.config.getoption("--data") or os.environ.get("KSCALE_DATA")
+    if not directory:
         pytest.skip("needs public traces: give their folder with --data DIR or KSCALE_DATA")
-    folder = Path(given)
+    folder = Path(directory)
     if not folder.is_dir():
         pytest.skip(f"{folder} is not a folder (--data DIR or KSCALE_DATA)")
     return folder

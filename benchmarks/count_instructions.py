@@ -53,12 +53,12 @@ def counted(benchmarks: list[str], environment: dict[str, str], folder: Path) ->
     return result
 
 
-def company(kept: list[str], named: list[str]) -> list[str]:
+def company(measured_names: list[str], named: list[str]) -> list[str]:
     """The benchmarks that run in one process so that counts of ``named`` compare with those kept: all."""
-    return sorted({*kept, *named})
+    return sorted({*measured_names, *named})
 
 
-def told(every: dict[str, int], named: list[str]) -> dict[str, int]:
+def select_counts(every: dict[str, int], named: list[str]) -> dict[str, int]:
     """The counts that ``named`` are of: benchmarks, or files and functions that hold several."""
     return {
         name: count
@@ -67,10 +67,10 @@ def told(every: dict[str, int], named: list[str]) -> dict[str, int]:
     }
 
 
-def judged(found: dict[str, int], measure: dict[str, int], limit: float) -> list[str]:
+def judged(counts: dict[str, int], measure: dict[str, int], limit: float) -> list[str]:
     """Prints every count beside its measure; the benchmarks above the limit."""
     above = []
-    for name, count in sorted(found.items()):
+    for name, count in sorted(counts.items()):
         ratio = count / measure[name] if name in measure else float("nan")
         print(f"{count:>15,}  {ratio:6.3f}  {name}")
         if ratio > limit:
@@ -79,25 +79,25 @@ def judged(found: dict[str, int], measure: dict[str, int], limit: float) -> list
 
 
 def main() -> None:
-    kept: dict[str, Any] = json.loads(MEASURE.read_text())
+    stored: dict[str, Any] = json.loads(MEASURE.read_text())
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    measure: dict[str, int] = kept["counts"].setdefault(python, {})
+    measure: dict[str, int] = stored["counts"].setdefault(python, {})
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help="make what is counted the measure")
     parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help="as pytest names them; default: all there")
-    given = parser.parse_args()
-    names = given.benchmarks or kept["benchmarks"]
-    if not given.update and (unmeasured := [name for name in names if name not in measure]):
+    arguments = parser.parse_args()
+    names = arguments.benchmarks or stored["benchmarks"]
+    if not arguments.update and (unmeasured := [name for name in names if name not in measure]):
         parser.error(f"no count for {python} of {', '.join(unmeasured)}: take one with --update")
-    every = counted(company(kept["benchmarks"], names), kept["environment"], HERE.parent / "build" / "instructions")
-    result = told(every, names)
-    above = judged(result, measure, kept["limit"])
-    if given.update:
+    every = counted(company(stored["benchmarks"], names), stored["environment"], HERE.parent / "build" / "instructions")
+    result = select_counts(every, names)
+    above = judged(result, measure, stored["limit"])
+    if arguments.update:
         measure.update(result)
-        kept["benchmarks"] = sorted({*kept["benchmarks"], *result})
-        MEASURE.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
+        stored["benchmarks"] = sorted({*stored["benchmarks"], *result})
+        MEASURE.write_text(json.dumps(stored, indent=2, sort_keys=True) + "\n")
     elif above:
-        sys.exit(f"more than {kept['limit']} times the instructions: {', '.join(above)}")
+        sys.exit(f"more than {stored['limit']} times the instructions: {', '.join(above)}")
 
 
 if __name__ == "__main__":

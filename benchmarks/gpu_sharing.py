@@ -22,7 +22,7 @@ __all__ = ["POLICIES", "Nodes", "Shapes", "Typical", "allocated"]
 POLICIES = ("Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD")
 RANDOM, DOT_PRODUCT, CLUSTERING, PACKING, BEST_FIT, FGD = range(len(POLICIES))
 
-WHOLE = 1000
+WHOLE_GPU = 1000
 MOST_CPU, MOST_GPU = 128_000.0, 8_000.0  # of any node
 NO_NODE = -1
 
@@ -57,20 +57,20 @@ class Typical(NamedTuple):
 
 
 @njit(cache=True)
-def fragments(cpu: Any, left: Any, model: Any, typical: Any) -> float:
+def fragments(cpu: Any, gpu_free: Any, model: Any, typical: Any) -> float:
     """How much of a node's idle GPUs a typical pod could not use.
 
     Added up a reason at a time and then over the reasons, as theirs (``pkg/utils/frag.go``): a score is cut off to a
     whole number, which the last bit of a sum decides now and then.
     """
     idle = 0
-    for milli in left:
+    for milli in gpu_free:
         idle += milli
     lacks_both, lacks_gpu, lacks_cpu, no_gpu, no_gpu_lacks_cpu, no_access = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for t in range(len(typical.share)):
-        asked, share = typical.milli[t], typical.share[t]
+        request, share = typical.milli[t], typical.share[t]
         runs = cpu >= typical.cpu[t]
-        if asked == 0:
+        if request == 0:
             if runs:
                 no_gpu += share * idle
             else:
@@ -80,8 +80,8 @@ def fragments(cpu: Any, left: Any, model: Any, typical: Any) -> float:
             no_access += share * idle
             continue
         enough, rest = 0, 0
-        for milli in left:
-            if milli >= asked:
+        for milli in gpu_free:
+            if milli >= request:
                 enough += 1
             else:
                 rest += milli
@@ -98,20 +98,20 @@ def fragments(cpu: Any, left: Any, model: Any, typical: Any) -> float:
 
 
 @njit(cache=True)
-def tightest(left: Any, milli: Any) -> int:
+def tightest(gpu_free: Any, milli: Any) -> int:
     """The GPU with the least room that is enough; the first of equals."""
     best = -1
-    for i in range(len(left)):
-        if left[i] >= milli and (best < 0 or left[i] < left[best]):
+    for i in range(len(gpu_free)):
+        if gpu_free[i] >= milli and (best < 0 or gpu_free[i] < gpu_free[best]):
             best = i
     return best
 
 
 @njit(cache=True)
-def take(left: Any, gpus: Any, milli: Any) -> None:
+def take(gpu_free: Any, gpus: Any, milli: Any) -> None:
     """Whole GPUs, or a part of one, where it is tightest."""
     for _ in range(gpus):
-        left[tightest(left, milli)] -= milli
+        gpu_free[tightest(gpu_free, milli)] -= milli
 
 
 @njit(cache=True)
@@ -120,17 +120,17 @@ def gain(before: float, after: float) -> int:
 
 
 @njit(cache=True)
-def fgd_score(before: float, cpu: Any, left: Any, model: Any, pod: Any, shapes: Any, typical: Any) -> Any:
+def fgd_score(before: float, cpu: Any, gpu_free: Any, model: Any, pod: Any, shapes: Any, typical: Any) -> Any:
     """(score, the GPU to share): how much less would be fragmented."""
-    after = left.copy()
+    after = gpu_free.copy()
     cpu -= shapes.cpu[pod]
     gpus, milli = shapes.gpus[pod], shapes.milli[pod]
-    if gpus != 1 or milli == WHOLE:
+    if gpus != 1 or milli == WHOLE_GPU:
         take(after, gpus, milli)
         return gain(before, fragments(cpu, after, model, typical)), -1
     best, device = 0, -1
-    for i in range(len(left)):
-        if left[i] >= milli:
+    for i in range(len(gpu_free)):
+        if gpu_free[i] >= milli:
             after[i] -= milli
             score = gain(before, fragments(cpu, after, model, typical))
             after[i] += milli
@@ -140,38 +140,38 @@ def fgd_score(before: float, cpu: Any, left: Any, model: Any, pod: Any, shapes: 
 
 
 @njit(cache=True)
-def packing_score(left: Any, gpus: Any, milli: Any) -> int:
+def packing_score(gpu_free: Any, gpus: Any, milli: Any) -> int:
     """GPUs that are shared already come first, then those of nodes in use."""
     if gpus == 0:
         return 0
     untouched = 0
-    for each in left:
-        untouched += each == WHOLE
-    if untouched == len(left):
+    for each in gpu_free:
+        untouched += each == WHOLE_GPU
+    if untouched == len(gpu_free):
         return max(33 - untouched, untouched)
-    after, fresh, room = left.copy(), 0, 0
+    after, fresh, room = gpu_free.copy(), 0, 0
     for _ in range(gpus):
         i = tightest(after, milli)
-        fresh += after[i] == WHOLE
-        room += after[i] * 100 // WHOLE
+        fresh += after[i] == WHOLE_GPU
+        room += after[i] * 100 // WHOLE_GPU
         after[i] = -1
     return max(50 - fresh, 33) if fresh else max(100 - room // 10, 50)
 
 
 @njit(cache=True)
-def clustering_score(left: Any, kinds: Any, kind: Any) -> int:
+def clustering_score(gpu_free: Any, kinds: Any, kind: Any) -> int:
     """Nodes that run pods with as many GPUs come first, those that run no others before the rest."""
     if kind == 0:
         return 0
-    full = int(25 * (int(MOST_GPU) - left.sum()) // int(MOST_GPU))
+    full = int(25 * (int(MOST_GPU) - gpu_free.sum()) // int(MOST_GPU))
     if kinds & kind:
         return full + (75 if kinds == kind else 50)
     return full + (25 if kinds == 0 else 0)
 
 
 @njit(cache=True)
-def amounts_score(policy: Any, cpu: Any, left: Any, asked_cpu: Any, asked_gpu: Any) -> int:
-    gpu = left.sum()
+def amounts_score(policy: Any, cpu: Any, gpu_free: Any, asked_cpu: Any, asked_gpu: Any) -> int:
+    gpu = gpu_free.sum()
     if policy == BEST_FIT:
         return int((1.0 - (0.5 * (cpu - asked_cpu) / MOST_CPU + 0.5 * (gpu - asked_gpu) / MOST_GPU)) * 100.0)
     product = cpu / MOST_CPU * (asked_cpu / MOST_CPU) + gpu / MOST_GPU * (asked_gpu / MOST_GPU)
@@ -179,7 +179,7 @@ def amounts_score(policy: Any, cpu: Any, left: Any, asked_cpu: Any, asked_gpu: A
 
 
 @njit(cache=True)
-def fits(cpu: Any, memory: Any, left: Any, model: Any, pod: Any, shapes: Any) -> bool:
+def fits(cpu: Any, memory: Any, gpu_free: Any, model: Any, pod: Any, shapes: Any) -> bool:
     if cpu < shapes.cpu[pod] or memory < shapes.memory[pod]:
         return False
     if shapes.gpus[pod] == 0:
@@ -187,7 +187,7 @@ def fits(cpu: Any, memory: Any, left: Any, model: Any, pod: Any, shapes: Any) ->
     if shapes.models[pod] != 0 and not (shapes.models[pod] >> model) & 1:
         return False
     enough = 0
-    for milli in left:
+    for milli in gpu_free:
         enough += milli >= shapes.milli[pod]
     return enough >= shapes.gpus[pod]
 
@@ -201,26 +201,26 @@ def allocated(policy: Any, seed: Any, order: Any, nodes: Any, shapes: Any, typic
     cpu, memory = nodes.cpu.copy(), nodes.memory.copy()
     begins = np.zeros(count + 1, np.int64)
     begins[1:] = np.cumsum(nodes.gpus)
-    left = np.full(begins[count], WHOLE, np.int64)
+    gpu_free = np.full(begins[count], WHOLE_GPU, np.int64)
     kinds = np.zeros(count, np.int64)
     fragmented = np.zeros(count)
     scores = np.full((len(shapes.cpu), count), -1, np.int64)
     devices = np.full((len(shapes.cpu), count), -1, np.int64)
-    seen = np.full((len(shapes.cpu), count), -1, np.int64)
+    computed_at = np.full((len(shapes.cpu), count), -1, np.int64)
     changes = np.zeros(count, np.int64)
     if policy == FGD:
         for n in range(count):
-            fragmented[n] = fragments(cpu[n], left[begins[n] : begins[n + 1]], nodes.model[n], typical)
+            fragmented[n] = fragments(cpu[n], gpu_free[begins[n] : begins[n + 1]], nodes.model[n], typical)
     done, after = 0, np.zeros(len(order), np.int64)
     for at, pod in enumerate(order):
         gpus, milli = shapes.gpus[pod], shapes.milli[pod]
-        shared = gpus == 1 and milli < WHOLE
+        shared = gpus == 1 and milli < WHOLE_GPU
         kind = 0 if gpus == 0 else 1 if shared else 1 << gpus
         best, chosen, equals = -1, NO_NODE, 0
         for n in range(count):
-            if seen[pod, n] != changes[n]:
-                seen[pod, n] = changes[n]
-                mine = left[begins[n] : begins[n + 1]]
+            if computed_at[pod, n] != changes[n]:
+                computed_at[pod, n] = changes[n]
+                mine = gpu_free[begins[n] : begins[n + 1]]
                 scores[pod, n] = -1
                 if fits(cpu[n], memory[n], mine, nodes.model[n], pod, shapes):
                     if policy == RANDOM:
@@ -245,7 +245,7 @@ def allocated(policy: Any, seed: Any, order: Any, nodes: Any, shapes: Any, typic
         if chosen == NO_NODE:
             after[at] = done
             continue
-        mine = left[begins[chosen] : begins[chosen + 1]]
+        mine = gpu_free[begins[chosen] : begins[chosen + 1]]
         cpu[chosen] -= shapes.cpu[pod]
         memory[chosen] -= shapes.memory[pod]
         if shared and policy == FGD:

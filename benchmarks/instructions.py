@@ -79,13 +79,13 @@ class InstructionCount:
         rounds: int = 1,
         warmup_rounds: int = 0,
     ) -> Any:
-        def given() -> tuple[Any, Any]:
+        def make_arguments() -> tuple[Any, Any]:
             return (setup() if setup else None) or (args, kwargs or {})
 
         if rounds > 1:
-            positional, named = given()
+            positional, named = make_arguments()
             target(*positional, **named)
-        call = functools.partial(_called, target, *given())
+        call = functools.partial(_called, target, *make_arguments())
         result, self.counted = self._callgrind.count(call)
         return result
 

@@ -41,15 +41,15 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50.0, help="small reviews a second")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--most", type=float, default=100.0, help="milliseconds that a small review may take")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     gc.disable()  # a pass over what is imported here would count as the webhook's
     with tempfile.TemporaryDirectory() as directory:
-        worst = asyncio.run(measure(Path(directory), given))
+        worst = asyncio.run(measure(Path(directory), arguments))
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-    assert worst <= given.most, f"a small review took {worst:.0f} ms beside a large one"
+    assert worst <= arguments.most, f"a small review took {worst:.0f} ms beside a large one"
 
 
-async def measure(directory: Path, given: argparse.Namespace) -> float:
+async def measure(directory: Path, arguments: argparse.Namespace) -> float:
     api = Api(SystemClock(), resources=SERVED)
     cluster = Cluster(api)
     async with HostileServer(api) as server:
@@ -59,16 +59,18 @@ async def measure(directory: Path, given: argparse.Namespace) -> float:
                 raise RuntimeError(process.said())
             webhook = Webhook(process)
             api.put("replicasets.apps", within(ADMITTED, workload("large")))
-            api.put(VPAS, recommended(max(given.containers)))
+            api.put(VPAS, recommended(max(arguments.containers)))
             while not await webhook.patches(2):  # until the watch has brought it
                 await asyncio.sleep(0.1)
-            await webhook.small(given.rate, 1.0, "to begin with")
-            await webhook.small(given.rate, given.seconds, "alone")
+            await webhook.small(arguments.rate, 1.0, "to begin with")
+            await webhook.small(arguments.rate, arguments.seconds, "alone")
             worst = 0.0
-            for count in given.containers:
+            for count in arguments.containers:
                 with LargeReviews(process.port, directory / "ca.pem", count) as large:
                     await asyncio.to_thread(large.wait)
-                    worst = max(worst, await webhook.small(given.rate, given.seconds, f"beside {count:,} containers"))
+                    worst = max(
+                        worst, await webhook.small(arguments.rate, arguments.seconds, f"beside {count:,} containers")
+                    )
             return worst
         finally:
             process.end()

@@ -97,13 +97,13 @@ def main() -> None:
     parser.add_argument("--qps", type=int, default=2000, help="the programs' own limit: requests a second, and at once")
     parser.add_argument("--without-http", action="store_true", help="the HPA's program alone, without connections")
     parser.add_argument("--most", type=float, default=1800.0, metavar="SECONDS", help="for a program")
-    given = parser.parse_args()
-    print(f"{given.workloads} workloads of {given.pods} pods in {NAMESPACES} namespaces", flush=True)
+    arguments = parser.parse_args()
+    print(f"{arguments.workloads} workloads of {arguments.pods} pods in {NAMESPACES} namespaces", flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        if given.without_http:
-            asyncio.run(without_http(given))
+        if arguments.without_http:
+            asyncio.run(without_http(arguments))
         else:
-            (synthetic if given.synthetic else real)(Path(directory), given)
+            (synthetic if arguments.synthetic else real)(Path(directory), arguments)
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 
@@ -122,77 +122,83 @@ class Measured(FakeMetrics):
 # -- what is measured --------------------------------------------------------------------------------------------
 
 
-def real(directory: Path, given: argparse.Namespace) -> None:
+def real(directory: Path, arguments: argparse.Namespace) -> None:
     """An API server and etcd."""
     with ControlPlane(directory) as plane:
         plane.define(*vpa_definitions())
         begun = time.monotonic()
         for i in range(NAMESPACES):
             plane.ask("POST", "/api/v1/namespaces", {"metadata": {"name": f"ns{i}"}})
-        plane.store(objects(given.workloads, given.pods))
+        plane.store(objects(arguments.workloads, arguments.pods))
         print(f"stored in {time.monotonic() - begun:.0f} s", flush=True)
 
         async def measure(program: str, binaries: Path | None) -> Figures:
             plane.wipe(f"{OF_VPA}/verticalpodautoscalercheckpoints/")
-            plane.store(autoscalers(program, given.workloads, given.pods))
-            async with Measured(plane, given.workloads, given.pods) as metrics:
+            plane.store(autoscalers(program, arguments.workloads, arguments.pods))
+            async with Measured(plane, arguments.workloads, arguments.pods) as metrics:
                 clock = SystemClock()
                 metrics.now = lambda: to_text(clock.now())
-                result = await measured(plane, plane.token, program, binaries, given)
-            check(program, lambda path: plane.ask("GET", path), given)
+                result = await measured(plane, plane.token, program, binaries, arguments)
+            check(program, lambda path: plane.ask("GET", path), arguments)
             return result
 
-        for program in given.program or PROGRAMS:
-            for binaries in dict.fromkeys((given.upstream, None)):
+        for program in arguments.program or PROGRAMS:
+            for binaries in dict.fromkeys((arguments.upstream, None)):
                 print(asyncio.run(measure(program, binaries)), flush=True)
 
 
-def synthetic(directory: Path, given: argparse.Namespace) -> None:
+def synthetic(directory: Path, arguments: argparse.Namespace) -> None:
     """A server in memory, anew for each program and side."""
-    for program in given.program or PROGRAMS:
-        for binaries in dict.fromkeys((given.upstream, None)):
+    for program in arguments.program or PROGRAMS:
+        for binaries in dict.fromkeys((arguments.upstream, None)):
             at = directory / f"{program}-{'upstream' if binaries else 'kscale'}"
             at.mkdir()
-            with SyntheticWorkloads(at, program, given.workloads, given.pods, turns=given.turns) as plane:
-                print(asyncio.run(measured(plane, plane.token, program, binaries, given)), flush=True)
+            with SyntheticWorkloads(at, program, arguments.workloads, arguments.pods, turns=arguments.turns) as plane:
+                print(asyncio.run(measured(plane, plane.token, program, binaries, arguments)), flush=True)
                 counts = plane.counts()
                 print("   requests:", ", ".join(f"{count} {name}" for name, count in counts.most_common(8)))
-                check(program, plane.ask, given)
-                if program == "horizontal" and not given.turns:
-                    assert counts[STATUS_WRITES] == given.workloads, "each status is written once"
+                check(program, plane.ask, arguments)
+                if program == "horizontal" and not arguments.turns:
+                    assert counts[STATUS_WRITES] == arguments.workloads, "each status is written once"
 
 
-def check(program: str, ask: Callable[[str], Mapping[str, Any]], given: argparse.Namespace) -> None:
+def check(program: str, ask: Callable[[str], Mapping[str, Any]], arguments: argparse.Namespace) -> None:
     """What was written. ``ask`` reads a list of the API."""
     begun = SystemClock().now()
     items = ask(KINDS[program])["items"]
     statuses = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each["status"] for each in items}
     if program == "horizontal":
-        usage = Usage(given.workloads, given.pods, *USED[given.turns])
-        count = check_statuses(statuses, usage, range(len(USED[given.turns])), given.workloads, given.pods, begun)
+        usage = Usage(arguments.workloads, arguments.pods, *USED[arguments.turns])
+        count = check_statuses(
+            statuses, usage, range(len(USED[arguments.turns])), arguments.workloads, arguments.pods, begun
+        )
     else:
         checkpoints = ask(f"/apis/{OF_VPA}/v1/verticalpodautoscalercheckpoints")["items"]
-        count = check_recommendations(statuses, checkpoints, given.workloads, given.pods, begun)
+        count = check_recommendations(statuses, checkpoints, arguments.workloads, arguments.pods, begun)
     print(f"   answers: {len(statuses)} statuses, {count} of them as the library decides", flush=True)
 
 
 async def measured(
-    plane: ControlPlane | SyntheticWorkloads, token: str, program: str, binaries: Path | None, given: argparse.Namespace
+    plane: ControlPlane | SyntheticWorkloads,
+    token: str,
+    program: str,
+    binaries: Path | None,
+    arguments: argparse.Namespace,
 ) -> Figures:
     """One program of one side: from its start to its end."""
-    each = given.workloads if program == "horizontal" else 1
+    each = arguments.workloads if program == "horizontal" else 1
     # The server in memory reads JSON only, which upstream's controller has to be told.
     only_json = isinstance(plane, SyntheticWorkloads) and binaries and program == "horizontal"
     flags = ["--kube-api-content-type=application/json"] if only_json else []
-    flags += [f"--kube-api-qps={given.qps}", f"--kube-api-burst={given.qps}", "--v=0"]
+    flags += [f"--kube-api-qps={arguments.qps}", f"--kube-api-burst={arguments.qps}", "--v=0"]
     player = Player(program, plane, binaries, [*FLAGS[program], *flags])
     begun = time.monotonic()
     player.start()
     try:
-        look = _Looker(player, token, program, given.most)
+        look = _Looker(player, token, program, arguments.most)
         done, first, first_cpu = await look.until(each)
         second, before, cpu = await look.until(done + each)
-        again, now, after = await look.until(second + given.rounds * each)
+        again, now, after = await look.until(second + arguments.rounds * each)
         out = Figures(
             program=program, side=player.side, first=first - begun, first_cpu=first_cpu, done=again / each,
             memory=player.memory("VmHWM"),
@@ -243,11 +249,11 @@ def counted(url: str, token: str, name: str, labels: dict[str, str]) -> float:
     return 0.0
 
 
-async def without_http(given: argparse.Namespace) -> None:
+async def without_http(arguments: argparse.Namespace) -> None:
     """CPU seconds of each round of the HPA's program, and what it asked for. The collector is as in a process of the
     command's own, and does not walk the server's objects: they would be in another."""
     inputs.start()
-    server = WorkloadsServer("horizontal", given.workloads, given.pods, turns=given.turns)
+    server = WorkloadsServer("horizontal", arguments.workloads, arguments.pods, turns=arguments.turns)
     inputs.start_garbage_collector()
     client = Client(server, SystemClock(), qps=-1)
     options = HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=SYNCS)
@@ -264,22 +270,22 @@ async def without_http(given: argparse.Namespace) -> None:
 
     stop = asyncio.Event()
     process = asyncio.create_task(run_process(build, client, ProcessOptions(), version="", stop=stop))
-    spent, asked, begun = server.spent, server.counts.copy(), time.process_time()
-    for number in range(1, 2 + round(given.rounds)):
-        while not surroundings or (reconciled(surroundings[0]) or 0) < number * given.workloads:
+    spent, counts_before, begun = server.spent, server.counts.copy(), time.process_time()
+    for number in range(1, 2 + round(arguments.rounds)):
+        while not surroundings or (reconciled(surroundings[0]) or 0) < number * arguments.workloads:
             await asyncio.wait([process], timeout=0.1)
             if process.done():
                 process.result()
         cpu = time.process_time() - begun - (server.spent - spent)
-        print(f"round {number}: {cpu:.2f} s CPU; asked: {dict(server.counts - asked)}", flush=True)
+        print(f"round {number}: {cpu:.2f} s CPU; asked: {dict(server.counts - counts_before)}", flush=True)
         written = server.counts[STATUS_WRITES]
-        wanted = number if given.turns else 1
-        assert wanted * given.workloads <= written < (wanted + 1) * given.workloads, written
+        expected = number if arguments.turns else 1
+        assert expected * arguments.workloads <= written < (expected + 1) * arguments.workloads, written
         assert not any(name.endswith("/scale") and name.startswith("PUT") for name in server.counts), server.counts
-        spent, asked, begun = server.spent, server.counts.copy(), time.process_time()
+        spent, counts_before, begun = server.spent, server.counts.copy(), time.process_time()
     stop.set()
     await process
-    check("horizontal", lambda path: {"items": server.all(path.rpartition("/")[2] + ".autoscaling")}, given)
+    check("horizontal", lambda path: {"items": server.all(path.rpartition("/")[2] + ".autoscaling")}, arguments)
 
 
 def reconciled(around: ProgramContext) -> float | None:

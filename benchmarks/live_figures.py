@@ -34,15 +34,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The figures of the live programs.")
     parser.add_argument("--upstream", type=Path, help="the folder of upstream's binaries, to be measured beside")
     parser.add_argument("--only", default="", metavar="TEXT", help="the runs whose command has it")
-    given = parser.parse_args()
-    chosen = [run for run in RUNS if given.only in run]
+    arguments = parser.parse_args()
+    chosen = [run for run in RUNS if arguments.only in run]
     if not chosen:
-        parser.error(f"no run has {given.only!r}; there are: {'; '.join(RUNS)}")
+        parser.error(f"no run has {arguments.only!r}; there are: {'; '.join(RUNS)}")
     environment = os.environ | {"PYTHONPATH": str(HERE.parent / "tests")}
     for run in chosen:
         script, *options = shlex.split(run)
-        if given.upstream is not None and not any(each in run for each in ALONE):
-            options += ["--upstream", str(given.upstream)]
+        if arguments.upstream is not None and not any(each in run for each in ALONE):
+            options += ["--upstream", str(arguments.upstream)]
         print(f"\n{script} {shlex.join(options)}", flush=True)
         subprocess.run([sys.executable, str(HERE / script), *options], env=environment, check=True)
 

@@ -67,67 +67,69 @@ def main() -> None:
     parser.add_argument("--loops", type=int, default=3)
     parser.add_argument("--events", type=int, default=2000)
     parser.add_argument("--synthetic", action="store_true", help="behind pages that were written before")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        (synthetic if given.synthetic else real)(Path(directory), given)
+        (synthetic if arguments.synthetic else real)(Path(directory), arguments)
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 
-def real(directory: Path, given: argparse.Namespace) -> None:
+def real(directory: Path, arguments: argparse.Namespace) -> None:
     """An API server and etcd."""
     with ControlPlane(directory) as plane:
         begun = time.monotonic()
-        cloud = FakeCloud(plane, machines(given))
-        asyncio.run(fill(plane, cloud, given))
-        print(f"{given.nodes} nodes, {given.pods} pods, made in {time.monotonic() - begun:.0f} s", flush=True)
+        cloud = FakeCloud(plane, machines(arguments))
+        asyncio.run(fill(plane, cloud, arguments))
+        print(f"{arguments.nodes} nodes, {arguments.pods} pods, made in {time.monotonic() - begun:.0f} s", flush=True)
 
         async def change_pods() -> None:
             async with connected(plane) as api:
-                changes = (("PATCH", f"{PODS}/p-{i % given.pods}", change(i)) for i in range(given.events))
+                changes = (("PATCH", f"{PODS}/p-{i % arguments.pods}", change(i)) for i in range(arguments.events))
                 await together(api.client, changes)
                 await asyncio.sleep(2)
 
-        measure(plane, cloud, given, change_pods)
+        measure(plane, cloud, arguments, change_pods)
 
 
-def synthetic(directory: Path, given: argparse.Namespace) -> None:
+def synthetic(directory: Path, arguments: argparse.Namespace) -> None:
     """Pages."""
     begun = time.monotonic()
-    with SyntheticPlane(directory, given.nodes, given.pods, pod("pending", "", cpu="14")) as plane:
-        print(f"{given.nodes} nodes, {given.pods} pods, written in {time.monotonic() - begun:.0f} s", flush=True)
-        group = machines(given)
+    with SyntheticPlane(directory, arguments.nodes, arguments.pods, pod("pending", "", cpu="14")) as plane:
+        print(
+            f"{arguments.nodes} nodes, {arguments.pods} pods, written in {time.monotonic() - begun:.0f} s", flush=True
+        )
+        group = machines(arguments)
         group.running = [node["metadata"]["name"] for node in plane.nodes]
 
         async def change_pods() -> None:
-            await asyncio.to_thread(plane.change_pods, given.events, given.events / EACH_SECOND)
+            await asyncio.to_thread(plane.change_pods, arguments.events, arguments.events / EACH_SECOND)
             await asyncio.sleep(2)
 
-        measure(plane, FakeCloud(plane, group), given, change_pods)
+        measure(plane, FakeCloud(plane, group), arguments, change_pods)
 
 
-def machines(given: argparse.Namespace) -> Machines:
-    return Machines("big", cpu="16", memory="64Gi", most=given.nodes + 10, registers=False)
+def machines(arguments: argparse.Namespace) -> Machines:
+    return Machines("big", cpu="16", memory="64Gi", most=arguments.nodes + 10, registers=False)
 
 
 def measure(
     plane: ControlPlane | SyntheticPlane,
     cloud: FakeCloud,
-    given: argparse.Namespace,
+    arguments: argparse.Namespace,
     change_pods: Callable[[], Awaitable[None]],
 ) -> None:
     """One side after the other."""
-    for binaries in dict.fromkeys((given.upstream, None)):
-        print(asyncio.run(measured(plane, cloud, binaries, given, change_pods)), flush=True)
+    for binaries in dict.fromkeys((arguments.upstream, None)):
+        print(asyncio.run(measured(plane, cloud, binaries, arguments, change_pods)), flush=True)
     cloud.close()
 
 
-async def fill(plane: ControlPlane, cloud: FakeCloud, given: argparse.Namespace) -> None:
+async def fill(plane: ControlPlane, cloud: FakeCloud, arguments: argparse.Namespace) -> None:
     """Nodes of the group, pods on them, and one that finds no place."""
-    nodes = cloud.made("big", given.nodes)
+    nodes = cloud.create_machines("big", arguments.nodes)
     names = [node["metadata"]["name"] for node in nodes]
     async with connected(plane) as api:
         await together(api.client, (("POST", "/api/v1/nodes", node) for node in nodes))
-        pods = (pod(f"p-{i}", names[i % len(names)]) for i in range(given.pods))
+        pods = (pod(f"p-{i}", names[i % len(names)]) for i in range(arguments.pods))
         await together(api.client, (("POST", PODS, each) for each in pods))
         await together(api.client, [("POST", PODS, pod("pending", "", cpu="14"))])
         unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -162,7 +164,7 @@ async def measured(
     plane: ControlPlane | SyntheticPlane,
     cloud: FakeCloud,
     binaries: Path | None,
-    given: argparse.Namespace,
+    arguments: argparse.Namespace,
     change_pods: Callable[[], Awaitable[None]],
 ) -> Figures:
     """One side: from its start to its end."""
@@ -178,7 +180,7 @@ async def measured(
             await until(player, lambda: bool(cloud.calls))
             first, first_cpu, memory = time.monotonic() - begun, player.cpu_seconds(), player.memory("VmRSS")
             await asyncio.sleep(2 * SCAN)  # what is done once is over
-            loop_cpu = await spent(player, lambda: asyncio.sleep(given.loops * SCAN))
+            loop_cpu = await spent(player, lambda: asyncio.sleep(arguments.loops * SCAN))
             most_memory = player.memory("VmHWM")
             player.kill()
             player.start("--scan-interval=1h")  # it watches, and nothing else
@@ -190,7 +192,7 @@ async def measured(
             player.kill()
     return Figures(
         side=player.side, first=first, first_cpu=first_cpu, memory=memory, most_memory=most_memory,
-        loop_cpu=loop_cpu / given.loops, event_cpu_ms=1000 * event_cpu / given.events,
+        loop_cpu=loop_cpu / arguments.loops, event_cpu_ms=1000 * event_cpu / arguments.events,
     )  # fmt: skip
 
 
@@ -209,9 +211,9 @@ async def quiet(player: Player) -> None:
     """Until it has done nearly nothing for fifteen seconds in a row: what is there is listed."""
     async with asyncio.timeout(600):
         await asyncio.sleep(SCAN)
-        left = 3
-        while left:
-            left = left - 1 if await spent(player, lambda: asyncio.sleep(5)) < 0.1 else 3
+        remaining = 3
+        while remaining:
+            remaining = remaining - 1 if await spent(player, lambda: asyncio.sleep(5)) < 0.1 else 3
             player.check()
 
 

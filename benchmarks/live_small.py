@@ -99,9 +99,9 @@ class PlaneObjects:
         place = {"nodes": "minions"}.get(plural, f"{kind.group}/{kind.name}" if "." in kind.group else kind.name)
         created = {"uid": str(uuid.uuid4()), "creationTimestamp": to_text(self.clock.now()), **metadata}
         created.pop("resourceVersion", None)
-        whole = {"apiVersion": kind.api_version, "kind": kind.kind, **obj, "metadata": created}
+        stored = {"apiVersion": kind.api_version, "kind": kind.kind, **obj, "metadata": created}
         name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-        self._plane.store([(f"{place}/{name}", whole)])
+        self._plane.store([(f"{place}/{name}", stored)])
 
     def drop(self, plural: str, name: str, namespace: str = "") -> None:
         if plural != METRICS:

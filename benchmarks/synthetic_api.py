@@ -134,8 +134,8 @@ def _written(nodes: int, pods: int, others: list[dict[str, Any]]) -> Iterator[st
         if not text.startswith(POD):
             others.append(json.loads(text))
             continue
-        head, found, rest = text.partition('"resourceVersion":"')
-        yield f"{head}{found}{max(next(version), 1)}{rest[rest.index(chr(34)) :]}" if found else text
+        head, separator, rest = text.partition('"resourceVersion":"')
+        yield f"{head}{separator}{max(next(version), 1)}{rest[rest.index(chr(34)) :]}" if separator else text
 
 
 def _pages(texts: Iterator[str], last: str) -> Iterator[bytes]:

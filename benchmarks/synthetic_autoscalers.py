@@ -49,8 +49,8 @@ class WorkloadsServer(FakeApiServer):
         by_kind = {each.kind: each for each in self.served.values()}
         for i in range(NAMESPACES):
             self._add(by_kind["Namespace"], {"metadata": {"name": f"ns{i}"}})
-        asked = {"name": "extension-apiserver-authentication", "namespace": "kube-system"}
-        self._add(by_kind["ConfigMap"], {"metadata": asked})
+        config_map = {"name": "extension-apiserver-authentication", "namespace": "kube-system"}
+        self._add(by_kind["ConfigMap"], {"metadata": config_map})
         for source in (objects(workloads, pods), autoscalers(program, workloads, pods)):
             for _, each in source:
                 self._add(by_kind[each["kind"]], each)
@@ -122,8 +122,8 @@ class SyntheticWorkloads(SyntheticServer):
 
     def __init__(self, directory: Path, program: str, workloads: int, pods: int, *, turns: bool) -> None:
         super().__init__(directory)
-        given = {"program": program, "workloads": workloads, "pods": pods, "turns": turns}
-        (directory / "workloads.json").write_text(json.dumps(given))
+        settings = {"program": program, "workloads": workloads, "pods": pods, "turns": turns}
+        (directory / "workloads.json").write_text(json.dumps(settings))
 
     @property
     def program(self) -> Path:
@@ -141,8 +141,8 @@ class SyntheticWorkloads(SyntheticServer):
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    given: dict[str, Any] = json.loads((directory / "workloads.json").read_text())
-    server = WorkloadsServer(**given)
+    settings: dict[str, Any] = json.loads((directory / "workloads.json").read_text())
+    server = WorkloadsServer(**settings)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path == COUNTS:

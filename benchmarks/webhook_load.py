@@ -30,7 +30,7 @@ from kscale.drivers.manifests.autoscalers import vpa_definitions
 NAMESPACE = "/namespaces/default"
 VPA = f"/apis/autoscaling.k8s.io/v1{NAMESPACE}/verticalpodautoscalers"
 CERTIFICATE_SECONDS = 2.0
-KEPT = 100
+REQUESTS_PER_CONNECTION = 100
 """So many requests go over a connection; then it is made anew, with the certificate of that moment."""
 
 
@@ -65,18 +65,18 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rounds", type=int, default=1)
-    given = parser.parse_args()
-    for _ in range(given.rounds):
+    arguments = parser.parse_args()
+    for _ in range(arguments.rounds):
         loads = []
-        for binaries in dict.fromkeys((given.upstream, None)):
-            loads.append(measured(binaries, given))
+        for binaries in dict.fromkeys((arguments.upstream, None)):
+            loads.append(measured(binaries, arguments))
             print(loads[-1], flush=True)
             assert loads[-1].failures == 0
             assert loads[-1].patch == loads[0].patch
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 
-def measured(binaries: Path | None, given: argparse.Namespace) -> Load:
+def measured(binaries: Path | None, arguments: argparse.Namespace) -> Load:
     """The webhook of one side (None: kscale's) on a control plane of its own."""
     with tempfile.TemporaryDirectory() as directory, ControlPlane(Path(directory)) as plane:
         body = scene(plane)
@@ -84,7 +84,7 @@ def measured(binaries: Path | None, given: argparse.Namespace) -> Load:
         player = Player("vpa-admission", plane, binaries, flags)
         player.start()
         try:
-            return asyncio.run(_Loader(plane, player, body, given).run())
+            return asyncio.run(_Loader(plane, player, body, arguments).run())
         except Exception as error:
             raise RuntimeError(player.tail()) from error
         finally:
@@ -136,8 +136,8 @@ def changed(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class _Loader:
-    def __init__(self, plane: ControlPlane, player: Player, body: bytes, given: argparse.Namespace) -> None:
-        self.player, self.given, self.plane = player, given, plane
+    def __init__(self, plane: ControlPlane, player: Player, body: bytes, arguments: argparse.Namespace) -> None:
+        self.player, self.arguments, self.plane = player, arguments, plane
         lines = ["POST / HTTP/1.1", "Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}"]
         self.request = "\r\n".join([*lines, "", ""]).encode() + body
         self.tls = ssl.create_default_context(cadata=plane.authority.cert_pem.bytes().decode())
@@ -160,11 +160,11 @@ class _Loader:
 
     async def _load(self) -> Load:
         replacing = asyncio.create_task(self._replace())
-        workers = [asyncio.create_task(self._work()) for _ in range(self.given.connections)]
+        workers = [asyncio.create_task(self._work()) for _ in range(self.arguments.connections)]
         before = self.player.cpu_seconds()
         begun = time.perf_counter()
-        for i in range(int(self.given.rate * self.given.seconds)):
-            due = begun + i / self.given.rate
+        for i in range(int(self.arguments.rate * self.arguments.seconds)):
+            due = begun + i / self.arguments.rate
             if (wait := due - time.perf_counter()) > 0:
                 await asyncio.sleep(wait)
             self.late = max(self.late, time.perf_counter() - due)
@@ -214,7 +214,7 @@ class _Loader:
                 continue
             self.latencies.append(time.perf_counter() - due)
             sent += 1
-            if sent % KEPT == 0:
+            if sent % REQUESTS_PER_CONNECTION == 0:
                 writer.close()
                 writer = None
         if writer is not None:

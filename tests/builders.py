@@ -79,22 +79,22 @@ def template(node_: Node, *pods: Pod) -> NodeTemplate:
     return NodeTemplate(node=node_, pods=list(pods))
 
 
-def group_options(**given: Any) -> NodeGroupOptions:
+def group_options(**options: Any) -> NodeGroupOptions:
     """What a provider says that answers everything: what is not given is a zero."""
     zeros = {
         field.name: False if "bool" in str(field.type) else 0.0 for field in msgspec.structs.fields(NodeGroupOptions)
     }
-    return NodeGroupOptions(**{**zeros, **given})
+    return NodeGroupOptions(**{**zeros, **options})
 
 
 class Ran:
     """What a machine ``asked`` of the world and returned (these two, if it is unpacked), and what it said."""
 
     def __init__(self, done: DryRun[Any]) -> None:
-        self.asked, self.value, self.events = done.actions, done.value, list(done.events)
+        self.actions, self.value, self.events = done.actions, done.value, list(done.events)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter((self.asked, self.value))
+        return iter((self.actions, self.value))
 
 
 def run_steps(steps: Steps[Any], *answers: Any) -> Ran:

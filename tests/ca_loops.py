@@ -172,10 +172,10 @@ class Life:
         cluster = self.cluster([*cloud.nodes.values(), *pods, *cloud.objects.values(), *self.others])
         snapshot = cluster.snapshot(dra=True)
         inputs.setdefault("expander_input", ca.ExpanderInput(ask_prices=True))  # by who goes by prices
-        given = ca.LoopInputs(actuator=self.actuator, **inputs)
+        loop_inputs = ca.LoopInputs(actuator=self.actuator, **inputs)
         running = self.time.start(
             lambda now: ca.run_once_steps(
-                snapshot, cloud.view(), now=now, options=self.options, state=self.state, inputs=given
+                snapshot, cloud.view(), now=now, options=self.options, state=self.state, inputs=loop_inputs
             )
         )
         while not running.ended:

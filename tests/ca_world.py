@@ -137,8 +137,8 @@ class World:
         node = self.nodes[name]
         lag = self.lag(name)
         if name in self.written and (lag is None or now < self.written[name] + lag):
-            kept = [taint for taint in node.spec.taints if taint.key != TO_BE_DELETED_TAINT]
-            node = replace(node, spec=replace(node.spec, taints=kept))
+            remaining = [taint for taint in node.spec.taints if taint.key != TO_BE_DELETED_TAINT]
+            node = replace(node, spec=replace(node.spec, taints=remaining))
         return node, None
 
     def _update(self, action: Patch, now: Moment) -> ApiError | str | None:

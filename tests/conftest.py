@@ -139,6 +139,6 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The golden cases that were not run are counted, and the count is printed."""
-    found = config.stash.get(golden.NOT_RUN, None)
-    if found is not None:
-        terminalreporter.write_line(f"golden cases not run: {golden.told(found) or 'none'}")
+    not_run = config.stash.get(golden.NOT_RUN, None)
+    if not_run is not None:
+        terminalreporter.write_line(f"golden cases not run: {golden.summarize(not_run) or 'none'}")

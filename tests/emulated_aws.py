@@ -64,7 +64,7 @@ class Refusal:
 
 
 @dataclass
-class _Held:
+class _CapacityShortage:
     """A group whose instances do not come: the size that was requested, and why AWS says that they fail."""
 
     message: str
@@ -92,7 +92,7 @@ class EmulatedAws:
         self.calls: list[Call] = []
         self.page_size = 100
         self._refusals: list[Refusal] = []
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _CapacityShortage] = {}
         self._activities: dict[str, list[dict[str, str]]] = {}
         self._templates: set[str] = set()
 
@@ -226,9 +226,9 @@ class EmulatedAws:
     def desired(self, group: str) -> int:
         """Return the size that was requested, whether its instances came or not."""
         with self._lock:
-            held = self._held.get(group)
-            if held is not None and held.desired is not None:
-                return held.desired
+            group_state = self._held.get(group)
+            if group_state is not None and group_state.desired is not None:
+                return group_state.desired
         size: int = self.groups()[group]["DesiredCapacity"]
         return size
 
@@ -250,14 +250,14 @@ class EmulatedAws:
         """From now on no instance comes when a group grows. ``message``: of the failed scaling activity, if one is
         reported."""
         with self._lock:
-            self._held[group] = _Held(message)
+            self._held[group] = _CapacityShortage(message)
 
     def release(self, group: str) -> None:
         """Capacity is there again: the instances that were requested come."""
         with self._lock:
-            held = self._held.pop(group, None)
-            if held is not None and held.desired is not None:
-                self.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=held.desired)
+            group_state = self._held.pop(group, None)
+            if group_state is not None and group_state.desired is not None:
+                self.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=group_state.desired)
 
     def suspend(self, group: str, *processes: str) -> None:
         """Suspend processes of a group. A group whose Launch is suspended does not grow."""
@@ -332,10 +332,10 @@ class EmulatedAws:
 
     def _keep_back(self, group: str, desired: int) -> bool:
         """Return whether a new size of a held group stays with the layer, as instances would have to come."""
-        held = self._held[group]
+        group_state = self._held[group]
         present = len(self.groups()[group]["Instances"])
-        held.desired = desired if desired > present else None
-        if held.desired is not None and held.message:
+        group_state.desired = desired if desired > present else None
+        if group_state.desired is not None and group_state.message:
             self._activities.setdefault(group, []).insert(
                 0,
                 {
@@ -345,21 +345,23 @@ class EmulatedAws:
                     "Cause": f"a user request changed the desired capacity from {present} to {desired}",
                     "StartTime": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
                     "StatusCode": "Failed",
-                    "StatusMessage": held.message,
+                    "StatusMessage": group_state.message,
                     "Progress": "100",
                 },
             )
-        return held.desired is not None
+        return group_state.desired is not None
 
     def _count_termination(self, instance: str) -> None:
         for name, group in self.groups().items():
-            held = self._held.get(name)
-            if held is not None and held.desired is not None:
-                held.desired -= any(each["InstanceId"] == instance for each in group["Instances"])
+            group_state = self._held.get(name)
+            if group_state is not None and group_state.desired is not None:
+                group_state.desired -= any(each["InstanceId"] == instance for each in group["Instances"])
 
     def _with_requested_sizes(self, content: bytes) -> bytes:
         with self._lock:
-            sizes = {name: held.desired for name, held in self._held.items() if held.desired is not None}
+            sizes = {
+                name: group_state.desired for name, group_state in self._held.items() if group_state.desired is not None
+            }
         if not sizes:
             return content
         ET.register_namespace("", _NAMESPACE)

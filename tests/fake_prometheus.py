@@ -30,30 +30,30 @@ class FakePrometheus:
         self.most = most
         self.loads = loads or {}
         self.warnings = warnings
-        self.asked: list[dict[str, str]] = []
+        self.requests: list[dict[str, str]] = []
         self.headers: list[dict[str, str]] = []
         self._lock = threading.Lock()
 
-    def answer(self, path: str, given: dict[str, str], headers: dict[str, str]) -> tuple[int, Any]:
+    def answer(self, path: str, parameters: dict[str, str], headers: dict[str, str]) -> tuple[int, Any]:
         """Status and body: plain data, or bytes as they are."""
         with self._lock:
-            self.asked.append({"path": path, **given})
+            self.requests.append({"path": path, **parameters})
             self.headers.append(headers)
         if path.endswith("/query"):
-            value = [float(given["time"]), str(len(self.containers))]
+            value = [float(parameters["time"]), str(len(self.containers))]
             return 200, {
                 "status": "success",
                 "data": {"resultType": "vector", "result": [{"metric": {}, "value": value}]},
             }
-        start, end, step = (float(given[name]) for name in ("start", "end", "step"))
+        start, end, step = (float(parameters[name]) for name in ("start", "end", "step"))
         times = [start + i * step for i in range(int((end - start) // step) + 1)]
         if len(times) > 11_000 or len(times) * len(self.containers) > self.most:
             text = "query processing would load too many samples into memory in query execution"
             return 422, {"status": "error", "errorType": "execution", "error": text}
-        if (load := self.loads.get(given["query"])) is not None:
+        if (load := self.loads.get(parameters["query"])) is not None:
             series = {"metric": {}, "values": [[time, str(load(time))] for time in times]}
             return 200, {"status": "success", "data": {"resultType": "matrix", "result": [series]}}
-        number = 1 if "working_set" in given["query"] else 0
+        number = 1 if "working_set" in parameters["query"] else 0
         result = [
             {
                 "metric": dict(zip(("namespace", "pod", "container"), key, strict=True)),
@@ -71,8 +71,8 @@ class FakePrometheus:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                given = {name: values[0] for name, values in parse_qs(body).items()}
-                code, result = answer(self.path, given, dict(self.headers))
+                parameters = {name: values[0] for name, values in parse_qs(body).items()}
+                code, result = answer(self.path, parameters, dict(self.headers))
                 if warnings is not None and code == 200:
                     result["warnings"] = warnings
                 data = result if isinstance(result, bytes) else json.dumps(result).encode()

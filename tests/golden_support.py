@@ -26,10 +26,10 @@ NOT_RUN: pytest.StashKey[dict[str, Counter[str]]] = pytest.StashKey()
 """Cases that were collected and are not run: why -> what -> how many."""
 
 
-def told(found: dict[str, Counter[str]]) -> str:
-    """The same in a line."""
+def summarize(by_title: dict[str, Counter[str]]) -> str:
+    """Return the counts as one line of text."""
     return "; ".join(
-        f"{number} {what} {title}" for title, counts in found.items() for what, number in sorted(counts.items())
+        f"{number} {what} {title}" for title, counts in by_title.items() for what, number in sorted(counts.items())
     )
 
 

@@ -12,15 +12,15 @@ __all__ = ["performed"]
 
 def performed(steps: Steps[Any], answer: Callable[[Action], Any], *, now: Moment) -> DryRun[Any]:
     """What came of it: every action but reports and waits is answered with a value or an :class:`ApiError`."""
-    told: DryRun[Any] = DryRun(None)
+    dry_run: DryRun[Any] = DryRun(None)
 
     def perform(action: Action, at: Moment) -> Outcome:
         if isinstance(action, Emit):
-            told.events.extend(action.events)
+            dry_run.events.extend(action.events)
         elif isinstance(action, Observe):
-            told.observations.extend(action.observations)
+            dry_run.observations.extend(action.observations)
         else:
-            told.actions.append(action)
+            dry_run.actions.append(action)
             result = answer(action)
             return Outcome(at=at, error=result) if isinstance(result, ApiError) else Outcome(at=at, value=result)
         return Outcome(at=at)
@@ -28,4 +28,4 @@ def performed(steps: Steps[Any], answer: Callable[[Action], Any], *, now: Moment
     time = VirtualTime(perform, now=now)
     running = time.start(lambda _: steps)
     time.run()
-    return DryRun(running.value, told.actions, told.events, told.observations)
+    return DryRun(running.value, dry_run.actions, dry_run.events, dry_run.observations)

@@ -100,10 +100,10 @@ def digest_of(upstream: Path, workload: Workload) -> str:
     what is edited."""
     commit = ""
     if git := shutil.which("git"):
-        asked = [git, "-C", str(upstream), "rev-parse", "--verify", "HEAD"]
-        commit = subprocess.run(asked, capture_output=True, text=True).stdout
-    told = f"{commit}\n{upstream.resolve()}\n{workload.edits}\n".encode() + (upstream / "go.mod").read_bytes()
-    return hashlib.sha256(told).hexdigest()[:12]
+        command = [git, "-C", str(upstream), "rev-parse", "--verify", "HEAD"]
+        commit = subprocess.run(command, capture_output=True, text=True).stdout
+    inputs = f"{commit}\n{upstream.resolve()}\n{workload.edits}\n".encode() + (upstream / "go.mod").read_bytes()
+    return hashlib.sha256(inputs).hexdigest()[:12]
 
 
 def overlay(folder: Path, workload: Workload, room: Path) -> list[str]:
@@ -156,11 +156,11 @@ def our_seconds(built: Path, workload: Workload) -> float:
     )
     if done.returncode:
         raise SystemExit(done.stdout + done.stderr)
-    (found,) = json.loads(result.read_text())["benchmarks"]
-    return float(found["stats"]["min"])
+    (benchmark,) = json.loads(result.read_text())["benchmarks"]
+    return float(benchmark["stats"]["min"])
 
 
-def told(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """A time with two digits that count."""
     unit, size = next((pair for pair in _UNITS if seconds >= pair[1]), _UNITS[-1])
     return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
@@ -170,7 +170,7 @@ def table(rows: list[tuple[Workload, float, float]]) -> str:
     """The figures in Markdown."""
     head = "| Workload | Upstream | kscale | Ratio | Inside the clocks |\n|---|---|---|---|---|\n"
     lines = (
-        f"| {workload.what} | {told(theirs)} | {told(ours)} | {theirs / ours:.0f} | {workload.clocks} |\n"
+        f"| {workload.what} | {format_time(theirs)} | {format_time(ours)} | {theirs / ours:.0f} | {workload.clocks} |\n"
         for workload, theirs, ours in rows
     )
     return head + "".join(lines)
@@ -184,19 +184,19 @@ def main() -> None:
         "--built", type=Path, metavar="DIR", help="keep Go's test programs here (default: for this run)"
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of: {', '.join(WORKLOADS)}; default: all")
-    given = parser.parse_args()
-    if unknown := set(given.workloads) - WORKLOADS.keys():
+    arguments = parser.parse_args()
+    if unknown := set(arguments.workloads) - WORKLOADS.keys():
         parser.error(f"no workload {', '.join(sorted(unknown))}")
     rows = []
     with tempfile.TemporaryDirectory() as room:
-        built = (given.built or Path(room)).resolve()
+        built = (arguments.built or Path(room)).resolve()
         built.mkdir(parents=True, exist_ok=True)
         for name, workload in WORKLOADS.items():
-            if given.workloads and name not in given.workloads:
+            if arguments.workloads and name not in arguments.workloads:
                 continue
             pairs = [
-                (upstream_seconds(given.upstream, built, workload), our_seconds(Path(room), workload))
-                for _ in range(given.rounds)
+                (upstream_seconds(arguments.upstream, built, workload), our_seconds(Path(room), workload))
+                for _ in range(arguments.rounds)
             ]
             rows.append((workload, min(theirs for theirs, _ in pairs), min(ours for _, ours in pairs)))
     print(table(rows), end="")

@@ -99,7 +99,7 @@ def wide_case_of(seed: int, pods: int = 40) -> Case:
 
 def _many_offers(draw: random.Random, zones: list[str], daemon: tuple[int, int] | None) -> list[Machine]:
     """Types with a price near that of their size, in some zones each; of some a few machines are reserved."""
-    taken = (daemon[0], daemon[1], 1) if daemon else (0, 0, 0)
+    daemon_use = (daemon[0], daemon[1], 1) if daemon else (0, 0, 0)
     machines = []
     for t in range(draw.randint(2, 15)):
         cpu, memory = draw.choice([1, 2, 4, 8, 16]) * 1000, draw.choice([2, 4, 8, 16, 32, 64]) * 1024
@@ -118,7 +118,7 @@ def _many_offers(draw: random.Random, zones: list[str], daemon: tuple[int, int] 
                 name=f"t{t}{zone}",
                 type=f"t{t}",
                 size=(cpu, memory),
-                room=(cpu - taken[0], memory - taken[1], pods - taken[2]),
+                room=(cpu - daemon_use[0], memory - daemon_use[1], pods - daemon_use[2]),
                 price=round(price * draw.choice([1.0, 1.0, 1.04]), 4),
                 labels={**own, **(SPOT if spot else {})},
                 tainted=tainted,
@@ -137,12 +137,12 @@ def _many_offers(draw: random.Random, zones: list[str], daemon: tuple[int, int] 
 
 def _many_shapes(draw: random.Random, zones: list[str], pods: int) -> list[Shape]:
     shapes: list[Shape] = []
-    left = draw.randint(2, pods)
+    remaining = draw.randint(2, pods)
     for s in range(draw.randint(1, 6)):
-        count = min(left, draw.randint(1, max(2, pods // 3)))
+        count = min(remaining, draw.randint(1, max(2, pods // 3)))
         if not count:
             break
-        left -= count
+        remaining -= count
         affine: list[tuple[str, str, tuple[str, ...]]] = []
         if draw.random() < 0.15:
             affine.append(("arch", draw.choice(["In", "NotIn"]), ("arm64",)))
@@ -204,13 +204,13 @@ def _offers(draw: random.Random, zones: list[str], daemon: tuple[int, int] | Non
                 break
             least = draw.choice([1, 2]) if draw.random() < 0.12 else 0
             most = least + draw.randint(0, 3) if draw.random() < 0.25 else None
-            taken = (daemon[0], daemon[1], 1) if daemon else (0, 0, 0)
+            reserved = (daemon[0], daemon[1], 1) if daemon else (0, 0, 0)
             machines.append(
                 Machine(
                     name=f"t{t}{zone}",
                     type=f"t{t}",
                     size=(cpu, memory),
-                    room=(cpu - taken[0], memory - taken[1], pods - taken[2]),
+                    room=(cpu - reserved[0], memory - reserved[1], pods - reserved[2]),
                     price=round(price * (1.0 if draw.random() < 0.7 else draw.uniform(0.9, 1.2)), 4),
                     labels={**labels, **({ZONE: zone} if zone else {}), **(SPOT if spot else {})},
                     tainted=tainted,
@@ -241,12 +241,12 @@ def _existing(draw: random.Random, zones: list[str]) -> tuple[list[Machine], lis
 
 
 def _shapes(draw: random.Random, zones: list[str]) -> list[Shape]:
-    shapes, left = [], draw.randint(1, 12)
+    shapes, remaining = [], draw.randint(1, 12)
     for s in range(draw.randint(1, 4)):
-        count = min(left, draw.randint(1, 6))
+        count = min(remaining, draw.randint(1, 6))
         if not count:
             break
-        left -= count
+        remaining -= count
         selector = {}
         if zones[0] and draw.random() < 0.3:
             selector[ZONE] = draw.choice(zones)

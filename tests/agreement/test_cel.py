@@ -63,6 +63,6 @@ def test_drawn_expressions_have_the_result_or_error_of_the_reference(seed: int) 
         "1 == 1 1",
     ],
 )
-def test_the_reference_rejects_what_it_does_not_know(expression: str) -> None:
+def test_reference_rejects_unknown_expressions(expression: str) -> None:
     with pytest.raises(NotImplementedError):
         cel.selects(expression, DEVICE_DRIVER, {"name": "d"})

@@ -77,12 +77,12 @@ def test_undone_never_happened(data: st.DataObject, features: clusters.Features)
         elif step == "anywhere" and (result := view.schedule_anywhere(pod)) is not None:
             placed.append((pod, result))
         elif step == "leave" and placed:
-            left = placed.pop(number % len(placed))
+            removed = placed.pop(number % len(placed))
             view.fork()
-            view.unplace(*left)
+            view.unplace(*removed)
             view.revert()
             assert view.checksum() == before
-            view.unplace(*left)
+            view.unplace(*removed)
         elif step == "add":
             view.add()
         elif step == "fork":

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 SUFFIXES = [*resources.DECIMAL, *resources.BINARY, "e3", "E-2", "e+18", "e19"]
 DIGITS = st.text("0123456789", min_size=1, max_size=22)
 TEXTS = st.builds(
-    lambda sign, whole, rest, suffix: sign + whole + rest + suffix,
+    lambda sign, integer, rest, suffix: sign + integer + rest + suffix,
     st.sampled_from(["", "", "-", "+"]),
     DIGITS,
     st.one_of(st.just(""), DIGITS.map(lambda digits: "." + digits)),
@@ -59,7 +59,7 @@ SELECTORS = st.one_of(
 
 
 @given(SELECTORS, st.one_of(pieces.labels(), st.fixed_dictionaries({"a/b": st.just("5")})))
-def test_a_label_selector_matches_or_is_refused_alike(raw: Json | None, have: Json) -> None:
+def test_label_selectors_agree_with_the_reference(raw: Json | None, have: Json) -> None:
     try:
         want: Any = labels.matches(labels.label_selector(raw), have)
     except labels.SelectorError as problem:
@@ -90,7 +90,7 @@ TERMS = st.one_of(
 
 
 @given(st.lists(TERMS, max_size=3), clusters.nodes("n0", ("plain",)))
-def test_a_node_selector_matches_alike(terms: list[Json], node: Json) -> None:
+def test_node_selectors_agree_with_the_reference(terms: list[Json], node: Json) -> None:
     raw = {"nodeSelectorTerms": terms}
     have, name = node["metadata"]["labels"], node["metadata"]["name"]
     compiled = node_selectors.compile_node_selector(from_dict(raw, core.NodeSelector))
@@ -129,7 +129,7 @@ SAME = st.sampled_from(
 
 
 @given(st.data())
-def test_pods_have_the_same_shape_alike(data: st.DataObject) -> None:
+def test_pod_shapes_agree_with_the_reference(data: st.DataObject) -> None:
     first = data.draw(clusters.pods("p", clusters.FEATURES))
     second = equivalence.copy.deepcopy(first)
     for pod in (first, second):

@@ -220,7 +220,7 @@ def free_groups(case: Case) -> list[NodeGroup]:
     ]
 
 
-def test_what_a_cluster_costs_at_least(some_cases: Iterator[tuple[int, Case]]) -> None:
+def test_cost_report_bound_does_not_exceed_the_optimum(some_cases: Iterator[tuple[int, Case]]) -> None:
     """The cluster itself is a mix, without the rules that a cost report does not consider."""
     tally = Tally("cost")
     for seed, case in some_cases:
@@ -243,7 +243,7 @@ def test_what_a_cluster_costs_at_least(some_cases: Iterator[tuple[int, Case]]) -
     tally.finish()
 
 
-def test_what_simulated_nodes_cost_at_least(
+def test_simulation_bound_does_not_exceed_the_optimum(
     some_cases: Iterator[tuple[int, Case]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulate every fourth instance, and compare each mix that the simulation computes with the optimum."""

@@ -88,7 +88,7 @@ def machine(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(plan: kscale.ScaleDownPlan) -> Any:
+def plan_fields(plan: kscale.ScaleDownPlan) -> Any:
     return (
         {name: (str(each.utilization), each.reason) for name, each in plan.eligibility.items()},
         {name: (each.reason, each.blocking_pod) for name, each in plan.unremovable.items()},
@@ -118,7 +118,7 @@ def test_texts_and_objects(data: st.DataObject, count: int, cutoff: int, daemons
     options = ca.AutoscalingOptions(expendable_pods_priority_cutoff=cutoff, ignore_daemonsets_utilization=daemons)
     groups = Groups([NodeGroup(id="g", max_size=9, target_size=NODES, nodes=[f"n{i}" for i in range(NODES)])])
     plans = [kscale.scale_down(each.snapshot(), groups, now=NOW, options=options) for each in (read, one_by_one)]
-    assert told(plans[0]) == told(plans[1])
+    assert plan_fields(plans[0]) == plan_fields(plans[1])
     for item in machines:  # the sums of all nodes against the pods of one
         here = [
             pod

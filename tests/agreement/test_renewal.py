@@ -24,7 +24,7 @@ FEATURES = [("plain", "ports", "affinity", "spread", "volumes"), ("volumes",), (
 
 
 def answers(snapshot: kscale.Snapshot, pods: list[Pod], profile: kscale.SchedulerProfile | None) -> dict[str, Any]:
-    """What every door says of some pods, and of those that run."""
+    """Return the answers of every entry point for some pods and for the running pods."""
     fit = kscale.fit(snapshot, pods, profile=profile)
     moving = Session(snapshot, snapshot.placed_classes, profile=profile, moving=True)
     verdicts = moving.engine.verdicts(moving.classes_of(snapshot.placed_classes))
@@ -51,7 +51,7 @@ def draw_objects(data: st.DataObject, features: clusters.Features) -> tuple[list
 @pytest.mark.parametrize("features", FEATURES, ids="-".join)
 @fewer
 @given(data=st.data())
-def test_kept_is_fresh(data: st.DataObject, features: clusters.Features) -> None:
+def test_cached_sessions_equal_fresh_ones(data: st.DataObject, features: clusters.Features) -> None:
     objects, pod, options = draw_objects(data, features)
     mode = {"csi": options.get("csi", False), "dra": options.get("dra", False)}
     cluster = kscale.Cluster(map(decoded, objects))
@@ -66,14 +66,14 @@ def test_kept_is_fresh(data: st.DataObject, features: clusters.Features) -> None
         ]
         for each in data.draw(st.lists(st.sampled_from(others), max_size=4)):
             cluster.apply(decoded(each))
-        gone = data.draw(st.lists(st.sampled_from([*cluster][1:] or [*cluster]), max_size=2))
-        for each in gone if len([*cluster]) > 1 else ():
+        removed = data.draw(st.lists(st.sampled_from([*cluster][1:] or [*cluster]), max_size=2))
+        for each in removed if len([*cluster]) > 1 else ():
             cluster.remove(each)
 
 
 @settings(max_examples=examples(2 / 3))
 @given(data=st.data())
-def test_plain_classes_ask_what_each_would_ask_by_itself(data: st.DataObject) -> None:
+def test_plain_classes_share_the_queries_of_each(data: st.DataObject) -> None:
     features = ("plain", "ports", "affinity", "spread", "volumes", "dra")
     world = data.draw(clusters.clusters(features, max_nodes=2, max_pods=0))
     pods = [data.draw(clusters.pods(f"p{i}", features)) for i in range(4)]

@@ -40,9 +40,9 @@ def copies_of(elements: list[Json], suffix: str) -> list[Pod]:
     return pods
 
 
-def answers(session: Session, grouped: Any, left: list[Any], template: NodeTemplate) -> Json:
+def answers(session: Session, grouped: Any, unplaced: list[Any], template: NodeTemplate) -> Json:
     """What a session says of classes that are left, on existing nodes and on a copy of its template."""
-    classes = [pod.pod_class or session.snapshot.classify([pod])[0] for pod in left]
+    classes = [pod.pod_class or session.snapshot.classify([pod])[0] for pod in unplaced]
     numbers = session.classes_of(classes).tolist()
     on_copy = session.verdicts_on_copy(0, 0, numbers)
     estimate = estimate_in_session(
@@ -62,14 +62,14 @@ def answers(session: Session, grouped: Any, left: list[Any], template: NodeTempl
 @given(data=st.data())
 def test_a_shared_session_answers_as_new_ones(data: st.DataObject, features: clusters.Features) -> None:
     problem = data.draw(clusters.clusters(features))
-    whole = kscale.Cluster(map(decoded, problem["objects"]))
+    full_cluster = kscale.Cluster(map(decoded, problem["objects"]))
     profile = profile_of(problem["options"]) if data.draw(st.booleans()) else None
     csi = problem["options"].get("csi", False)
     template = NodeTemplate(node=decoded(data.draw(clusters.nodes("tmpl", features))))
     shared = SharedPodClasses()
     for number in range(3):
-        cluster = whole.copy()
-        for name in data.draw(st.lists(st.sampled_from(whole.snapshot().nodes), max_size=2, unique=True)):
+        cluster = full_cluster.copy()
+        for name in data.draw(st.lists(st.sampled_from(full_cluster.snapshot().nodes), max_size=2, unique=True)):
             for key in cluster.keys_on([name]):
                 cluster.remove("Pod", key)
             cluster.remove("Node", name)
@@ -80,13 +80,13 @@ def test_a_shared_session_answers_as_new_ones(data: st.DataObject, features: clu
         placed = place_in_session(session, records, state=PlaceState())
         alone = kscale.place(snapshot, pods, profile=profile)
         assert (placed.placed, placed.unschedulable, placed.state) == (alone.placed, alone.unschedulable, alone.state)
-        left, after = placed.unschedulable_records, placed.snapshot_after
-        if not left:
+        unplaced, after = placed.unschedulable_records, placed.snapshot_after
+        if not unplaced:
             continue
-        grouped = group_pods(after, left)
+        grouped = group_pods(after, unplaced)
         new = Session(after, grouped.unique, [template], profile)
         new.engine.cursor = session.engine.cursor
         shared_session = session.with_pods_placed(after)
-        assert answers(shared_session, grouped.in_session(session), left, template) == answers(
-            new, grouped, left, template
+        assert answers(shared_session, grouped.in_session(session), unplaced, template) == answers(
+            new, grouped, unplaced, template
         )

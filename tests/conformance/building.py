@@ -7,24 +7,24 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def node(name: str = "n", labels: Json | None = None, **given: Any) -> Json:
+def node(name: str = "n", labels: Json | None = None, **fields: Any) -> Json:
     """A roomy, ready node; `allocatable` replaces, `taints`, `unschedulable` go to the spec."""
-    room = given.pop("allocatable", {"cpu": "100", "memory": "1Ti", "pods": "1000", "ephemeral-storage": "1Ti"})
-    status: Json = {"allocatable": room, "capacity": given.pop("capacity", room)}
+    room = fields.pop("allocatable", {"cpu": "100", "memory": "1Ti", "pods": "1000", "ephemeral-storage": "1Ti"})
+    status: Json = {"allocatable": room, "capacity": fields.pop("capacity", room)}
     status["conditions"] = [{"type": "Ready", "status": "True"}]
     metadata = {"name": name, "labels": labels or {}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": given, "status": status}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": fields, "status": status}
 
 
-def pod(name: str = "p", on: str | None = None, **given: Any) -> Json:
+def pod(name: str = "p", on: str | None = None, **fields: Any) -> Json:
     """A pod of one empty container; what is given goes to the metadata, the status or the spec."""
-    namespace = given.pop("namespace", "default")
+    namespace = fields.pop("namespace", "default")
     metadata: Json = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"}
     for key in ("labels", "annotations", "deletionTimestamp", "ownerReferences"):
-        if key in given:
-            metadata[key] = given.pop(key)
-    status = given.pop("status", {})
-    spec = {"containers": [container()], **given}
+        if key in fields:
+            metadata[key] = fields.pop(key)
+    status = fields.pop("status", {})
+    spec = {"containers": [container()], **fields}
     if on is not None:
         spec["nodeName"] = on
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
@@ -32,8 +32,8 @@ def pod(name: str = "p", on: str | None = None, **given: Any) -> Json:
 
 def container(name: str = "c", **requests: Any) -> Json:
     """A container with these requests (`cpu="1m"`); names that are no identifiers go in `more`."""
-    wanted = {**requests.pop("more", {}), **requests}
-    return {"name": name, "image": "i", **({"resources": {"requests": wanted}} if wanted else {})}
+    amounts = {**requests.pop("more", {}), **requests}
+    return {"name": name, "image": "i", **({"resources": {"requests": amounts}} if amounts else {})}
 
 
 def owned(each: Json, controller: str, kind: str = "ReplicationController") -> Json:

@@ -91,8 +91,8 @@ def _limiter(thresholds: list[Any], steps: list[tuple[str, float]]) -> list[bool
         if step == "ask":
             answers.append(limiter.permission(now))
             continue
-        given = [each(starts) if callable(each) else each for each in thresholds]
-        limiter.thresholds = [estimator.Threshold(*each) for each in given]
+        threshold_inputs = [each(starts) if callable(each) else each for each in thresholds]
+        limiter.thresholds = [estimator.Threshold(*each) for each in threshold_inputs]
         limiter.start(now)
         starts += 1
     return answers

@@ -40,7 +40,7 @@ def fit(number: str, new: Json, used: Amount | None, want: Verdict, room: Json =
     return Row(f"FIT-{number}", "NodeResourcesFit", new, [node(allocatable=room)], {"n": want}, objects, **more)
 
 
-def whole(amount: Amount) -> Json:
+def pod_level_requests(amount: Amount) -> Json:
     """Pod-level requests."""
     return {"resources": {"requests": amounts(amount)}}
 
@@ -92,12 +92,12 @@ FIT = [
         options={"ignored_resource_groups": ["example.com"]},
     ),
     fit("27", asking({"cpu": "1m", "memory": "1", AAA: 0}), {AAA: 6}, None),
-    fit("28", asking(ONE, **whole((1, 2))), (5, 5), None),
-    fit("29", asking(ONE, **whole((7, 1))), (5, 5), short("cpu")),
-    fit("30", asking(ONE, **whole((1, 2))), (5, 19), short("memory")),
-    fit("31a", asking({}, **whole({HUGE: 5})), None, None),
-    fit("31b", asking({}, **whole({HUGE: 10})), None, short(HUGE, code="UAU")),
-    fit("32", asking({}, init=(ONE,), **whole((3, 2))), (5, 19), short("memory")),
+    fit("28", asking(ONE, **pod_level_requests((1, 2))), (5, 5), None),
+    fit("29", asking(ONE, **pod_level_requests((7, 1))), (5, 5), short("cpu")),
+    fit("30", asking(ONE, **pod_level_requests((1, 2))), (5, 19), short("memory")),
+    fit("31a", asking({}, **pod_level_requests({HUGE: 5})), None, None),
+    fit("31b", asking({}, **pod_level_requests({HUGE: 10})), None, short(HUGE, code="UAU")),
+    fit("32", asking({}, init=(ONE,), **pod_level_requests((3, 2))), (5, 19), short("memory")),
     fit("33a", asking({"ephemeral-storage": 25}), None, short("ephemeral-storage", code="UAU")),
     fit("33b", asking({}, init=({"ephemeral-storage": 25},)), None, short("ephemeral-storage", code="UAU")),
     fit("34", asking({"ephemeral-storage": 5}), {"ephemeral-storage": 10}, None),

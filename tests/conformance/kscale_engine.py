@@ -49,10 +49,10 @@ def groups(pods: list[Json]) -> list[list[str]]:
     return [list(group) for group in kscale.estimate(snapshot_of([]), pods, template=node("tmpl")).pod_groups]
 
 
-def fast_path_choice(given: list[list[Json]], template: Json) -> int:
+def fast_path_choice(groups: list[list[Json]], template: Json) -> int:
     snapshot = snapshot_of([])
     sized = []
-    for group in given:
+    for group in groups:
         classes = snapshot.classify([kscale_record(each) for each in group[:1]])
         sized.append((classes[0] if classes else None, len(group)))
     return find_best_fast_path(sized, NodeTemplate(node=decoded(template)))
@@ -107,7 +107,7 @@ def filter_schedulable(problem: Json) -> Json:
 def legacy(name: str, pods: list[Json], template: Json, coming: list[Json]) -> int:
     if name == "basic":
         objects: dict[int, Any] = {}
-        given = [objects.setdefault(id(each), decoded(each)) for each in pods]
-        return estimate_basic(given, decoded(template), [decoded(each) for each in coming]).node_count
+        decoded_pods = [objects.setdefault(id(each), decoded(each)) for each in pods]
+        return estimate_basic(decoded_pods, decoded(template), [decoded(each) for each in coming]).node_count
     underway = [decoded(each) for each in coming]
     return estimate_legacy_binpacking(snapshot_of([]), pods, template=decoded(template), coming=underway).node_count

@@ -23,8 +23,8 @@ def taint(text: str) -> Json:
 
 
 def tolerate(key: str, operator: str, value: str = "", effect: str = "NoSchedule") -> Json:
-    given = {"key": key, "operator": operator, "value": value, "effect": effect}
-    return {name: text for name, text in given.items() if text}
+    fields = {"key": key, "operator": operator, "value": value, "effect": effect}
+    return {name: text for name, text in fields.items() if text}
 
 
 USER2 = tolerate("dedicated", "Equal", "user2")
@@ -77,18 +77,18 @@ NAMES = [
 ]
 
 
-def with_ports(name: str, wanted: list[str], on: str | None = None, kind: str = "containers", **more: Any) -> Json:
+def with_ports(name: str, port_names: list[str], on: str | None = None, kind: str = "containers", **more: Any) -> Json:
     """`PROTOCOL/ip/port` each."""
     ports = []
-    for text in wanted:
+    for text in port_names:
         protocol, ip, port = text.split("/")
         ports.append({"containerPort": 80, "protocol": protocol, "hostIP": ip, "hostPort": int(port)})
     bearer = {"name": "x", "image": "i", "ports": ports, **more}
     return pod(name, on, **{kind: [bearer]})
 
 
-def port_row(number: int, wanted: list[str], used: list[str], want: Verdict) -> Row:
-    new, placed = with_ports("new", wanted), with_ports("placed", used, "n")
+def port_row(number: int, ports: list[str], used: list[str], want: Verdict) -> Row:
+    new, placed = with_ports("new", ports), with_ports("placed", used, "n")
     return Row(f"NP-{number}", "NodePorts", new, [node()], {"n": want}, [placed])
 
 

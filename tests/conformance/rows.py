@@ -43,8 +43,8 @@ def check(engine: Engine, row: Row) -> None:
     else:
         code, reason = failures[row.plugin]
         assert code == CODES[row.fails[0]]
-        wanted = row.fails[1]
-        assert reason.startswith(wanted[:-1]) if wanted.endswith("…") else reason == wanted
+        expected = row.fails[1]
+        assert reason.startswith(expected[:-1]) if expected.endswith("…") else reason == expected
     if row.node_set is not None:
         sets = {each["plugin"]: each["nodes"] for each in prefilter.get("node_sets", [])}
         assert sets.get(row.plugin, []) == row.node_set

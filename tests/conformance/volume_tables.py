@@ -16,7 +16,7 @@ LIMIT: Verdict = ("U", "node(s) exceed max volume count")
 NO_ZONE: Verdict = ("UAU", "node(s) had no available volume zone")
 AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
-GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+MISSING_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 DRIVER = "csi.example.com"
 
 
@@ -70,14 +70,14 @@ CLASSES = [
 ]
 
 
-def disk(kind: str, read_only: bool, **given: Any) -> Json:
+def disk(kind: str, read_only: bool, **fields: Any) -> Json:
     base: Json = {
         "gcePersistentDisk": {"pdName": "foo"},
         "awsElasticBlockStore": {"volumeID": "foo"},
         "iscsi": {"targetPortal": "p", "iqn": "iqn", "lun": 0},
         "rbd": {"monitors": ["a", "b"], "pool": "foo", "image": "bar"},
     }[kind]
-    return {kind: {**base, **given, "readOnly": read_only}}
+    return {kind: {**base, **fields, "readOnly": read_only}}
 
 
 def disks(number: str, new: Json, there: Json, want: Verdict) -> Row:
@@ -211,7 +211,7 @@ BINDING = [
         [claim("c", "pv-a"), volume("pv-a", None, need("foo", "In", "bar")), claim("d", None, "local")],
         {"n": ("UAU", AFFINITY, NO_VOLUME)},
     ),
-    binding("8", using(by_claim("c")), [A], [claim("c", "pv-a")], {"node-a": ("UAU", GONE)}),
+    binding("8", using(by_claim("c")), [A], [claim("c", "pv-a")], {"node-a": ("UAU", MISSING_VOLUME)}),
     binding(
         "9",
         using(by_claim("pvc-a")),

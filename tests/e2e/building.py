@@ -15,6 +15,6 @@ def control_plane() -> Path:
     """The program. Built if it is not there: that takes minutes the first time."""
     version = required_version(SOURCES / "go.mod", "k8s.io/kubernetes")
     major, minor, _ = version.removeprefix("v").split(".")
-    said = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    settings = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items())
+    version_fields = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    settings = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in version_fields.items())
     return build_program(SOURCES, "controlplane", flags=["-ldflags", f"-s -w {settings}"])

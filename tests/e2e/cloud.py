@@ -32,7 +32,7 @@ class Machines:
     labels: dict[str, str] = field(default_factory=dict)
     registers: bool = True
     running: list[str] = field(default_factory=list)
-    made: int = 0
+    created: int = 0
 
 
 class FakeCloud:
@@ -64,19 +64,19 @@ class FakeCloud:
         raise ProviderError("Not implemented")
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        self._asked("IncreaseSize", group, delta)
+        self._record("IncreaseSize", group, delta)
         with self._lock:
             machines = self._groups[group]
             if len(machines.running) + delta > machines.most:
-                wanted = len(machines.running) + delta
-                raise ProviderError(f"size increase too large, desired: {wanted} max: {machines.most}")
-            for i, name in enumerate(self._made(machines, delta)):
+                target = len(machines.running) + delta
+                raise ProviderError(f"size increase too large, desired: {target} max: {machines.most}")
+            for i, name in enumerate(self._create_names(machines, delta)):
                 if machines.registers:
                     after = machines.boot + i * machines.apart
                     self._later(after, lambda name=name: self._register(group, name))  # type: ignore[misc]
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        self._asked("DecreaseTargetSize", group, delta)
+        self._record("DecreaseTargetSize", group, delta)
         with self._lock:
             machines = self._groups[group]
             registered = {each["metadata"]["name"] for each in self._plane.ask("GET", "/api/v1/nodes")["items"]}
@@ -88,7 +88,7 @@ class FakeCloud:
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         names = [node.name.removeprefix("fake:///") for node in nodes]
-        self._asked("DeleteNodes", group, *names)
+        self._record("DeleteNodes", group, *names)
         with self._lock:
             machines = self._groups[group]
             if not force and len(machines.running) - len(names) < machines.least:
@@ -111,25 +111,25 @@ class FakeCloud:
 
     def start(self, group: str, count: int) -> None:
         """So many machines are there, registered, before anything begins."""
-        for node in self.made(group, count):
+        for node in self.create_machines(group, count):
             self._register(group, node["metadata"]["name"])
 
     def slow_down(self, group: str, boot: float) -> None:
         """From here on its machines take so many seconds to register."""
         self._groups[group].boot = boot
 
-    def made(self, group: str, count: int) -> list[dict[str, Any]]:
-        """So many machines are there; gives the Node objects by which they would register."""
+    def create_machines(self, group: str, count: int) -> list[dict[str, Any]]:
+        """Create machines and return the Node objects that they would register."""
         machines = self._groups[group]
-        return [self._node(machines, name) for name in self._made(machines, count)]
+        return [self._node(machines, name) for name in self._create_names(machines, count)]
 
-    def _made(self, machines: Machines, count: int) -> list[str]:
-        names = [f"{machines.name}-{machines.made + i}" for i in range(count)]
-        machines.made += count
+    def _create_names(self, machines: Machines, count: int) -> list[str]:
+        names = [f"{machines.name}-{machines.created + i}" for i in range(count)]
+        machines.created += count
         machines.running += names
         return names
 
-    def _asked(self, *call: Any) -> None:
+    def _record(self, *call: Any) -> None:
         self.calls.append(call)
         refusal = self.refuse(call)
         if refusal:

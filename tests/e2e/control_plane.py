@@ -50,8 +50,8 @@ class StartError(RuntimeError):
 class Refused(RuntimeError):  # noqa: N818 - it is an answer
     """The API server refused what a test asked for."""
 
-    def __init__(self, code: int, said: str) -> None:
-        super().__init__(f"{code}: {said}")
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code}: {message}")
         self.code = code
 
 
@@ -380,8 +380,12 @@ class ControlPlane:
             space = created["metadata"].get("namespace")
             where = f"{group}/namespaces/{space}" if space else group
             self.ask("POST", f"{where}/{each['kind'].lower()}s", created)
-        said = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 3600}}
-        token = self.ask("POST", f"{accounts}/{name}/token", said)["status"]["token"]
+        request = {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "spec": {"expirationSeconds": 3600},
+        }
+        token = self.ask("POST", f"{accounts}/{name}/token", request)["status"]["token"]
         return Access(server=self.url, ca=self.trusted, token=Secret(token), namespace=namespace)
 
     def audit(self) -> Iterator[dict[str, Any]]:

@@ -30,7 +30,7 @@ WHO = Call(
 )
 
 
-def asked(access: Access, call: Call = WHO) -> dict[str, Any]:
+def call_as(access: Access, call: Call = WHO) -> dict[str, Any]:
     """As whom the server takes us; or, of another call, its answer."""
 
     async def main() -> dict[str, Any]:
@@ -74,7 +74,7 @@ def plugin(version: str, status: dict[str, Any], *, cluster: bool = False) -> di
 
 
 @pytest.mark.smoke
-def test_every_way_to_say_who_asks(plane: ControlPlane, tmp_path: Path) -> None:
+def test_every_kind_of_credentials_is_accepted(plane: ControlPlane, tmp_path: Path) -> None:
     path = tmp_path / "config"
     (tmp_path / "token").write_text(plane.token)
     pair = plane.certificate_of("carla", "system:masters")
@@ -91,8 +91,8 @@ def test_every_way_to_say_who_asks(plane: ControlPlane, tmp_path: Path) -> None:
         ({"token": plane.token, "as": "jo", "as-groups": ["system:masters"], "as-user-extra": {"Why": ["x"]}}, "jo"),
     ]
     for user, name in users:
-        assert asked(loaded(plane, path, user=user))["username"] == name, user
-    info = asked(loaded(plane, path, user=users[-1][0]))
+        assert call_as(loaded(plane, path, user=user))["username"] == name, user
+    info = call_as(loaded(plane, path, user=users[-1][0]))
     assert set(info["groups"]) == {"system:masters", "system:authenticated"}
     assert info["extra"] == {"why": ["x"]}
 
@@ -100,18 +100,18 @@ def test_every_way_to_say_who_asks(plane: ControlPlane, tmp_path: Path) -> None:
 def test_the_server(plane: ControlPlane, tmp_path: Path) -> None:
     path, user = tmp_path / "config", {"token": plane.token}
     name = {"tls-server-name": "kubernetes.default"}
-    assert asked(loaded(plane, path, cluster=name, user=user))["username"] == "admin"
+    assert call_as(loaded(plane, path, cluster=name, user=user))["username"] == "admin"
     with pytest.raises(RequestFailedError, match="tls: "):
-        asked(loaded(plane, path, cluster={"tls-server-name": "other"}, user=user))
+        call_as(loaded(plane, path, cluster={"tls-server-name": "other"}, user=user))
     insecure = {"certificate-authority": None, "insecure-skip-tls-verify": True, "disable-compression": True}
-    assert asked(loaded(plane, path, cluster=insecure, user=user))["username"] == "admin"
+    assert call_as(loaded(plane, path, cluster=insecure, user=user))["username"] == "admin"
     with pytest.raises(RequestFailedError, match="tls: "):
-        asked(loaded(plane, path, cluster={"certificate-authority": None}, user=user))
+        call_as(loaded(plane, path, cluster={"certificate-authority": None}, user=user))
 
 
-def test_who_is_not_known(plane: ControlPlane) -> None:
+def test_unknown_credentials_are_refused(plane: ControlPlane) -> None:
     with pytest.raises(RequestFailedError) as error:
-        asked(replace(plane.admin, token=Secret("wrong")), Call(method="GET", path="/api/v1/pods"))
+        call_as(replace(plane.admin, token=Secret("wrong")), Call(method="GET", path="/api/v1/pods"))
     assert error.value.error.reason == "Unauthorized"
     assert "wrong" not in str(error.value)
 

@@ -61,8 +61,8 @@ def goes_on(fault: Fault) -> Fault:
 async def admits(scene: ScaledWidget) -> None:
     """The webhook says that it lives, and gives a pod that comes what is recommended: nobody evicts it for that."""
     before = await asyncio.to_thread(scene.done)
-    said = await asyncio.to_thread(scene.lives)
-    await scene.until(lambda: scene.lives() != said)
+    lives = await asyncio.to_thread(scene.lives)
+    await scene.until(lambda: scene.lives() != lives)
     lost = await asyncio.to_thread(scene.lose)
     await scene.until(lambda: lost not in scene.pods() and scene.settled())
     assert await asyncio.to_thread(scene.done) == before
@@ -92,7 +92,7 @@ def test_the_api_server_is_killed(tmp_path: Path) -> None:
         played(plane, goes_on(fault))
 
 
-def test_etcd_forgets_what_nobody_has_seen(tmp_path: Path) -> None:
+def test_compaction_of_unseen_history_is_survived(tmp_path: Path) -> None:
     """The watches are cut, more may be made meanwhile, and the API server says that they begin too long ago (410)."""
 
     async def script(scene: ScaledWidget) -> None:
@@ -130,12 +130,12 @@ def test_etcd_is_slow(tmp_path: Path) -> None:
 def test_leases_are_taken_away(tmp_path: Path) -> None:
     """Who led ends; started again, it waits for the lease, and goes on. The one that nobody leads by is made anew."""
 
-    async def taken(scene: ScaledWidget) -> None:
+    async def steal(scene: ScaledWidget) -> None:
         await acting(scene)
-        held: dict[str, object] = {"holderIdentity": "another", "leaseDurationSeconds": 3600}
+        holder: dict[str, object] = {"holderIdentity": "another", "leaseDurationSeconds": 3600}
         free: dict[str, object] = {"holderIdentity": "", "leaseDurationSeconds": 1}
         for name, lease in LED.items():
-            await asyncio.to_thread(scene.plane.ask, "PATCH", f"{LEASES}/{lease}", {"spec": held}, content_type=MERGE)
+            await asyncio.to_thread(scene.plane.ask, "PATCH", f"{LEASES}/{lease}", {"spec": holder}, content_type=MERGE)
             assert await asyncio.to_thread(scene.players[name].ended) == 1
         await asyncio.to_thread(scene.bury)
         await scene.until(lambda: bool(scene.lives()))
@@ -144,7 +144,7 @@ def test_leases_are_taken_away(tmp_path: Path) -> None:
             await asyncio.to_thread(scene.plane.ask, "PATCH", f"{LEASES}/{lease}", {"spec": free}, content_type=MERGE)
 
     async def script(scene: ScaledWidget) -> None:
-        await goes_on(taken)(scene)
+        await goes_on(steal)(scene)
         await grows(scene)
 
     flags = dict.fromkeys(LED, ("--leader-elect=true", *SHORT))

@@ -35,16 +35,16 @@ NO_CAPACITY = (
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("aws-plane"), scheduler=True, controllers=True, audit=True) as plane:
         yield plane
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(whole: ControlPlane) -> str:
-    access = installed(whole, "cluster-autoscaler", DISCOVERY, words=WORDS)
-    path = whole.directory / "aws.kubeconfig"
-    path.write_text(json.dumps(whole.config(user={"token": access.token.reveal()})))
+def kubeconfig(plane: ControlPlane) -> str:
+    access = installed(plane, "cluster-autoscaler", DISCOVERY, words=WORDS)
+    path = plane.directory / "aws.kubeconfig"
+    path.write_text(json.dumps(plane.config(user={"token": access.token.reveal()})))
     return str(path)
 
 
@@ -72,13 +72,13 @@ class Scene:
         autoscaler = self.start(*flags)
         try:
             yield autoscaler
-            assert await asyncio.to_thread(autoscaler.end) == 0, autoscaler.said()[-3000:]
+            assert await asyncio.to_thread(autoscaler.end) == 0, autoscaler.output()[-3000:]
         finally:
             if autoscaler.process.poll() is None:
                 autoscaler.end(signal.SIGKILL)
-        said = autoscaler.said()
-        assert " forbidden" not in said.lower(), said[-3000:]
-        assert "Traceback" not in said, said[-3000:]
+        output = autoscaler.output()
+        assert " forbidden" not in output.lower(), output[-3000:]
+        assert "Traceback" not in output, output[-3000:]
 
     @asynccontextmanager
     async def stand_ins(self, **options: Any) -> AsyncIterator[RealApi]:
@@ -110,10 +110,10 @@ class Scene:
 
 
 @pytest.fixture
-def scene(whole: ControlPlane, kubeconfig: str, account: EmulatedAws, tmp_path: Path) -> Scene:
-    cleared(whole)
+def scene(plane: ControlPlane, kubeconfig: str, account: EmulatedAws, tmp_path: Path) -> Scene:
+    cleared(plane)
     account.reset()
-    return Scene(whole, kubeconfig, account, tmp_path)
+    return Scene(plane, kubeconfig, account, tmp_path)
 
 
 def web(replicas: int, cpu: str = "1500m", pool: str = "") -> dict[str, Any]:
@@ -260,7 +260,7 @@ def test_throttled_requests_are_retried(scene: Scene) -> None:
         async with scene.stand_ins() as api, scene.autoscaler() as autoscaler:
             await api.create("deployments.apps", web(1))
             await holds(lambda: running(scene.plane) == 1, autoscaler, PATIENCE)
-            assert '"level": "error"' not in autoscaler.said(), autoscaler.said()[-3000:]
+            assert '"level": "error"' not in autoscaler.output(), autoscaler.output()[-3000:]
 
     asyncio.run(main())
     assert scene.writes() == [("web", "1")] * 2  # the second is the SDK's
@@ -277,7 +277,7 @@ def test_a_group_backs_off_while_aws_throttles(scene: Scene) -> None:
         flags = ("--initial-node-group-backoff-duration=2s", "--max-node-group-backoff-duration=4s")
         async with scene.stand_ins() as api, scene.autoscaler(*flags) as autoscaler:
             await api.create("deployments.apps", web(1))
-            await holds(lambda: "Throttling" in autoscaler.said(), autoscaler, PATIENCE)
+            await holds(lambda: "Throttling" in autoscaler.output(), autoscaler, PATIENCE)
             assert scene.aws.desired("web") == 0
             scene.aws.accept(refusal)
             await holds(lambda: running(scene.plane) == 1, autoscaler, PATIENCE)
@@ -298,7 +298,7 @@ def test_expired_credentials_lose_no_scale_up(scene: Scene) -> None:
             await holds(lambda: scene.aws.actions("DescribeAutoScalingGroups"), autoscaler, PATIENCE)
             expired = scene.aws.expire_credentials()
             await api.create("deployments.apps", web(2))
-            await holds(lambda: "ExpiredToken" in autoscaler.said(), autoscaler, PATIENCE)
+            await holds(lambda: "ExpiredToken" in autoscaler.output(), autoscaler, PATIENCE)
             assert scene.aws.desired("web") == 0
             assert scene.aws.instances("web") == []
             scene.aws.accept(expired)
@@ -322,7 +322,7 @@ def test_expired_credentials_lose_no_deletion(scene: Scene) -> None:
             expired = scene.aws.refuse(WRITES[1], "ExpiredToken", "The security token is expired", status=403)
             flags = ("--scale-down-delay-after-failure=1s",)
             async with scene.autoscaler(*flags) as autoscaler:
-                await holds(lambda: "ExpiredToken" in autoscaler.said(), autoscaler, PATIENCE)
+                await holds(lambda: "ExpiredToken" in autoscaler.output(), autoscaler, PATIENCE)
                 assert scene.aws.desired("web") == 2
                 scene.aws.accept(expired)
                 await holds(lambda: len(nodes(scene.plane)) == 1, autoscaler, PATIENCE)
@@ -330,8 +330,8 @@ def test_expired_credentials_lose_no_deletion(scene: Scene) -> None:
 
     asyncio.run(main())
     assert scene.aws.desired("web") == 1
-    (left,) = nodes(scene.plane)
-    taints = {taint["key"] for taint in left["spec"].get("taints", ())}
+    (node,) = nodes(scene.plane)
+    taints = {taint["key"] for taint in node["spec"].get("taints", ())}
     assert "ToBeDeletedByClusterAutoscaler" not in taints
 
 
@@ -342,6 +342,6 @@ def test_a_program_without_valid_credentials_does_not_start(scene: Scene) -> Non
     scene.aws.expire_credentials()
     autoscaler = scene.start()
     assert autoscaler.process.wait(PATIENCE) == 2
-    assert "DescribeAutoScalingGroups: ExpiredToken: The security token" in autoscaler.said()
-    assert "Traceback" not in autoscaler.said()
+    assert "DescribeAutoScalingGroups: ExpiredToken: The security token" in autoscaler.output()
+    assert "Traceback" not in autoscaler.output()
     assert scene.writes() == []

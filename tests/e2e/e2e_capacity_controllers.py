@@ -88,24 +88,24 @@ async def run(
         finally:
             if autoscaler.process.poll() is None:
                 autoscaler.end(signal.SIGKILL)
-    said = autoscaler.said()
-    assert " forbidden" not in said.lower(), said[-3000:]
-    assert '"level": "error"' not in said, said[-3000:]
+    output = autoscaler.output()
+    assert " forbidden" not in output.lower(), output[-3000:]
+    assert '"level": "error"' not in output, output[-3000:]
 
 
 def conditions(obj: dict[str, Any]) -> dict[str, str]:
     return {each["type"]: each["status"] for each in obj.get("status", {}).get("conditions", ())}
 
 
-def test_a_quota_tells_what_is_used_of_it(plane: ControlPlane, cloud: FakeCloud, tmp_path: Path) -> None:
+def test_quota_status_reports_usage(plane: ControlPlane, cloud: FakeCloud, tmp_path: Path) -> None:
     spec = {"limits": {"resources": {"cpu": "3", "nodes": "2"}}}
     created = {"apiVersion": f"{GROUP}/v1beta1", "kind": "CapacityQuota", "metadata": {"name": "all"}, "spec": spec}
     plane.ask("POST", QUOTAS, created)
 
-    def told() -> bool:
+    def is_reported() -> bool:
         return conditions(plane.ask("GET", f"{QUOTAS}/all")).get(VALID_CONDITION) == "True"
 
-    asyncio.run(run(plane, cloud, "quotas", tmp_path, told, "capacity_quotas_enabled"))
+    asyncio.run(run(plane, cloud, "quotas", tmp_path, is_reported, "capacity_quotas_enabled"))
     status = plane.ask("GET", f"{QUOTAS}/all")["status"]
     assert status["used"]["resources"] == {"cpu": "2", "nodes": "1"}
     assert status["observedGeneration"] == 1

@@ -31,15 +31,15 @@ READY = {"capacity": OFFERED, "allocatable": OFFERED, "conditions": [{"type": "R
 
 def machines(kind: str) -> dict[str, Any]:
     """The definition of a kind of Cluster API, as far as anybody looks at it here."""
-    made = definition(kind, "Namespaced")
-    (version,) = made["spec"]["versions"]
+    crd = definition(kind, "Namespaced")
+    (version,) = crd["spec"]["versions"]
     version["name"] = "v1beta1"
     if kind != "Machine":
         paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
         version["subresources"]["scale"] = paths
-    made["metadata"]["name"] = f"{made['spec']['names']['plural']}.{MACHINES}"
-    made["spec"]["group"] = MACHINES
-    return made
+    crd["metadata"]["name"] = f"{crd['spec']['names']['plural']}.{MACHINES}"
+    crd["spec"]["group"] = MACHINES
+    return crd
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +87,10 @@ def played(
     finally:
         if autoscaler.process.poll() is None:
             autoscaler.end(signal.SIGKILL)
-    said = autoscaler.said()
-    assert " forbidden" not in said.lower(), said[-3000:]
-    assert '"level": "error"' not in said, said[-3000:]
-    return said
+    output = autoscaler.output()
+    assert " forbidden" not in output.lower(), output[-3000:]
+    assert '"level": "error"' not in output, output[-3000:]
+    return output
 
 
 async def comes_and_goes(plane: ControlPlane, autoscaler: Autoscaler) -> str:
@@ -127,7 +127,7 @@ class Fleet:
     """What the controllers of Cluster API do: as many machines and nodes as a deployment wants."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        self.plane, self.made, self.marked = plane, 0, 0
+        self.plane, self.created, self.marked = plane, 0, 0
 
     def begin(self) -> None:
         sizes = {f"{MACHINES}/cluster-api-autoscaler-node-group-{which}-size": size for which, size in
@@ -153,10 +153,10 @@ class Fleet:
 
     def _follow(self) -> None:
         ask = self.plane.ask
-        wanted = ask("GET", f"{FLEET}/machinedeployments/md")["spec"]["replicas"]
-        held = ask("GET", f"{FLEET}/machines")["items"]
-        for _ in range(wanted - len(held)):
-            name, self.made = f"m{self.made}", self.made + 1
+        replicas = ask("GET", f"{FLEET}/machinedeployments/md")["spec"]["replicas"]
+        machines_ = ask("GET", f"{FLEET}/machines")["items"]
+        for _ in range(replicas - len(machines_)):
+            name, self.created = f"m{self.created}", self.created + 1
             spec = {"providerID": f"x://{name}"}
             ask("POST", "/api/v1/nodes", {"metadata": {"name": name}, "spec": spec, "status": READY})
             kind = {"apiVersion": f"{MACHINES}/v1beta1", "kind": "Machine"}
@@ -166,8 +166,8 @@ class Fleet:
                 {**kind, "metadata": {"name": name, "ownerReferences": [self.owner]}, "spec": spec},
             )
             ask("PATCH", f"{FLEET}/machines/{name}/status", {"status": {"nodeRef": {"name": name}}}, content_type=MERGE)
-        marked = [each for each in held if f"{MACHINES}/delete-machine" in each["metadata"].get("annotations", {})]
-        for each in marked[: len(held) - wanted]:
+        marked = [each for each in machines_ if f"{MACHINES}/delete-machine" in each["metadata"].get("annotations", {})]
+        for each in marked[: len(machines_) - replicas]:
             name = each["metadata"]["name"]
             self.marked += 1
             ask("DELETE", f"{FLEET}/machines/{name}")
@@ -187,7 +187,7 @@ def test_nodes_of_cluster_api(plane: ControlPlane, tmp_path: Path) -> None:
             await asyncio.wait([operator])
 
     played(plane, tmp_path, "machines", script, words=("--cloud-provider=clusterapi",))
-    assert (fleet.made, fleet.marked) == (1, 1)
+    assert (fleet.created, fleet.marked) == (1, 1)
     assert plane.ask("GET", f"{FLEET}/machinedeployments/md")["spec"]["replicas"] == 0
 
 
@@ -205,11 +205,11 @@ def test_a_provisioning_request_is_answered(plane: ControlPlane, tmp_path: Path)
         kind = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest"}
         plane.ask("POST", REQUESTS, {**kind, "metadata": {"name": name}, "spec": spec})
 
-    def told(name: str) -> str:
+    def condition(name: str) -> str:
         return conditions(plane.ask("GET", f"{REQUESTS}/{name}")).get("Provisioned", "")
 
     async def script(autoscaler: Autoscaler) -> None:
-        await holds(lambda: told("fits") == "True" and told("large") == "False", autoscaler)
+        await holds(lambda: condition("fits") == "True" and condition("large") == "False", autoscaler)
 
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         played(plane, tmp_path, "requests", script, "--enable-provisioning-requests=true", url=server.url)

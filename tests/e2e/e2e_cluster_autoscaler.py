@@ -30,16 +30,16 @@ FLAGS = (
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("whole"), scheduler=True, controllers=True, audit=True) as plane:
         yield plane
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(whole: ControlPlane) -> str:
-    access = installed(whole, "cluster-autoscaler")
-    path = whole.directory / "autoscaler.kubeconfig"
-    path.write_text(json.dumps(whole.config(user={"token": access.token.reveal()})))
+def kubeconfig(plane: ControlPlane) -> str:
+    access = installed(plane, "cluster-autoscaler")
+    path = plane.directory / "autoscaler.kubeconfig"
+    path.write_text(json.dumps(plane.config(user={"token": access.token.reveal()})))
     return str(path)
 
 
@@ -66,7 +66,7 @@ class Autoscaler:
                 env={**os.environ, **(environment or {})},
             )
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text()
 
     def end(self, number: int = signal.SIGTERM) -> int:
@@ -88,10 +88,10 @@ async def holds(test: Any, autoscaler: Autoscaler, seconds: float = 60) -> None:
     try:
         async with asyncio.timeout(seconds):
             while not await asyncio.to_thread(test):
-                assert autoscaler.process.poll() is None, autoscaler.said()[-3000:]
+                assert autoscaler.process.poll() is None, autoscaler.output()[-3000:]
                 await asyncio.sleep(0.2)
     except TimeoutError:
-        raise AssertionError(autoscaler.said()[-3000:]) from None
+        raise AssertionError(autoscaler.output()[-3000:]) from None
 
 
 async def scaled(api: RealApi, replicas: int) -> None:
@@ -99,14 +99,14 @@ async def scaled(api: RealApi, replicas: int) -> None:
 
 
 @pytest.mark.smoke
-def test_from_one_node_to_three_and_back(whole: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
-    cloud = FakeCloud(whole, Machines("small", cpu="2", least=1, most=5))
+def test_from_one_node_to_three_and_back(plane: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
+    cloud = FakeCloud(plane, Machines("small", cpu="2", least=1, most=5))
     web = deployment("web", 1)
     web["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 1}
     web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1500m"}}
 
     async def main() -> None:
-        async with connected(whole) as api:
+        async with connected(plane) as api:
             kubelet = asyncio.create_task(FakeKubelet(api.client, api.clock).run())
             await asyncio.to_thread(cloud.increase_size, "small", 1)
             cloud.calls.clear()
@@ -114,13 +114,13 @@ def test_from_one_node_to_three_and_back(whole: ControlPlane, kubeconfig: str, t
             with ExternalServer(cloud, "127.0.0.1:0") as server:
                 autoscaler = Autoscaler(kubeconfig, server.url, tmp_path)
                 try:
-                    await holds(lambda: running(whole) == 1, autoscaler)
+                    await holds(lambda: running(plane) == 1, autoscaler)
                     await scaled(api, 3)
-                    await holds(lambda: running(whole) == 3, autoscaler)
-                    assert len(nodes(whole)) == 3
+                    await holds(lambda: running(plane) == 3, autoscaler)
+                    assert len(nodes(plane)) == 3
                     await scaled(api, 1)
-                    await holds(lambda: len(nodes(whole)) == 1, autoscaler)
-                    status = whole.ask("GET", "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status")
+                    await holds(lambda: len(nodes(plane)) == 1, autoscaler)
+                    status = plane.ask("GET", "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status")
                     assert "autoscalerStatus: Running" in status["data"]["status"]
                     assert await asyncio.to_thread(autoscaler.end) == 0
                 finally:
@@ -128,9 +128,9 @@ def test_from_one_node_to_three_and_back(whole: ControlPlane, kubeconfig: str, t
                         autoscaler.end(signal.SIGKILL)
             kubelet.cancel()
             await asyncio.wait([kubelet])
-            said = autoscaler.said()
-            assert " forbidden" not in said.lower(), said[-3000:]
-            assert '"level": "error"' not in said, said[-3000:]
+            output = autoscaler.output()
+            assert " forbidden" not in output.lower(), output[-3000:]
+            assert '"level": "error"' not in output, output[-3000:]
 
     asyncio.run(main())
     cloud.close()
@@ -139,10 +139,10 @@ def test_from_one_node_to_three_and_back(whole: ControlPlane, kubeconfig: str, t
     assert sum(call[2] for call in cloud.calls if call[0] == "IncreaseSize") == 2
     assert sum(len(call) - 2 for call in cloud.calls if call[0] == "DeleteNodes") == 2
     with pytest.raises(Refused):
-        whole.ask("GET", "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status")
-    reasons = {each["reason"] for each in whole.ask("GET", "/api/v1/events")["items"]}
+        plane.ask("GET", "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status")
+    reasons = {each["reason"] for each in plane.ask("GET", "/api/v1/events")["items"]}
     assert {"TriggeredScaleUp", "ScaledUpGroup", "ScaleDown", "ScaleDownEmpty"} <= reasons
-    lease = whole.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cluster-autoscaler")
+    lease = plane.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cluster-autoscaler")
     assert lease["spec"]["holderIdentity"]  # it is not given up, as upstream does not
 
 
@@ -182,28 +182,28 @@ EMPTY, OCCUPIED = "--daemonset-eviction-for-empty-nodes", "--daemonset-eviction-
     ],
 )
 def test_pods_of_daemon_sets_say_whether_they_are_evicted(
-    whole: ControlPlane, kubeconfig: str, tmp_path: Path, workers: int, flags: tuple[str, ...], expected: set[str]
+    plane: ControlPlane, kubeconfig: str, tmp_path: Path, workers: int, flags: tuple[str, ...], expected: set[str]
 ) -> None:
     """The annotation decides, and without it the flag for empty or for occupied nodes. Pods are evicted before their
     machine is deleted. One of two nodes goes: it is empty, or runs one of two workers."""
-    cleared(whole)
-    cloud = FakeCloud(whole, Machines("small", cpu="2", least=1, most=5))
+    cleared(plane)
+    cloud = FakeCloud(plane, Machines("small", cpu="2", least=1, most=5))
     web = deployment("web", workers)
     web["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 1}
     web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "600m"}}
     agents = [daemon_set("stays", "false"), daemon_set("leaves", "true"), daemon_set("silent", "")]
-    before = len(evictions(whole))
+    before = len(evictions(plane))
     at_deletion: list[list[str]] = []
 
     def deleting(call: tuple[Any, ...]) -> str:
         if call[0] == "DeleteNodes":
-            at_deletion.append(evictions(whole)[before:])
+            at_deletion.append(evictions(plane)[before:])
         return ""
 
     cloud.refuse = deleting
 
     async def main() -> None:
-        async with connected(whole) as api:
+        async with connected(plane) as api:
             kubelet = asyncio.create_task(FakeKubelet(api.client, api.clock).run())
             try:
                 await asyncio.to_thread(cloud.start, "small", 2)
@@ -211,12 +211,12 @@ def test_pods_of_daemon_sets_say_whether_they_are_evicted(
                     await api.create("daemonsets.apps", agent)
                 await api.create("deployments.apps", web)
                 async with asyncio.timeout(60):
-                    while await asyncio.to_thread(running, whole) < 6 + workers:
+                    while await asyncio.to_thread(running, plane) < 6 + workers:
                         await asyncio.sleep(0.1)
                 with ExternalServer(cloud, "127.0.0.1:0") as server:
                     autoscaler = Autoscaler(kubeconfig, server.url, tmp_path, *flags)
                     try:
-                        await holds(lambda: len(nodes(whole)) == 1, autoscaler)
+                        await holds(lambda: len(nodes(plane)) == 1, autoscaler)
                     finally:
                         autoscaler.end(signal.SIGKILL)
             finally:
@@ -227,4 +227,4 @@ def test_pods_of_daemon_sets_say_whether_they_are_evicted(
     asyncio.run(main())
     (evicted,) = at_deletion
     assert sorted(evicted) == sorted(expected)
-    assert evictions(whole)[before:] == evicted
+    assert evictions(plane)[before:] == evicted

@@ -39,8 +39,8 @@ def put_pod(plane: ControlPlane, name: str, *, ready: bool, exists: bool = False
         plane.ask("POST", PODS, created)
     since = ago(3000 if ready else 0)
     condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": since}
-    told = {"phase": "Running", "startTime": ago(3600) if ready else since, "conditions": [condition]}
-    plane.ask("PATCH", f"{PODS}/{name}/status", {"status": told}, content_type=MERGE)
+    status = {"phase": "Running", "startTime": ago(3600) if ready else since, "conditions": [condition]}
+    plane.ask("PATCH", f"{PODS}/{name}/status", {"status": status}, content_type=MERGE)
 
 
 def running(
@@ -77,7 +77,7 @@ def size_of(plane: ControlPlane, name: str) -> int:
     return int(plane.ask("GET", f"{DEPLOYMENTS}/{name}")["spec"]["replicas"])
 
 
-def test_a_pod_that_becomes_ready_while_metrics_are_asked_for_counts(plane: ControlPlane) -> None:
+def test_pod_that_becomes_ready_during_the_metrics_request_counts(plane: ControlPlane) -> None:
     """Three pods at 150 % of their target, one of which is not ready when the question is asked: with it the size is
     five, without it three."""
     scene = Scene(plane)

@@ -53,7 +53,7 @@ def planned(directory: Path, *flags: str) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with planned(tmp_path_factory.mktemp("whole")) as plane:
         yield plane
 
@@ -151,9 +151,9 @@ class Scene:
 
     def tails(self) -> str:
         """The ends of all logs."""
-        return "\n".join(self.said(i)[-3000:] for i in range(len(self.programs)))
+        return "\n".join(self.output(i)[-3000:] for i in range(len(self.programs)))
 
-    def said(self, number: int = 0) -> str:
+    def output(self, number: int = 0) -> str:
         return (self.directory / f"log-{number}").read_text(errors="replace")
 
     def nodes(self) -> list[str]:
@@ -180,7 +180,7 @@ class Scene:
         return sorted(
             each["metadata"]["name"]
             for each in pods
-            if any(said.get("reason") == "Unschedulable" for said in each["status"].get("conditions", ()))
+            if any(condition.get("reason") == "Unschedulable" for condition in each["status"].get("conditions", ()))
         )
 
     def rests(self) -> bool:
@@ -321,24 +321,24 @@ def goes_on(plane: ControlPlane, directory: Path, forget: Callable[[], None]) ->
     played(plane, directory, script)
 
 
-def test_watches_are_cut_and_history_is_gone(mortal: ControlPlane, tmp_path: Path) -> None:
+def test_cut_watches_and_lost_history_are_survived(mortal: ControlPlane, tmp_path: Path) -> None:
     """The API server that comes back does not know the events that nobody has seen."""
     goes_on(mortal, tmp_path, mortal.restart_apiserver)
 
 
-def test_etcd_forgets_what_nobody_has_seen(forgetful: ControlPlane, tmp_path: Path) -> None:
+def test_compaction_of_unseen_history_is_survived(forgetful: ControlPlane, tmp_path: Path) -> None:
     """The API server goes on, and says that a watch begins too long ago (410)."""
     goes_on(forgetful, tmp_path, forgetful.compact)
 
 
-def test_etcd_is_slow(whole: ControlPlane, tmp_path: Path) -> None:
+def test_etcd_is_slow(plane: ControlPlane, tmp_path: Path) -> None:
     """It stands still for a second, again and again, while a node is drained."""
 
     async def stumble() -> None:
         while True:
-            await asyncio.to_thread(whole.pause, "etcd")
+            await asyncio.to_thread(plane.pause, "etcd")
             await asyncio.sleep(1)
-            await asyncio.to_thread(whole.resume, "etcd")
+            await asyncio.to_thread(plane.resume, "etcd")
             await asyncio.sleep(0.3)
 
     async def script(scene: Scene) -> None:
@@ -349,31 +349,31 @@ def test_etcd_is_slow(whole: ControlPlane, tmp_path: Path) -> None:
         finally:
             slow.cancel()
             await asyncio.wait([slow])
-            whole.resume("etcd")
+            plane.resume("etcd")
         assert scene.done() == ONCE
         assert program.poll() is None
 
-    played(whole, tmp_path, script)
+    played(plane, tmp_path, script)
 
 
-def test_the_lease_is_taken_away_in_a_drain(whole: ControlPlane, tmp_path: Path) -> None:
+def test_the_lease_is_taken_away_in_a_drain(plane: ControlPlane, tmp_path: Path) -> None:
     async def script(scene: Scene) -> None:
         first = scene.start("--node-delete-delay-after-taint=30s")
         await scene.until(lambda: scene.tainted() == ["small-1"])
-        taken = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600}}
-        await asyncio.to_thread(whole.ask, "PATCH", LEASE, taken, content_type=MERGE)
+        holder = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600}}
+        await asyncio.to_thread(plane.ask, "PATCH", LEASE, holder, content_type=MERGE)
         assert await scene.ended(first) == 1
         assert (scene.calls, scene.tainted()) == ([], ["small-1"])
         free = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
-        await asyncio.to_thread(whole.ask, "PATCH", LEASE, free, content_type=MERGE)
+        await asyncio.to_thread(plane.ask, "PATCH", LEASE, free, content_type=MERGE)
         scene.start()
         await scene.until(scene.rests)
         assert scene.done() == ONCE
 
-    played(whole, tmp_path, script)
+    played(plane, tmp_path, script)
 
 
-def test_it_is_killed_between_taint_and_delete(whole: ControlPlane, tmp_path: Path) -> None:
+def test_kill_between_taint_and_delete_is_survived(plane: ControlPlane, tmp_path: Path) -> None:
     async def script(scene: Scene) -> None:
         first = scene.start("--node-delete-delay-after-taint=30s")
         await scene.until(lambda: scene.tainted() == ["small-1"])
@@ -389,71 +389,71 @@ def test_it_is_killed_between_taint_and_delete(whole: ControlPlane, tmp_path: Pa
         await scene.until(scene.rests)
         assert scene.done() == ONCE
 
-    played(whole, tmp_path, script)
+    played(plane, tmp_path, script)
 
 
 def late(cloud: FakeCloud, method: str) -> None:
     """A call does what is asked, but who asked waits in vain, once."""
     real = getattr(cloud, method)
 
-    def call(*given: Any, **options: Any) -> None:
+    def call(*arguments: Any, **options: Any) -> None:
         setattr(cloud, method, real)
-        real(*given, **options)
+        real(*arguments, **options)
         time.sleep(4)  # longer than the client waits
 
     setattr(cloud, method, call)
 
 
-def test_an_increase_that_times_out_has_happened(whole: ControlPlane, tmp_path: Path) -> None:
+def test_an_increase_that_times_out_has_happened(plane: ControlPlane, tmp_path: Path) -> None:
     async def script(scene: Scene) -> None:
         late(scene.cloud, "increase_size")
         scene.start("--scale-down-enabled=false")
         await scene.workload("big", cpu="1900m")
-        await scene.until(lambda: "DeadlineExceeded" in scene.said())
+        await scene.until(lambda: "DeadlineExceeded" in scene.output())
         await scene.until(lambda: len(scene.running()) == 3)
-        loops = scene.said().count("LoopReport")
-        await scene.until(lambda: scene.said().count("LoopReport") > loops + 3)
+        loops = scene.output().count("LoopReport")
+        await scene.until(lambda: scene.output().count("LoopReport") > loops + 3)
         assert scene.calls == [("IncreaseSize", "small", 1)]
         assert scene.nodes() == ["small-0", "small-1", "small-2"]
 
-    played(whole, tmp_path, script)
+    played(plane, tmp_path, script)
 
 
-def test_a_deletion_that_times_out_has_happened(whole: ControlPlane, tmp_path: Path) -> None:
+def test_a_deletion_that_times_out_has_happened(plane: ControlPlane, tmp_path: Path) -> None:
     async def script(scene: Scene) -> None:
         late(scene.cloud, "delete_nodes")
         scene.start()
-        await scene.until(lambda: "DeadlineExceeded" in scene.said())
+        await scene.until(lambda: "DeadlineExceeded" in scene.output())
         await scene.until(scene.rests)
-        loops = scene.said().count("LoopReport")
-        await scene.until(lambda: scene.said().count("LoopReport") > loops + 5)
+        loops = scene.output().count("LoopReport")
+        await scene.until(lambda: scene.output().count("LoopReport") > loops + 5)
         assert scene.done() == ONCE
 
-    played(whole, tmp_path, script)
+    played(plane, tmp_path, script)
 
 
-def test_the_clock_is_set_an_hour_ahead_and_back(whole: ControlPlane, tmp_path: Path) -> None:
+def test_the_clock_is_set_an_hour_ahead_and_back(plane: ControlPlane, tmp_path: Path) -> None:
     """Nothing that waits for half an hour happens, and the lease stays."""
 
     async def script(scene: Scene) -> None:
         clock = tmp_path / "clock"
         program = scene.start("--scale-down-unneeded-time=30m", clock=clock)
-        await scene.until(lambda: scene.said().count("LoopReport") > 2)
+        await scene.until(lambda: scene.output().count("LoopReport") > 2)
         for change in (clock.touch, clock.unlink):
             change()
-            loops = scene.said().count("LoopReport")
-            await scene.until(lambda loops=loops: scene.said().count("LoopReport") > loops + 5)  # type: ignore[misc]
+            loops = scene.output().count("LoopReport")
+            await scene.until(lambda loops=loops: scene.output().count("LoopReport") > loops + 5)  # type: ignore[misc]
         assert program.poll() is None
         assert (scene.calls, scene.tainted()) == ([], [])
-        assert [line for line in scene.said().splitlines() if line.startswith("E ")] == []
-        assert scene.said().count("the clock has been set by") == 2
+        assert [line for line in scene.output().splitlines() if line.startswith("E ")] == []
+        assert scene.output().count("the clock has been set by") == 2
         program.terminate()
         assert await scene.ended(program) == 0
 
-    played(whole, tmp_path, script)
+    played(plane, tmp_path, script)
 
 
-def test_the_clock_is_set_while_nodes_come_and_go(whole: ControlPlane, tmp_path: Path) -> None:
+def test_the_clock_is_set_while_nodes_come_and_go(plane: ControlPlane, tmp_path: Path) -> None:
     """A machine has been asked for and a node is marked for deletion, an hour passes in no time, and is taken back."""
 
     async def script(scene: Scene) -> None:
@@ -466,17 +466,17 @@ def test_the_clock_is_set_while_nodes_come_and_go(whole: ControlPlane, tmp_path:
         await scene.until(lambda: scene.calls == grown)
         for change in (clock.touch, clock.unlink):
             change()
-            loops = scene.said().count("LoopReport")
-            await scene.until(lambda loops=loops: scene.said().count("LoopReport") > loops + 2)  # type: ignore[misc]
+            loops = scene.output().count("LoopReport")
+            await scene.until(lambda loops=loops: scene.output().count("LoopReport") > loops + 2)  # type: ignore[misc]
             assert (scene.done(), scene.tainted()) == (grown, ["small-1"])
         await scene.until(lambda: scene.running() == ["big-0", "here-0", "there-0"] and not scene.tainted())
         assert sorted(scene.done()) == sorted([*ONCE, *grown])
         assert scene.nodes() == ["small-0", "small-2"]
-        assert scene.said().count("the clock has been set by") == 2
-        assert [line for line in scene.said().splitlines() if line.startswith("E ")] == []
+        assert scene.output().count("the clock has been set by") == 2
+        assert [line for line in scene.output().splitlines() if line.startswith("E ")] == []
         assert program.poll() is None
 
-    played(whole, tmp_path, script)
+    played(plane, tmp_path, script)
 
 
 def handed_over(first: dict[str, Any], second: dict[str, Any]) -> Callable[[Scene], Awaitable[None]]:
@@ -494,22 +494,22 @@ def handed_over(first: dict[str, Any], second: dict[str, Any]) -> Callable[[Scen
     return script
 
 
-def test_a_rolling_upgrade(whole: ControlPlane, tmp_path: Path) -> None:
+def test_a_rolling_upgrade(plane: ControlPlane, tmp_path: Path) -> None:
     """The second waits for the lease, cleans up what the first had begun, and does it."""
-    played(whole, tmp_path, handed_over({"host": "old"}, {"host": "new"}))
+    played(plane, tmp_path, handed_over({"host": "old"}, {"host": "new"}))
 
 
 @pytest.mark.skipif(not UPSTREAM.exists(), reason="KSCALE_UPSTREAM does not say where upstream's binary is")
 @pytest.mark.parametrize("back", [False, True], ids=["from upstream", "back to upstream"])
-def test_from_the_stock_autoscaler_and_back(whole: ControlPlane, tmp_path: Path, back: bool) -> None:
+def test_from_the_stock_autoscaler_and_back(plane: ControlPlane, tmp_path: Path, back: bool) -> None:
     """The same lease, the same taints: stopping the one and starting the other is all."""
     ours, theirs = {"host": "ours"}, {"upstream": True}
-    played(whole, tmp_path, handed_over(ours, theirs) if back else handed_over(theirs, ours))
+    played(plane, tmp_path, handed_over(ours, theirs) if back else handed_over(theirs, ours))
 
 
 @pytest.mark.skipif(not UPSTREAM.exists(), reason="KSCALE_UPSTREAM does not say where upstream's binary is")
 def test_the_list_of_upstreams_flags() -> None:
-    said = subprocess.run([UPSTREAM, "--help"], capture_output=True, text=True, check=False)
-    listed = re.findall(r"^ +(?:-\w, )?--([\w.-]+)", said.stdout + said.stderr, re.MULTILINE)
+    helped = subprocess.run([UPSTREAM, "--help"], capture_output=True, text=True, check=False)
+    listed = re.findall(r"^ +(?:-\w, )?--([\w.-]+)", helped.stdout + helped.stderr, re.MULTILINE)
     own = {name for name in listed if not name.startswith("ginkgo.")}  # of tests that are linked with it
     assert own | {"help"} == set(UPSTREAM_FLAGS.read_text().split())

@@ -87,8 +87,8 @@ class Scene:
             created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
             ask("POST", f"/api/v1{NAMESPACE}/pods", created)
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": ago(3000)}
-            told = {"phase": "Running", "startTime": ago(3600), "conditions": [ready]}
-            ask("PATCH", f"/api/v1{NAMESPACE}/pods/{name}-{i}/status", {"status": told}, content_type=MERGE)
+            pod_status = {"phase": "Running", "startTime": ago(3600), "conditions": [ready]}
+            ask("PATCH", f"/api/v1{NAMESPACE}/pods/{name}-{i}/status", {"status": pod_status}, content_type=MERGE)
 
     def hpa(self, name: str, target: dict[str, Any], spec: dict[str, Any]) -> None:
         created = {"metadata": {"name": name}, "spec": {"maxReplicas": 10, **spec, "scaleTargetRef": target}}
@@ -115,8 +115,8 @@ class Scene:
         app = of["metadata"]["labels"]["app"]
         return {"cpu": f"{CASES[app][1] if app in CASES else 900}m"}
 
-    def found(self) -> dict[str, Any]:
-        """Status and size of each, without times."""
+    def statuses(self) -> dict[str, Any]:
+        """Return the status and size of each HPA, without times."""
         out = {}
         for hpa in self.plane.ask("GET", HPAS)["items"]:
             status = hpa.get("status") or {}
@@ -145,7 +145,7 @@ class Scene:
         }
 
     def all(self) -> tuple[dict[str, Any], dict[str, int], Any]:
-        return self.found(), self.sizes(), self.events()
+        return self.statuses(), self.sizes(), self.events()
 
     async def settled(self) -> tuple[dict[str, Any], dict[str, int], Any]:
         """What there is once it has not changed for four syncs, and every HPA was looked at, also after it was resized
@@ -157,9 +157,9 @@ class Scene:
             while True:
                 now = await asyncio.to_thread(self.all)
                 statuses, sizes, _ = now
-                seen = all(each.get("conditions") for each in statuses.values())
-                seen = seen and all(statuses[name].get("currentReplicas", 0) == size for name, size in sizes.items())
-                if now != last or not seen:
+                done = all(each.get("conditions") for each in statuses.values())
+                done = done and all(statuses[name].get("currentReplicas", 0) == size for name, size in sizes.items())
+                if now != last or not done:
                     last, since = now, loop.time()
                 elif loop.time() - since > 8:
                     return now
@@ -281,16 +281,18 @@ def test_upstreams_is_left_alone_while_it_writes_and_relieved_when_it_ends(tmp_p
             access = await asyncio.to_thread(installed, plane, "horizontal")
             async with connected(plane, replace(access, namespace="default")) as restricted:
                 stop = asyncio.Event()
-                seen: list[ProgramContext] = []
-                task = asyncio.create_task(process(restricted, options, stop, seen))
+                contexts: list[ProgramContext] = []
+                task = asyncio.create_task(process(restricted, options, stop, contexts))
                 try:
-                    await holds(lambda: bool(seen) and seen[0].metrics.value("kscale_horizontal_left_alone") == 1)
+                    await holds(
+                        lambda: bool(contexts) and contexts[0].metrics.value("kscale_horizontal_left_alone") == 1
+                    )
                     await asyncio.sleep(10)  # longer than it waits for one that has gone
-                    assert seen[0].metrics.value("kscale_horizontal_left_alone") == 1
+                    assert contexts[0].metrics.value("kscale_horizontal_left_alone") == 1
                     assert "kscale-e2e" not in await asyncio.to_thread(writers)
                     await asyncio.to_thread(plane.end, "controllers")
                     await holds(lambda: "kscale-e2e" in writers())
-                    assert seen[0].metrics.value("kscale_horizontal_left_alone") == 0
+                    assert contexts[0].metrics.value("kscale_horizontal_left_alone") == 0
                 finally:
                     stop.set()
                     await task
@@ -314,12 +316,14 @@ def serves(plane: ControlPlane, *paths: str) -> bool:
     return False
 
 
-async def process(api: Api, options: HPAOptions, stop: asyncio.Event, seen: list[ProgramContext] | None = None) -> None:
-    """Ours, until it is told to stop; ``seen`` gets what it has around it."""
+async def process(
+    api: Api, options: HPAOptions, stop: asyncio.Event, contexts: list[ProgramContext] | None = None
+) -> None:
+    """Ours, until it is told to stop; ``contexts`` gets what it has around it."""
 
     def build(around: ProgramContext) -> Program:
-        if seen is not None:
-            seen.append(around)
+        if contexts is not None:
+            contexts.append(around)
         return Program(
             driver=HorizontalAutoscaler(options, manager="kscale-e2e"),
             metrics=HORIZONTAL_METRICS,

@@ -38,24 +38,24 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cluster-auto
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("legacy"), scheduler=True, controllers=True) as plane:
         yield plane
 
 
 @pytest.fixture(scope="module")
-def account(whole: ControlPlane) -> str:
+def account(plane: ControlPlane) -> str:
     """The kubeconfig of an account with the rights that ``kscale manifests`` gives."""
-    access = installed(whole, "cluster-autoscaler")
-    path = whole.directory / "autoscaler.kubeconfig"
-    path.write_text(json.dumps(whole.config(user={"token": access.token.reveal()})))
+    access = installed(plane, "cluster-autoscaler")
+    path = plane.directory / "autoscaler.kubeconfig"
+    path.write_text(json.dumps(plane.config(user={"token": access.token.reveal()})))
     return str(path)
 
 
 @pytest.fixture
-def kubeconfig(whole: ControlPlane, account: str) -> str:
+def kubeconfig(plane: ControlPlane, account: str) -> str:
     """That of the account, in a cluster without anything."""
-    cleared(whole)
+    cleared(plane)
     return account
 
 
@@ -135,34 +135,34 @@ async def cluster(plane: ControlPlane, cloud: FakeCloud, count: int, group: str 
 @pytest.mark.smoke
 @pytest.mark.parametrize("estimator", ["binpacking", "basic"])
 def test_both_estimators_scale_up_and_nodes_go(
-    whole: ControlPlane, kubeconfig: str, tmp_path: Path, estimator: str
+    plane: ControlPlane, kubeconfig: str, tmp_path: Path, estimator: str
 ) -> None:
     """Empty nodes while the loop waits; a node with a pod in the background; metrics and health meanwhile."""
-    cloud = FakeCloud(whole, Machines("small", cpu="2", least=1, most=5))
+    cloud = FakeCloud(plane, Machines("small", cpu="2", least=1, most=5))
 
     async def main() -> None:
-        async with cluster(whole, cloud, 1) as api:
+        async with cluster(plane, cloud, 1) as api:
             await api.create("deployments.apps", web(replicas=3))
             with ExternalServer(cloud, "127.0.0.1:0") as server:
                 async with asyncio.timeout(60):
-                    while await asyncio.to_thread(waiting, whole) < 2:
+                    while await asyncio.to_thread(waiting, plane) < 2:
                         await asyncio.sleep(0.1)
                 process = Process(kubeconfig, server.url, tmp_path, f"--estimator={estimator}")
                 try:
-                    await holds(lambda: running(whole) == 3, process)
-                    assert len(nodes(whole)) == 3
-                    await holds(lambda: "Cluster-wide:\n  Health:      Healthy (ready=3" in status(whole), process)
+                    await holds(lambda: running(plane) == 3, process)
+                    assert len(nodes(plane)) == 3
+                    await holds(lambda: "Cluster-wide:\n  Health:      Healthy (ready=3" in status(plane), process)
                     assert 'cluster_autoscaler_nodes_count{state="ready"} 3.0' in process.served("/metrics")
                     assert process.served("/health-check") == "OK"
                     await api.patch("deployments.apps", "web", {"spec": {"replicas": 1}})
-                    await holds(lambda: len(nodes(whole)) == 1, process)
-                    assert whole.ask("GET", LEASE)["spec"]["holderIdentity"]
-                    said = process.said()
-                    assert "Final scale-up plan: [{small 1->3 (max: 5)}]" in said
-                    assert "Scale down status: unneededOnly=" in said
-                    await holds(lambda: {"TriggeredScaleUp", "ScaleDownEmpty"} <= reasons(whole).keys(), process)
+                    await holds(lambda: len(nodes(plane)) == 1, process)
+                    assert plane.ask("GET", LEASE)["spec"]["holderIdentity"]
+                    output = process.output()
+                    assert "Final scale-up plan: [{small 1->3 (max: 5)}]" in output
+                    assert "Scale down status: unneededOnly=" in output
+                    await holds(lambda: {"TriggeredScaleUp", "ScaleDownEmpty"} <= reasons(plane).keys(), process)
                     assert await asyncio.to_thread(process.end) == 0
-                    assert status(whole) == ""
+                    assert status(plane) == ""
                 finally:
                     if process.process.poll() is None:
                         process.end(signal.SIGKILL)
@@ -171,14 +171,14 @@ def test_both_estimators_scale_up_and_nodes_go(
     assert cloud.calls[0] == ("IncreaseSize", "small", 2)
     assert sum(call[0] == "IncreaseSize" for call in cloud.calls) == 1
     assert sum(len(call) - 2 for call in cloud.calls if call[0] == "DeleteNodes") == 2
-    assert "Scale-up: group small size set to 3" in reasons(whole)["ScaledUpGroup"]
+    assert "Scale-up: group small size set to 3" in reasons(plane)["ScaledUpGroup"]
 
 
-def test_a_node_with_a_pod_is_drained(whole: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
-    cloud = FakeCloud(whole, Machines("small", cpu="2", least=1, most=5))
+def test_a_node_with_a_pod_is_drained(plane: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
+    cloud = FakeCloud(plane, Machines("small", cpu="2", least=1, most=5))
 
     async def main() -> None:
-        async with cluster(whole, cloud, 2) as api:
+        async with cluster(plane, cloud, 2) as api:
             created = web("600m", replicas=2)
             created["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
                 {
@@ -192,81 +192,83 @@ def test_a_node_with_a_pod_is_drained(whole: ControlPlane, kubeconfig: str, tmp_
             with ExternalServer(cloud, "127.0.0.1:0") as server:
                 process = Process(kubeconfig, server.url, tmp_path)
                 try:
-                    await holds(lambda: running(whole) == 2, process)
-                    await holds(lambda: len(nodes(whole)) == 1, process)
-                    await holds(lambda: running(whole) == 2, process)
-                    await holds(lambda: "ScaleDown" in reasons(whole), process)
+                    await holds(lambda: running(plane) == 2, process)
+                    await holds(lambda: len(nodes(plane)) == 1, process)
+                    await holds(lambda: running(plane) == 2, process)
+                    await holds(lambda: "ScaleDown" in reasons(plane), process)
                     assert await asyncio.to_thread(process.end) == 0
                 finally:
                     if process.process.poll() is None:
                         process.end(signal.SIGKILL)
 
     asyncio.run(main())
-    (told,) = [text for text in reasons(whole)["ScaleDown"] if text.startswith("Scale-down: removing node")]
-    assert ", utilization: 0.3, pods to reschedule: default/web-" in told
+    (message,) = [text for text in reasons(plane)["ScaleDown"] if text.startswith("Scale-down: removing node")]
+    assert ", utilization: 0.3, pods to reschedule: default/web-" in message
 
 
-def test_a_machine_that_never_registers_is_removed(whole: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
-    cloud = FakeCloud(whole, Machines("small", cpu="2", least=1, most=5, registers=False))
+def test_a_machine_that_never_registers_is_removed(plane: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
+    cloud = FakeCloud(plane, Machines("small", cpu="2", least=1, most=5, registers=False))
 
     async def main() -> None:
-        async with cluster(whole, cloud, 1) as api:
+        async with cluster(plane, cloud, 1) as api:
             await api.create("deployments.apps", web(replicas=2))
             with ExternalServer(cloud, "127.0.0.1:0") as server:
                 process = Process(kubeconfig, server.url, tmp_path, "--max-node-provision-time=6s")
                 try:
                     await holds(lambda: ("DeleteNodes", "small", "small-1") in cloud.calls, process)
-                    await holds(lambda: "removed, skipping iteration" in process.said(), process)
-                    await holds(lambda: "DeleteUnregistered" in reasons(whole), process)
+                    await holds(lambda: "removed, skipping iteration" in process.output(), process)
+                    await holds(lambda: "DeleteUnregistered" in reasons(plane), process)
                 finally:
                     process.end(signal.SIGKILL)
 
     asyncio.run(main())
     assert ("IncreaseSize", "small", 1) in cloud.calls
-    assert "Removing unregistered node fake:///small-1" in reasons(whole)["DeleteUnregistered"]
+    assert "Removing unregistered node fake:///small-1" in reasons(plane)["DeleteUnregistered"]
 
 
-def long_unready(made: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def long_unready(new_node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return a node as etcd stores it that has been there for an hour and has not been ready for half of it.
 
     A node that was created just now is starting, and counts as unready after 15 minutes only.
     """
     now = datetime.now(UTC)
     created, since = (f"{now - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}" for minutes in (60, 30))
-    made["metadata"] |= {"uid": str(uuid4()), "creationTimestamp": created}
-    made["spec"]["taints"] = [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+    new_node["metadata"] |= {"uid": str(uuid4()), "creationTimestamp": created}
+    new_node["spec"]["taints"] = [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "lastTransitionTime": since}
-    made["status"]["conditions"] = [condition]
-    return f"minions/{made['metadata']['name']}", made
+    new_node["status"]["conditions"] = [condition]
+    return f"minions/{new_node['metadata']['name']}", new_node
 
 
-def test_an_unhealthy_cluster_is_left_alone(whole: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
+def test_an_unhealthy_cluster_is_left_alone(plane: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
     """Four of five nodes are not ready, which is more than it goes on with: no group grows for the pods that wait, and
     no empty node goes."""
-    cloud = FakeCloud(whole, Machines("small", cpu="2", least=0, most=9))
+    cloud = FakeCloud(plane, Machines("small", cpu="2", least=0, most=9))
 
     async def main() -> None:
-        async with cluster(whole, cloud, 1) as api:
-            await asyncio.to_thread(whole.store, [long_unready(created) for created in cloud.made("small", 4)])
+        async with cluster(plane, cloud, 1) as api:
+            await asyncio.to_thread(
+                plane.store, [long_unready(created) for created in cloud.create_machines("small", 4)]
+            )
             await api.create("deployments.apps", web(replicas=3))
             with ExternalServer(cloud, "127.0.0.1:0") as server:
                 process = Process(kubeconfig, server.url, tmp_path, "--ok-total-unready-count=3")
                 try:
-                    await holds(lambda: waiting(whole) == 2, process)
-                    await holds(lambda: "Cluster-wide:\n  Health:      Unhealthy (ready=1 unready=4" in status(whole),
+                    await holds(lambda: waiting(plane) == 2, process)
+                    await holds(lambda: "Cluster-wide:\n  Health:      Unhealthy (ready=1 unready=4" in status(plane),
                                 process)  # fmt: skip
-                    await holds(lambda: "ClusterUnhealthy" in reasons(whole), process)
-                    await holds(lambda: process.said().count("Cluster is unhealthy") >= 8, process)
+                    await holds(lambda: "ClusterUnhealthy" in reasons(plane), process)
+                    await holds(lambda: process.output().count("Cluster is unhealthy") >= 8, process)
                 finally:
                     process.end(signal.SIGKILL)
 
     asyncio.run(main())
     assert cloud.calls == []
-    assert "Cluster is unhealthy" in reasons(whole)["ClusterUnhealthy"]
+    assert "Cluster is unhealthy" in reasons(plane)["ClusterUnhealthy"]
 
 
-def test_one_of_two_leads_and_serves_its_metrics(whole: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
-    cloud = FakeCloud(whole, Machines("small", cpu="2", least=1, most=5))
+def test_one_of_two_leads_and_serves_its_metrics(plane: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
+    cloud = FakeCloud(plane, Machines("small", cpu="2", least=1, most=5))
     lease = (
         "--leader-elect-lease-duration=12s",
         "--leader-elect-renew-deadline=10s",
@@ -274,7 +276,7 @@ def test_one_of_two_leads_and_serves_its_metrics(whole: ControlPlane, kubeconfig
     )
 
     async def main() -> None:
-        async with cluster(whole, cloud, 1):
+        async with cluster(plane, cloud, 1):
             with ExternalServer(cloud, "127.0.0.1:0") as server:
                 folders = [tmp_path / name for name in ("one", "two")]
                 for folder in folders:
@@ -282,21 +284,21 @@ def test_one_of_two_leads_and_serves_its_metrics(whole: ControlPlane, kubeconfig
                 one = Process(kubeconfig, server.url, folders[0], *lease)
                 two = None
                 try:
-                    await holds(lambda: "LoopReport" in one.said(), one)
-                    assert "Cluster-wide:" in status(whole)
+                    await holds(lambda: "LoopReport" in one.output(), one)
+                    assert "Cluster-wide:" in status(plane)
                     text = await asyncio.to_thread(one.served, "/metrics")
                     assert "\ncluster_autoscaler_nap_enabled 0.0\n" in text
                     assert 'cluster_autoscaler_nodes_count{state="ready"} 1.0' in text
                     assert "cluster_autoscaler_cpu_limits_cores" not in text
                     assert await asyncio.to_thread(one.served, "/health-check") == "OK"
                     two = Process(kubeconfig, server.url, folders[1], *lease)
-                    await holds(lambda: "Lease is held by and has not yet expired" in two.said(), two)
-                    assert whole.ask("GET", LEASE)["spec"]["holderIdentity"] == "one"
+                    await holds(lambda: "Lease is held by and has not yet expired" in two.output(), two)
+                    assert plane.ask("GET", LEASE)["spec"]["holderIdentity"] == "one"
                     assert await asyncio.to_thread(two.served, "/health-check") == "OK"
-                    assert "LoopReport" not in two.said()
+                    assert "LoopReport" not in two.output()
                     one.end(signal.SIGKILL)
-                    await holds(lambda: "LoopReport" in two.said(), two)
-                    assert whole.ask("GET", LEASE)["spec"]["holderIdentity"] == "two"
+                    await holds(lambda: "LoopReport" in two.output(), two)
+                    assert plane.ask("GET", LEASE)["spec"]["holderIdentity"] == "two"
                 finally:
                     for each in (one, two):
                         if each is not None and each.process.poll() is None:

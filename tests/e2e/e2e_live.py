@@ -108,8 +108,8 @@ class Process:
         api, clock, turn = self.api, self.api.clock, asyncio.Lock()
         steady = SteadyClock(clock)
 
-        def observe(seen: Observation) -> None:
-            self.metrics.observe([seen])
+        def observe(observation: Observation) -> None:
+            self.metrics.observe([observation])
 
         with ThreadPoolExecutor(1) as worker:
             stores = KubernetesStores(api.client, self.driver.watches, clock, turn=turn, observe=observe)

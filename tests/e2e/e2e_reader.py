@@ -42,8 +42,8 @@ def workload(plane: ControlPlane, path: str, api_version: str, kind: str, name: 
         created = pod(f"{name}-{number}", node="n1", app=name)
         created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
         plane.ask("POST", f"/api/v1{NAMESPACE}/pods", created)
-        told = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "conditions": [READY]}
-        plane.ask("PATCH", f"/api/v1{NAMESPACE}/pods/{name}-{number}/status", {"status": told}, content_type=MERGE)
+        phase = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "conditions": [READY]}
+        plane.ask("PATCH", f"/api/v1{NAMESPACE}/pods/{name}-{number}/status", {"status": phase}, content_type=MERGE)
     target = {"apiVersion": api_version, "kind": kind, "name": name}
     hpa = {"metadata": {"name": name}, "spec": {"maxReplicas": 10, "scaleTargetRef": target, "metrics": metrics}}
     plane.ask("POST", f"/apis/autoscaling/v2{NAMESPACE}/horizontalpodautoscalers", hpa)
@@ -77,9 +77,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 @pytest.fixture
 def token(filled: ControlPlane) -> str:
     """Of the reader (``kubectl create token``)."""
-    asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 3600}}
+    request = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 3600}}
     path = "/api/v1/namespaces/ops/serviceaccounts/kscale-reader/token"
-    result: str = filled.ask("POST", path, asked)["status"]["token"]
+    result: str = filled.ask("POST", path, request)["status"]["token"]
     return result
 
 
@@ -91,7 +91,7 @@ def ask(filled: ControlPlane, token: str, tmp_path: Path) -> Ask:
     """A command as the reader, while a metrics server tells that every container uses 0.9 cpu."""
     (tmp_path / "config").write_text(json.dumps(filled.config(None, {"token": token})))
 
-    async def asked(*words: object) -> Run:
+    async def run_words(*words: object) -> Run:
         async with FakeMetrics(filled, lambda *_: {"cpu": "900m"}):
             while not await asyncio.to_thread(served):
                 await asyncio.sleep(0.1)
@@ -104,7 +104,7 @@ def ask(filled: ControlPlane, token: str, tmp_path: Path) -> Ask:
             return False
         return True
 
-    return lambda *words: asyncio.run(asked(*words))
+    return lambda *words: asyncio.run(run_words(*words))
 
 
 def test_the_role_is_enough(filled: ControlPlane, ask: Ask, token: str, tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_the_role_is_enough(filled: ControlPlane, ask: Ask, token: str, tmp_path
         assert "warning" not in result.stderr
     result = ask("hpa", "-o", "json")
     assert result.code == 0, result.stderr
-    told = {each["name"]: each for each in json.loads(result.stdout)["hpas"]}
-    assert (told["web"]["desiredReplicas"], told["widget"]["desiredReplicas"]) == (4, 4)
-    assert "forbidden" not in json.dumps(told)
+    hpas = {each["name"]: each for each in json.loads(result.stdout)["hpas"]}
+    assert (hpas["web"]["desiredReplicas"], hpas["widget"]["desiredReplicas"]) == (4, 4)
+    assert "forbidden" not in json.dumps(hpas)
     lists = [line.partition(": ")[2] for line in result.stderr.splitlines() if line.startswith("missing: ")]
     nowhere = "the server could not find the requested resource (get lag.external.metrics.k8s.io)"
     assert lists == [
@@ -140,7 +140,7 @@ def test_the_role_is_enough(filled: ControlPlane, ask: Ask, token: str, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("resource", "words", "code", "said"),
+    ("resource", "words", "code", "message"),
     [
         ("nodes", ("headroom",), 2, 'cannot list resource "nodes" in API group "" at the cluster scope'),
         ("limitranges", ("headroom",), 1, 'cannot list resource "limitranges" in API group "" at the cluster scope'),
@@ -151,8 +151,8 @@ def test_the_role_is_enough(filled: ControlPlane, ask: Ask, token: str, tmp_path
         ),
     ],
 )  # fmt: skip
-def test_a_permission_that_is_missing_is_said(
-    filled: ControlPlane, ask: Ask, resource: str, words: tuple[str, ...], code: int, said: str
+def test_missing_permission_is_reported(
+    filled: ControlPlane, ask: Ask, resource: str, words: tuple[str, ...], code: int, message: str
 ) -> None:
     rules = filled.ask("GET", ROLE)["rules"]
     less = [{**rule, "resources": [each for each in rule["resources"] if each != resource]} for rule in rules]
@@ -163,4 +163,4 @@ def test_a_permission_that_is_missing_is_said(
         filled.ask("PATCH", ROLE, {"rules": rules}, content_type=MERGE)
     assert result.code == code, result.stderr
     who = 'User "system:serviceaccount:ops:kscale-reader"'
-    assert f"{who} {said}" in (result.stderr + result.stdout).replace('\\"', '"')
+    assert f"{who} {message}" in (result.stderr + result.stdout).replace('\\"', '"')

@@ -47,7 +47,7 @@ PROFILES: dict[str, Json] = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("scheduler")) as plane:
         yield plane
 
@@ -108,21 +108,21 @@ def emptied(plane: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize(("profile", "seed"), [("default", 1), ("default", 2), ("packing", 3), ("shapes", 4)])
-def test_pods_go_where_kube_scheduler_puts_them(whole: ControlPlane, profile: str, seed: int) -> None:
-    emptied(whole)
+def test_pods_go_where_kube_scheduler_puts_them(plane: ControlPlane, profile: str, seed: int) -> None:
+    emptied(plane)
     draw = random.Random(seed)
-    duel = Duel(whole, cluster(draw, NODES, PLACED, CLAIMS))
+    duel = Duel(plane, cluster(draw, NODES, PLACED, CLAIMS))
     configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False},
-        "clientConnection": {"kubeconfig": str(whole.kubeconfig)},
+        "clientConnection": {"kubeconfig": str(plane.kubeconfig)},
         "profiles": [{"schedulerName": "default-scheduler", **PROFILES[profile]}],
     }
-    file = whole.directory / f"{profile}.json"
+    file = plane.directory / f"{profile}.json"
     file.write_text(json.dumps(configuration))
     scores = kscale.score_options(configuration)
-    whole.start_scheduler(f"--config={file}")
+    plane.start_scheduler(f"--config={file}")
     differences: list[str] = []
     telling: set[str] = set()
     compared = on_the_first = 0
@@ -132,21 +132,24 @@ def test_pods_go_where_kube_scheduler_puts_them(whole: ControlPlane, profile: st
             pod = incoming(draw, f"new-{seed}-{i}", claim)
             name = pod["metadata"]["name"]
             snapshot = duel.cluster.snapshot()
-            given = kscale.node_scores(snapshot, pod, scores=scores)
-            if not given.total or given.total.count(max(given.total)) > 1:
+            node_scores = kscale.node_scores(snapshot, pod, scores=scores)
+            if not node_scores.total or node_scores.total.count(max(node_scores.total)) > 1:
                 continue  # it would wait, or chance would decide
             (expected,) = kscale.place(snapshot, [pod], scores=scores).placed.values()
             duel.create(pod)
-            found = duel.bound(name, claim)
+            bound_node = duel.bound(name, claim)
             compared += 1
-            on_the_first += expected == given.nodes[0]
-            telling |= {plugin for plugin, each in given.by_plugin.items() if len(set(each)) > 1}
-            if found != expected:
-                there = {plugin: dict(zip(given.nodes, each, strict=True)) for plugin, each in given.by_plugin.items()}
-                parts = [f"{plugin}: {each[expected]} and {each.get(found)}" for plugin, each in there.items()]
-                differences.append(f"{name}: {expected} here, {found} there; {'; '.join(parts)}")
+            on_the_first += expected == node_scores.nodes[0]
+            telling |= {plugin for plugin, each in node_scores.by_plugin.items() if len(set(each)) > 1}
+            if bound_node != expected:
+                there = {
+                    plugin: dict(zip(node_scores.nodes, each, strict=True))
+                    for plugin, each in node_scores.by_plugin.items()
+                }
+                parts = [f"{plugin}: {each[expected]} and {each.get(bound_node)}" for plugin, each in there.items()]
+                differences.append(f"{name}: {expected} here, {bound_node} there; {'; '.join(parts)}")
     finally:
-        whole.end("scheduler")
+        plane.end("scheduler")
     print(f"{profile} {seed}: {compared} pods of {PODS} compared, {on_the_first} on the first node that takes them")
     assert differences == []
     assert compared >= PODS // 2

@@ -23,7 +23,7 @@ from unit.world.writer_cases import deployment
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("whole"), scheduler=True, controllers=True, audit=True) as plane:
         yield plane
 
@@ -35,12 +35,12 @@ async def holds(api: Any, test: Any) -> None:
             await asyncio.sleep(0.2)
 
 
-def test_a_workload_runs(whole: ControlPlane) -> None:
-    cloud = FakeCloud(whole, Machines("small", most=3, boot=0.2))
+def test_a_workload_runs(plane: ControlPlane) -> None:
+    cloud = FakeCloud(plane, Machines("small", most=3, boot=0.2))
     assert isinstance(cloud, NodeGroups)
 
     def pods() -> list[dict[str, Any]]:
-        result: list[dict[str, Any]] = whole.ask("GET", "/api/v1/namespaces/default/pods")["items"]
+        result: list[dict[str, Any]] = plane.ask("GET", "/api/v1/namespaces/default/pods")["items"]
         return result
 
     def running(count: int) -> bool:
@@ -48,7 +48,7 @@ def test_a_workload_runs(whole: ControlPlane) -> None:
         return phases == ["Running"] * count
 
     async def main() -> None:
-        async with connected(whole) as api:
+        async with connected(plane) as api:
             kubelet = FakeKubelet(api.client, api.clock)
             task = asyncio.create_task(kubelet.run())
             await api.create("deployments.apps", deployment("web", 3))
@@ -57,7 +57,7 @@ def test_a_workload_runs(whole: ControlPlane) -> None:
             await asyncio.to_thread(cloud.increase_size, "small", 2)
             await holds(api, lambda: running(3))
             usage = {"cpu": "250m", "memory": "64Mi"}
-            async with FakeMetrics(whole, lambda *_: usage):
+            async with FakeMetrics(plane, lambda *_: usage):
                 call = Call(method="GET", path="/apis/metrics.k8s.io/v1beta1/namespaces/default/pods")
 
                 async def answered() -> bytes:
@@ -93,6 +93,6 @@ def test_a_workload_runs(whole: ControlPlane) -> None:
         ]
     finally:
         cloud.close()
-    assert [each["metadata"]["name"] for each in whole.ask("GET", "/api/v1/nodes")["items"]] == ["small-0"]
-    agents = {each["userAgent"].split("/")[0] for each in whole.audit()}
+    assert [each["metadata"]["name"] for each in plane.ask("GET", "/api/v1/nodes")["items"]] == ["small-0"]
+    agents = {each["userAgent"].split("/")[0] for each in plane.audit()}
     assert {"kube-scheduler", "kube-controller-manager", "kscale-e2e"} <= agents

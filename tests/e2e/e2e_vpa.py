@@ -69,12 +69,12 @@ def scene(plane: ControlPlane) -> str:
     uid: str = created["metadata"]["uid"]
     plane.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
     offered = {"cpu": "8", "memory": "32Gi", "pods": "100"}
-    told: dict[str, Any] = {"status": {"capacity": offered, "allocatable": offered}}
-    plane.ask("PATCH", "/api/v1/nodes/n/status", told, content_type="application/merge-patch+json")
+    status_patch: dict[str, Any] = {"status": {"capacity": offered, "allocatable": offered}}
+    plane.ask("PATCH", "/api/v1/nodes/n/status", status_patch, content_type="application/merge-patch+json")
     for i in range(2):
         plane.ask("POST", PODS, owned(f"web-{i}", uid))
-        told = {"status": {"phase": "Running", "startTime": now()}}
-        plane.ask("PATCH", f"{PODS}/web-{i}/status", told, content_type="application/merge-patch+json")
+        status_patch = {"status": {"phase": "Running", "startTime": now()}}
+        plane.ask("PATCH", f"{PODS}/web-{i}/status", status_patch, content_type="application/merge-patch+json")
     target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
     body = {
         "kind": "VerticalPodAutoscaler",
@@ -209,8 +209,8 @@ def test_the_updater_of_2020_evicts_by_itself(cluster: ControlPlane) -> None:
         body["metadata"]["labels"] = {"app": "old"}
         body["metadata"]["ownerReferences"][0]["name"] = "old"
         plane.ask("POST", PODS, body)
-        told: dict[str, Any] = {"status": {"phase": "Running", "startTime": now()}}
-        plane.ask("PATCH", f"{PODS}/old-{i}/status", told, content_type="application/merge-patch+json")
+        status: dict[str, Any] = {"status": {"phase": "Running", "startTime": now()}}
+        plane.ask("PATCH", f"{PODS}/old-{i}/status", status, content_type="application/merge-patch+json")
     target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "old"}
     plane.ask(
         "POST",
@@ -226,7 +226,7 @@ def test_the_updater_of_2020_evicts_by_itself(cluster: ControlPlane) -> None:
     recommended = {"recommendation": {"containerRecommendations": [{"containerName": "c", **bounds}]}}
     plane.ask("PATCH", f"{VPAS}/old/status", {"status": recommended}, content_type="application/merge-patch+json")
 
-    def left() -> list[str]:
+    def remaining_pods() -> list[str]:
         return [
             name
             for name in names(plane, PODS)
@@ -242,7 +242,7 @@ def test_the_updater_of_2020_evicts_by_itself(cluster: ControlPlane) -> None:
             running = asyncio.create_task(
                 run(build, api.client, ProcessOptions(), version="1", stop=stop, clock=SystemClock())
             )
-            await holds(lambda: running.done() or len(left()) == 1)
+            await holds(lambda: running.done() or len(remaining_pods()) == 1)
             stop.set()
             await running
 

@@ -52,16 +52,16 @@ class FakeKubelet:
         pod = change.new
         if not isinstance(pod, Pod):
             return
-        gone = pod.metadata.deletion_timestamp is not None
-        if not gone and pod.status.phase not in ("", "Pending"):
+        is_deleting = pod.metadata.deletion_timestamp is not None
+        if not is_deleting and pod.status.phase not in ("", "Pending"):
             if self._room is not None and any(_resources(pod)[name] != has for name, has in _has(pod).items()):
                 self._group.create_task(self._resize(pod, self._room))
             return
-        key = f"{pod.metadata.uid} {'end' if gone else 'start'}"
+        key = f"{pod.metadata.uid} {'end' if is_deleting else 'start'}"
         if key in self._under_way:
             return
         self._under_way.add(key)
-        self._group.create_task(self._end(pod) if gone else self._start(pod))
+        self._group.create_task(self._end(pod) if is_deleting else self._start(pod))
 
     async def _start(self, pod: Pod) -> None:
         await asyncio.sleep(self._starting)
@@ -86,12 +86,12 @@ class FakeKubelet:
         await self._tell(pod, status)
 
     async def _resize(self, pod: Pod, room: Quantity) -> None:
-        wanted = _resources(pod)
-        if any(Quantity((each.get("requests") or {}).get("cpu", "0")) > room for each in wanted.values()):
+        requests = _resources(pod)
+        if any(Quantity((each.get("requests") or {}).get("cpu", "0")) > room for each in requests.values()):
             pending = {"type": "PodResizePending", "status": "True", "reason": "Infeasible", "message": "no room"}
             await self._tell(pod, {"conditions": [pending]})
             return
-        statuses = [{"name": name, "resources": resources} for name, resources in wanted.items()]
+        statuses = [{"name": name, "resources": resources} for name, resources in requests.items()]
         await self._tell(pod, {"containerStatuses": statuses})
 
     async def _tell(self, pod: Pod, status: dict[str, Any]) -> None:

@@ -106,9 +106,9 @@ def _removed(plane: ControlPlane, plural: str) -> int:
     items = plane.ask("GET", path)["items"] or []
     if items:
         plane.ask("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
-    for left in plane.ask("GET", path)["items"] or () if items else ():
+    for obj in plane.ask("GET", path)["items"] or () if items else ():
         patch = {"metadata": {"finalizers": None}}
-        _unless_absent(plane, "PATCH", SERVED[plural].path("default", left["metadata"]["name"]), patch)
+        _unless_absent(plane, "PATCH", SERVED[plural].path("default", obj["metadata"]["name"]), patch)
     return len(items)
 
 

@@ -90,9 +90,9 @@ class ScaledWidget:
 
     def _follow(self) -> None:
         widget, replicas = self.plane.ask("GET", _WIDGET), self.plane.ask("GET", _SET)
-        wanted = widget["spec"]["replicas"]
-        if replicas["spec"]["replicas"] != wanted:
-            self.plane.ask("PATCH", _SET, {"spec": {"replicas": wanted}}, content_type=MERGE)
+        desired = widget["spec"]["replicas"]
+        if replicas["spec"]["replicas"] != desired:
+            self.plane.ask("PATCH", _SET, {"spec": {"replicas": desired}}, content_type=MERGE)
         status = {"replicas": replicas["status"].get("replicas", 0), "selector": "app=web"}
         if widget.get("status") != status:
             self.plane.ask("PATCH", f"{_WIDGET}/status", {"status": status}, content_type=MERGE)
@@ -121,13 +121,13 @@ class ScaledWidget:
 
     def size(self) -> tuple[int, int]:
         """That the HPA wants, and that the custom resource has."""
-        wanted = self.plane.ask("GET", f"{_HPA}/web")["status"]["desiredReplicas"]
-        return wanted, self.plane.ask("GET", _WIDGET)["spec"]["replicas"]
+        desired = self.plane.ask("GET", f"{_HPA}/web")["status"]["desiredReplicas"]
+        return desired, self.plane.ask("GET", _WIDGET)["spec"]["replicas"]
 
     def settled(self, pods: int = 4) -> bool:
         """So many pods run, and have what is recommended."""
-        result, wanted = self.requests(), self.target().get("memory")
-        return len(result) == pods and {each["memory"] for each in result} == {wanted} and self.size() == (pods, pods)
+        result, memory = self.requests(), self.target().get("memory")
+        return len(result) == pods and {each["memory"] for each in result} == {memory} and self.size() == (pods, pods)
 
     def allow(self, pods: int) -> None:
         """The HPA may make so many."""

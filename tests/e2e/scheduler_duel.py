@@ -46,8 +46,8 @@ def cluster(draw: random.Random, nodes: int, placed: int, claims: int) -> list[J
         room = {"capacity": f"{draw.randrange(20, 400)}Gi", "nodeTopology": {"matchLabels": {HOSTNAME: f"n{i:02}"}}}
         result.append(_object(storage, "CSIStorageCapacity", f"near-n{i:02}", storageClassName=_CLASS, **room))
     for i in range(claims):
-        wanted = {"requests": {"storage": f"{draw.randrange(5, 60)}Gi"}}
-        spec = {"storageClassName": _CLASS, "accessModes": ["ReadWriteOnce"], "resources": wanted}
+        resources = {"requests": {"storage": f"{draw.randrange(5, 60)}Gi"}}
+        spec = {"storageClassName": _CLASS, "accessModes": ["ReadWriteOnce"], "resources": resources}
         result.append(_object("v1", "PersistentVolumeClaim", f"data-{i}", spec=spec))
     return result
 
@@ -60,16 +60,16 @@ def incoming(draw: random.Random, name: str, claim: str = "") -> Json:
 def volume_for(claim: Json, node: str) -> Json:
     """What a provisioner makes for a claim."""
     place = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}
-    held = {name: claim["metadata"][name] for name in ("namespace", "name", "uid")}
+    claim_ref = {name: claim["metadata"][name] for name in ("namespace", "name", "uid")}
     spec = {
         "capacity": claim["spec"]["resources"]["requests"],
         "accessModes": claim["spec"]["accessModes"],
         "storageClassName": _CLASS,
-        "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **held},
+        "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **claim_ref},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [place]}},
-        "csi": {"driver": _DRIVER, "volumeHandle": held["name"]},
+        "csi": {"driver": _DRIVER, "volumeHandle": claim_ref["name"]},
     }
-    return _object("v1", "PersistentVolume", f"pv-{held['name']}", spec=spec)
+    return _object("v1", "PersistentVolume", f"pv-{claim_ref['name']}", spec=spec)
 
 
 def _object(version: str, kind: str, name: str, **fields: Any) -> Json:
@@ -90,8 +90,8 @@ def _node(draw: random.Random, name: str) -> Json:
 
 def _pod(draw: random.Random, name: str, *, on: str = "", claim: str = "") -> Json:
     app = draw.choice(_APPS)
-    asked = {"cpu": f"{draw.randrange(50, 1200)}m", "memory": f"{draw.randrange(64, 3000)}Mi"}
-    requests: Json = draw.choice([asked, asked, asked, {"cpu": asked["cpu"]}, {}])
+    requests_ = {"cpu": f"{draw.randrange(50, 1200)}m", "memory": f"{draw.randrange(64, 3000)}Mi"}
+    requests: Json = draw.choice([requests_, requests_, requests_, {"cpu": requests_["cpu"]}, {}])
     container = {"name": "c", "image": f"registry.example.com/{app}:v1", "resources": {"requests": requests}}
     spec: Json = {"containers": [container], "tolerations": [], "affinity": {}, "terminationGracePeriodSeconds": 0}
     if on:

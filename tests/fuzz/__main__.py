@@ -36,8 +36,8 @@ with atheris.instrument_imports(include=["kscale", "targets"]):  # kernels are n
         "world",
     ):
         package = importlib.import_module(f"kscale.{room}")
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(found.name)
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     from targets import SEEDS, TARGETS  # instrumented
 
 assert not kscale.__file__.startswith(str(Path("src").resolve())), "an editable install is not instrumented"
@@ -45,19 +45,19 @@ assert not kscale.__file__.startswith(str(Path("src").resolve())), "an editable 
 parser = argparse.ArgumentParser(prog="python tests/fuzz", description=__doc__)
 parser.add_argument("target", choices=list(TARGETS))
 parser.add_argument("--seconds", type=int, default=60)
-given = parser.parse_args()
+arguments = parser.parse_args()
 
-folder = Path("build", "fuzz", given.target)
+folder = Path("build", "fuzz", arguments.target)
 corpus = folder / "corpus"
 corpus.mkdir(parents=True, exist_ok=True)
-for number, seed in enumerate(SEEDS[given.target]):
+for number, seed in enumerate(SEEDS[arguments.target]):
     (corpus / f"seed-{number}").write_bytes(seed)
 limits = [
-    f"-max_total_time={given.seconds}",
+    f"-max_total_time={arguments.seconds}",
     "-rss_limit_mb=4096",
     "-timeout=20",
     "-verbosity=0",
     "-print_final_stats=1",
 ]
-atheris.Setup([sys.argv[0], f"-artifact_prefix={folder}/", *limits, str(corpus)], TARGETS[given.target])
+atheris.Setup([sys.argv[0], f"-artifact_prefix={folder}/", *limits, str(corpus)], TARGETS[arguments.target])
 atheris.Fuzz()

@@ -119,9 +119,9 @@ def simulation(data: bytes) -> None:
 
 def quantity(data: bytes) -> None:
     """A quantity: what is read writes a text that is read as the same, but where upstream's has no suffix any more."""
-    found = Quantity(_text(data))
-    if found.cmp(Quantity("999E")) <= 0 <= found.cmp(Quantity("-999E")) and Quantity(str(found)) != found:
-        raise AssertionError(f"{found} is another")
+    parsed = Quantity(_text(data))
+    if parsed.cmp(Quantity("999E")) <= 0 <= parsed.cmp(Quantity("-999E")) and Quantity(str(parsed)) != parsed:
+        raise AssertionError(f"{parsed} is another")
 
 
 def selector(data: bytes) -> None:
@@ -143,9 +143,9 @@ def priorities(data: bytes) -> None:
 
 def protobuf(data: bytes) -> None:
     """A Pod as protobuf: what is read is written, and is read as the same."""
-    found = decode("Pod", data).data
-    again = decode("Pod", encode("Pod", found).data).data
-    if again != found:
+    decoded = decode("Pod", data).data
+    again = decode("Pod", encode("Pod", decoded).data).data
+    if again != decoded:
         raise AssertionError("another pod")
 
 
@@ -166,8 +166,8 @@ def prometheus(data: bytes) -> None:
 
 def hpa_state(data: bytes) -> None:
     """What an HPA controller has saved: what is read is written, and is read as the same."""
-    found = ControllerState.from_json(data)
-    if ControllerState.from_json(found.to_json()) != found:
+    state = ControllerState.from_json(data)
+    if ControllerState.from_json(state.to_json()) != state:
         raise AssertionError("another state")
 
 
@@ -211,7 +211,7 @@ class _Numbers:
         flat = [min(max(self.any(), int(ends.min)), int(ends.max)) for _ in range(int(np.prod(shape)))]
         return np.array(flat, dtype).reshape(shape)
 
-    def left(self) -> bool:
+    def has_data(self) -> bool:
         return self._at < len(self._data)
 
     def byte(self) -> int:
@@ -256,9 +256,9 @@ def _engine_of_all() -> tuple[_engine.Engine, int]:
         {"volumes": [(0, driver, -1)]},
     ]
     n = len(extras)
-    asked = np.array([[3, 1]] * n)
+    requests = np.array([[3, 1]] * n)
     flags = np.arange(n, dtype=np.int32) % 2, np.zeros(n, np.uint8), np.arange(n, dtype=np.uint8) == 1
-    created.add_classes(asked, asked, flags[0], flags[1], flags[2].astype(np.uint8), extras)
+    created.add_classes(requests, requests, flags[0], flags[1], flags[2].astype(np.uint8), extras)
     return created, 2
 
 
@@ -327,7 +327,7 @@ def engine(data: bytes) -> None:
     created, n_resources = _engine_of_all() if read.few() else (_engine.Engine(1, read.few(), read.few()), 1)
     calls = _engine_calls(created, n_resources, read)
     before: list[int] = []
-    while read.left():
+    while read.has_data():
         call = calls[read.byte() % len(calls)]
         if created.depth and call in calls[:_SHAPES]:
             continue  # what an engine is made of is not journalled
@@ -429,7 +429,7 @@ _FUNCTIONS = (
     dump, watch, groups, scenarios, simulation, quantity, selector, cel, priorities, protobuf, csv, parquet, prometheus,
     hpa_state, vpa_state, engine, server,
 )  # fmt: skip
-TARGETS: dict[str, Callable[[bytes], None]] = {found.__name__: guarded(found) for found in _FUNCTIONS}
+TARGETS: dict[str, Callable[[bytes], None]] = {function.__name__: guarded(function) for function in _FUNCTIONS}
 
 
 def _json(value: Any) -> bytes:

@@ -51,5 +51,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             batches.append([record])
     params += [pytest.param(batch, id=f"{batch[0].name}..{batch[-1].name}") for batch in batches]
     if not params:  # nothing to compare is no success
-        raise pytest.UsageError(f"no golden case to run in {directory}: {harness.told(counts) or 'it has none'}")
+        raise pytest.UsageError(f"no golden case to run in {directory}: {harness.summarize(counts) or 'it has none'}")
     metafunc.parametrize("golden_cases", params)

@@ -33,16 +33,16 @@ parser.add_argument("--soak", action="store_true", help="random faults under chu
 parser.add_argument("--client", action="store_true", help="hostile clients of metrics, webhook and expander instead")
 parser.add_argument("--minutes", type=float, default=120.0, help="of the soak")
 parser.add_argument("--seed", type=int, default=0, help="of the soak; 0: another each time")
-given = parser.parse_args()
+arguments = parser.parse_args()
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # not without the programs
 scale = float(os.environ.get("KSCALE_HOSTILE_SCALE", "1"))
 with tempfile.TemporaryDirectory(prefix="hostile") as folder:
-    if given.soak:
-        sys.exit(asyncio.run(soak(Path(folder), minutes=given.minutes, seed=given.seed, scale=scale)))
-    if given.client:
-        sys.exit(asyncio.run(attack_all(Path(folder), scale=scale, only=given.only, smoke=given.smoke)))
-    chosen = [each for each in SCENARIOS if given.only in each.name and (each.smoke or not given.smoke)]
-    of_provider = [each for each in OF_PROVIDER if given.only in each.name and (each.smoke or not given.smoke)]
-    campaign = Campaign(Path(folder), scale, commands=not given.without_commands)
+    if arguments.soak:
+        sys.exit(asyncio.run(soak(Path(folder), minutes=arguments.minutes, seed=arguments.seed, scale=scale)))
+    if arguments.client:
+        sys.exit(asyncio.run(attack_all(Path(folder), scale=scale, only=arguments.only, smoke=arguments.smoke)))
+    chosen = [each for each in SCENARIOS if arguments.only in each.name and (each.smoke or not arguments.smoke)]
+    of_provider = [each for each in OF_PROVIDER if arguments.only in each.name and (each.smoke or not arguments.smoke)]
+    campaign = Campaign(Path(folder), scale, commands=not arguments.without_commands)
     sys.exit(asyncio.run(campaign.run(chosen, of_provider)))

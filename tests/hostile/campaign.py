@@ -121,8 +121,8 @@ class Campaign:
         while (waited := time.monotonic() - begin) < self._seconds(_COMMANDS):
             self._measure()
             met = agents <= {name for name, count in self.server.hits.items() if count >= 2}
-            asked = all(command.done or self.server.hits[command.agent] for command in commands)
-            if (met or waited > self._seconds(_FAULT)) and asked:
+            all_hit = all(command.done or self.server.hits[command.agent] for command in commands)
+            if (met or waited > self._seconds(_FAULT)) and all_hit:
                 break
             await asyncio.sleep(0.05)
         if os.environ.get("KSCALE_HOSTILE_VERBOSE"):
@@ -157,7 +157,7 @@ class Campaign:
     async def _mend(self, outcomes: dict[str, str]) -> None:
         """Start programs anew that are not well."""
         for name in [name for name, outcome in outcomes.items() if outcome != "ok" and name in self.programs]:
-            print(f"---- {name}: {outcomes[name]}\n{self.programs[name].said()}\n----", flush=True)
+            print(f"---- {name}: {outcomes[name]}\n{self.programs[name].output()}\n----", flush=True)
         odd = [name for name, outcome in outcomes.items() if outcome != "ok" and name in PROGRAMS]
         if odd:
             await self.start(odd)
@@ -177,7 +177,7 @@ class Campaign:
         await self.check(outcomes, _START)
         for name, outcome in outcomes.items():
             if outcome != "ok":
-                raise RuntimeError(f"{name} does nothing on a good server: {outcome}\n{self.programs[name].said()}")
+                raise RuntimeError(f"{name} does nothing on a good server: {outcome}\n{self.programs[name].output()}")
             self.programs[name].baseline = self.programs[name].measured()
 
     async def _set_clock(self) -> None:
@@ -268,8 +268,8 @@ class Campaign:
         print()
         for each in columns:
             counted = Counter(result[each].partition(" ")[0] for result in self.outcomes.values() if each in result)
-            told = ", ".join(f"{count} {what}" for what, count in counted.most_common())
-            print(f"{each:{max(map(len, columns))}}  {told}")
+            reasons = ", ".join(f"{count} {what}" for what, count in counted.most_common())
+            print(f"{each:{max(map(len, columns))}}  {reasons}")
             bad += counted.total() - counted["ok"] - counted["refused"]
         print(f"\n{len(self.outcomes)} scenarios, {bad} failures")
         return 1 if bad else 0

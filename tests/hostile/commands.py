@@ -44,12 +44,12 @@ class Command:
         )  # fmt: skip
         self._pid = process.pid
         try:
-            _, said = await process.communicate()
+            _, output = await process.communicate()
         except asyncio.CancelledError:
             process.kill()
             await process.wait()
             raise
-        return process.returncode or 0, said.decode(errors="replace")
+        return process.returncode or 0, output.decode(errors="replace")
 
     @property
     def done(self) -> bool:
@@ -66,11 +66,11 @@ class Command:
             self._task.cancel()
             await asyncio.wait([self._task])
             return "stuck"
-        status, said = self._task.result()
+        status, output = self._task.result()
         if highest > _ROOM:
             return f"unbounded ({highest >> 20} MiB)"
-        if "bug in kscale" in said or "Traceback" in said or status not in (0, 1, 2):
-            print(f"---- {self.name}: {status}\n{said[-2000:]}\n----", flush=True)
+        if "bug in kscale" in output or "Traceback" in output or status not in (0, 1, 2):
+            print(f"---- {self.name}: {status}\n{output[-2000:]}\n----", flush=True)
             return f"ended ({status})"
         return "refused" if status == 2 else "ok"
 

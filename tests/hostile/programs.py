@@ -390,5 +390,5 @@ class Process:
             self._process.kill()
         self._process.wait()
 
-    def said(self, most: int = 2000) -> str:
+    def output(self, most: int = 2000) -> str:
         return self.log.read_text(errors="replace")[-most:]

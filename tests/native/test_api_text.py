@@ -59,7 +59,7 @@ def test_usual_moments_are_read() -> None:
     assert result.tolist() == [1772366400 * 10**9, 0, 1709251199 * 10**9 + 5 * 10**8, -(10**9)]
 
 
-def test_what_is_no_text_is_refused() -> None:
+def test_non_text_arguments_are_refused() -> None:
     assert _projection.moments([5, b"2026-03-01T12:00:00Z"])[1] == [0, 1]  # type: ignore[list-item]  # that is the point
     with pytest.raises(TypeError):
         _projection.plain_label(None)  # type: ignore[arg-type]  # that is the point

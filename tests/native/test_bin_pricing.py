@@ -1,4 +1,4 @@
-"""The kernels of bin pricing against enumeration, whatever the number of threads, and at their door."""
+"""The kernels of bin pricing against enumeration for any number of threads, and the arguments they refuse."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def of_kinds(problem: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 
 @given(bins(), st.integers(0, 3), st.floats(0, 60))
-def test_relaxations_and_fillings(problem, swaps: int, wanted: float) -> None:
+def test_relaxations_and_fillings(problem, swaps: int, expected_price: float) -> None:
     value = problem["value"].astype(np.float64)
-    threshold = np.full(len(problem["capacity"]), wanted)
+    threshold = np.full(len(problem["capacity"]), expected_price)
     upper, weight, worth, filling = _bin_pricing.price(value, *of_kinds(problem), threshold, swaps=swaps)
     assert (weight >= 0).all()
     for t in range(len(upper)):
@@ -71,7 +71,7 @@ def test_relaxations_and_fillings(problem, swaps: int, wanted: float) -> None:
         assert (filling[t] @ problem["demand"] <= problem["capacity"][t]).all()
         assert worth[t] == pytest.approx(float(filling[t] @ value))
         assert worth[t] <= best + 1e-9
-        if upper[t] <= wanted:
+        if upper[t] <= expected_price:
             assert not filling[t].any()
     again = _bin_pricing.price(value, *of_kinds(problem), threshold, swaps=swaps, threads=3)
     assert all(np.array_equal(a, b) for a, b in zip(again, (upper, weight, worth, filling), strict=True))
@@ -183,7 +183,7 @@ def test_searches_are_the_enumeration(
 
 
 @given(bins(), st.integers(1, 3))
-def test_no_filling_of_a_table_is_worth_what_is_said_to_be_more(problem, unit: int) -> None:
+def test_table_values_stay_below_the_computed_limit(problem, unit: int) -> None:
     given_ = table_of(problem, np.zeros(1, dtype=np.int64), unit)
     _bin_pricing.fill_tables(**given_)
     most = _bin_pricing.most_of_tables(
@@ -193,7 +193,7 @@ def test_no_filling_of_a_table_is_worth_what_is_said_to_be_more(problem, unit: i
     assert given_["out"].max() < most <= 1 + int(given_["value"][0] @ given_["limit"])
 
 
-def test_tables_of_what_may_be_worth_too_much_are_refused() -> None:
+def test_tables_that_may_overflow_are_refused() -> None:
     one, none = np.ones(1, np.int32), np.zeros(1, np.int32)
     table = np.zeros((1, 2, 5), np.int32)
     _bin_pricing.fill_tables(np.array([[2**29]], np.int32), one, none, np.array([3]), table, all_parts=0)
@@ -203,7 +203,7 @@ def test_tables_of_what_may_be_worth_too_much_are_refused() -> None:
             _bin_pricing.fill_tables(np.array([[value]], np.int32), one, none, np.array([limit]), table, all_parts=0)
 
 
-def test_what_the_kernels_cannot_do_is_refused() -> None:
+def test_unsupported_arguments_are_refused() -> None:
     good = {
         "value": np.array([3]), "demand": np.array([[1]]), "most": np.array([[1]], dtype=np.int32),
         "count": np.array([1]), "capacity": np.array([[1]]), "weight": np.array([[1.0]]),

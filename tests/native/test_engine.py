@@ -144,7 +144,7 @@ def test_scans_and_placements_match_the_slow_rules(problem: Problem) -> None:
 
 
 @given(problems(storage=True), st.data())
-def test_what_is_undone_never_happened(problem: Problem, data: st.DataObject) -> None:
+def test_revert_restores_the_engine(problem: Problem, data: st.DataObject) -> None:
     engine = build(problem)
     template = _engine.Template(
         engine, node_class=0, unschedulable=False, slots=3, free=[5, 5], domain=[1, -2], pods=[0], limits=[2]
@@ -308,7 +308,7 @@ SMALL: Problem = {
         ),
     ],
 )  # fmt: skip
-def test_the_door_refuses_what_would_reach_outside(call: Any) -> None:
+def test_out_of_range_arguments_are_refused(call: Any) -> None:
     engine = build(SMALL)
     before = engine.checksum()
     with pytest.raises(NativeError):
@@ -339,7 +339,7 @@ def test_the_door_refuses_what_would_reach_outside(call: Any) -> None:
     ],
     ids=str,
 )
-def test_what_a_class_has_is_of_this_engine(extra: dict[str, Any]) -> None:
+def test_class_extras_must_exist_in_the_engine(extra: dict[str, Any]) -> None:
     """Row 1 counts no spread, and there are two rows, one claim, one driver, no group and no ledger."""
     engine = build(SMALL)
     one, none = np.zeros((1, 2), dtype=np.int64), np.zeros(1, dtype=np.uint8)
@@ -370,7 +370,7 @@ def good(engine: _engine.Engine) -> _engine.Template:
     )
 
 
-def test_what_was_never_placed_can_be_taken_off() -> None:
+def test_unplacing_an_unplaced_pod_can_be_reverted() -> None:
     for kind in ("disk", "volume", "spread", "anti"):
         engine = build({**SMALL, "kinds": [kind]})
         before = engine.checksum()
@@ -380,7 +380,7 @@ def test_what_was_never_placed_can_be_taken_off() -> None:
         assert engine.checksum() == before
 
 
-def test_a_pod_put_there_unasked_may_bring_what_another_needs() -> None:
+def test_forced_placement_may_satisfy_another_pod() -> None:
     engine = build({**SMALL, "kinds": ["volume", "volume"], "rows": [0, 0], "requests": [[1, 1], [1, 1]]})
     assert [engine.any_node(0) for _ in range(3)] == [-1, -1, -1]  # two volumes, and room for one
     engine.place(1, 1)
@@ -424,7 +424,7 @@ def test_a_copy_may_have_the_host_name_of_a_node() -> None:
     skew=st.integers(1, 3),
     seed=st.integers(0, 1 << 16),
 )
-def test_what_is_remembered_of_many_nodes(nodes: int, full: float, skew: int, seed: int) -> None:
+def test_cached_scan_results_follow_domain_counts(nodes: int, full: float, skew: int, seed: int) -> None:
     """A zone's count lets nodes in again that it kept out, and no others; new nodes are looked at as well."""
     draw = np.random.default_rng(seed)
     zone = draw.choice(3, nodes, p=[0.9, 0.09, 0.01]).astype(np.int32)
@@ -462,9 +462,7 @@ def test_what_is_remembered_of_many_nodes(nodes: int, full: float, skew: int, se
     counters=st.integers(0, 250),
     seed=st.integers(0, 1 << 16),
 )
-def test_a_scan_passes_over_domains_with_pods_that_are_not_wanted(
-    hosts: str, nodes: int, counters: int, seed: int
-) -> None:
+def test_scan_skips_domains_with_anti_affinity_pods(hosts: str, nodes: int, counters: int, seed: int) -> None:
     """Nodes are looked at 64 at a time, and in another way where their domains are in order."""
     draw = np.random.default_rng(seed)
     domain = np.arange(nodes, dtype=np.int32)
@@ -483,8 +481,8 @@ def test_a_scan_passes_over_domains_with_pods_that_are_not_wanted(
     request, none = np.array([[1, 2]]), np.zeros(1, dtype=np.uint8)
     for extra in ({"own_anti": [row]}, {"blocked_by": [row]}):
         engine.add_classes(request, request, np.zeros(1, dtype=np.int32), none, none, [extra])
-    held = np.array([0 <= each < len(counts) and counts[each] > 0 for each in domain])
-    fits = np.flatnonzero((slots >= 1) & (free[0] >= 1) & (free[1] >= 2) & ~held)
+    occupied = np.array([0 <= each < len(counts) and counts[each] > 0 for each in domain])
+    fits = np.flatnonzero((slots >= 1) & (free[0] >= 1) & (free[1] >= 2) & ~occupied)
     for number in range(2):
         engine.cursor = nodes - 1
         assert engine.any_node(number) == (fits[0] if len(fits) else -1)
@@ -499,35 +497,35 @@ class Ledger:
     """One device on every node; what happened, in order."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int, int]] = []
-        self.taken: list[tuple[int, int]] = []
+        self.operations: list[tuple[str, int, int]] = []
+        self.reservations: list[tuple[int, int]] = []
 
     def check(self, pod: int, node: int) -> bool:
-        return all(there != node for _, there in self.taken)
+        return all(there != node for _, there in self.reservations)
 
     def place(self, pod: int, node: int) -> bool:
-        self.told.append(("place", pod, node))
-        self.taken.append((pod, node))
+        self.operations.append(("place", pod, node))
+        self.reservations.append((pod, node))
         return False
 
     def unplace(self, pod: int, node: int) -> None:
-        self.told.append(("unplace", pod, node))
-        self.taken.remove((pod, node))
+        self.operations.append(("unplace", pod, node))
+        self.reservations.remove((pod, node))
 
     def add(self, template: int, copy: int) -> None:
-        self.told.append(("add", template, copy))
+        self.operations.append(("add", template, copy))
 
     def fork(self) -> None:
-        self.told.append(("fork", 0, 0))
+        self.operations.append(("fork", 0, 0))
 
     def revert(self) -> None:
-        self.told.append(("revert", 0, 0))
+        self.operations.append(("revert", 0, 0))
 
     def commit(self) -> None:
-        self.told.append(("commit", 0, 0))
+        self.operations.append(("commit", 0, 0))
 
     def checksum(self) -> int:
-        return hash(tuple(self.taken)) & (2**63 - 1)
+        return hash(tuple(self.reservations)) & (2**63 - 1)
 
 
 def with_ledger(ledger: Ledger | None, *, devices: bool = True) -> _engine.Engine:
@@ -542,7 +540,7 @@ def with_ledger(ledger: Ledger | None, *, devices: bool = True) -> _engine.Engin
     return engine
 
 
-def test_a_ledger_is_asked_last_and_told_everything() -> None:
+def test_ledger_is_checked_last_and_gets_every_operation() -> None:
     ledger = Ledger()
     engine = with_ledger(ledger)
     assert not engine.is_local(0)
@@ -556,10 +554,10 @@ def test_a_ledger_is_asked_last_and_told_everything() -> None:
     engine.unplace(0, result)
     engine.commit()
     assert engine.checksum() == before
-    assert [what for what, _, _ in ledger.told] == ["fork", "place", "unplace", "commit"]
+    assert [what for what, _, _ in ledger.operations] == ["fork", "place", "unplace", "commit"]
 
 
-def test_doors_of_the_ledger() -> None:
+def test_invalid_ledger_use_is_refused() -> None:
     with pytest.raises(NativeError, match="ledger that this engine does not have"):
         with_ledger(None)
     engine = with_ledger(Ledger(), devices=False)

@@ -1,4 +1,4 @@
-"""Pods as columns: the kernel against the slow way, and its doors."""
+"""Pods as columns: the kernel against the slow reference, and the arguments it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reading kernels against the slow way, and their doors."""
+"""The reading kernels against the slow reference, and the arguments they refuse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kscale._native import _names, _projection
 from kscale.errors import NativeError
-from reference.projection import copied, events, grouped, parsed, reduced, rows_of, selected, told_kind
+from reference.projection import copied, events, grouped, is_of_kind, parsed, reduced, rows_of, selected
 
 KEYS = ("a", "b", "kind", "type", "apiVersion")
 SCALARS = st.sampled_from(
@@ -114,21 +114,23 @@ def test_projection(rule: Any, items: list[str]) -> None:
         assert result == expected.facets
         for slot in range(8):
             noted = None if length[slot, i] < 0 else text[at[slot, i] : at[slot, i] + length[slot, i]].decode()
-            wanted = expected.slots.get(slot)
-            assert noted == wanted or (noted or "").replace(" ", "").endswith((wanted or "\0").replace(" ", ""))
+            expected_note = expected.slots.get(slot)
+            assert noted == expected_note or (noted or "").replace(" ", "").endswith(
+                (expected_note or "\0").replace(" ", "")
+            )
 
 
-def never_alike(rule: Any) -> Any:
+def without_alike(rule: Any) -> Any:
     """A rule that compares no values, but for spans."""
     if isinstance(rule, str):
         return rule
     if rule[0] == "alike":
-        return never_alike(rule[1])
-    parts = [{k: never_alike(v) for k, v in each.items()} if isinstance(each, dict) else each for each in rule]
-    return (*parts[:-1], never_alike(parts[-1])) if rule[0] in ("array", "facet") else tuple(parts)
+        return without_alike(rule[1])
+    parts = [{k: without_alike(v) for k, v in each.items()} if isinstance(each, dict) else each for each in rule]
+    return (*parts[:-1], without_alike(parts[-1])) if rule[0] in ("array", "facet") else tuple(parts)
 
 
-def members_alike(rule: Any) -> Any:
+def with_alike_members(rule: Any) -> Any:
     """The rule of an object with patterns for its members: items may share what stands around these."""
 
     def wrapped(inner: Any) -> Any:
@@ -149,26 +151,26 @@ SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"(?!\s*:)|-?[0-9][0-9.e]*|true|false|null'
     st.lists(st.tuples(st.integers(0, 30), CHANGED), max_size=12),
     st.booleans(),
 )
-def test_items_that_are_alike_are_read_as_any_others(
+def test_similar_items_are_read_as_others(
     rule: Any, items: list[str], changes: list[tuple[int, str]], framed: bool
 ) -> None:
     """A projector that has seen values like one before says of it what one says that compares none."""
     if framed and rule[0] == "object":
-        wrapped = members_alike(rule)
+        wrapped = with_alike_members(rule)
     else:
         wrapped = ("alike", rule) if rule[0] in ("object", "array") else rule
-    seen = [*items, *items]
+    inputs = [*items, *items]
     for i, (at, scalar) in enumerate(changes):
-        places = list(SCALAR.finditer(before := seen[i % len(items)]))
+        places = list(SCALAR.finditer(before := inputs[i % len(items)]))
         if places:
             place = places[at % len(places)]
-            seen.append(before[: place.start()] + scalar + before[place.end() :])
+            inputs.append(before[: place.start()] + scalar + before[place.end() :])
     known = _projection.Projector(wrapped, 8, 3)
     for _ in range(2):
-        for item in seen:
+        for item in inputs:
             text = f'{{"items":[{item}]}}'.encode()
             answers = []
-            for projector in (known, _projection.Projector(never_alike(rule), 8, 3)):
+            for projector in (known, _projection.Projector(without_alike(rule), 8, 3)):
                 scanned = projector.scan(text)
                 if scanned is None:
                     answers.append(None)
@@ -177,8 +179,10 @@ def test_items_that_are_alike_are_read_as_any_others(
                 at, length = (column.tolist() for column in scanned[3].part(0, 1))
                 *facets, rest = projector.combinations()[combined[0]].tolist() if combined[0] >= 0 else [-1] * 4
                 noted = [(a, n) if n >= 0 else None for (a,), (n,) in zip(at, length, strict=True)]
-                left = [projector.facet_text(i, each) if each >= 0 else None for i, each in enumerate(facets)]
-                answers.append((begin, size, combined[0] < 0, noted, left, projector.text(rest) if rest >= 0 else None))
+                facet_texts = [projector.facet_text(i, each) if each >= 0 else None for i, each in enumerate(facets)]
+                answers.append(
+                    (begin, size, combined[0] < 0, noted, facet_texts, projector.text(rest) if rest >= 0 else None)
+                )
             assert answers[0] == answers[1]
 
 
@@ -189,12 +193,12 @@ def test_a_facet_is_that_of_the_value_in_every_branch() -> None:
     pairs = [("a", "x"), ("b", "y"), ("a", "y"), ("b", "x"), ("b", "y"), ("a", "x"), ("c", "x"), ("c", "y"), ("c", "x")]
 
     def check(pairs: list[tuple[str, str]]) -> None:
-        items = ",".join(f'{{"m":{{"f":{{"n":"{facet}"}},"k":"{kept}"}}}}' for facet, kept in pairs)
+        items = ",".join(f'{{"m":{{"f":{{"n":"{facet}"}},"k":"{value}"}}}}' for facet, value in pairs)
         scanned = projector.scan(f'{{"items":[{items}]}}'.encode())
         assert scanned is not None
         rows = projector.combinations()[scanned[2]].tolist()
         texts = [(projector.facet_text(0, facet).decode(), projector.text(rest).decode()) for facet, rest in rows]
-        assert texts == [(f'{{"n":"{facet}"}}', f'{{"m":{{"k":"{kept}"}}}}') for facet, kept in pairs]
+        assert texts == [(f'{{"n":"{facet}"}}', f'{{"m":{{"k":"{value}"}}}}') for facet, value in pairs]
 
     check(pairs)
     check(pairs)
@@ -218,7 +222,7 @@ def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threa
     spec = ("object", {"k": "keep"}, ("k",))
     members = {"kind": "keep", "e": ("equals", '"e"'), "m": ("alike", metadata), "s": ("alike", spec)}
     rule = ("object", members, ())
-    rule_alone = never_alike(rule)
+    rule_alone = without_alike(rule)
     frames = (
         '{{"kind":"Pod","apiVersion":"v1","m":{m},"e":"e","other":[1],"s":{s}}}',
         '{{"kind":"Pod","apiVersion":"v1","m":{m},"e":"x","s":{s} }}',
@@ -226,10 +230,10 @@ def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threa
     )
     items = [
         frames[frame].format(
-            m=f'{{{start}"n":"{facet * 3}","f":{{"g":"{facet}"}},"k":"{kept}"}}',
-            s=f'{{"{"k" if full else "l"}":"{kept}"}}',
+            m=f'{{{start}"n":"{facet * 3}","f":{{"g":"{facet}"}},"k":"{value}"}}',
+            s=f'{{"{"k" if full else "l"}":"{value}"}}',
         )
-        for frame, facet, kept, full in pods
+        for frame, facet, value, full in pods
     ]
     events_of = [
         f'{{"type":"{("ADDED", "DELETED")[full]}","object":{item}}}'
@@ -270,7 +274,7 @@ TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
 
 
 @given(st.lists(LINES, max_size=6), st.integers(0, 40), st.integers(1, 4))
-def test_lines(lines: list[str], cut: int, threads: int) -> None:
+def test_watch_lines_are_split_and_projected(lines: list[str], cut: int, threads: int) -> None:
     data = "\n".join(lines).encode()
     data = data[: len(data) - cut]
     rule = ("object", {"kind": "keep", "a": ("capture", 0)}, ())
@@ -286,10 +290,10 @@ def test_lines(lines: list[str], cut: int, threads: int) -> None:
             assert combined[i] == -1
         else:
             item = parsed(text.decode())
-            told = told_kind(item, "v1", "Pod")
-            noted = type_ == "DELETED" and told is True
-            own = reduced(rule, item, whole=not noted)
-            odd = told is False or own.odd or own.absent
+            is_expected_kind = is_of_kind(item, "v1", "Pod")
+            noted = type_ == "DELETED" and is_expected_kind is True
+            own = reduced(rule, item, complete=not noted)
+            odd = is_expected_kind is False or own.odd or own.absent
             assert (min(0, combined[i])) == (-1 if odd else -2 if noted else 0)
             assert (length[0, i] >= 0) <= (0 in own.slots)
     assert projector.lines(data, 1, 1 << 20, (b"v1", b"Pod"))[0] == used
@@ -314,13 +318,13 @@ def members(draw: st.DrawFn) -> tuple[bytes, tuple[int, int] | None, tuple[int, 
 
 
 @given(st.lists(st.tuples(members(), st.booleans()), max_size=6), st.integers(0, 3))
-def test_copies(given_texts: list[Any], gap: int) -> None:
+def test_kept_texts_are_copied(given_texts: list[Any], gap: int) -> None:
     data, columns, keep = b"#" * gap, [], []
-    for (text, cut, mark), kept in given_texts:
+    for (text, cut, mark), rest in given_texts:
         at = len(data)
         columns.append((at, len(text), *((at + cut[0], cut[1]) if cut else (0, -1)),
                         *((at + mark[0], mark[1]) if mark else (0, -1))))  # fmt: skip
-        keep.append(kept)
+        keep.append(rest)
         data += text + b"#" * gap
     table = np.array(columns, dtype=np.int64).reshape(-1, 6).T.copy()
     block = bytearray()
@@ -331,13 +335,13 @@ def test_copies(given_texts: list[Any], gap: int) -> None:
 
     used, (at, size, mark_at) = _projection.copy_texts(data, table, np.array(keep, dtype=np.uint8), room)
     assert used <= len(block)
-    for i, ((text, cut, mark), kept) in enumerate(given_texts):
-        expected = copied(text, cut) if kept else b""
+    for i, ((text, cut, mark), rest) in enumerate(given_texts):
+        expected = copied(text, cut) if rest else b""
         assert bytes(block[at[i] : at[i] + size[i]]) == expected
         if mark:
             marked = text[mark[0] : mark[0] + mark[1]]
             assert bytes(block[mark_at[i] : mark_at[i] + len(marked)]) == marked
-        if kept:
+        if rest:
             assert json.loads(expected) == {
                 key: value
                 for key, value in json.loads(text).items()
@@ -411,7 +415,7 @@ def test_refused_groups() -> None:
         _names.select_rows(np.array([0, 5]), rows, np.array([0, 1]), np.array([0]))
 
 
-def test_a_text_that_was_forgotten_is_numbered_anew() -> None:
+def test_released_text_gets_a_new_number() -> None:
     projector = _projection.Projector(("object", {"a": "keep"}, ()), 1, 0)
     for _ in range(2):  # the second time it is the last one that was asked for before
         scanned = projector.scan(b'{"items":[{"a":1},{"a":1}]}')

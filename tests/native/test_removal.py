@@ -1,4 +1,4 @@
-"""The removal kernel against its plain reference, and what its doors refuse."""
+"""The removal kernel against its plain reference, and the arguments it refuses."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def removals_of(world: World) -> tuple[_engine.Removals, tuple[np.ndarray, ...]]
     return removals, (codes, of_pod, start, ids, np.array(world.allowed, np.int64))
 
 
-def told(found: tuple[np.ndarray, ...], codes: np.ndarray) -> list[Any]:
-    fate, risky, pod, start, pods, to = found
+def read_results(columns: tuple[np.ndarray, ...], codes: np.ndarray) -> list[Any]:
+    fate, risky, pod, start, pods, to = columns
     answers = []
     for c in range(len(fate)):
         if fate[c] == _engine.NOT_LOOKED:
@@ -96,7 +96,7 @@ def told(found: tuple[np.ndarray, ...], codes: np.ndarray) -> list[Any]:
 
 
 @given(worlds(), st.data())
-def test_one_after_the_other(world: World, data: st.DataObject) -> None:
+def test_consecutive_removals_match_the_reference(world: World, data: st.DataObject) -> None:
     count = len(world.nodes)
     candidates = data.draw(st.lists(st.integers(0, count - 1), max_size=30))
     accepts = data.draw(st.lists(st.sampled_from((True, True, True, False)), min_size=count, max_size=count))
@@ -110,7 +110,7 @@ def test_one_after_the_other(world: World, data: st.DataObject) -> None:
         persist=persist, charge=charge,
     )  # fmt: skip
     want = remove(world, candidates, accepts, limit=limit, atomic=atomic, persist=persist, charge=charge)
-    assert told(result, columns[0]) == want
+    assert read_results(result, columns[0]) == want
     assert mask.astype(bool).tolist() == accepts
     assert columns[-1].tolist() == world.allowed
     assert removals.engine.cursor == world.cursor
@@ -125,7 +125,7 @@ def test_one_after_the_other(world: World, data: st.DataObject) -> None:
 
 
 @given(worlds(), st.data())
-def test_copies_change_apart(world: World, data: st.DataObject) -> None:
+def test_copies_are_independent(world: World, data: st.DataObject) -> None:
     count = len(world.nodes)
     candidates = data.draw(st.lists(st.integers(0, count - 1), max_size=30))
     first, columns = removals_of(world)
@@ -134,14 +134,14 @@ def test_copies_change_apart(world: World, data: st.DataObject) -> None:
     assert (copied.engine.checksum(), copied.engine.cursor) == before
     want = remove(deepcopy(world), candidates, [True] * count)
     for removals in (copied, first):
-        given = [*columns[:-1], columns[-1].copy()]
+        mutable_columns = [*columns[:-1], columns[-1].copy()]
         assert (first.engine.checksum(), first.engine.cursor) == before
-        result = removals.run(np.array(candidates, np.int32), np.ones(count, np.uint8), *given)
-        assert told(result, columns[0]) == want
+        result = removals.run(np.array(candidates, np.int32), np.ones(count, np.uint8), *mutable_columns)
+        assert read_results(result, columns[0]) == want
 
 
 @given(worlds())
-def test_each_for_itself_on_any_number_of_threads(world: World) -> None:
+def test_independent_removals_match_for_any_thread_count(world: World) -> None:
     candidates = list(range(len(world.nodes)))
     want = []
     for n in candidates:
@@ -151,14 +151,14 @@ def test_each_for_itself_on_any_number_of_threads(world: World) -> None:
         before = removals.engine.checksum(), removals.engine.cursor
         mask = np.ones(len(candidates), np.uint8)
         result = removals.alone(np.array(candidates, np.int32), mask, *columns, threads=threads)
-        assert told(result, columns[0]) == want
+        assert read_results(result, columns[0]) == want
         assert (removals.engine.checksum(), removals.engine.cursor) == before
         assert columns[-1].tolist() == world.allowed
         assert len(removals.new_hints()[0]) == 0
 
 
 @given(worlds(), st.data())
-def test_losses(world: World, data: st.DataObject) -> None:
+def test_losses_match_the_reference(world: World, data: st.DataObject) -> None:
     some = st.lists(st.integers(0, len(world.nodes) - 1), max_size=4, unique=True)
     parts = data.draw(st.lists(some, max_size=6))
     stays = data.draw(st.lists(st.booleans(), min_size=len(world.pods), max_size=len(world.pods)))
@@ -185,9 +185,9 @@ def small() -> tuple[_engine.Removals, dict[str, Any]]:
     removals, (codes, of_pod, start, ids, allowed) = removals_of(
         World([Node(4, 4), Node(4, 4)], [Pod(1, node=0, budgets=(0,))], [1])
     )
-    given = {"candidates": np.zeros(1, np.int32), "destinations": np.ones(2, np.uint8), "codes": codes,
+    arguments = {"candidates": np.zeros(1, np.int32), "destinations": np.ones(2, np.uint8), "codes": codes,
              "set_of": of_pod, "set_start": start, "set_ids": ids, "allowed": allowed}  # fmt: skip
-    return removals, given
+    return removals, arguments
 
 
 @pytest.mark.parametrize(
@@ -205,18 +205,18 @@ def small() -> tuple[_engine.Removals, dict[str, Any]]:
     ],
     ids=lambda spoilt: f"{next(iter(spoilt))}-{next(iter(spoilt.values())).tolist()}",
 )
-def test_doors(spoilt: dict[str, Any]) -> None:
-    removals, given = small()
+def test_invalid_arguments_are_refused(spoilt: dict[str, Any]) -> None:
+    removals, arguments = small()
     for call in (removals.run, removals.alone):
         with pytest.raises(NativeError):
-            call(**{**given, **spoilt})
+            call(**{**arguments, **spoilt})
 
 
 def test_an_engine_that_changed() -> None:
-    removals, given = small()
+    removals, arguments = small()
     removals.engine.fork()
     with pytest.raises(NativeError, match="forked"):
-        removals.run(**given)
+        removals.run(**arguments)
     with pytest.raises(NativeError, match="inside a fork"):
         removals.engine.copy()
     removals.engine.revert()
@@ -225,7 +225,7 @@ def test_an_engine_that_changed() -> None:
     flags = np.zeros(1, np.uint8)
     removals.engine.add_classes(one, one, np.zeros(1, np.int32), flags, flags, [None])
     with pytest.raises(NativeError, match="other classes"):
-        removals.run(**given)
+        removals.run(**arguments)
     with pytest.raises(NativeError, match="other classes"):
         removals.copy(other)
     with pytest.raises(NativeError, match="no copy"):
@@ -233,7 +233,7 @@ def test_an_engine_that_changed() -> None:
 
 
 @pytest.mark.parametrize("nodes", [[0, 0], [5], [-1]])
-def test_a_loss_of_what_is_not_there(nodes: list[int]) -> None:
+def test_loss_of_unknown_nodes_is_refused(nodes: list[int]) -> None:
     engine, classes = engine_of(World([Node(1, 1)], [], []))
     none = np.zeros(0, np.int64)
     with pytest.raises(NativeError):

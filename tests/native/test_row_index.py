@@ -33,7 +33,12 @@ def rows(*numbers: int) -> Any:
 
 
 def planned(
-    known: dict[str, int], keys: list[str], version: list[int], held: list[int], deleted: list[bool] | None, anew: bool
+    known: dict[str, int],
+    keys: list[str],
+    version: list[int],
+    stored_versions: list[int],
+    deleted: list[bool] | None,
+    anew: bool,
 ) -> list[list[int]]:
     """The slow, obvious way."""
     created: list[list[int]] = [[], [], [], [], []]
@@ -46,13 +51,13 @@ def planned(
             created[3] += [i] * (row >= 0)
         elif row < 0:
             created[1].append(i)
-        elif anew or version[i] < 0 or version[i] != held[row]:
+        elif anew or version[i] < 0 or version[i] != stored_versions[row]:
             created[2].append(i)
     return created
 
 
 @given(st.data())
-def test_it_is_a_dict(data: st.DataObject) -> None:
+def test_row_index_behaves_like_a_dict(data: st.DataObject) -> None:
     index, known = RowIndex(), dict[str, int]()
     names: list[str] = []
     for _ in range(data.draw(st.integers(0, 12))):
@@ -63,8 +68,8 @@ def test_it_is_a_dict(data: st.DataObject) -> None:
             known |= {key: row for row, key in enumerate(fresh, len(names))}
             names += fresh
         elif what == "remove" and known:
-            gone = data.draw(st.lists(st.sampled_from(sorted(known)), unique=True))
-            index.remove(gone, rows(*(known.pop(key) for key in gone)))
+            removed = data.draw(st.lists(st.sampled_from(sorted(known)), unique=True))
+            index.remove(removed, rows(*(known.pop(key) for key in removed)))
         elif what == "close up" and known:
             first = data.draw(st.integers(0, len(names)))
             moved = sorted((row, key) for key, row in known.items() if row >= first)
@@ -75,32 +80,37 @@ def test_it_is_a_dict(data: st.DataObject) -> None:
             for key, row in known.items():
                 names[row] = key
         elif what == "copy":
-            left, index = index, index.copy()
-            left.remove(list(known), rows(*known.values()))
-            assert not len(left)
+            original, index = index, index.copy()
+            original.remove(list(known), rows(*known.values()))
+            assert not len(original)
         assert len(index) == len(known)
-        asked = data.draw(st.lists(KEYS, max_size=12))
-        assert [index.row(key, names) for key in asked] == [known.get(key, -1) for key in asked]
-        version = data.draw(st.lists(st.integers(-2, 2), min_size=len(asked), max_size=len(asked)))
-        held = data.draw(st.lists(st.integers(-2, 2), min_size=len(names), max_size=len(names)))
-        deleted = data.draw(st.none() | st.lists(st.booleans(), min_size=len(asked), max_size=len(asked)))
+        requested = data.draw(st.lists(KEYS, max_size=12))
+        assert [index.row(key, names) for key in requested] == [known.get(key, -1) for key in requested]
+        version = data.draw(st.lists(st.integers(-2, 2), min_size=len(requested), max_size=len(requested)))
+        stored_versions = data.draw(st.lists(st.integers(-2, 2), min_size=len(names), max_size=len(names)))
+        deleted = data.draw(st.none() | st.lists(st.booleans(), min_size=len(requested), max_size=len(requested)))
         anew = data.draw(st.booleans())
         result = index.plan(
-            asked, names, rows(*version), rows(*held), None if deleted is None else np.array(deleted, np.bool_), anew
+            requested,
+            names,
+            rows(*version),
+            rows(*stored_versions),
+            None if deleted is None else np.array(deleted, np.bool_),
+            anew,
         )
-        expected = planned(known, asked, version, held, deleted, anew)
+        expected = planned(known, requested, version, stored_versions, deleted, anew)
         assert result[0].tolist() == expected[0]
-        seen = {hash(key): asked.count(key) for key in asked}
-        if all(sum(hash(other) == hash(key) for other in asked) == seen[hash(key)] for key in asked):
+        hash_counts = {hash(key): requested.count(key) for key in requested}
+        if all(sum(hash(other) == hash(key) for other in requested) == hash_counts[hash(key)] for key in requested):
             assert [part.tolist() for part in result] == expected
         else:  # of one hash, too, for all it knows
             others = set(result[4].tolist())
             assert others >= set(expected[4])
-            for part, wanted in zip(result[1:4], expected[1:4], strict=True):
-                assert part.tolist() == [i for i in wanted if i not in others]
+            for part, expected_part in zip(result[1:4], expected[1:4], strict=True):
+                assert part.tolist() == [i for i in expected_part if i not in others]
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_inconsistent_arguments_are_refused() -> None:
     index, names = RowIndex(), ["x/a", "x/b"]
     index.add(names, rows(0, 1))
     none = rows()

@@ -1,4 +1,4 @@
-"""Rows of tables: the kernels against the slow way, and their doors."""
+"""Rows of tables: the kernels against the slow reference, and the arguments they refuse."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_changes_that_are_not_there(rows: list[int], columns: list[Any], shape: 
 def test_release_texts(texts: list[tuple[int, int, int]], random: Any) -> None:
     used = [(source, size or uid_size) for source, size, uid_size in texts]
     live = [sum(size for source, size in used if source == buffer) + random.randint(0, 9) for buffer in range(4)]
-    whole = [size + random.randint(0, 20) for size in live]
+    buffer_sizes = [size + random.randint(0, 20) for size in live]
     rows = random.sample(range(len(texts)), random.randint(0, len(texts)))
     columns = [np.array([text[i] for text in texts], np.int32) for i in range(3)]
     now = array("q", live)
-    few = _names.release_texts(np.array(rows, np.int64), *columns, now, array("q", whole))
-    assert (now.tolist(), few) == released(live, whole, [used[row] for row in rows])
+    few = _names.release_texts(np.array(rows, np.int64), *columns, now, array("q", buffer_sizes))
+    assert (now.tolist(), few) == released(live, buffer_sizes, [used[row] for row in rows])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_add_placed(
 ) -> None:
     rows = [row % len(pods) for row in rows]
     counted = [row for row in rows if pods[row][0] == PLACED]
-    asked = [(pods[row][2], pods[row][1]) for row in counted]
+    requested = [(pods[row][2], pods[row][1]) for row in counted]
     state, class_of, at = (np.array([pod[i] for pod in pods], t) for i, t in enumerate((np.int8, np.int32, np.int32)))
     count = np.arange(4, dtype=np.int64)
     sums = [np.arange(4, dtype=np.int64) if summed else None for summed, _ in resources]
@@ -112,28 +112,28 @@ def test_add_placed(
     more = _names.add_placed(
         np.array(rows, np.int64), state, PLACED, class_of, at, sign, np.array(known, np.uint8), count, sums, amounts
     )
-    told = all(kind < len(known) and known[kind] for _, kind in asked) and not any(
-        not summed and of_class[kind] for summed, of_class in resources for _, kind in asked
+    all_known = all(kind < len(known) and known[kind] for _, kind in requested) and not any(
+        not summed and of_class[kind] for summed, of_class in resources for _, kind in requested
     )
     before = list(range(4))
-    assert more == ([row for row in counted if known[pods[row][1]] == 2] if told else None)
-    assert count.tolist() == (added(before, None, asked, sign) if told else before)
+    assert more == ([row for row in counted if known[pods[row][1]] == 2] if all_known else None)
+    assert count.tolist() == (added(before, None, requested, sign) if all_known else before)
     for column, (_, of_class) in zip(sums, resources, strict=True):
         if column is not None:
-            assert column.tolist() == (added(before, of_class, asked, sign) if told else before)
+            assert column.tolist() == (added(before, of_class, requested, sign) if all_known else before)
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=3), st.integers(0, 2)), max_size=8))
 def test_same_texts(pairs: list[tuple[bytes, bytes, int]]) -> None:
-    held, data = [b"", b"#", b"##"], b"#"
+    sources, data = [b"", b"#", b"##"], b"#"
     at, other = [], []
     for text, given_text, source in pairs:
-        at.append(len(held[source]))
+        at.append(len(sources[source]))
         other.append(len(data))
-        held[source] += text
+        sources[source] += text
         data += given_text
     result = _names.same_texts(
-        [memoryview(each) for each in held],
+        [memoryview(each) for each in sources],
         np.array([source for _, _, source in pairs], np.int32),
         np.array(at, np.int64),
         np.array([len(text) for text, _, _ in pairs], np.int64),
@@ -147,14 +147,14 @@ def test_same_texts(pairs: list[tuple[bytes, bytes, int]]) -> None:
 @given(st.lists(st.lists(st.none() | st.text("ab", max_size=8), max_size=60), max_size=4))
 def test_string_numbers(batches: list[list[str | None]]) -> None:
     numbers = _projection.StringNumbers()
-    seen: list[str] = []
+    known_texts: list[str] = []
     for batch in batches:
         data = "#".join(text or "" for text in batch).encode() or b"#"
         at = np.cumsum([0, *(len(text or "") + 1 for text in batch)])[:-1].astype(np.int64)
         length = np.array([-1 if text is None else len(text) for text in batch], np.int64)
-        assert numbers.number(data, at, length).tolist() == numbered(seen, batch)
-        assert numbers.strings == seen
-        assert len(numbers) == len(seen)
+        assert numbers.number(data, at, length).tolist() == numbered(known_texts, batch)
+        assert numbers.strings == known_texts
+        assert len(numbers) == len(known_texts)
 
 
 def test_a_string_that_is_not_utf8() -> None:
@@ -200,15 +200,15 @@ def test_rows_that_are_not_there(rows: list[int], columns: list[Any], shape: tup
 )  # fmt: skip
 def test_sums_that_are_not_there(change: dict[str, Any]) -> None:
     count = np.zeros(2, np.int64)
-    given = {
+    arguments = {
         "rows": np.array([1]), "state": np.zeros(2, np.int8), "placed": PLACED, "class_of": np.zeros(2, np.int32),
         "at": np.zeros(2, np.int32), "sign": 1, "known": np.ones(1, np.uint8), "count": count,
         "sums": [np.zeros(2, np.int64)], "amounts": [np.ones(1, np.int64)],
     }  # fmt: skip
     with pytest.raises((NativeError, ValueError)):
-        _names.add_placed(**(given | change))
+        _names.add_placed(**(arguments | change))
     assert not count.any()
-    assert _names.add_placed(**given) == []
+    assert _names.add_placed(**arguments) == []
     assert count.tolist() == [1, 0]
 
 

@@ -31,12 +31,14 @@ def _score(request: list[int], free: list[int]) -> float:
     return float(sum((have - want) * weight for weight, (want, have) in enumerate(zip(request, free, strict=True), 1)))
 
 
-LEFT = SimpleNamespace(name="left", address=ctypes.cast(_row, ctypes.c_void_p).value)
+SCORER = SimpleNamespace(name="left", address=ctypes.cast(_row, ctypes.c_void_p).value)
 
 
 def amounts(rows: int, columns: int, least: int) -> st.SearchStrategy[NDArray[np.int64]]:
     row = st.lists(st.integers(least, 2**40), min_size=columns, max_size=columns)
-    return st.lists(row, min_size=rows, max_size=rows).map(lambda found: np.array(found, np.int64).reshape(-1, columns))
+    return st.lists(row, min_size=rows, max_size=rows).map(
+        lambda amounts_: np.array(amounts_, np.int64).reshape(-1, columns)
+    )
 
 
 @given(st.data(), st.integers(0, 9), st.integers(0, 5), st.integers(1, 3), st.sampled_from([1, 2, 5]))
@@ -46,8 +48,8 @@ def test_scores_are_those_of_the_loop(data: st.DataObject, pods: int, nodes: int
     expected, failed = reference.score_all(request.tolist(), free.tolist(), _score)
     if nodes and failed is not None:
         with pytest.raises(NativeError, match=rf"plug-in 'left' failed on pod {failed}$"):
-            score_all(request, free, LEFT, threads=threads)
+            score_all(request, free, SCORER, threads=threads)
     else:
-        result = score_all(request, free, LEFT, threads=threads)
+        result = score_all(request, free, SCORER, threads=threads)
         assert result.shape == (pods, nodes)
         assert result.tolist() == expected

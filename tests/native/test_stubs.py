@@ -55,6 +55,6 @@ def test_stub_has_the_names_of_the_module(name: str) -> None:
             assert stub[each] == {member for member in vars(value) if not member.startswith("_")}, each
 
 
-def test_every_compiled_module_is_told_of() -> None:
-    doors = [line.split()[0] for line in (kscale._native.__doc__ or "").splitlines() if line.startswith("_")]
-    assert sorted(doors) == sorted(STUBS)
+def test_every_compiled_module_is_documented() -> None:
+    modules = [line.split()[0] for line in (kscale._native.__doc__ or "").splitlines() if line.startswith("_")]
+    assert sorted(modules) == sorted(STUBS)

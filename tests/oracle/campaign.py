@@ -67,9 +67,9 @@ def input_of(kind: Kind, seed: int, index: int) -> Json:
     return kind.draw(Random(f"{seed}/{kind.name}/{index}"))
 
 
-def compare(kind: Kind, given: Json, want: Any) -> tuple[str, str] | None:
+def compare(kind: Kind, inputs: Json, want: Any) -> tuple[str, str] | None:
     """Compare kscale's answer with upstream's; returns where they differ, and how, or None."""
-    case = {"name": "oracle", "kind": kind.name, "input": copy.deepcopy(given), "want": copy.deepcopy(want)}
+    case = {"name": "oracle", "kind": kind.name, "input": copy.deepcopy(inputs), "want": copy.deepcopy(want)}
     try:
         kind.adapter.check(case)
     except Exception as error:  # noqa: BLE001 - an error of kscale is a difference, too
@@ -119,7 +119,7 @@ def _differing(ours: Any, upstream: Any, path: str) -> list[str]:
         return []
     else:
         return [f"{path}: kscale {ours!r}, upstream {upstream!r}"[:1500]]
-    return [line for key, left, right in parts for line in _differing(left, right, f"{path}.{key}")]
+    return [line for key, one, right in parts for line in _differing(one, right, f"{path}.{key}")]
 
 
 def _by_plugin(answer: Any) -> Any:
@@ -155,7 +155,7 @@ class Campaign:
     def run(self, *, cases: int = 0, seconds: float = 0.0, stop_at_first: bool = False) -> Report:
         """Run until ``cases`` were compared, or ``seconds`` have passed; returns the report."""
         report = Report(self.seed)
-        begin, shown = time.monotonic(), 0.0
+        begin, shown_at = time.monotonic(), 0.0
         batches = self._batches(cases)
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(
@@ -172,8 +172,8 @@ class Campaign:
                 passed = time.monotonic() - begin
                 for future in done:
                     self._count(report, future.result(), passed)
-                if passed - shown > _PROGRESS:
-                    shown = passed
+                if passed - shown_at > _PROGRESS:
+                    shown_at = passed
                     print(
                         f"{report.cases.total()} cases after {passed:.0f} s, {report.differing.total()} different",
                         flush=True,
@@ -230,26 +230,28 @@ def small_example(difference: Difference, kind: Kind, oracle: Oracle, seconds: f
 
     def differs(inputs: Sequence[Any]) -> list[bool]:
         verdicts = []
-        for given, reply in zip(inputs, oracle.ask([(kind.name, given) for given in inputs]), strict=True):
+        for case_input, reply in zip(
+            inputs, oracle.ask([(kind.name, case_input) for case_input in inputs]), strict=True
+        ):
             verdict = None
-            if not reply.error and isinstance(given, dict) and not _unsupported(kind, given):
-                verdict = compare(kind, given, reply.output)
+            if not reply.error and isinstance(case_input, dict) and not _unsupported(kind, case_input):
+                verdict = compare(kind, case_input, reply.output)
             same = verdict is not None and verdict[0] == difference.where
             verdicts.append(same)
             if same and verdict is not None:
-                result = Difference(kind.name, difference.index, given, reply.output, verdict[0], verdict[1])
-                last.setdefault(json.dumps(given, sort_keys=True), result)
+                result = Difference(kind.name, difference.index, case_input, reply.output, verdict[0], verdict[1])
+                last.setdefault(json.dumps(case_input, sort_keys=True), result)
         return verdicts
 
     small = shrink(difference.input, differs, fixed=kind.fixed, seconds=seconds)
     return last.get(json.dumps(small, sort_keys=True), difference)
 
 
-def _unsupported(kind: Kind, given: Json) -> str:
+def _unsupported(kind: Kind, inputs: Json) -> str:
     """Return what of an input kscale does not have, or nothing."""
     if not hasattr(kind.adapter, "unsupported"):
         return ""
-    return kind.adapter.unsupported({"name": "oracle", "kind": kind.name, "input": given, "want": None}) or ""
+    return kind.adapter.unsupported({"name": "oracle", "kind": kind.name, "input": inputs, "want": None}) or ""
 
 
 # -- in worker processes ---------------------------------------------------------------------------------------------
@@ -280,23 +282,23 @@ class _Worker:
         result = _Result(name)
         inputs = []
         for index in range(first, first + count):
-            given = input_of(kind, self.seed, index)
-            reason = _unsupported(kind, given)
+            case_input = input_of(kind, self.seed, index)
+            reason = _unsupported(kind, case_input)
             if reason:
                 result.left_out.append(reason)
             else:
-                inputs.append((index, given))
+                inputs.append((index, case_input))
         oracle = self.oracle(kind.program)
-        sent = oracle.send((name, given) for _, given in inputs)
-        for (index, given), reply in zip(inputs, oracle.receive(sent), strict=True):
+        sent = oracle.send((name, case_input) for _, case_input in inputs)
+        for (index, case_input), reply in zip(inputs, oracle.receive(sent), strict=True):
             result.cases += 1
             if reply.error.startswith("panic: "):
                 result.left_out.append("upstream panics: " + reply.error.partition("\n")[0].removeprefix("panic: "))
             elif reply.error:
                 where = "the oracle cannot ask: " + reply.error.partition("\n")[0][:200]
-                result.differences.append(Difference(name, index, given, None, where, reply.error))
-            elif (verdict := compare(kind, given, reply.output)) is not None:
-                result.differences.append(Difference(name, index, given, reply.output, *verdict))
+                result.differences.append(Difference(name, index, case_input, None, where, reply.error))
+            elif (verdict := compare(kind, case_input, reply.output)) is not None:
+                result.differences.append(Difference(name, index, case_input, reply.output, *verdict))
         return result
 
 

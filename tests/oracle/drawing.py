@@ -304,17 +304,17 @@ def _image_on_node(random: Random) -> Json:
 
 def requests(random: Random, features: frozenset[str]) -> Json:
     """Return requests of a container."""
-    wanted: Json = {}
-    sometimes(random, wanted, "cpu", pick(_CPU), 2)
-    sometimes(random, wanted, "memory", pick(_MEMORY), 2)
-    sometimes(random, wanted, "ephemeral-storage", pick(_MEMORY), 8)
-    sometimes(random, wanted, EXTENDED, pick(_COUNT), 8)
-    sometimes(random, wanted, "hugepages-2Mi", pick(("2Mi", "4Mi")), 20)
+    resources: Json = {}
+    sometimes(random, resources, "cpu", pick(_CPU), 2)
+    sometimes(random, resources, "memory", pick(_MEMORY), 2)
+    sometimes(random, resources, "ephemeral-storage", pick(_MEMORY), 8)
+    sometimes(random, resources, EXTENDED, pick(_COUNT), 8)
+    sometimes(random, resources, "hugepages-2Mi", pick(("2Mi", "4Mi")), 20)
     if "dra" not in features:  # where upstream's DynamicResources repeats what NodeResourcesFit says, in other words
-        sometimes(random, wanted, "example.com/unknown", pick(_COUNT), 30)
+        sometimes(random, resources, "example.com/unknown", pick(_COUNT), 30)
     if "huge" in features:
-        sometimes(random, wanted, random.choice(("cpu", "memory", EXTENDED)), pick(_HUGE), 3)
-    return wanted
+        sometimes(random, resources, random.choice(("cpu", "memory", EXTENDED)), pick(_HUGE), 3)
+    return resources
 
 
 def _resources(random: Random, features: frozenset[str]) -> Json:

@@ -160,9 +160,9 @@ def _device_request(random: Random, name: str) -> Json:
             "name": name,
             "firstAvailable": [{"name": f"or{i}", **exact()} for i in range(random.choice((1, 2, 2, 3)))],
         }
-    wanted = exact()
-    sometimes(random, wanted, "adminAccess", lambda _: True, 10)
-    return {"name": name, "exactly": wanted}
+    request = exact()
+    sometimes(random, request, "adminAccess", lambda _: True, 10)
+    return {"name": name, "exactly": request}
 
 
 def draw_attributes(random: Random) -> Json:

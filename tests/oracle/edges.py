@@ -40,10 +40,10 @@ def _requested(pod: Json, resource: str) -> Fraction:
     level = spec.get("resources", {}).get("requests", {}).get(resource)
     lasting, peak = Fraction(0), Fraction(0)
     for init in spec.get("initContainers", ()):
-        wanted = amount(init.get("resources", {}).get("requests", {}).get(resource, "0"))
+        requested = amount(init.get("resources", {}).get("requests", {}).get(resource, "0"))
         if init.get("restartPolicy") == "Always":
-            lasting += wanted
-        peak = max(peak, lasting + (0 if init.get("restartPolicy") == "Always" else wanted))
+            lasting += requested
+        peak = max(peak, lasting + (0 if init.get("restartPolicy") == "Always" else requested))
     for container in spec["containers"]:
         lasting += amount(container.get("resources", {}).get("requests", {}).get(resource, "0"))
     total = max(lasting, peak) if level is None else amount(level)

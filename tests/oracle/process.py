@@ -60,7 +60,9 @@ class Oracle:
 
     def send(self, cases: Iterable[tuple[str, Any]]) -> int:
         """Send (kind, input) pairs; returns how many. Every batch sent must be received, in order."""
-        lines = [_ENCODER.encode({"id": i, "kind": kind, "input": given}) for i, (kind, given) in enumerate(cases)]
+        lines = [
+            _ENCODER.encode({"id": i, "kind": kind, "input": case_input}) for i, (kind, case_input) in enumerate(cases)
+        ]
         previous = self._writers[-1] if self._writers else None
 
         def write() -> None:

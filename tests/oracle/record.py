@@ -24,7 +24,7 @@ from oracle.families import Kind, find_kinds
 from oracle.process import Oracle
 
 Json = dict[str, Any]
-_SHOWN = 5
+_MAX_SHOWN = 5
 OLDER = "older"
 """Tag of answers of an older release, which kscale gives by a profile. Nobody is asked again."""
 
@@ -62,8 +62,8 @@ def main() -> int:
 def _drawn(kind: Kind, count: int, seed: int) -> Iterator[Json]:
     for index in range(count):
         name = f"{kind.name}-{seed}-{index:04}"
-        given = kind.draw(Random(f"{seed}/{kind.name}/{index}"))
-        yield {"name": name, "kind": kind.name, "tags": ["drawn"], "upstream": "", "input": given, "want": None}
+        inputs = kind.draw(Random(f"{seed}/{kind.name}/{index}"))
+        yield {"name": name, "kind": kind.name, "tags": ["drawn"], "upstream": "", "input": inputs, "want": None}
 
 
 def renew(kind: Kind, cases: Sequence[Json], program: Path, upstream: str, *, known: int, times: int = 1) -> int:
@@ -72,21 +72,21 @@ def renew(kind: Kind, cases: Sequence[Json], program: Path, upstream: str, *, kn
     With ``times`` each is asked so often. An answer that is not always the same counts as another one: something of
     upstream that is left to chance was not put into one order. Of drawn cases, such an answer stays None.
     """
-    asked = [(index, case) for index, case in enumerate(cases) if OLDER not in case.get("tags", ())]
+    recorded = [(index, case) for index, case in enumerate(cases) if OLDER not in case.get("tags", ())]
     with Oracle(program) as oracle:
-        replies = oracle.ask([(kind.name, case["input"]) for _, case in asked])
+        replies = oracle.ask([(kind.name, case["input"]) for _, case in recorded])
         unstable: set[int] = set()
         for _ in range(1, times):
-            again = oracle.ask([(kind.name, case["input"]) for _, case in asked])
+            again = oracle.ask([(kind.name, case["input"]) for _, case in recorded])
             unstable |= {i for i, (a, b) in enumerate(zip(replies, again, strict=True)) if a.output != b.output}
-    outcomes: Counter[str] = Counter({"of an older release": len(cases) - len(asked)})
+    outcomes: Counter[str] = Counter({"of an older release": len(cases) - len(recorded)})
     for i in sorted(unstable):
-        if asked[i][0] >= known:
+        if recorded[i][0] >= known:
             outcomes["left to chance"] += 1
             continue
         outcomes["not always the same"] += 1
-        print(f"  {asked[i][1]['name']}: not always the same answer")
-    for i, ((index, case), reply) in enumerate(zip(asked, replies, strict=True)):
+        print(f"  {recorded[i][1]['name']}: not always the same answer")
+    for i, ((index, case), reply) in enumerate(zip(recorded, replies, strict=True)):
         if reply.error:
             outcomes["cannot be asked"] += 1
             print(f"  {case['name']}: {reply.error.partition(chr(10))[0]}")
@@ -100,7 +100,7 @@ def renew(kind: Kind, cases: Sequence[Json], program: Path, upstream: str, *, kn
             continue
         else:
             outcomes["changed"] += 1
-            if outcomes["changed"] <= _SHOWN:
+            if outcomes["changed"] <= _MAX_SHOWN:
                 before = json.dumps(kind.comparable(case["want"]), sort_keys=True)
                 after = json.dumps(kind.comparable(reply.output), sort_keys=True)
                 print(

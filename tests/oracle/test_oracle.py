@@ -48,20 +48,20 @@ def test_an_input_depends_on_seed_kind_and_index_alone(kind: Kind) -> None:
     assert inputs != [json.dumps(input_of(kind, 8, index)) for index in range(20)]
 
 
-def compares_equal_numbers(given: dict[str, Any]) -> bool:
-    labels = {node["labels"].get("cores") for node in given["nodes"]}
-    items = [item for term in given["selector"]["nodeSelectorTerms"] for item in term.get("matchExpressions", ())]
+def compares_equal_numbers(inputs: dict[str, Any]) -> bool:
+    labels = {node["labels"].get("cores") for node in inputs["nodes"]}
+    items = [item for term in inputs["selector"]["nodeSelectorTerms"] for item in term.get("matchExpressions", ())]
     return any(
         item["operator"] in ("Gt", "Lt") and item["values"][:1] and item["values"][0] in labels for item in items
     )
 
 
-def has_many_of_both(given: dict[str, Any]) -> bool:
-    return len(given["taints"]) > 8 and len(given["tolerations"]) > 8 and bool(given["comparison_operators"])
+def has_many_of_both(inputs: dict[str, Any]) -> bool:
+    return len(inputs["taints"]) > 8 and len(inputs["tolerations"]) > 8 and bool(inputs["comparison_operators"])
 
 
-def constrains_several_requests(given: dict[str, Any]) -> bool:
-    claims = [each["spec"]["devices"] for each in given["objects"] if each["kind"] == "ResourceClaim"]
+def constrains_several_requests(inputs: dict[str, Any]) -> bool:
+    claims = [each["spec"]["devices"] for each in inputs["objects"] if each["kind"] == "ResourceClaim"]
     return any(
         "matchAttribute" in constraint and not constraint.get("requests") and len(claim["requests"]) > 1
         for claim in claims
@@ -69,12 +69,12 @@ def constrains_several_requests(given: dict[str, Any]) -> bool:
     )
 
 
-def has_capacities_of_several_classes(given: dict[str, Any]) -> bool:
-    return len({each["storageClassName"] for each in given["objects"] if each["kind"] == "CSIStorageCapacity"}) > 1
+def has_capacities_of_several_classes(inputs: dict[str, Any]) -> bool:
+    return len({each["storageClassName"] for each in inputs["objects"] if each["kind"] == "CSIStorageCapacity"}) > 1
 
 
-def differs_by_the_threshold(given: dict[str, Any]) -> bool:
-    items = given["vpa"]["status"].get("recommendation", {}).get("containerRecommendations", ())
+def differs_by_the_threshold(inputs: dict[str, Any]) -> bool:
+    items = inputs["vpa"]["status"].get("recommendation", {}).get("containerRecommendations", ())
     return any(item["target"].get("cpu") == "1100m" for item in items)
 
 
@@ -133,7 +133,7 @@ def test_an_error_of_kscale_is_a_difference() -> None:
     assert difference[0].startswith("KeyError at quantity.py:")
 
 
-def test_shrinking_removes_what_does_not_matter() -> None:
+def test_shrinking_removes_irrelevant_values() -> None:
     def differs(values: Sequence[Any]) -> list[bool]:
         return [any("bad" in str(each) for each in value.get("items", [])) for value in values]
 
@@ -171,10 +171,10 @@ def test_a_difference_is_made_small_and_written_as_a_recorded_answer(tmp_path: P
     # This upstream refuses every quantity with a 7 in it.
     case = recorded("quantity-0060-parse")
     answer = '{"output": {"error": "seven"} if "7" in asked["input"].get("text", "") else ' + repr(case["want"]) + "}"
-    given = {"text": "12345678Ki"}
-    verdict = compare(QUANTITY, given, {"error": "seven"})
+    inputs = {"text": "12345678Ki"}
+    verdict = compare(QUANTITY, inputs, {"error": "seven"})
     assert verdict is not None
-    difference = Difference("quantity", 3, given, {"error": "seven"}, *verdict)
+    difference = Difference("quantity", 3, inputs, {"error": "seven"}, *verdict)
     with Oracle(program(tmp_path, answer)) as oracle:
         small = small_example(difference, QUANTITY, oracle, seconds=20)
     assert small.input == {"text": "7"}
@@ -185,7 +185,7 @@ def test_a_difference_is_made_small_and_written_as_a_recorded_answer(tmp_path: P
     assert (written["input"], written["want"]) == ({"text": "7"}, {"error": "seven"})
 
 
-def test_renewing_counts_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_renewing_counts_changed_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cases: list[dict[str, Any]] = [
         {"name": "same", "input": {"text": "1"}, "want": {"error": "1"}},
         {"name": "other", "input": {"text": "2"}, "want": {"error": "before"}},
@@ -200,7 +200,7 @@ def test_renewing_counts_what_changed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "quantity, upstream 2: 1 of an older release, 1 as recorded, 1 changed, 1 added" in output
 
 
-def test_a_drawn_case_whose_answer_is_left_to_chance_is_not_recorded(tmp_path: Path) -> None:
+def test_random_answers_are_not_recorded(tmp_path: Path) -> None:
     (tmp_path / "asked").write_text("")
     count = f"open({str(tmp_path / 'asked')!r}, 'a').write('x')"
     often = f"len(open({str(tmp_path / 'asked')!r}).read())"

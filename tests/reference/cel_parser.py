@@ -57,10 +57,10 @@ class Parser:
     def binary(self, level: int) -> Tree:
         if level == len(LEVELS):
             return self.unary()
-        left = self.binary(level + 1)
+        operand = self.binary(level + 1)
         while mark := self.take(*LEVELS[level]):
-            left = "operator", f"_{mark}_", left, self.binary(level + 1)
-        return left
+            operand = "operator", f"_{mark}_", operand, self.binary(level + 1)
+        return operand
 
     def unary(self) -> Tree:
         mark = self.take("-", "!")

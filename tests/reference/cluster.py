@@ -101,8 +101,8 @@ class Cluster:
 
     def load(self, objects: list[Json]) -> None:
         """Replaces nodes and pods; other kinds are replaced only where they occur."""
-        seen = {entry["kind"] for entry in objects}
-        for kind in seen - {"Node", "Pod"}:
+        kinds = {entry["kind"] for entry in objects}
+        for kind in kinds - {"Node", "Pod"}:
             self.objects[kind] = {}
         for entry in objects:
             if entry["kind"] not in ("Node", "Pod"):

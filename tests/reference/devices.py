@@ -87,17 +87,17 @@ def shareable(device: Json) -> bool:
 
 def requested_amounts(exact: Json, device: Json) -> dict[str, int] | None:
     """Return what a request takes of each capacity of a device, rounded up; None if it requests a missing capacity."""
-    asked = (exact.get("capacity") or {}).get("requests") or {}
+    requested = (exact.get("capacity") or {}).get("requests") or {}
     has = device.get("capacity") or {}
-    if not set(asked) <= set(has):
+    if not set(requested) <= set(has):
         return None
     amounts = {}
     for name, capacity in has.items():
         policy = capacity.get("requestPolicy") or {}
-        if name not in asked:
+        if name not in requested:
             amounts[name] = quantity(policy.get("default", capacity["value"])).value()
             continue
-        amount = quantity(asked[name]).value()
+        amount = quantity(requested[name]).value()
         if "validRange" in policy:
             low = quantity(policy["validRange"]["min"]).value()
             step = policy["validRange"].get("step")
@@ -132,15 +132,15 @@ def takes(exact: Json, device: Json, others: list[Json]) -> Json | None:
             return None
         if "validValues" in policy and amount not in [quantity(text).value() for text in policy["validValues"]]:
             return None
-        taken = sum(quantity(other[name]).value() for other in others if name in other)
-        if amount + taken > quantity(capacity["value"]).value():
+        consumed = sum(quantity(other[name]).value() for other in others if name in other)
+        if amount + consumed > quantity(capacity["value"]).value():
             return None
     return {name: str(amount) for name, amount in amounts.items()}
 
 
 def where_usable(results: list[Json], node: NodeState, cluster: Cluster) -> Json | None:
     """The node selector of an allocation."""
-    found: list[Json] = []
+    selectors: list[Json] = []
     for result in results:
         for entry in all_slices(cluster):
             spec = entry["spec"]
@@ -151,8 +151,8 @@ def where_usable(results: list[Json], node: NodeState, cluster: Cluster) -> Json
                     name = [{"key": "metadata.name", "operator": "In", "values": [node.name]}]
                     return {"nodeSelectorTerms": [{"matchFields": name}]}
                 if spec.get("nodeSelector"):
-                    found.append(spec["nodeSelector"])
-    return found[0] if found else None
+                    selectors.append(spec["nodeSelector"])
+    return selectors[0] if selectors else None
 
 
 def allocate(claims: list[Json], node: NodeState, cluster: Cluster) -> list[list[Json]] | None:
@@ -180,11 +180,11 @@ def allocate(claims: list[Json], node: NodeState, cluster: Cluster) -> list[list
                 )
             expected += least
             demands.append(alternatives)
-    taken = assign(demands, [], [], claims, offered, cluster)
-    if taken is None:
+    assigned = assign(demands, [], [], claims, offered, cluster)
+    if assigned is None:
         return None
     results: list[list[Json]] = [[] for _ in claims]
-    for n, ((index, name, exact, _), (driver, pool, device), consumed) in enumerate(taken):
+    for n, ((index, name, exact, _), (driver, pool, device), consumed) in enumerate(assigned):
         result = {"request": name, "driver": driver, "pool": pool, "device": device}
         if exact.get("adminAccess"):
             result["adminAccess"] = True
@@ -208,8 +208,10 @@ def slots_of(claim: Json, index: int, name: str, exact: Json, offered: Offered, 
     """One slot a device; a slot of an All request is fixed to its device. None at all: there is nothing to be had."""
     where = f"claim {namespace_of(claim)}/{claim['metadata']['name']}, request {name.rpartition('/')[2]}"
     if cluster.get("DeviceClass", exact.get("deviceClassName") or "") is None:
-        wanted = exact.get("deviceClassName")
-        raise AllocationError(f'{where}: could not retrieve device class {wanted}: DeviceClass "{wanted}" not found')
+        class_name = exact.get("deviceClassName")
+        raise AllocationError(
+            f'{where}: could not retrieve device class {class_name}: DeviceClass "{class_name}" not found'
+        )
     if exact.get("allocationMode") != "All":
         return [(index, name, exact, None)] * min(count_of(exact), MOST_DEVICES + 1)  # more cannot be had, either
     slots: list[Slot] = []
@@ -232,21 +234,21 @@ Taken = tuple[Slot, DeviceId, Json | None]
 def assign(
     demands: list[list[list[Slot]]],
     slots: list[Slot],
-    taken: list[Taken],
+    assigned: list[Taken],
     claims: list[Json],
     offered: Offered,
     cluster: Cluster,
 ) -> list[Taken] | None:
     """Return devices for the slots after those taken, then for one alternative of each of `demands`; or None."""
-    if len(taken) == len(slots):
+    if len(assigned) == len(slots):
         if not demands:
-            return taken
+            return assigned
         for alternative in demands[0]:
-            allocated = assign(demands[1:], [*slots, *alternative], taken, claims, offered, cluster)
+            allocated = assign(demands[1:], [*slots, *alternative], assigned, claims, offered, cluster)
             if allocated is not None:
                 return allocated
         return None
-    slot = slots[len(taken)]
+    slot = slots[len(assigned)]
     index, name, exact, fixed = slot
     if sum(each[0] == index for each in slots) > MOST_DEVICES:
         return None
@@ -255,7 +257,7 @@ def assign(
         if fixed not in (None, identity) or not complete:
             continue
         admin = bool(exact.get("adminAccess"))
-        already = [each for each in taken if each[1] == identity]
+        already = [each for each in assigned if each[1] == identity]
         if shareable(device):
             if identity in used and not admin:
                 continue
@@ -272,12 +274,12 @@ def assign(
         )
         check_signs(f"{where}: checking capacity for device {'/'.join(identity)}", exact, device)
         if not counters_suffice(
-            {*used, *(each for each, _ in shares(cluster)), *(t[1] for t in taken)}, identity, cluster
+            {*used, *(each for each, _ in shares(cluster)), *(t[1] for t in assigned)}, identity, cluster
         ):
             continue
         if untolerated(device.get("taints") or [], exact.get("tolerations") or []):
             continue
-        if not constraints_hold(slots, [*(each[1] for each in taken), identity], claims, offered):
+        if not constraints_hold(slots, [*(each[1] for each in assigned), identity], claims, offered):
             if fixed is not None:
                 raise AllocationError(
                     f"{where}: cannot add device {'/'.join(identity)} because a claim constraint would not be satisfied"
@@ -287,7 +289,7 @@ def assign(
         consumed = takes(exact, device, others + [each[2] for each in already if each[2] is not None])
         if consumed is None:
             continue
-        more: list[Taken] = [*taken, (slot, identity, consumed if shareable(device) else None)]
+        more: list[Taken] = [*assigned, (slot, identity, consumed if shareable(device) else None)]
         rest = assign(demands, slots, more, claims, offered, cluster)
         if rest is not None:
             return rest
@@ -304,7 +306,7 @@ def untolerated(taints: list[Json], tolerations: list[Json]) -> bool:
 def counters_suffice(spent: set[DeviceId], newest: DeviceId, cluster: Cluster) -> bool:
     """Whether no counter of the pool is exceeded by all devices that are given away, the newest one included."""
     devices: dict[DeviceId, Json] = {}
-    left: dict[tuple[str, str], int] = {}
+    remaining: dict[tuple[str, str], int] = {}
     for entry in all_slices(cluster):
         spec = entry["spec"]
         pool = spec["driver"], spec["pool"]["name"]
@@ -312,18 +314,18 @@ def counters_suffice(spent: set[DeviceId], newest: DeviceId, cluster: Cluster) -
             continue
         for counters in spec.get("sharedCounters") or []:
             for name, counter in counters["counters"].items():
-                left[counters["name"], name] = quantity(counter["value"]).milli()
+                remaining[counters["name"], name] = quantity(counter["value"]).milli()
         devices |= {(*pool, device["name"]): device for device in spec.get("devices") or []}
     if not devices[newest].get("consumesCounters"):
         return True
     for identity in [*spent, *([] if newest in spent and shareable(devices[newest]) else [newest])]:
         for use in devices.get(identity, {}).get("consumesCounters") or []:
             for name, counter in use["counters"].items():
-                left[use["counterSet"], name] -= quantity(counter["value"]).milli()
-    return (newest in spent and shareable(devices[newest])) or all(amount >= 0 for amount in left.values())
+                remaining[use["counterSet"], name] -= quantity(counter["value"]).milli()
+    return (newest in spent and shareable(devices[newest])) or all(amount >= 0 for amount in remaining.values())
 
 
-def constraints_hold(slots: list[Slot], taken: list[DeviceId], claims: list[Json], offered: Offered) -> bool:
+def constraints_hold(slots: list[Slot], assigned: list[DeviceId], claims: list[Json], offered: Offered) -> bool:
     """matchAttribute: one value for all devices of the named requests; distinctAttribute: all different."""
     by_id = {identity: device for identity, device, _ in offered}
     for index, claim in enumerate(claims):
@@ -331,7 +333,7 @@ def constraints_hold(slots: list[Slot], taken: list[DeviceId], claims: list[Json
             names = constraint.get("requests") or []
             key = constraint.get("matchAttribute") or constraint.get("distinctAttribute")
             values = []
-            for (slot_claim, name, _, _), identity in zip(slots, taken, strict=False):
+            for (slot_claim, name, _, _), identity in zip(slots, assigned, strict=False):
                 if slot_claim == index and (not names or name in names or name.split("/")[0] in names):
                     values.append(attribute(by_id[identity], identity[0], key))
             if None in values:

@@ -297,9 +297,9 @@ def fast_path_nodes(group: Group, node: Json) -> int:
     requests = (containers[0].get("resources") or {}).get("requests") if containers else None
     if requests is not None:
         capacity = resources.quantities(node["status"].get("capacity"))
-        asked = resources.quantities(requests)
+        requested = resources.quantities(requests)
         for name in ("cpu", "memory"):
-            want = asked.get(name, resources.ZERO).approximate()
+            want = requested.get(name, resources.ZERO).approximate()
             have = capacity.get(name, resources.ZERO).approximate()
             # A division by zero becomes the smallest integer when Go converts it (amd64): never the maximum.
             nodes = max(nodes, math.ceil(float(len(group)) * want / have) if have else 0)

@@ -140,16 +140,16 @@ def by_metrics(target, memory, now, window, by_itself, legacy, tell):  # type: i
     if target.rules is None:
         out.stabilized = behavior.stabilize_plain(out.proposal, memory.past, window, now)
         out.desired, limit = behavior.limit_plain(current, out.stabilized, minimum, target.maximum)
-        held = "ScaleDownStabilized"
+        limited_by = "ScaleDownStabilized"
     else:
         up, down = target.rules
         out.stabilized = behavior.stabilize(current, out.proposal, memory.past, up[1], down[1], now)
         out.desired, limit = behavior.limit(
             current, out.stabilized, minimum, target.maximum, up, down, memory.added, memory.removed, now
         )
-        held = "ScaleDownStabilized" if out.stabilized > out.proposal else "ScaleUpStabilized"
-    out.held = "ReadyForNewScale" if out.stabilized == out.proposal else held
-    tell("AbleToScale", True, out.held)
+        limited_by = "ScaleDownStabilized" if out.stabilized > out.proposal else "ScaleUpStabilized"
+    out.limited_by = "ReadyForNewScale" if out.stabilized == out.proposal else limited_by
+    tell("AbleToScale", True, out.limited_by)
     tell("ScalingLimited", limit != "DesiredWithinRange", limit)
     if current == 0 and minimum != 0 and by_itself and out.desired < minimum:
         out.desired = minimum

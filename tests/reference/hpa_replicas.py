@@ -86,10 +86,10 @@ def ratio_of(query: Query, values: dict[str, int], requests: dict[str, int]) -> 
     if query.mode == "utilization":
         known = [name for name in values if name in requests]
         total = i64(sum(values[name] for name in known))
-        asked = i64(sum(requests[name] for name in known))
-        if asked == 0:
+        requested = i64(sum(requests[name] for name in known))
+        if requested == 0:
             return None
-        percent = i32(quotient(i64(total * 100), asked))
+        percent = i32(quotient(i64(total * 100), requested))
         return divide(float(percent), float(query.target)), percent, quotient(total, len(known))
     average = quotient(i64(sum(values.values())), len(values))
     return divide(float(average), float(query.target)), 0, average

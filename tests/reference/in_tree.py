@@ -62,8 +62,8 @@ def as_csi(volume: Json, csi_node: Json | None) -> Json | str:
     elif any(zones):
         required["nodeSelectorTerms"] = required["nodeSelectorTerms"] or [{}]
         for term in required["nodeSelectorTerms"]:
-            wanted = {"key": result[3], "operator": "In", "values": sorted({zone for zone in zones if zone})}
-            term["matchExpressions"] = [*(term.get("matchExpressions") or []), wanted]
+            requirement = {"key": result[3], "operator": "In", "values": sorted({zone for zone in zones if zone})}
+            term["matchExpressions"] = [*(term.get("matchExpressions") or []), requirement]
     if required["nodeSelectorTerms"]:
         created["spec"]["nodeAffinity"] = {"required": required}
     return created

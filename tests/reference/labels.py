@@ -81,8 +81,8 @@ def quote(value: Any) -> str:
 def check_requirement(key: str, operator: str, values: list[str] | None) -> None:
     """Raises SelectorError with upstream's text for a requirement that cannot be built."""
     problems = []
-    if found := key_problems(key):
-        problems.append(f"key: Invalid value: {quote(key)}: {'; '.join(found)}")
+    if reasons := key_problems(key):
+        problems.append(f"key: Invalid value: {quote(key)}: {'; '.join(reasons)}")
     listed = quote(values or None)  # upstream copies the list: an empty one becomes nil
     if operator in ("In", "NotIn") and not values:
         problems.append(f"values: Invalid value: {listed}: for 'in', 'notin' operators, values set can't be empty")
@@ -96,8 +96,8 @@ def check_requirement(key: str, operator: str, values: list[str] | None) -> None
                 text = "for 'Gt', 'Lt' operators, the value must be an integer"
                 problems.append(f"values[{index}]: Invalid value: {quote(value)}: {text}")
     for index, value in enumerate(values or []):
-        if found := value_problems(value):
-            problems.append(f"values[{index}][{key}]: Invalid value: {quote(value)}: {'; '.join(found)}")
+        if reasons := value_problems(value):
+            problems.append(f"values[{index}][{key}]: Invalid value: {quote(value)}: {'; '.join(reasons)}")
     if problems:
         problems = list(dict.fromkeys(problems))
         raise SelectorError(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
@@ -152,9 +152,9 @@ def as_int64(text: str | None) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
-def matches_map(wanted: Json | None, labels: Json | None) -> bool:
+def matches_map(selected: Json | None, labels: Json | None) -> bool:
     """The plain map form: exact equality, nothing is validated."""
-    return all((labels or {}).get(key) == value for key, value in (wanted or {}).items())
+    return all((labels or {}).get(key) == value for key, value in (selected or {}).items())
 
 
 def node_selector_matches(selector: Json, labels: Json | None, name: str) -> bool:

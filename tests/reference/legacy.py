@@ -26,8 +26,8 @@ def basic(pods: list[Json], node: Json, coming: list[Json]) -> int:
     ports: Counter[int] = Counter()
     for pod in pods:
         resources.add(total, regular_requests(pod))
-        wanted = {p.get("hostPort") or 0 for c in pod["spec"].get("containers") or [] for p in c.get("ports") or []}
-        ports.update(wanted - {0})
+        host_ports = {p.get("hostPort") or 0 for c in pod["spec"].get("containers") or [] for p in c.get("ports") or []}
+        ports.update(host_ports - {0})
     count = len({id(pod) for pod in pods})
 
     have: Requests = {}
@@ -35,7 +35,7 @@ def basic(pods: list[Json], node: Json, coming: list[Json]) -> int:
         resources.add(have, resources.quantities(each["status"].get("capacity")))
     capacity = resources.quantities(node["status"].get("capacity"))
 
-    def left(name: str, read: str) -> int:
+    def quotient(name: str, read: str) -> int:
         def of(amounts: Requests) -> int:
             return getattr(amounts.get(name, resources.ZERO), read)()
 
@@ -43,9 +43,9 @@ def basic(pods: list[Json], node: Json, coming: list[Json]) -> int:
 
     result = 0
     if "cpu" in capacity:
-        result = max(result, left("cpu", "milli"))
+        result = max(result, quotient("cpu", "milli"))
     if "memory" in capacity:
-        result = max(result, left("memory", "value"))
+        result = max(result, quotient("memory", "value"))
     if "pods" in capacity:
         room = have.get("pods", resources.ZERO).value()
         result = max(result, math.ceil(float(count - room) / float(capacity["pods"].value())))
@@ -60,8 +60,8 @@ def score(pod: Json, node: Json) -> float:
         def of(amount: Quantity) -> int:
             return getattr(amount, read)()
 
-        whole = of(allocatable.get(name, resources.ZERO))
-        return float(of(requests.get(name, resources.ZERO))) / float(whole) if whole > 0 else 0.0
+        capacity = of(allocatable.get(name, resources.ZERO))
+        return float(of(requests.get(name, resources.ZERO))) / float(capacity) if capacity > 0 else 0.0
 
     return share("cpu", "milli") + share("memory", "value")
 

@@ -97,9 +97,9 @@ def exclude(first: Shape, second: Shape) -> bool:
     return bool(same_port) or second.name in first.apart or first.name in second.apart
 
 
-def contents(problem: Problem, machine: Machine, first: int = 0, left: Amounts | None = None) -> Iterator[list[int]]:
+def contents(problem: Problem, machine: Machine, first: int = 0, room: Amounts | None = None) -> Iterator[list[int]]:
     """Every content of a node: how many pods of each shape, from shape ``first`` on."""
-    left = machine.room if left is None else left
+    room = machine.room if room is None else room
     if first == len(problem.shapes):
         yield []
         return
@@ -108,7 +108,7 @@ def contents(problem: Problem, machine: Machine, first: int = 0, left: Amounts |
     if shape.alone or shape.port:
         most = min(most, 1)
     for number in range(most + 1):
-        rest = (left[0] - number * shape.cpu, left[1] - number * shape.memory, left[2] - number)
+        rest = (room[0] - number * shape.cpu, room[1] - number * shape.memory, room[2] - number)
         if min(rest) < 0:
             return
         for tail in contents(problem, machine, first + 1, rest):
@@ -205,13 +205,13 @@ def cheapest(problem: Problem) -> tuple[int, float] | None:
 
 def _limit(problem: Problem, nodes, row) -> None:  # type: ignore[no-untyped-def]
     for resource, most in problem.limits.items():
-        terms, left = {}, float(most)
+        terms, room = {}, float(most)
         for machine, mine in zip(problem.machines, nodes, strict=True):
             if machine.exists:
-                left -= size_of(machine, resource)
+                room -= size_of(machine, resource)
             else:
                 terms.update(dict.fromkeys(mine, float(size_of(machine, resource))))
-        row(-float("inf"), left, terms)
+        row(-float("inf"), room, terms)
     if problem.spot_share is not None:
         terms = {}
         for machine, mine in zip(problem.machines, nodes, strict=True):
@@ -246,12 +246,15 @@ def _spread(shape: Shape, there, zones, machines, nodes, make, big) -> None:  # 
 
 
 def faults(
-    problem: Problem, new: Sequence[tuple[str, Sequence[str]]], existing: Mapping[str, Sequence[str]], left: set[str]
+    problem: Problem,
+    new: Sequence[tuple[str, Sequence[str]]],
+    existing: Mapping[str, Sequence[str]],
+    unplaced: set[str],
 ) -> list[str]:
     """Return what is wrong with a plan.
 
-    ``new``: the machine and the pods of each new node; ``existing``: pods on nodes that exist; ``left``: pods without a
-    place. A pod is named by its shape, a dash and its number.
+    ``new``: the machine and the pods of each new node; ``existing``: pods on nodes that exist; ``unplaced``: pods
+    without a place. A pod is named by its shape, a dash and its number.
     """
     machines = {machine.name: machine for machine in problem.machines}
     shape_of = {f"{shape.name}-{i}": shape for shape in problem.shapes for i in range(shape.count)}
@@ -261,7 +264,7 @@ def faults(
     ]
     result = []
     places = Counter(pod for _, pods in every for pod in pods)
-    places.update(left)
+    places.update(unplaced)
     if places != Counter(dict.fromkeys(shape_of, 1)):
         result.append(f"pods are not in one place each: {places}")
     for machine, pods in every:

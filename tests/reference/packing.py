@@ -39,10 +39,10 @@ def optimum(
     """The least number of bins, by breadth-first search over what is left to pack."""
     contents = [pattern for pattern in patterns(demand, limit, capacity) if any(pattern)]
     frontier, bins = {tuple(count)}, 0
-    while not any(not any(left) for left in frontier):
+    while not any(not any(remaining) for remaining in frontier):
         frontier = {
-            tuple(max(0, n - take) for n, take in zip(left, pattern, strict=True))
-            for left in frontier
+            tuple(max(0, n - take) for n, take in zip(remaining, pattern, strict=True))
+            for remaining in frontier
             for pattern in contents
         }
         bins += 1
@@ -66,23 +66,23 @@ def cheapest(
     """
     contents = [list(patterns(demand, limit[t], capacity[t])) for t in range(len(cost))]
     start = tuple(count), (0,) * len(cost)
-    queue, seen = [(0, start)], set()
+    queue, visited = [(0, start)], set()
     while queue:
         paid, state = heapq.heappop(queue)
-        if state in seen:
+        if state in visited:
             continue
-        seen.add(state)
-        left, used = state
+        visited.add(state)
+        remaining, used = state
         enough = all(n >= m for n, m in zip(used, least, strict=True))
-        if not any(left) and enough and all(sum(map(mul, row, used)) <= most for row, most in rows):
+        if not any(remaining) and enough and all(sum(map(mul, row, used)) <= most for row, most in rows):
             return paid
         for t, price in enumerate(cost):
             if used[t] == available[t] or sum(used) > sum(count) + sum(least):
                 continue
             more = tuple(n + (t == i) for i, n in enumerate(used))
             for pattern in contents[t]:
-                rest = tuple(max(0, n - take) for n, take in zip(left, pattern, strict=True))
-                if rest != left or used[t] < least[t]:
+                rest = tuple(max(0, n - take) for n, take in zip(remaining, pattern, strict=True))
+                if rest != remaining or used[t] < least[t]:
                     heapq.heappush(queue, (paid + price, (rest, more)))
     return None
 

@@ -25,14 +25,14 @@ def preempted(nodes: Sequence[Json], pods: Sequence[Json], preemptor: Json) -> t
         name = node["metadata"]["name"]
         lower = [pod for pod in pods if pod["spec"]["nodeName"] == name and priority(pod) < priority(preemptor)]
         lower.sort(key=lambda pod: (-priority(pod), started(pod)))
-        kept = [pod for pod in pods if pod not in lower]
-        if not lower or not fits(name, kept):
+        remaining = [pod for pod in pods if pod not in lower]
+        if not lower or not fits(name, remaining):
             continue
         victims, violations = [], 0
         for protected in (True, False):
             for pod in (each for each in lower if (each["metadata"]["labels"].get("budget") == "none") is protected):
-                if fits(name, [*kept, pod]):
-                    kept.append(pod)
+                if fits(name, [*remaining, pod]):
+                    remaining.append(pod)
                 else:
                     victims.append(pod)
                     violations += protected

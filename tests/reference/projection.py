@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["Reduced", "Value", "copied", "events", "grouped", "parsed", "reduced", "rows_of", "selected", "told_kind"]
+__all__ = ["Reduced", "Value", "copied", "events", "grouped", "is_of_kind", "parsed", "reduced", "rows_of", "selected"]
 
 _SPACE = re.compile(r"[ \n\r\t]*")
 _STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\.)*)"')
@@ -68,9 +68,9 @@ class Reduced:
     """What a rule leaves. ``odd``: it has to be read otherwise; ``absent``: it does not count; ``rest``: plain data.
     ``whole``: keys that come twice in what is not kept make it odd, too."""
 
-    def __init__(self, *, whole: bool = True) -> None:
+    def __init__(self, *, complete: bool = True) -> None:
         self.odd = False
-        self.whole = whole
+        self.complete = complete
         self.absent = False
         self.rest: Any = None
         self.facets: dict[int, Any] = {}
@@ -80,9 +80,9 @@ class Reduced:
 _ABSENT = object()
 
 
-def reduced(rule: Any, item: Value, *, whole: bool = True) -> Reduced:
+def reduced(rule: Any, item: Value, *, complete: bool = True) -> Reduced:
     """The slow way."""
-    out = Reduced(whole=whole)
+    out = Reduced(complete=complete)
     out.rest = _value(rule, item, out, 0)
     out.absent = out.rest is _ABSENT
     return out
@@ -102,8 +102,8 @@ def _value(rule: Any, value: Value, out: Reduced, key_at: int) -> Any:
             return _ABSENT
         out.odd = out.odd or "\\" in value.string or not value.string.isascii() or rule[1] in out.slots
         out.slots[rule[1]] = value.string
-        left = {"capture": None, "mark": rule[-1], "note": value.text}[kind]
-        return _ABSENT if left is None else json.loads(left)
+        rest = {"capture": None, "mark": rule[-1], "note": value.text}[kind]
+        return _ABSENT if rest is None else json.loads(rest)
     if kind == "span":
         out.slots[rule[1]] = value.text  # with its key, which the test adds
         _skip(value, out)
@@ -127,19 +127,19 @@ def _value(rule: Any, value: Value, out: Reduced, key_at: int) -> Any:
 
 def _object(rule: Any, value: Value, out: Reduced) -> Any:
     result: dict[str, Any] = {}
-    seen: set[str] = set()
+    read_keys: set[str] = set()
     assert value.members is not None
     for key, at, inner in value.members:
         out.odd = out.odd or "\\" in key
-        if key in rule[1] or out.whole:
-            out.odd = out.odd or key in seen
-        seen.add(key)
+        if key in rule[1] or out.complete:
+            out.odd = out.odd or key in read_keys
+        read_keys.add(key)
         if key not in rule[1]:
             _skip(inner, out)
             continue
-        left = _value(rule[1][key], inner, out, at)
-        if left is not _ABSENT:
-            result[key] = left
+        part = _value(rule[1][key], inner, out, at)
+        if part is not _ABSENT:
+            result[key] = part
     return _ABSENT if rule[2] and not set(rule[2]) & result.keys() else result
 
 
@@ -161,7 +161,7 @@ def _switch(rule: Any, value: Value, out: Reduced) -> Any:
 
 
 def _skip(value: Value, out: Reduced) -> None:
-    out.odd = out.odd or (out.whole and _repeats(value))
+    out.odd = out.odd or (out.complete and _repeats(value))
 
 
 def _repeats(value: Value) -> bool:
@@ -170,17 +170,17 @@ def _repeats(value: Value) -> bool:
     return len(set(keys)) < len(keys) or any(map(_repeats, inside))
 
 
-def told_kind(item: Value, api_version: str, kind: str) -> bool | None:
+def is_of_kind(item: Value, api_version: str, kind: str) -> bool | None:
     """Whether the first two members of an object say that it is of a kind, or of another; None: they do not say it."""
-    told = set()
+    read_keys = set()
     for key, _, inner in (item.members or [])[:2]:
         if inner.string is None:
             break
         expected = {"kind": kind, "apiVersion": api_version}.get(key, inner.string)
         if inner.string != expected:
             return False
-        told.add(key)
-    return True if {"kind", "apiVersion"} <= told else None
+        read_keys.add(key)
+    return True if {"kind", "apiVersion"} <= read_keys else None
 
 
 def events(data: bytes) -> tuple[int, list[tuple[str | None, bytes]]]:
@@ -233,7 +233,7 @@ def rows_of(table: list[str], names: list[str]) -> list[int]:
 
 def grouped(numbers: list[int], count: int) -> list[list[int]]:
     """The rows of each number."""
-    return [[row for row, number in enumerate(numbers) if number == wanted] for wanted in range(count)]
+    return [[row for row, number in enumerate(numbers) if number == group] for group in range(count)]
 
 
 def selected(groups: list[list[int]], chosen: list[int]) -> list[int]:

@@ -99,13 +99,13 @@ def parse(text: str) -> Quantity:
     match = TEXT.fullmatch(text)
     if match is None or not text:
         raise ValueError(text)
-    sign, whole, fraction, suffix = match.group(1), match.group(2), match.group(3) or "", match.group(4)
-    whole = whole.lstrip("0")
-    digits = int((whole + fraction) or "0")
+    sign, integer, fraction, suffix = match.group(1), match.group(2), match.group(3) or "", match.group(4)
+    integer = integer.lstrip("0")
+    digits = int((integer + fraction) or "0")
     minus = -1 if sign == "-" else 1
     if suffix in BINARY:
         power = BINARY[suffix]
-        if not fraction and 15 - len(whole or "0") - power * 3 // 10 - 1 >= 0:
+        if not fraction and 15 - len(integer or "0") - power * 3 // 10 - 1 >= 0:
             return Quantity(minus * digits << power, 0, False)
         nano = -(-digits * 2**power * 10**9 // 10 ** len(fraction))
         if nano > INT64_MAX * 10**9:
@@ -113,7 +113,7 @@ def parse(text: str) -> Quantity:
         return Quantity(minus * nano, -9, True)
     exponent = DECIMAL[suffix] if suffix in DECIMAL else int(suffix[1:])
     scale = exponent - len(fraction)
-    if len(whole or "0") + len(fraction) <= 18 and scale >= -9:
+    if len(integer or "0") + len(fraction) <= 18 and scale >= -9:
         return Quantity(minus * digits, scale, False)
     nano = digits * 10 ** (scale + 9) if scale >= -9 else -(-digits // 10 ** (-scale - 9))
     return Quantity(minus * nano, -9, True)
@@ -234,13 +234,13 @@ def occupancy(pod: Json) -> Requests:
     for requests in (in_effect, granted):
         total = largest(total, requests)
 
-    whole = pod_level_requests(pod)
-    if whole:
+    pod_level = pod_level_requests(pod)
+    if pod_level:
         if status.get("resources") is not None:
-            whole = {} if infeasible else whole
+            pod_level = {} if infeasible else pod_level
             for raw in (pod_actuated, pod_allocated):
-                whole = largest(whole, quantities(raw))
-        total.update({name: amount for name, amount in whole.items() if is_pod_level(name)})
+                pod_level = largest(pod_level, quantities(raw))
+        total.update({name: amount for name, amount in pod_level.items() if is_pod_level(name)})
     add(total, overhead(pod))
     return total
 

@@ -78,12 +78,12 @@ def run_pre_filters(pod: Json, cluster: Cluster) -> Attempt:
             names = answer.node_names
             attempt.node_names = names if attempt.node_names is None else attempt.node_names & names
             if not attempt.node_names:
-                return Attempt(Failure(pod_key(pod), "", (nothing_left(attempt.choosers),), "PreFilter failed"))
+                return Attempt(Failure(pod_key(pod), "", (rejection_reason(attempt.choosers),), "PreFilter failed"))
     attempt.failure = pending
     return attempt
 
 
-def nothing_left(choosers: list[str]) -> str:
+def rejection_reason(choosers: list[str]) -> str:
     if len(choosers) == 1:
         return f"node(s) didn't satisfy plugin {choosers[0]}"
     return f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(choosers))}] simultaneously"

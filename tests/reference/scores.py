@@ -94,20 +94,20 @@ def shares(pod: Json, node: NodeState, names: Iterable[str], *, fill: bool) -> l
     have = allocatable(node)
     if fill:  # which is without requests of the pod as a whole
         pod = with_defaults({**pod, "spec": {**pod["spec"], "resources": None}}, NON_ZERO)
-    asked = resources.as_integers(resources.demand(pod))
+    requested = resources.as_integers(resources.demand(pod))
     used: dict[str, int] = {}
     for placed in node.pods:
-        taken = resources.as_integers(resources.occupancy(placed))
+        occupied = resources.as_integers(resources.occupancy(placed))
         if fill:
             more = non_zero(placed)
-            taken |= {name: more[name] for name in ("cpu", "memory") if name in more}
-        for name, amount in taken.items():
+            occupied |= {name: more[name] for name in ("cpu", "memory") if name in more}
+        for name, amount in occupied.items():
             used[name] = used.get(name, 0) + amount
     result = []
     for name in names:
-        if have.get(name, 0) == 0 or (asked.get(name, 0) == 0 and resources.is_scalar(name)):
+        if have.get(name, 0) == 0 or (requested.get(name, 0) == 0 and resources.is_scalar(name)):
             continue
-        result.append((name, asked.get(name, 0), used.get(name, 0), have[name]))
+        result.append((name, requested.get(name, 0), used.get(name, 0), have[name]))
     return result
 
 
@@ -133,8 +133,8 @@ def resources_fit(strategy: str, weights: dict[str, int], shape: list[tuple[int,
         result = []
         for node in nodes:
             parts = [
-                (one(used + asked, have), weights[name])
-                for name, asked, used, have in shares(pod, node, weights, fill=True)
+                (one(used + request, have), weights[name])
+                for name, request, used, have in shares(pod, node, weights, fill=True)
             ]
             if strategy == "RequestedToCapacityRatio":
                 parts = [(score, weight) for score, weight in parts if score > 0]
@@ -163,13 +163,13 @@ def deviation(fractions: list[float]) -> float:
 
 def balanced_allocation(names: list[str]) -> Callable[..., Numbers]:
     def score(pod: Json, nodes: list[NodeState], cluster: Cluster) -> Numbers:
-        asked = resources.as_integers(resources.demand(pod))
-        if not any(asked.get(name, 0) for name in names):
+        requested = resources.as_integers(resources.demand(pod))
+        if not any(requested.get(name, 0) for name in names):
             return [0 for _ in nodes]
         result = []
         for node in nodes:
             parts = shares(pod, node, names, fill=False)
-            after = int((1 - deviation([(used + asked) / have for _, asked, used, have in parts])) * MOST)
+            after = int((1 - deviation([(used + requested) / have for _, requested, used, have in parts])) * MOST)
             before = int((1 - deviation([used / have for _, _, used, have in parts])) * MOST)
             result.append(50 + int((50 + after - before) / 2))
         return result
@@ -186,9 +186,9 @@ def with_tag(name: str) -> str:
 
 def image_locality(pod: Json, nodes: list[NodeState], cluster: Cluster) -> Numbers:
     spec = pod["spec"]
-    wanted = [c.get("image", "") for kind in ("initContainers", "containers") for c in spec.get(kind) or []]
-    wanted += [v["image"].get("reference", "") for v in spec.get("volumes") or [] if v.get("image") is not None]
-    least, most = 23 * 2**20, 1000 * 2**20 * len(wanted)
+    image_names = [c.get("image", "") for kind in ("initContainers", "containers") for c in spec.get(kind) or []]
+    image_names += [v["image"].get("reference", "") for v in spec.get("volumes") or [] if v.get("image") is not None]
+    least, most = 23 * 2**20, 1000 * 2**20 * len(image_names)
 
     def pulled(node: NodeState) -> list[tuple[str, int]]:
         images = (node.node.get("status") or {}).get("images") or []
@@ -196,7 +196,7 @@ def image_locality(pod: Json, nodes: list[NodeState], cluster: Cluster) -> Numbe
 
     def score(node: NodeState) -> int:
         total = 0
-        for name in map(with_tag, wanted):
+        for name in map(with_tag, image_names):
             having = [other for other in cluster.nodes if name in dict(pulled(other))]
             if any(other.name == node.name for other in having):
                 size = next(size for each, size in pulled(having[0]) if each == name)
@@ -215,26 +215,29 @@ def storage_capacity(shape: list[tuple[int, int]]) -> Callable[..., Numbers]:
         waiting = [claim for claim in claims if not volume_binding.is_bound(claim)]
         return [of_node(volume_binding.delayed(waiting, node, cluster)) for node in nodes]
 
-    def of_node(found: Any) -> int:
-        bindings, provisions = found
+    def of_node(node_volumes: Any) -> int:
+        bindings, provisions = node_volumes
         classes: dict[str, list[tuple[int, int]]] = {}
         if bindings:
             for claim, volume in bindings:
                 there = quantity(volume["spec"]["capacity"]["storage"]).value()
-                classes.setdefault(volume["spec"].get("storageClassName", ""), []).append((asked(claim), there))
+                classes.setdefault(volume["spec"].get("storageClassName", ""), []).append(
+                    (requested_bytes(claim), there)
+                )
             used = {name: (sum(a for a, _ in each), sum(b for _, b in each)) for name, each in classes.items()}
         else:
             for claim, capacity in provisions:
                 if capacity is not None:
                     there = quantity(capacity.get("capacity", "0")).value()
-                    classes.setdefault(class_name(claim), []).append((asked(claim), there))
+                    classes.setdefault(class_name(claim), []).append((requested_bytes(claim), there))
             used = {name: (sum(a for a, _ in each), each[-1][1]) for name, each in classes.items()}
         scores = [
-            line(100 if there == 0 or wanted > there else wanted * 100 // there) for wanted, there in used.values()
+            line(100 if there == 0 or requested > there else requested * 100 // there)
+            for requested, there in used.values()
         ]
         return math.floor(sum(scores) / len(scores) + 0.5) if scores else 0
 
-    def asked(claim: Json) -> int:
+    def requested_bytes(claim: Json) -> int:
         return quantity(claim["spec"]["resources"]["requests"]["storage"]).value()
 
     def line(percent: int) -> int:
@@ -265,12 +268,12 @@ def soft(constraint: Json) -> bool:
 
 
 def spread(pod: Json, nodes: list[NodeState], cluster: Cluster) -> Numbers:
-    constraints, whole = soft_constraints(pod, cluster)
+    constraints, all_required = soft_constraints(pod, cluster)
     if not constraints:
         return [0 for _ in nodes]
 
     def left_out(node: NodeState) -> bool:
-        return whole and not all(each.key in node.labels for each in constraints)
+        return all_required and not all(each.key in node.labels for each in constraints)
 
     compared = [node for node in nodes if not left_out(node)]
     sums = [0.0 for _ in nodes]
@@ -326,12 +329,12 @@ def near(hard_weight: int) -> Callable[..., Numbers]:
                 for term, weight in mine:
                     if means(term, placed, None):
                         add(term, weight, node)
-                held = [(term, sign * weight) for term, weight, sign in wishes(placed, strict=False)]
+                terms = [(term, sign * weight) for term, weight, sign in wishes(placed, strict=False)]
                 if hard_weight:
-                    held += [(term, hard_weight) for term in required(placed)]
+                    terms += [(term, hard_weight) for term in required(placed)]
                 spaces = cluster.get("Namespace", namespace_of(pod))
                 own = (spaces["metadata"].get("labels") or {}) if spaces else {}
-                for term, weight in held:
+                for term, weight in terms:
                     if means(term, pod, own):
                         add(term, weight, node)
         raw = [sum(drawn.get((key, value), 0) for key, value in node.labels.items()) for node in nodes]

@@ -10,4 +10,4 @@ def score_all(
 ) -> tuple[list[list[float]], int | None]:
     """The scores by pod and node, and the first pod that asks a negative amount of the last resource (None: no one)."""
     failed = next((pod for pod, row in enumerate(request) if row[-1] < 0), None)
-    return [[score(wanted, have) for have in free] for wanted in request], failed
+    return [[score(request_row, have) for have in free] for request_row in request], failed

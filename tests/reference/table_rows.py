@@ -23,17 +23,17 @@ def changed_columns(columns: list[list[int]], rows: list[int], values: list[list
     ]
 
 
-def released(live: list[int], whole: list[int], texts: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+def released(live: list[int], buffer_sizes: list[int], texts: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Subtract texts (buffer, bytes) from the bytes in use of each buffer; a negative number is no buffer.
 
     Texts without bytes are in no buffer either: one that is not in use any more gets other texts.
-    Returns the bytes in use, and those of these buffers of which less than half of ``whole``, or nothing, is in use.
+    Returns the bytes in use, and those of these buffers of which less than half of ``buffer_sizes``, or nothing, is in use.
     """
     out = list(live)
     texts = [(buffer, size) for buffer, size in texts if buffer >= 0 and size]
     for buffer, size in texts:
         out[buffer] -= size
-    few = {buffer for buffer, _ in texts if (2 * out[buffer] < whole[buffer] or not out[buffer])}
+    few = {buffer for buffer, _ in texts if (2 * out[buffer] < buffer_sizes[buffer] or not out[buffer])}
     return out, sorted(few)
 
 
@@ -46,11 +46,11 @@ def added(sums: list[int], amounts: list[int] | None, pods: list[tuple[int, int]
     return out
 
 
-def numbered(seen: list[str], texts: list[str | None]) -> list[int]:
-    """The number of each text among those ``seen``, which grows; -1 for none."""
+def numbered(known: list[str], texts: list[str | None]) -> list[int]:
+    """The number of each text among those ``known``, which grows; -1 for none."""
     out = []
     for text in texts:
-        if text is not None and text not in seen:
-            seen.append(text)
-        out.append(-1 if text is None else seen.index(text))
+        if text is not None and text not in known:
+            known.append(text)
+        out.append(-1 if text is None else known.index(text))
     return out

@@ -21,17 +21,19 @@ def is_plain_name(text: bytes) -> bool:
 
 def printed_moment(text: bytes) -> int:
     """Nanoseconds since 1970 of ``2006-01-02T15:04:05Z``, with a fraction or without, from 1678 to 2261; else ODD."""
-    whole, dot, fraction = text.removesuffix(b"Z").partition(b".")
+    full_seconds, dot, fraction = text.removesuffix(b"Z").partition(b".")
     if not text.endswith(b"Z") or (dot and (not fraction or set(fraction) - set(b"0123456789"))):
         return ODD
     try:
-        made = datetime.strptime(whole.decode("ascii"), "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+        moment = datetime.strptime(full_seconds.decode("ascii"), "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
     except ValueError:
         return ODD
-    printed = f"{made.year:04}-{made.month:02}-{made.day:02}T{made.hour:02}:{made.minute:02}:{made.second:02}"
-    if whole != printed.encode() or not 1678 <= made.year <= 2261:
+    printed = (
+        f"{moment.year:04}-{moment.month:02}-{moment.day:02}T{moment.hour:02}:{moment.minute:02}:{moment.second:02}"
+    )
+    if full_seconds != printed.encode() or not 1678 <= moment.year <= 2261:
         return ODD
-    seconds = (made - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+    seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
     return seconds * 10**9 + int(fraction[:9].ljust(9, b"0"))
 
 

@@ -27,10 +27,10 @@ def failure_record(failure: Failure) -> Json:
 
 def comparable(record: Json) -> Json:
     """A recorded failure without what is free."""
-    kept = {key: value for key, value in record.items() if key != "debug"}
-    if "message" in kept:
-        kept["message"] = kept["message"].split("; debugInfo=")[0]
-    return kept
+    fields = {key: value for key, value in record.items() if key != "debug"}
+    if "message" in fields:
+        fields["message"] = fields["message"].split("; debugInfo=")[0]
+    return fields
 
 
 def failing(plugin: str, code: str, reasons: tuple[str, ...]) -> Json:
@@ -57,7 +57,7 @@ def fit(case: Json) -> Json:
     return {"nodes": nodes, "prefilter": prefilter, "any_node": anywhere}
 
 
-def fit_wanted(want: Json) -> Json:
+def expected_fit(want: Json) -> Json:
     return {
         "nodes": {name: comparable(record) for name, record in want["nodes"].items()},
         "prefilter": want["prefilter"],
@@ -82,8 +82,8 @@ def one_estimate(cluster: Cluster, raw: Json) -> Json:
     if "schedule_before" in raw:
         before = []
         for pod in estimator.expand(raw["schedule_before"]):
-            found = scheduler.schedule_pod_on_any_node(pod, cluster)
-            before.append([pod_key(pod), None if isinstance(found, Failure) else found])
+            scheduled = scheduler.schedule_pod_on_any_node(pod, cluster)
+            before.append([pod_key(pod), None if isinstance(scheduled, Failure) else scheduled])
         record |= {"before_placement": before, "before_cursor": cluster.cursor}
     options = raw.get("options") or {}
     if "groups" in raw:
@@ -100,7 +100,7 @@ def one_estimate(cluster: Cluster, raw: Json) -> Json:
     fast = options.get("fast_path", False)
     result = estimator.estimate(cluster, groups, template, limiter, fast_path=fast)
 
-    def shown(name: str) -> str:
+    def display_name(name: str) -> str:
         return new_name(name, template.node["metadata"]["name"], result.new_nodes)
 
     return record | {
@@ -108,8 +108,8 @@ def one_estimate(cluster: Cluster, raw: Json) -> Json:
         "order": [pod_key(group[0]) if group else "" for group in result.order] or None,
         "node_count": result.node_count,
         "scheduled": [pod_key(pod) for pod in result.scheduled],
-        "placement": {pod: shown(name) for pod, name in result.placement.items()},
-        "nodes_with_pods": sorted(shown(name) for name in result.nodes_with_pods) or None,
+        "placement": {pod: display_name(name) for pod, name in result.placement.items()},
+        "nodes_with_pods": sorted(display_name(name) for name in result.nodes_with_pods) or None,
         "nodes_added": len(result.new_nodes),
         "cursor": cluster.cursor,
     }

@@ -38,12 +38,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     directory = Path(config.getoption("golden_dir") or golden_support.VECTORS)
     how = config.getoption("reference")
     chosen = []
-    seen: set[tuple[str, ...]] = set()
+    covered: set[tuple[str, ...]] = set()
     for record in golden_support.records(directory, KINDS):
         pairs = {(record.kind, *pair) for pair in combinations_with_replacement(sorted(record.tags), 2)}
-        if (how == "sample" and pairs <= seen) or (how != "all" and is_large(record)):
+        if (how == "sample" and pairs <= covered) or (how != "all" and is_large(record)):
             continue
-        seen |= pairs
+        covered |= pairs
         chosen.append(pytest.param(record, id=record.name))
     metafunc.parametrize("recorded_case", chosen)
 
@@ -53,7 +53,7 @@ def test_reference_gives_the_recorded_answer(recorded_case: Recorded) -> None:
     raw, want = decoded["input"], decoded["want"]
     match recorded_case.kind:
         case "fit":
-            assert recorded.fit(raw) == recorded.fit_wanted(want)
+            assert recorded.fit(raw) == recorded.expected_fit(want)
         case "estimate":
             assert recorded.estimates(raw) == want
         case _:

@@ -16,7 +16,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from strategies import devices, pieces
-from strategies.pieces import HOSTNAME, NAMESPACES, NODE_NAMES, REGION, ZONE, ZONES, chance, given_sometimes
+from strategies.pieces import HOSTNAME, NAMESPACES, NODE_NAMES, REGION, ZONE, ZONES, chance, set_sometimes
 
 Json = dict[str, Any]
 
@@ -44,11 +44,11 @@ POD_VOLUMES = st.lists(st.one_of(CLAIM, CLAIM, pieces.inline_disks()), min_size=
 def containers(draw: st.DrawFn, features: Features, name: str) -> Json:
     container: Json = {"name": name, "image": "registry.example.com/app:1"}
     if "plain" in features:
-        given_sometimes(draw, container, "resources", HOSTILE if "hostile" in features else RESOURCES, 1)
+        set_sometimes(draw, container, "resources", HOSTILE if "hostile" in features else RESOURCES, 1)
         if draw(chance(25)):
             container["restartPolicyRules"] = [{"action": "RestartAllContainers"}]
     if "ports" in features:
-        given_sometimes(draw, container, "ports", PORTS, 3)
+        set_sometimes(draw, container, "ports", PORTS, 3)
     return container
 
 
@@ -62,14 +62,14 @@ def pod_specs(draw: st.DrawFn, features: Features, eager: bool) -> Json:
         inits = []
         for index in range(draw(st.integers(1, 2))):
             init = draw(containers(features, f"i{index}"))
-            given_sometimes(draw, init, "restartPolicy", st.just("Always"), 2)
+            set_sometimes(draw, init, "restartPolicy", st.just("Always"), 2)
             inits.append(init)
         spec["initContainers"] = inits
     if "plain" in features:
-        given_sometimes(draw, spec, "overhead", OVERHEAD, 8)
-        given_sometimes(draw, spec, "resources", RESOURCES, 10)
-        given_sometimes(draw, spec, "tolerations", TOLERATIONS, 4)
-        given_sometimes(draw, spec, "nodeSelector", st.sampled_from([{}, {ZONE: "z1"}, {"rack": "r1"}]), 6)
+        set_sometimes(draw, spec, "overhead", OVERHEAD, 8)
+        set_sometimes(draw, spec, "resources", RESOURCES, 10)
+        set_sometimes(draw, spec, "tolerations", TOLERATIONS, 4)
+        set_sometimes(draw, spec, "nodeSelector", st.sampled_from([{}, {ZONE: "z1"}, {"rack": "r1"}]), 6)
         if draw(chance(5)):
             terms = draw(NODE_TERMS)
             spec["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
@@ -81,7 +81,7 @@ def pod_specs(draw: st.DrawFn, features: Features, eager: bool) -> Json:
                 terms = draw(AFFINITY_TERMS)
                 spec.setdefault("affinity", {})[kind] = {REQUIRED: terms}
     if "spread" in features:
-        given_sometimes(draw, spec, "topologySpreadConstraints", CONSTRAINTS, 2 if eager else 4)
+        set_sometimes(draw, spec, "topologySpreadConstraints", CONSTRAINTS, 2 if eager else 4)
     if "volumes" in features and draw(chance(2 if eager else 3)):
         volumes = draw(POD_VOLUMES)
         spec["volumes"] = [{"name": f"v{index}", **volume} for index, volume in enumerate(volumes)]
@@ -99,7 +99,7 @@ def pods(draw: st.DrawFn, name: str, features: Features, *, eager: bool = False)
         else "default"
     )
     metadata: Json = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"}
-    given_sometimes(draw, metadata, "labels", pieces.labels(), 1)
+    set_sometimes(draw, metadata, "labels", pieces.labels(), 1)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -116,7 +116,7 @@ def placed_pods(draw: st.DrawFn, name: str, nodes: list[str], features: Features
         pod["status"]["nominatedNodeName"] = draw(st.sampled_from([*nodes, "gone"]))
     else:
         pod["spec"]["nodeName"] = draw(st.sampled_from(nodes))
-    given_sometimes(draw, pod["metadata"], "deletionTimestamp", st.just("2026-01-01T00:00:00Z"), 8)
+    set_sometimes(draw, pod["metadata"], "deletionTimestamp", st.just("2026-01-01T00:00:00Z"), 8)
     if "plain" in features and draw(chance(6)):
         draw_resize(draw, pod)
     return pod
@@ -128,12 +128,12 @@ def draw_resize(draw: st.DrawFn, pod: Json) -> None:
     entries = []
     for container in pod["spec"]["containers"]:
         entry: Json = {"name": container["name"], "image": "i", "imageID": "i", "ready": True, "restartCount": 0}
-        given_sometimes(draw, entry, "allocatedResources", pieces.requests(), 2)
-        given_sometimes(draw, entry, "resources", RESOURCES, 2)
+        set_sometimes(draw, entry, "allocatedResources", pieces.requests(), 2)
+        set_sometimes(draw, entry, "resources", RESOURCES, 2)
         entries.append(entry)
     status["containerStatuses"] = entries
-    given_sometimes(draw, status, "allocatedResources", pieces.requests(), 3)
-    given_sometimes(draw, status, "resources", RESOURCES, 3)
+    set_sometimes(draw, status, "allocatedResources", pieces.requests(), 3)
+    set_sometimes(draw, status, "resources", RESOURCES, 3)
     if draw(chance(3)):
         reason = draw(st.sampled_from(["Infeasible", "Deferred"]))
         status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
@@ -145,17 +145,17 @@ def nodes(draw: st.DrawFn, name: str, features: Features) -> Json:
     labels: Json = {HOSTNAME: name}
     if draw(st.integers(0, 7)):
         labels |= {ZONE: draw(st.sampled_from(ZONES)), REGION: "r"}
-        given_sometimes(draw, labels, "topology.ebs.csi.aws.com/zone", st.just(labels[ZONE]), 2)
-    given_sometimes(draw, labels, "rack", st.sampled_from(["r1", "r2"]), 3)
-    given_sometimes(draw, labels, "cores", st.sampled_from(["4", "8", "+6", "6.0"]), 3)
+        set_sometimes(draw, labels, "topology.ebs.csi.aws.com/zone", st.just(labels[ZONE]), 2)
+    set_sometimes(draw, labels, "rack", st.sampled_from(["r1", "r2"]), 3)
+    set_sometimes(draw, labels, "cores", st.sampled_from(["4", "8", "+6", "6.0"]), 3)
     capacity: Json = {
         "cpu": draw(st.sampled_from(["1", "2", "4", "350m"])),
         "memory": draw(st.sampled_from(["1Gi", "2Gi", "4Gi"])),
         "pods": draw(st.sampled_from(["110", "4", "2"])),
         "ephemeral-storage": "1Gi",
     }
-    given_sometimes(draw, capacity, pieces.EXTENDED, pieces.COUNT, 3)
-    given_sometimes(draw, capacity, "hugepages-2Mi", st.just("4Mi"), 5)
+    set_sometimes(draw, capacity, pieces.EXTENDED, pieces.COUNT, 3)
+    set_sometimes(draw, capacity, "hugepages-2Mi", st.just("4Mi"), 5)
     spec: Json = {}
     status: Json = {
         "capacity": dict(capacity),
@@ -163,10 +163,10 @@ def nodes(draw: st.DrawFn, name: str, features: Features) -> Json:
         "conditions": [{"type": "Ready", "status": "True"}],
     }
     if "plain" in features:
-        given_sometimes(draw, spec, "taints", TAINTS, 4)
-        given_sometimes(draw, spec, "unschedulable", st.booleans(), 8)
+        set_sometimes(draw, spec, "taints", TAINTS, 4)
+        set_sometimes(draw, spec, "unschedulable", st.booleans(), 8)
         features_declared = [["RestartAllContainersOnContainerExits"], ["UserNamespacesHostNetworkSupport"]]
-        given_sometimes(draw, status, "declaredFeatures", st.sampled_from(features_declared), 4)
+        set_sometimes(draw, status, "declaredFeatures", st.sampled_from(features_declared), 4)
     metadata = {"name": name, "labels": labels}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
 
@@ -253,7 +253,7 @@ IN_TREE_SOURCES: tuple[Json, ...] = (
 @st.composite
 def volumes(draw: st.DrawFn, name: str, storage_class: str, node_names: list[str]) -> Json:
     labels: Json = {}
-    given_sometimes(draw, labels, ZONE, st.sampled_from(["z1", "z2", "z1__z2", ""]), 1)
+    set_sometimes(draw, labels, ZONE, st.sampled_from(["z1", "z2", "z1__z2", ""]), 1)
     spec: Json = {
         "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"],
         "capacity": {"storage": draw(st.sampled_from(["1Gi", "10Gi"]))},
@@ -293,16 +293,16 @@ def profiles(draw: st.DrawFn) -> Json:
     """Options of the scheduler profile."""
     options: Json = {}
     added = {REQUIRED: {"nodeSelectorTerms": draw(NODE_TERMS)}}
-    given_sometimes(draw, options, "added_affinity", st.just(added), 5)
+    set_sometimes(draw, options, "added_affinity", st.just(added), 5)
     defaults = [
         {"topologyKey": key, "maxSkew": draw(st.integers(1, 2)), "whenUnsatisfiable": "DoNotSchedule"}
         for key in draw(st.lists(st.sampled_from([ZONE, HOSTNAME, "rack"]), unique=True, max_size=2))
     ]
-    given_sometimes(draw, options, "default_constraints", st.just(defaults), 1)
-    given_sometimes(draw, options, "ignored_resources", st.just([pieces.EXTENDED]), 4)
-    given_sometimes(draw, options, "ignored_resource_groups", st.just(["example.com"]), 6)
+    set_sometimes(draw, options, "default_constraints", st.just(defaults), 1)
+    set_sometimes(draw, options, "ignored_resources", st.just([pieces.EXTENDED]), 4)
+    set_sometimes(draw, options, "ignored_resource_groups", st.just(["example.com"]), 6)
     plugins = ["NodeResourcesFit", "TaintToleration", "PodTopologySpread", "NodeName"]
-    given_sometimes(draw, options, "disabled_filters", st.lists(st.sampled_from(plugins), max_size=2, unique=True), 5)
+    set_sometimes(draw, options, "disabled_filters", st.lists(st.sampled_from(plugins), max_size=2, unique=True), 5)
     return options
 
 
@@ -314,7 +314,7 @@ def clusters(draw: st.DrawFn, features: Features = FEATURES, *, max_nodes: int =
     objects = [draw(nodes(name, features)) for name in names]
     objects += [draw(placed_pods(f"p{i}", names, features)) for i in range(draw(st.integers(0, max_pods)))]
     options: Json = {}
-    given_sometimes(draw, options, "cursor", st.integers(0, max_nodes), 2)
+    set_sometimes(draw, options, "cursor", st.integers(0, max_nodes), 2)
     if "profile" in features:
         options |= draw(profiles())
         objects += draw(st.lists(st.sampled_from(SERVICES), max_size=2, unique_by=str))
@@ -335,7 +335,7 @@ def fit_problems(draw: st.DrawFn, features: Features = FEATURES, *, max_nodes: i
     problem = draw(clusters(features, max_nodes=max_nodes))
     problem["pod"] = draw(pods("new", features, eager=True))
     if "plain" in features:
-        given_sometimes(draw, problem["pod"]["spec"], "nodeName", st.sampled_from([*NODE_NAMES[:2], "gone"]), 15)
+        set_sometimes(draw, problem["pod"]["spec"], "nodeName", st.sampled_from([*NODE_NAMES[:2], "gone"]), 15)
     return problem
 
 
@@ -368,13 +368,13 @@ NODE_GROUP = st.fixed_dictionaries(
 def estimate_options(draw: st.DrawFn) -> Json:
     options: Json = {}
     thresholds = st.lists(st.sampled_from(["static", "sng", "cluster"]), unique=True)
-    given_sometimes(draw, options, "thresholds", thresholds, 2)
-    given_sometimes(draw, options, "max_nodes", st.integers(-1, 4), 2)
+    set_sometimes(draw, options, "thresholds", thresholds, 2)
+    set_sometimes(draw, options, "max_nodes", st.integers(-1, 4), 2)
     options["node_group"] = draw(NODE_GROUP)
-    given_sometimes(draw, options, "similar_node_groups", st.lists(NODE_GROUP, max_size=2), 3)
-    given_sometimes(draw, options, "cluster_max_nodes", st.integers(-1, 8), 2)
-    given_sometimes(draw, options, "current_node_count", st.integers(0, 6), 2)
-    given_sometimes(draw, options, "fast_path", st.just(True), 2)
+    set_sometimes(draw, options, "similar_node_groups", st.lists(NODE_GROUP, max_size=2), 3)
+    set_sometimes(draw, options, "cluster_max_nodes", st.integers(-1, 8), 2)
+    set_sometimes(draw, options, "current_node_count", st.integers(0, 6), 2)
+    set_sometimes(draw, options, "fast_path", st.just(True), 2)
     return options
 
 
@@ -410,7 +410,7 @@ def filter_problems(draw: st.DrawFn, features: Features = FEATURES, *, max_copie
         elements = draw(pending_pods(features, max_shapes=3, max_copies=max_copies))
         pending = []
         for element in elements:
-            given_sometimes(draw, element["pod"]["spec"], "priority", st.sampled_from([0, 10, -5]), 2)
+            set_sometimes(draw, element["pod"]["spec"], "priority", st.sampled_from([0, 10, -5]), 2)
             for copy_index in range(element["count"]):
                 metadata = element["pod"]["metadata"]
                 name = f"{metadata['name']}-{copy_index}"
@@ -419,7 +419,7 @@ def filter_problems(draw: st.DrawFn, features: Features = FEATURES, *, max_copie
         one: Json = {"pods": draw(st.permutations(pending))}
         if index == 0:
             one["objects"] = world["objects"]
-        given_sometimes(draw, one, "unacceptable_nodes", st.lists(st.sampled_from(NODE_NAMES[:4]), max_size=1), 4)
-        given_sometimes(draw, one, "max_looks", st.integers(0, 12), 4)
+        set_sometimes(draw, one, "unacceptable_nodes", st.lists(st.sampled_from(NODE_NAMES[:4]), max_size=1), 4)
+        set_sometimes(draw, one, "max_looks", st.integers(0, 12), 4)
         rounds.append(one)
     return {"options": world["options"], "rounds": rounds}

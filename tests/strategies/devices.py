@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from strategies import pieces
-from strategies.pieces import chance, given_sometimes
+from strategies.pieces import chance, set_sometimes
 
 Json = dict[str, Any]
 
@@ -48,10 +48,10 @@ def slices(draw: st.DrawFn, name: str, *, plain: bool = False) -> list[Json]:
         device: Json = {"name": f"dev{i}", "attributes": {"model": {"string": draw(st.sampled_from(MODELS))}}}
         device["attributes"]["numa"] = {"int": draw(st.integers(0, 1))}
         if not plain:
-            given_sometimes(draw, device, "taints", st.just(TAINTS), 5)
+            set_sometimes(draw, device, "taints", st.just(TAINTS), 5)
         if shared:
             device["capacity"] = {"memory": draw(capacities())}
-            given_sometimes(draw, device, "allowMultipleAllocations", st.just(True), 2)
+            set_sometimes(draw, device, "allowMultipleAllocations", st.just(True), 2)
         if counted:
             use = {"counterSet": "board", "counters": {"slots": {"value": str(draw(st.integers(1, 2)))}}}
             device["consumesCounters"] = [use]
@@ -92,10 +92,10 @@ def exact_requests(draw: st.DrawFn) -> Json:
         exact["allocationMode"] = "All"
     else:
         exact |= {"allocationMode": "ExactCount", "count": draw(st.integers(1, 2))}
-    given_sometimes(draw, exact, "selectors", st.sampled_from(MODELS).map(model_is), 3)
-    given_sometimes(draw, exact, "tolerations", st.just(TOLERATIONS), 3)
+    set_sometimes(draw, exact, "selectors", st.sampled_from(MODELS).map(model_is), 3)
+    set_sometimes(draw, exact, "tolerations", st.just(TOLERATIONS), 3)
     amounts = st.integers(1, 5).map(lambda amount: {"requests": {"memory": str(amount)}})
-    given_sometimes(draw, exact, "capacity", amounts, 6)
+    set_sometimes(draw, exact, "capacity", amounts, 6)
     return exact
 
 
@@ -105,7 +105,7 @@ def requests(draw: st.DrawFn, name: str) -> Json:
         either = [{"name": f"or{i}", **draw(exact_requests())} for i in range(2)]
         return {"name": name, "firstAvailable": either}
     exact = draw(exact_requests())
-    given_sometimes(draw, exact, "adminAccess", st.just(True), 8)
+    set_sometimes(draw, exact, "adminAccess", st.just(True), 8)
     return {"name": name, "exactly": exact}
 
 
@@ -113,7 +113,7 @@ def requests(draw: st.DrawFn, name: str) -> Json:
 def constraints(draw: st.DrawFn) -> Json:
     kind = draw(st.sampled_from(["matchAttribute", "distinctAttribute"]))
     result: Json = {kind: f"{DRIVER}/{draw(st.sampled_from(['model', 'numa', 'absent']))}"}
-    given_sometimes(draw, result, "requests", st.just(["r0"]), 3)
+    set_sometimes(draw, result, "requests", st.just(["r0"]), 3)
     return result
 
 
@@ -139,9 +139,9 @@ def device_objects(draw: st.DrawFn, node_names: list[str], extended: bool) -> li
         kind = draw(st.sampled_from(["open", "open", "open", "allocated", "missing"]))
         if kind == "missing":
             continue
-        asked = [draw(requests(f"r{i}")) for i in range(draw(st.integers(1, 2)))]
+        requests_ = [draw(requests(f"r{i}")) for i in range(draw(st.integers(1, 2)))]
         more = {"constraints": [draw(constraints())]} if draw(chance(3)) else {}
-        entry = claim(name, asked, **more)
+        entry = claim(name, requests_, **more)
         if kind == "allocated" and free:
             node = free.pop(draw(st.integers(0, len(free) - 1)))
             field = {"key": "metadata.name", "operator": "In", "values": [node]}
@@ -164,10 +164,10 @@ def wait_for_conditions(entry: Json, true: set[str]) -> None:
     entry["status"]["devices"][0]["conditions"] = conditions
 
 
-def leftover(pod: Json, asked: list[Json]) -> Json:
+def leftover(pod: Json, requests_: list[Json]) -> Json:
     """A claim that the scheduler made for the extended resources of a pod, and did not get to use."""
     name = pod["metadata"]["name"]
-    created = claim(f"{name}-extended-resources-x", asked)
+    created = claim(f"{name}-extended-resources-x", requests_)
     created["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
     created["metadata"]["ownerReferences"] = [
         {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}
@@ -186,10 +186,10 @@ def competitor(name: str) -> Json:
     }
 
 
-def own_claim(pod: Json, asked: list[Json], **more: Any) -> Json:
+def own_claim(pod: Json, requests_: list[Json], **more: Any) -> Json:
     """A claim that was made for a pod, which the pod is told of."""
     name = pod["metadata"]["name"]
-    own = claim(f"{name}-own", asked, **more)
+    own = claim(f"{name}-own", requests_, **more)
     own["metadata"]["ownerReferences"] = [
         {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}
     ]
@@ -230,15 +230,15 @@ def competitions(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], li
             if draw(chance(3)):
                 pod["spec"]["initContainers"] = [draw(extended_init_containers())]
             continue
-        asked = []
+        requests_ = []
         for r in range(draw(st.integers(1, 2))):
             exact: Json = {"deviceClassName": DRIVER, "count": draw(st.integers(1, 2))}
             if by_model:
                 exact["selectors"] = model_is(draw(st.sampled_from(MODELS)))
                 if draw(chance(4)):
                     exact = {"deviceClassName": "small.example.com"}
-            asked.append({"name": f"r{r}", "exactly": exact})
-        objects.append(own_claim(pod, asked))
+            requests_.append({"name": f"r{r}", "exactly": exact})
+        objects.append(own_claim(pod, requests_))
     return objects, pods
 
 
@@ -267,13 +267,13 @@ def free_for_all(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], li
     if draw(chance(3)):
         objects += draw(wide_slices())
 
-    def asked() -> tuple[list[Json], Json]:
-        wanted = [draw(requests(f"r{i}")) for i in range(draw(st.integers(1, 2)))]
-        return wanted, {"constraints": [draw(constraints())]} if draw(chance(3)) else {}
+    def draw_requests() -> tuple[list[Json], Json]:
+        requests_ = [draw(requests(f"r{i}")) for i in range(draw(st.integers(1, 2)))]
+        return requests_, {"constraints": [draw(constraints())]} if draw(chance(3)) else {}
 
     for name in CLAIMS_OF_COMPETITORS:
-        wanted, more = asked()
-        objects.append(claim(name, wanted, **more))
+        requests_, more = draw_requests()
+        objects.append(claim(name, requests_, **more))
     pods = []
     for i in range(draw(st.integers(1, 5))):
         pod = competitor(f"g{i}")
@@ -290,8 +290,8 @@ def free_for_all(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], li
             name = draw(st.sampled_from(CLAIMS_OF_COMPETITORS))
             pod["spec"]["resourceClaims"] = [{"name": "shared", "resourceClaimName": name}]
         if "own" in kinds:
-            wanted, more = asked()
-            objects.append(own_claim(pod, wanted, **more))
+            requests_, more = draw_requests()
+            objects.append(own_claim(pod, requests_, **more))
     return objects, pods
 
 
@@ -329,7 +329,7 @@ def estimate_problems(draw: st.DrawFn, *, countable: bool = True) -> Json:
         "pods": pods[before:],
         "options": {},
     }
-    given_sometimes(draw, step["options"], "max_nodes", st.integers(1, 3), 3)
+    set_sometimes(draw, step["options"], "max_nodes", st.integers(1, 3), 3)
     if "max_nodes" in step["options"]:
         step["options"]["thresholds"] = ["static"]
     return {"objects": [*map(node, names), *objects], "options": {"dra": True}, "estimates": [step]}

@@ -27,7 +27,7 @@ def chance(one_in: int) -> st.SearchStrategy[bool]:
     return st.integers(0, one_in - 1).map(lambda number: number == one_in - 1)
 
 
-def given_sometimes(draw: st.DrawFn, target: Json, key: str, value: st.SearchStrategy[Any], one_in: int = 3) -> None:
+def set_sometimes(draw: st.DrawFn, target: Json, key: str, value: st.SearchStrategy[Any], one_in: int = 3) -> None:
     """Sets a key now and then; otherwise it stays absent."""
     if draw(chance(one_in)):
         target[key] = draw(value)
@@ -36,18 +36,18 @@ def given_sometimes(draw: st.DrawFn, target: Json, key: str, value: st.SearchStr
 @cache  # one strategy object each: Hypothesis validates it once
 @st.composite
 def requests(draw: st.DrawFn, *, hostile: bool = False) -> Json:
-    wanted: Json = {}
-    given_sometimes(draw, wanted, "cpu", CPU, 2)
-    given_sometimes(draw, wanted, "memory", MEMORY, 2)
-    given_sometimes(draw, wanted, "ephemeral-storage", MEMORY, 6)
-    given_sometimes(draw, wanted, EXTENDED, COUNT, 6)
-    given_sometimes(draw, wanted, "hugepages-2Mi", st.sampled_from(["2Mi", "4Mi"]), 12)
-    given_sometimes(draw, wanted, "example.com/unknown", COUNT, 20)
-    given_sometimes(draw, wanted, "storage", COUNT, 20)
+    resources: Json = {}
+    set_sometimes(draw, resources, "cpu", CPU, 2)
+    set_sometimes(draw, resources, "memory", MEMORY, 2)
+    set_sometimes(draw, resources, "ephemeral-storage", MEMORY, 6)
+    set_sometimes(draw, resources, EXTENDED, COUNT, 6)
+    set_sometimes(draw, resources, "hugepages-2Mi", st.sampled_from(["2Mi", "4Mi"]), 12)
+    set_sometimes(draw, resources, "example.com/unknown", COUNT, 20)
+    set_sometimes(draw, resources, "storage", COUNT, 20)
     if hostile:
-        given_sometimes(draw, wanted, "cpu", HOSTILE, 8)
-        given_sometimes(draw, wanted, "memory", HOSTILE, 8)
-    return wanted
+        set_sometimes(draw, resources, "cpu", HOSTILE, 8)
+        set_sometimes(draw, resources, "memory", HOSTILE, 8)
+    return resources
 
 
 @cache
@@ -113,8 +113,8 @@ def affinity_terms(draw: st.DrawFn) -> Json:
     selector = draw(label_selectors())
     if selector is not None:
         term["labelSelector"] = selector
-    given_sometimes(draw, term, "namespaces", st.lists(st.sampled_from(NAMESPACES), max_size=2, unique=True), 4)
-    given_sometimes(draw, term, "namespaceSelector", NAMESPACE_SELECTORS, 4)
+    set_sometimes(draw, term, "namespaces", st.lists(st.sampled_from(NAMESPACES), max_size=2, unique=True), 4)
+    set_sometimes(draw, term, "namespaceSelector", NAMESPACE_SELECTORS, 4)
     return term
 
 
@@ -129,10 +129,10 @@ def spread_constraints(draw: st.DrawFn) -> Json:
     selector = draw(label_selectors())
     if selector is not None:
         constraint["labelSelector"] = selector
-    given_sometimes(draw, constraint, "minDomains", st.integers(1, 4), 4)
-    given_sometimes(draw, constraint, "nodeAffinityPolicy", st.sampled_from(["Honor", "Ignore"]), 4)
-    given_sometimes(draw, constraint, "nodeTaintsPolicy", st.sampled_from(["Honor", "Ignore"]), 3)
-    given_sometimes(draw, constraint, "matchLabelKeys", st.just(["rev"]), 5)
+    set_sometimes(draw, constraint, "minDomains", st.integers(1, 4), 4)
+    set_sometimes(draw, constraint, "nodeAffinityPolicy", st.sampled_from(["Honor", "Ignore"]), 4)
+    set_sometimes(draw, constraint, "nodeTaintsPolicy", st.sampled_from(["Honor", "Ignore"]), 3)
+    set_sometimes(draw, constraint, "matchLabelKeys", st.just(["rev"]), 5)
     return constraint
 
 
@@ -155,7 +155,7 @@ NODE_REQUIREMENTS = st.sampled_from(
 @st.composite
 def node_terms(draw: st.DrawFn) -> Json:
     term: Json = {}
-    given_sometimes(draw, term, "matchExpressions", st.lists(NODE_REQUIREMENTS, max_size=2), 2)
+    set_sometimes(draw, term, "matchExpressions", st.lists(NODE_REQUIREMENTS, max_size=2), 2)
     if draw(chance(3)):
         names = draw(st.lists(st.sampled_from([*NODE_NAMES[:3], "gone"]), min_size=1, max_size=2))
         operator = draw(st.sampled_from(["In", "In", "NotIn"]))
@@ -167,11 +167,11 @@ def node_terms(draw: st.DrawFn) -> Json:
 @st.composite
 def tolerations(draw: st.DrawFn) -> Json:
     toleration: Json = {}
-    given_sometimes(draw, toleration, "key", st.sampled_from(["dedicated", "node.kubernetes.io/unschedulable"]), 2)
+    set_sometimes(draw, toleration, "key", st.sampled_from(["dedicated", "node.kubernetes.io/unschedulable"]), 2)
     toleration["operator"] = draw(st.sampled_from(["Exists", "Equal", "Gt"]))
     if toleration["operator"] != "Exists":
         toleration["value"] = draw(st.sampled_from(["", "a", "b", "5"]))
-    given_sometimes(draw, toleration, "effect", st.sampled_from(["NoSchedule", "NoExecute"]), 2)
+    set_sometimes(draw, toleration, "effect", st.sampled_from(["NoSchedule", "NoExecute"]), 2)
     return toleration
 
 
@@ -182,7 +182,7 @@ def taints(draw: st.DrawFn) -> Json:
         "key": draw(st.sampled_from(["dedicated", "spot"])),
         "effect": draw(st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])),
     }
-    given_sometimes(draw, taint, "value", st.sampled_from(["a", "b"]), 2)
+    set_sometimes(draw, taint, "value", st.sampled_from(["a", "b"]), 2)
     return taint
 
 
@@ -190,8 +190,8 @@ def taints(draw: st.DrawFn) -> Json:
 @st.composite
 def host_ports(draw: st.DrawFn) -> Json:
     port: Json = {"containerPort": 80, "hostPort": draw(st.sampled_from([8080, 8081, 0]))}
-    given_sometimes(draw, port, "protocol", st.sampled_from(["TCP", "UDP"]), 2)
-    given_sometimes(draw, port, "hostIP", st.sampled_from(["0.0.0.0", "127.0.0.1", "::", "10.0.0.1", ""]), 2)
+    set_sometimes(draw, port, "protocol", st.sampled_from(["TCP", "UDP"]), 2)
+    set_sometimes(draw, port, "hostIP", st.sampled_from(["0.0.0.0", "127.0.0.1", "::", "10.0.0.1", ""]), 2)
     return port
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from strategies import clusters, pieces
-from strategies.pieces import chance, given_sometimes
+from strategies.pieces import chance, set_sometimes
 
 Json = dict[str, Any]
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -64,8 +64,8 @@ def soft_constraints(draw: st.DrawFn) -> list[Json]:
     for key in draw(st.lists(pieces.TOPOLOGY_KEYS, min_size=1, max_size=2, unique=True)):
         one: Json = {"maxSkew": draw(st.integers(1, 3)), "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"}
         one["labelSelector"] = {"matchLabels": {"app": draw(st.sampled_from(["a", "b"]))}}
-        given_sometimes(draw, one, "nodeAffinityPolicy", st.sampled_from(["Honor", "Ignore"]), 3)
-        given_sometimes(draw, one, "nodeTaintsPolicy", st.sampled_from(["Honor", "Ignore"]), 3)
+        set_sometimes(draw, one, "nodeAffinityPolicy", st.sampled_from(["Honor", "Ignore"]), 3)
+        set_sometimes(draw, one, "nodeTaintsPolicy", st.sampled_from(["Honor", "Ignore"]), 3)
         result.append(one)
     return result
 
@@ -90,12 +90,12 @@ def storage(draw: st.DrawFn) -> list[Json]:
         add("StorageClass", name, provisioner=provisioner, volumeBindingMode="WaitForFirstConsumer")
     add("CSIDriver", "tells.example.com", spec={"storageCapacity": True})
     for name in CLAIMS:
-        wanted = {
+        claim_spec = {
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": draw(SIZES)}},
             "storageClassName": draw(st.sampled_from(["tells", "tells", "quiet", "local"])),
         }
-        add("PersistentVolumeClaim", name, "v1", spec=wanted, status={"phase": "Pending"})
+        add("PersistentVolumeClaim", name, "v1", spec=claim_spec, status={"phase": "Pending"})
     for i in range(draw(st.integers(0, 3))):
         volume = {
             "accessModes": ["ReadWriteOnce"],
@@ -106,7 +106,7 @@ def storage(draw: st.DrawFn) -> list[Json]:
         add("PersistentVolume", f"pv-{i}", "v1", spec=volume, status={"phase": "Available"})
     for i in range(draw(st.integers(0, 4))):
         room: Json = {"storageClassName": "tells", "capacity": draw(ROOM)}
-        given_sometimes(draw, room, "maximumVolumeSize", ROOM, 4)
+        set_sometimes(draw, room, "maximumVolumeSize", ROOM, 4)
         where = draw(st.sampled_from([{}, {"matchLabels": {pieces.ZONE: "z1"}}, {"matchLabels": {pieces.ZONE: "z2"}}]))
         add("CSIStorageCapacity", f"c-{i}", **room, nodeTopology=where)
     return objects
@@ -127,7 +127,7 @@ def wishful(draw: st.DrawFn, pod: Json) -> Json:
     if draw(chance(3)):
         spec["tolerations"] = [*(spec.get("tolerations") or []), draw(SOFT_TOLERATIONS)]
     for container in (*spec.get("initContainers", ()), *spec["containers"]):
-        given_sometimes(draw, container, "image", st.sampled_from(IMAGES), 2)
+        set_sometimes(draw, container, "image", st.sampled_from(IMAGES), 2)
     if draw(chance(4)):
         volume = {"name": "data", "image": {"reference": draw(st.sampled_from(IMAGES))}}
         spec["volumes"] = [*spec.get("volumes", ()), volume]

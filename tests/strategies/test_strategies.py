@@ -22,17 +22,17 @@ SEEDED = settings(derandomize=True, database=None, deadline=None, suppress_healt
 
 
 def reaches(
-    problems: st.SearchStrategy[Json], outcomes: Callable[[Json], set[str]], wanted: set[str], *, seed: int = 3
+    problems: st.SearchStrategy[Json], outcomes: Callable[[Json], set[str]], expected: set[str], *, seed: int = 3
 ) -> None:
     """Generates until every wanted outcome was seen; fails when a thousand problems do not show them all.
 
     Each outcome appears within 500 problems with each seed tried, and within 30 with the seeds here.
     """
-    seen: set[str] = set()
+    observed: set[str] = set()
 
     def done(problem: Json) -> bool:
-        seen.update(outcomes(problem))
-        return wanted <= seen
+        observed.update(outcomes(problem))
+        return expected <= observed
 
     generating = settings(SEEDED, max_examples=1000, phases=[Phase.generate])
     find(problems, done, settings=generating, random=Random(seed))
@@ -40,12 +40,12 @@ def reaches(
 
 def rejections(problem: Json) -> set[str]:
     cluster = Cluster(problem["objects"], problem["options"])
-    seen = {f"PreFilter {plugin}" for plugin, *_ in scheduler.prefilter_report(problem["pod"], cluster).failures}
+    plugins = {f"PreFilter {plugin}" for plugin, *_ in scheduler.prefilter_report(problem["pod"], cluster).failures}
     for node in cluster.nodes:
-        seen.update(plugin for plugin, *_ in scheduler.all_failing(problem["pod"], node, cluster))
+        plugins.update(plugin for plugin, *_ in scheduler.all_failing(problem["pod"], node, cluster))
         if scheduler.check_predicates(problem["pod"], node, cluster) is None:
-            seen.add("fits")
-    return seen
+            plugins.add("fits")
+    return plugins
 
 
 OWNED = {
@@ -75,13 +75,13 @@ OWNED = {
 
 @pytest.mark.parametrize("feature", clusters.FEATURES)
 def test_each_feature_makes_its_plug_ins_reject(feature: str) -> None:
-    wanted = OWNED[feature] | {"fits"}
-    reaches(clusters.fit_problems((feature,)), rejections, wanted, seed=0 if feature == "plain" else 3)
+    expected = OWNED[feature] | {"fits"}
+    reaches(clusters.fit_problems((feature,)), rejections, expected, seed=0 if feature == "plain" else 3)
 
 
 def test_all_features_together_still_reach_the_last_plug_ins() -> None:
-    wanted = {"fits", "InterPodAffinity", "PodTopologySpread", "VolumeBinding", "NodePorts"}
-    reaches(clusters.fit_problems(), rejections, wanted)
+    expected = {"fits", "InterPodAffinity", "PodTopologySpread", "VolumeBinding", "NodePorts"}
+    reaches(clusters.fit_problems(), rejections, expected)
 
 
 def test_every_plug_in_is_owned_by_a_feature() -> None:
@@ -104,11 +104,11 @@ def test_a_feature_switched_off_rejects_nothing(feature: str) -> None:
 
 
 def estimate_outcomes(problem: Json) -> set[str]:
-    seen = set()
+    outcomes = set()
     for raw, answer in zip(problem["estimates"], recorded.estimates(problem)["estimates"], strict=True):
         pods = sum(element["count"] for element in raw["pods"])
         placed = len(answer["scheduled"])
-        seen.add("all" if placed == pods else "part" if placed else "none")
+        outcomes.add("all" if placed == pods else "part" if placed else "none")
         names = answer["nodes_with_pods"] or []
         simulated = [name for name in names if name.startswith("new-") and "fake" not in name]
         for outcome, reached in {
@@ -119,13 +119,13 @@ def estimate_outcomes(problem: Json) -> set[str]:
             "real node": any(not name.startswith("new-") for name in names),
         }.items():
             if reached:
-                seen.add(outcome)
-    return seen
+                outcomes.add(outcome)
+    return outcomes
 
 
 def test_estimates_end_in_every_way() -> None:
-    wanted = {"all", "part", "none", "several nodes", "empty node", "fast path", "several groups"}
-    reaches(clusters.estimate_problems(), estimate_outcomes, wanted)
+    expected = {"all", "part", "none", "several nodes", "empty node", "fast path", "several groups"}
+    reaches(clusters.estimate_problems(), estimate_outcomes, expected)
 
 
 def test_a_spread_pod_lands_on_a_real_node() -> None:
@@ -133,14 +133,14 @@ def test_a_spread_pod_lands_on_a_real_node() -> None:
 
 
 def filter_outcomes(problem: Json) -> set[str]:
-    seen = set()
+    outcomes = set()
     for index, answer in enumerate(recorded.filter_rounds(problem)["rounds"]):
-        seen.add("later round" if index else "first round")
+        outcomes.add("later round" if index else "first round")
         if answer["placement"]:
-            seen.add("placed")
+            outcomes.add("placed")
         if answer["unschedulable"]:
-            seen.add("left")
-    return seen
+            outcomes.add("left")
+    return outcomes
 
 
 def test_filtering_places_some_and_leaves_some() -> None:

@@ -58,7 +58,7 @@ def test_names_and_fields(api: ModuleType) -> None:
     ]
 
 
-def test_a_class_is_its_call_and_what_it_brings_itself(api: ModuleType) -> None:
+def test_class_is_described_by_its_call_and_own_members(api: ModuleType) -> None:
     assert dict(api.described("k.InputError", InputError)) == {"k.InputError": "problems, *, total=..."}
 
 

@@ -45,7 +45,9 @@ def audit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Audit:
     return run
 
 
-def test_what_the_index_does_not_know_is_said_to_be_skipped(audit: Audit, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packages_unknown_to_the_index_are_reported_as_skipped(
+    audit: Audit, capsys: pytest.CaptureFixture[str]
+) -> None:
     audit([CLEAN, UNKNOWN], 0)
     assert capsys.readouterr().out.splitlines() == [
         "skipped: accessible-pygments is not on the index, so it was not audited (Dependency not found)",
@@ -61,13 +63,15 @@ def test_where_the_index_knows_nothing_it_says_that_nothing_was_audited(
 
 
 @pytest.mark.parametrize(
-    ("packages", "status", "said"),
+    ("packages", "status", "message"),
     [
         ([CLEAN, HOLED, UNKNOWN], 1, "known vulnerabilities: rich 1.0: CVE-1, GHSA-2"),
         ([CLEAN], 3, "pip-audit ended with 3"),
         (None, 1, "advisories were not reached"),
     ],
 )
-def test_what_fails(audit: Audit, packages: list[dict[str, Any]] | None, status: int, said: str) -> None:
-    with pytest.raises(SystemExit, match=said):
+def test_audit_fails_on_vulnerabilities_and_errors(
+    audit: Audit, packages: list[dict[str, Any]] | None, status: int, message: str
+) -> None:
+    with pytest.raises(SystemExit, match=message):
         audit(packages, status)

@@ -53,7 +53,7 @@ _SECOND = "status.conditions[1].lastTransitionTime"
 
 
 @pytest.mark.parametrize(
-    ("door", "name", "field"),
+    ("entry_point", "name", "field"),
     [
         (lambda: get_readiness(_BROKEN), "Node n1", _SECOND),
         (lambda: get_readiness(_TAINTED), "Node n1", "spec.taints[1].timeAdded"),
@@ -72,7 +72,7 @@ _SECOND = "status.conditions[1].lastTransitionTime"
         ),
     ],
 )
-def test_a_time_that_is_none_has_a_name(door: Callable[[], object], name: str, field: str) -> None:
+def test_invalid_time_is_a_named_error(entry_point: Callable[[], object], name: str, field: str) -> None:
     with pytest.raises(InputError, match='"noon" is not an RFC 3339 time') as refused:
-        door()
+        entry_point()
     assert [(each.object, each.field) for each in refused.value.problems] == [(name, field)]

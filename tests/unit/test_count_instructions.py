@@ -6,20 +6,20 @@ import json
 from pathlib import Path
 
 import pytest
-from count_instructions import MEASURE, company, judged, told
+from count_instructions import MEASURE, company, judged, select_counts
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_is_counted_exists(capsys: pytest.CaptureFixture[str]) -> None:
+def test_counted_benchmarks_exist(capsys: pytest.CaptureFixture[str]) -> None:
     """As pytest names it, ids in brackets included."""
-    kept = json.loads(MEASURE.read_text())
-    assert len(kept["benchmarks"]) >= 12
-    files = sorted({str(ROOT / name.partition("::")[0]) for name in kept["benchmarks"]})
+    stored = json.loads(MEASURE.read_text())
+    assert len(stored["benchmarks"]) >= 12
+    files = sorted({str(ROOT / name.partition("::")[0]) for name in stored["benchmarks"]})
     options = ["--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--rootdir={ROOT}"]
     assert pytest.main([*options, *files]) == pytest.ExitCode.OK
-    assert sorted(set(kept["benchmarks"]) - set(capsys.readouterr().out.splitlines())) == []
-    assert all(sorted(counts) == kept["benchmarks"] for counts in kept["counts"].values())
+    assert sorted(set(stored["benchmarks"]) - set(capsys.readouterr().out.splitlines())) == []
+    assert all(sorted(counts) == stored["benchmarks"] for counts in stored["counts"].values())
 
 
 def test_above_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,13 +31,13 @@ def test_above_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_one_is_counted_beside_all() -> None:
     """A count by itself is of colder code: it is above what the same code counts after the others."""
-    kept = ["a.py::one", "b.py::two[x]", "b.py::two[y]"]
-    assert company(kept, ["b.py::two[y]"]) == kept
-    assert company(kept, ["b.py::other"]) == ["a.py::one", "b.py::other", "b.py::two[x]", "b.py::two[y]"]
+    names = ["a.py::one", "b.py::two[x]", "b.py::two[y]"]
+    assert company(names, ["b.py::two[y]"]) == names
+    assert company(names, ["b.py::other"]) == ["a.py::one", "b.py::other", "b.py::two[x]", "b.py::two[y]"]
 
 
-def test_the_named_alone_are_told() -> None:
+def test_only_named_counts_are_selected() -> None:
     every = {"a.py::one": 1, "a.py::one_more": 2, "b.py::two[x]": 3, "b.py::two[y]": 4}
-    assert told(every, ["a.py::one"]) == {"a.py::one": 1}
-    assert told(every, ["b.py::two"]) == {"b.py::two[x]": 3, "b.py::two[y]": 4}
-    assert told(every, ["b.py"]) == {"b.py::two[x]": 3, "b.py::two[y]": 4}
+    assert select_counts(every, ["a.py::one"]) == {"a.py::one": 1}
+    assert select_counts(every, ["b.py::two"]) == {"b.py::two[x]": 3, "b.py::two[y]": 4}
+    assert select_counts(every, ["b.py"]) == {"b.py::two[x]": 3, "b.py::two[y]": 4}

@@ -92,8 +92,8 @@ def methods(module: str) -> Iterator[tuple[str, Callable[..., Any], str]]:
             continue
         own = [base for base in value.__mro__ if base.__module__.startswith("kscale")]
         text = "\n".join(base.__doc__ or "" for base in own)
-        for method, given in (pair for base in own for pair in vars(base).items()):
-            call = getattr(given, "__func__", given)
+        for method, attribute in (pair for base in own for pair in vars(base).items()):
+            call = getattr(attribute, "__func__", attribute)
             if not method.startswith("_") and inspect.isfunction(call):
                 yield f"{name}.{method}", call, text
 
@@ -178,7 +178,7 @@ def source_of(base: type) -> str:
     return "\n".join(lines[first - 1 : node.end_lineno])
 
 
-def said_of_fields(base: type) -> Iterator[tuple[str, str]]:
+def field_docs(base: type) -> Iterator[tuple[str, str]]:
     """The fields that a class declares, each with what stands beneath it or behind it."""
     result, lines = classes_of(base.__module__)[base.__qualname__]
     for each, following in zip_longest(result.body, result.body[1:]):
@@ -188,7 +188,7 @@ def said_of_fields(base: type) -> Iterator[tuple[str, str]]:
             yield each.target.id, beneath or lines[(each.end_lineno or 1) - 1].partition("#")[2]
 
 
-SHOWN_ALONE = [
+SEPARATE_CLASSES = [
     pkgutil.resolve_name(name)
     for page in sorted((ROOT / "docs" / "reference").glob("*.md"))
     for name in re.findall(r"^\.\. autoclass:: (\S+)", page.read_text(), re.MULTILINE)
@@ -196,14 +196,14 @@ SHOWN_ALONE = [
 """Classes that are in the reference and in no ``__all__`` of its modules."""
 
 
-def said_nowhere(values: Iterable[type]) -> set[str]:
+def undocumented_fields(values: Iterable[type]) -> set[str]:
     """Fields that are described neither beneath them, nor in the docstring of the class or module, nor as flags."""
     missing = set()
     for value in values:
         own = [base for base in inspect.getmro(value) if base.__module__.startswith("kscale")]
         text = "\n".join(f"{base.__doc__}\n{sys.modules[base.__module__].__doc__}" for base in own)
-        for field, said in (pair for base in own for pair in said_of_fields(base)):
-            known = said or field.startswith("_") or field in SHARED or re.search(rf"\b{field}\b", text)
+        for field, doc in (pair for base in own for pair in field_docs(base)):
+            known = doc or field.startswith("_") or field in SHARED or re.search(rf"\b{field}\b", text)
             if not known and OF_UPSTREAM not in " ".join(text.split()):
                 missing.add(f"{value.__name__}.{field}")
     return missing
@@ -212,12 +212,12 @@ def said_nowhere(values: Iterable[type]) -> set[str]:
 @pytest.mark.parametrize("module", REFERENCE)
 def test_every_field_of_a_public_record_is_described(module: str) -> None:
     result = importlib.import_module(module)
-    assert said_nowhere(filter(inspect.isclass, (getattr(result, name) for name in result.__all__))) == set()
+    assert undocumented_fields(filter(inspect.isclass, (getattr(result, name) for name in result.__all__))) == set()
 
 
-def test_every_field_of_what_is_shown_alone_is_described() -> None:
-    assert len(SHOWN_ALONE) > 5
-    assert said_nowhere(SHOWN_ALONE) == set()
+def test_every_field_of_separately_documented_classes_is_described() -> None:
+    assert len(SEPARATE_CLASSES) > 5
+    assert undocumented_fields(SEPARATE_CLASSES) == set()
 
 
 QUANTITY = re.compile(
@@ -334,8 +334,12 @@ def texts(module: str) -> Iterator[tuple[str, str]]:
             continue
         yield name, inspect.getdoc(value) or ""
         if inspect.isclass(value):
-            members = ((each, given) for each, given in vars(value).items() if not each.startswith("_"))
-            yield from ((f"{name}.{each}", inspect.getdoc(given) or "") for each, given in members if callable(given))
+            members = ((each, attribute) for each, attribute in vars(value).items() if not each.startswith("_"))
+            yield from (
+                (f"{name}.{each}", inspect.getdoc(attribute) or "")
+                for each, attribute in members
+                if callable(attribute)
+            )
 
 
 INDENTED = re.compile(r"^(?! )(.+)\n\n {4}(?![-*] )", re.MULTILINE)
@@ -377,7 +381,7 @@ def imported(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_what_examples_import_is_in_the_reference(page: Path) -> None:
+def test_names_imported_by_examples_are_in_the_reference(page: Path) -> None:
     known = public_names() | {id(importlib.import_module(module)) for module in REFERENCE}
     names = {name for name in imported(page) if not name.startswith(BY_THEMSELVES)}
     assert [name for name in sorted(names) if id(pkgutil.resolve_name(name)) not in known] == []
@@ -406,9 +410,9 @@ def public_names() -> set[int]:
 
 
 @pytest.mark.parametrize("module", REFERENCE)
-def test_what_functions_answer_is_in_the_reference(module: str) -> None:
+def test_result_types_of_functions_are_in_the_reference(module: str) -> None:
     """Who reads of `kscale.estimate` wants to know next what an EstimateResult has."""
-    known = public_names() | {*map(id, SHOWN_ALONE)}
+    known = public_names() | {*map(id, SEPARATE_CLASSES)}
     missing = {
         f"{name} -> {answer}"
         for name, call in callables(module)
@@ -438,12 +442,12 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 
 def test_recorded_answers_are_as_many_as_the_page_says() -> None:
     text = (ROOT / "docs" / "beside-upstream.md").read_text()
-    told = {kind: int(count.replace(",", "")) for kind, count in re.findall(r"([a-z-]+) \(([\d,]+)\)", text)}
+    documented = {kind: int(count.replace(",", "")) for kind, count in re.findall(r"([a-z-]+) \(([\d,]+)\)", text)}
     there = {}
     for path in (ROOT / "tests" / "golden" / "vectors").glob("*.jsonl.gz"):
         with gzip.open(path) as lines:
             there[path.name.removesuffix(".jsonl.gz")] = sum(1 for line in lines if line.strip())
-    assert told == there
+    assert documented == there
     assert f"holds {sum(there.values()):,} inputs" in text
 
 
@@ -464,7 +468,7 @@ FIGURES = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
 
 
 @pytest.mark.parametrize("page", FIGURES, ids=[str(page.relative_to(ROOT)) for page in FIGURES])
-def test_pages_with_figures_name_what_measures_them(page: Path) -> None:
+def test_pages_with_figures_name_their_benchmarks(page: Path) -> None:
     result = re.findall(r"\bbenchmarks/\w+\.py", page.read_text())
     assert result
     assert [each for each in result if not (ROOT / each).exists()] == []

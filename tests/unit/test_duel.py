@@ -31,7 +31,7 @@ def event(about: str, message: str = "it goes", count: int = 1, reason: str = "S
     return EventSeen(about=about, type="Normal", reason=reason, message=message, count=count)
 
 
-def log(side: str = "upstream", *, node: str = "small-1", seconds: int = 0, **given: Any) -> Log:
+def log(side: str = "upstream", *, node: str = "small-1", seconds: int = 0, **fields: Any) -> Log:
     created = Log(
         case="x",
         side=side,
@@ -43,7 +43,7 @@ def log(side: str = "upstream", *, node: str = "small-1", seconds: int = 0, **gi
         objects={"nodes/small-0": {"spec": {}, "status": {"since": f"2026-11-22T22:50:0{seconds}Z"}}},
         status=STATUS,
     )
-    return msgspec.structs.replace(created, **given)
+    return msgspec.structs.replace(created, **fields)
 
 
 def judged(ours: Log, *upstream: Log, case: Case = CASE) -> Comparison:
@@ -56,7 +56,7 @@ def test_times_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("fields", "message"),
     [
         ({"calls": []}, "cloud of small: only upstream: ['DeleteNodes small-1']"),
         ({"node": "small-2", "events": [event("Node/small-1")]}, "cloud of small: only here: DeleteNodes small-2"),
@@ -69,15 +69,15 @@ def test_times_do_not_count() -> None:
         ({"status": STATUS.replace("Running", '"Running"')}, 'status of document: only here: autoscalerStatus: "R'),
     ],
 )  # fmt: skip
-def test_what_is_another(given: dict[str, Any], said: str) -> None:
-    assert any(each.startswith(said) for each in judged(log("kscale", **given)).differences)
+def test_differences_are_reported(fields: dict[str, Any], message: str) -> None:
+    assert any(each.startswith(message) for each in judged(log("kscale", **fields)).differences)
 
 
 def changed(path: str, before: Any, after: Any) -> dict[str, list[Change]]:
     return {"checkpoints/web": [Change(verb="write", changed={path: (before, after)})]}
 
 
-def test_moments_of_the_run_and_writes_of_who_is_ended_do_not_count() -> None:
+def test_times_and_writes_of_ended_programs_are_ignored() -> None:
     only_later = changed("/status/lastUpdateTime", "2026-11-22T22:50:07Z", "2026-11-22T22:50:08Z")
     assert judged(log("kscale", changes=only_later), log(changes={})).differences == []
     ended = {"checkpoints/web": [Change(verb="write", refused=504)]}
@@ -99,12 +99,12 @@ def test_moments_of_the_run_and_writes_of_who_is_ended_do_not_count() -> None:
         ({"memory": "1073741824"}, {"memory": "1073741825"}, False),
     ],
 )  # fmt: skip
-def test_what_is_chance_in_an_object(ours: dict[str, str], theirs: dict[str, str], same: bool) -> None:
+def test_random_fields_of_objects_are_ignored(ours: dict[str, str], theirs: dict[str, str], same: bool) -> None:
     result = judged(log("kscale", objects={"pods/web": ours}), log(objects={"pods/web": theirs}))
     assert (result.differences == []) is same
 
 
-def test_what_is_said_to_the_cases_own_writes_counts() -> None:
+def test_refusals_of_the_case_writes_are_compared() -> None:
     assert judged(log("kscale", refusals=["400: no"]), log(refusals=["400: no"])).differences == []
     assert judged(log("kscale", refusals=["400: no"]), log(refusals=["400: never"])).differences != []
     assert judged(log("kscale"), log(refusals=["400: no"])).differences != []
@@ -117,7 +117,7 @@ def test_the_order_of_calls_counts() -> None:
     assert ["another order" in each for each in result.differences] == [True]
 
 
-def test_what_varies_with_upstream_is_a_set() -> None:
+def test_values_that_vary_with_upstream_are_a_set() -> None:
     theirs = [log(node="small-1"), log(node="small-2"), log(node="small-1")]
     result = judged(log("kscale", node="small-3"), *theirs)
     assert result.differences == []
@@ -127,21 +127,21 @@ def test_what_varies_with_upstream_is_a_set() -> None:
     assert result.differences == ["cloud: 2 times here, 1 times with upstream: small: DeleteNodes small-#"]
 
 
-def test_of_how_many_pods_it_is_told_that_they_wait_is_no_matter_if_it_varies_with_upstream() -> None:
-    def told(*pods: int, reason: str = "NotTriggerScaleUp") -> list[EventSeen]:
+def test_number_of_waiting_pods_may_vary_as_with_upstream() -> None:
+    def events_of(*pods: int, reason: str = "NotTriggerScaleUp") -> list[EventSeen]:
         return [event(f"Pod/web-{number}", reason=reason) for number in pods]
 
-    runs = (log(events=told(3, 7)), log(events=told(3, 5, 8)))
+    runs = (log(events=events_of(3, 7)), log(events=events_of(3, 5, 8)))
     for pods in ((1,), (1, 2, 3, 4)):
-        assert judged(log("kscale", events=told(*pods)), *runs).differences == []
+        assert judged(log("kscale", events=events_of(*pods)), *runs).differences == []
     none = "events: 0 times here, 2 to 3 times with upstream: Pod/web-#: Normal NotTriggerScaleUp: it goes"
     assert judged(log("kscale", events=[]), *runs).differences == [none]
-    always = (log(events=told(3, 7)), log(events=told(3, 5)))
-    assert len(judged(log("kscale", events=told(1, 2, 3)), *always).differences) == 1
-    others = [log(events=told(*pods, reason="ScaleDown")) for pods in ((3,), (3, 5))]
-    assert judged(log("kscale", events=told(1, 2, reason="ScaleDown")), *others).differences == []
+    always = (log(events=events_of(3, 7)), log(events=events_of(3, 5)))
+    assert len(judged(log("kscale", events=events_of(1, 2, 3)), *always).differences) == 1
+    others = [log(events=events_of(*pods, reason="ScaleDown")) for pods in ((3,), (3, 5))]
+    assert judged(log("kscale", events=events_of(1, 2, reason="ScaleDown")), *others).differences == []
     many = "events: 500 times here, 1 to 2 times with upstream: Pod/web-#: Normal ScaleDown: it goes"
-    assert judged(log("kscale", events=told(*range(500), reason="ScaleDown")), *others).differences == [many]
+    assert judged(log("kscale", events=events_of(*range(500), reason="ScaleDown")), *others).differences == [many]
 
 
 def test_only_the_status_is_left_out_of_config_maps() -> None:
@@ -151,8 +151,8 @@ def test_only_the_status_is_left_out_of_config_maps() -> None:
     status = log("kscale", changes=tainted("small-1", 0) | written("cluster-autoscaler-status"))
     assert judged(status).differences == []
     other = log("kscale", changes=tainted("small-1", 0) | written("other"))
-    (said,) = judged(other).differences
-    assert said.startswith("changes of configmaps/kube-system/other: only here")
+    (difference,) = judged(other).differences
+    assert difference.startswith("changes of configmaps/kube-system/other: only here")
 
 
 def test_pods_of_a_stateful_set_that_swap_places_vary() -> None:
@@ -182,7 +182,7 @@ def entry(verb: str, version: int, spec: dict[str, Any], *, user: str = "ca", **
     return {**created, "responseStatus": {"code": 200}, "responseObject": answer, **more}
 
 
-def test_changes_are_what_was_before_and_after() -> None:
+def test_changes_have_values_before_and_after() -> None:
     evicted = {"resource": "pods", "namespace": "default", "name": "p", "subresource": "eviction"}
     audit = [
         entry("create", 1, {"a": 1}, user="admin"),
@@ -207,7 +207,7 @@ def test_changes_are_what_was_before_and_after() -> None:
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz"])
-def test_logs_are_kept(tmp_path: Path, name: str) -> None:
+def test_written_logs_are_read_back(tmp_path: Path, name: str) -> None:
     write_logs(tmp_path / name, [log(), log("kscale")])
     assert read_logs(tmp_path / name) == [log(), log("kscale")]
 
@@ -269,5 +269,5 @@ def test_pages_name_every_case() -> None:
     others = sum(program != "Cluster Autoscaler" for program in listed.values())
     numbers = {6: "six", 10: "ten"}
     own = len(listed) - others
-    said = f"{numbers[own]} cases of the Cluster Autoscaler and {numbers[others]} of the other programs."
-    assert said in (docs / "live.md").read_text(encoding="utf-8")
+    sentence = f"{numbers[own]} cases of the Cluster Autoscaler and {numbers[others]} of the other programs."
+    assert sentence in (docs / "live.md").read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ def test_a_program_is_short_and_uses_public_names(path: Path) -> None:
             assert {alias.name for alias in statement.names} <= set(module.__all__)
 
 
-def test_a_watch_says_what_pending_pods_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_example_prints_needed_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     program = load_program("watch_pending_pods", monkeypatch)
     events = [
         {"type": "ADDED", "object": pending_pod("small", "1")},
@@ -76,7 +76,7 @@ def test_a_watch_says_what_pending_pods_need(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_a_service_answers_what_fits_where_and_at_what_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_example_answers_fit_and_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     from fastapi.testclient import TestClient
 
     monkeypatch.setenv("KSCALE_DUMP", str(EXAMPLES / "cluster.json.gz"))

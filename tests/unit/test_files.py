@@ -71,7 +71,7 @@ def test_a_full_disk_leaves_the_old_file_and_is_named(tmp_path: Path) -> None:
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"old")]
 
 
-def test_whoever_wraps_the_stream_may_close_it(tmp_path: Path) -> None:
+def test_wrapped_stream_may_be_closed(tmp_path: Path) -> None:
     with replacing(tmp_path / "a") as raw, io.TextIOWrapper(raw, encoding="utf-8") as text:
         text.write("ä")
     assert (tmp_path / "a").read_bytes() == "ä".encode()
@@ -88,7 +88,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("path", "code"), [("nowhere/a", errno.ENOENT), (".", errno.EISDIR)])
-def test_what_cannot_be_written_is_named(tmp_path: Path, path: str, code: int) -> None:
+def test_unwritable_path_is_named(tmp_path: Path, path: str, code: int) -> None:
     with pytest.raises(OSError) as caught:  # noqa: PT011  # its number is looked at
         replace_file(tmp_path / path, b"")
     assert (caught.value.errno, caught.value.filename) == (code, str(tmp_path / path))

@@ -1,4 +1,4 @@
-"""Damaged input gives an answer or an error with a name, at every door; the fuzzer looks further (``nox -s fuzz``)."""
+"""Damaged input gives an answer or a named error at every entry point; the fuzzer looks further (``nox -s fuzz``)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_damage_has_a_name(name: str, data: st.DataObject) -> None:
     TARGETS[name](data.draw(damaged(SEEDS[name])))
 
 
-def test_a_key_that_comes_twice_is_named_beside_what_is_no_utf8() -> None:
+def test_duplicate_key_is_named_beside_invalid_utf8() -> None:
     pod = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"x":"\xff","nodeName":"a","nodeName":"b"}}'
     result = kscale.Cluster().watched(b'{"type":"ADDED","object":' + pod + b"}\n")
     assert [each.message for each in result.problems] == ["the key nodeName comes twice"]

@@ -8,7 +8,7 @@ from pathlib import Path
 FILE = Path(__file__).parents[2] / ".ci" / "links.py"
 
 
-def test_what_leads_nowhere_is_named(tmp_path: Path) -> None:
+def test_broken_links_are_named(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("links", FILE)
     assert spec is not None
     assert spec.loader is not None

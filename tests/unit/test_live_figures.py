@@ -33,13 +33,13 @@ def test_upstream_is_beside_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> 
         live_figures.subprocess, "run", lambda command, **_: ran.append(command[1:]) or CompletedProcess(command, 0)
     )
     live_figures.main()
-    said: list[list[Any]] = [[Path(script).name, *options] for script, *options in ran]
-    assert said[0] == ["live_scale.py", "--nodes", "5000", "--pods", "60000", "--upstream", "up"]
-    assert all("--upstream" not in options for options in said[1:])
-    assert len(said) == 3
+    commands: list[list[Any]] = [[Path(script).name, *options] for script, *options in ran]
+    assert commands[0] == ["live_scale.py", "--nodes", "5000", "--pods", "60000", "--upstream", "up"]
+    assert all("--upstream" not in options for options in commands[1:])
+    assert len(commands) == 3
 
 
-def test_what_no_run_has_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_run_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["live", "--only", "nothing"])
     with pytest.raises(SystemExit):
         live_figures.main()

@@ -33,7 +33,7 @@ def test_import_loads_numpy_and_msgspec_only() -> None:
     assert [name for name in result.stdout.split() if not name.startswith("_kscale_core_editable")] == []
 
 
-def test_a_program_imports_only_what_it_runs() -> None:
+def test_program_imports_only_its_own_packages() -> None:
     """Each line: a module of a program, and packages that it must not import."""
     programs = [
         ("kscale.drivers.cluster_autoscaler", ["kscale.hpa.", "kscale.vpa.", "kscale.capacity.", "kscale.ca.legacy."]),
@@ -181,7 +181,7 @@ def test_generators_are_found() -> None:
     ]
 
 
-def test_the_kept_wheel_is_made_anew_when_what_it_is_made_of_changes() -> None:
+def test_cached_wheel_is_rebuilt_when_its_sources_change() -> None:
     """What CMake installs of the checkout is in it: an example that was changed stayed as it was in every session."""
     root = Path(__file__).parents[2]
     (names,) = re.findall(r"digest_of\(\*map\(Path, \((.*?)\)\)\)", (root / "noxfile.py").read_text())
@@ -189,7 +189,7 @@ def test_the_kept_wheel_is_made_anew_when_what_it_is_made_of_changes() -> None:
     assert {*installed, "src", "pyproject.toml", "CMakeLists.txt"} <= set(re.findall(r'"(.*?)"', names))
 
 
-def test_the_sdist_has_what_its_wheels_are_tried_with() -> None:
+def test_sdist_contains_the_wheel_tests() -> None:
     """cibuildwheel builds of an sdist, and finds its tests there: recorded answers were left out of it."""
     root = Path(__file__).parents[2]
     tool = tomllib.loads((root / "pyproject.toml").read_text())["tool"]
@@ -197,13 +197,13 @@ def test_the_sdist_has_what_its_wheels_are_tried_with() -> None:
     commands = [each["test-command"] for each in (how, *how["overrides"])]
     tried = {word for command in commands for word in command.split() if word.startswith("tests/")}
     assert {"tests/native", "tests/golden"} <= tried
-    wanted = {*tried, *how["test-sources"]}
-    assert [name for name in sorted(wanted) if not (root / name).exists()] == []
+    required = {*tried, *how["test-sources"]}
+    assert [name for name in sorted(required) if not (root / name).exists()] == []
     left_out = tool["scikit-build"]["sdist"]["exclude"]
     assert [
         each
         for each in left_out
-        for name in wanted
+        for name in required
         if (f"{each}/".startswith(f"{name}/") and name != "tests") or f"{name}/".startswith(f"{each}/")
     ] == []
 

@@ -29,7 +29,7 @@ pictures = load()
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
-def test_a_picture_is_what_kscale_answers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_current(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     drawn = pictures.PICTURES[name]()
     again = f"{DOCS.name}/pictures/{name}.svg is another picture: run python docs/pictures.py {name}"
@@ -42,9 +42,9 @@ def test_texts_stay_inside_the_picture(name: str) -> None:
     for text in root.iter("{http://www.w3.org/2000/svg}text"):
         width = len(text.text or "") * float(text.get("font-size", "13")) * 0.5
         start = float(text.get("x", "0"))
-        left = start - {"end": width, "middle": width / 2}.get(text.get("text-anchor", ""), 0)
-        assert left > -4, text.text
-        assert left + width < pictures.WIDTH, text.text
+        left_edge = start - {"end": width, "middle": width / 2}.get(text.get("text-anchor", ""), 0)
+        assert left_edge > -4, text.text
+        assert left_edge + width < pictures.WIDTH, text.text
 
 
 def pages(*captions: str) -> list[str]:

@@ -55,7 +55,7 @@ def listed(program: str) -> list[str]:
     return block.splitlines()
 
 
-def shown(value: Any) -> str:
+def flag_value(value: Any) -> str:
     """A value as a flag has it."""
     if isinstance(value, timedelta):
         return format_duration(duration(value))
@@ -71,8 +71,8 @@ def flag_lines(names: Iterable[str], then: Any, today: Any, only_then: Collectio
     lines = []
     for name in sorted(names):
         old, new = getattr(then, name), getattr(today, name)
-        note = "  # no flag today" if name in only_then else f"  # today {shown(new)}" if new != old else ""
-        lines.append(f"--{name.replace('_', '-')}={shown(old)}{note}")
+        note = "  # no flag today" if name in only_then else f"  # today {flag_value(new)}" if new != old else ""
+        lines.append(f"--{name.replace('_', '-')}={flag_value(old)}{note}")
     return lines
 
 

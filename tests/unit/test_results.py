@@ -187,7 +187,7 @@ def test_the_glossary_defines_each_word_once() -> None:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_words_have_one_type_in_all_results(name: str) -> None:
-    found = {word: getattr(result(name), word) for word in WORDS if word in CHECKS or hasattr(result(name), word)}
+    words = {word: getattr(result(name), word) for word in WORDS if word in CHECKS or hasattr(result(name), word)}
     for word in {*WORDS, *(f"{word}_count" for word in WORDS), "new_node_count"} - {"groups", "explain"}:
         if not hasattr(result(name), word):
             continue
@@ -196,7 +196,7 @@ def test_words_have_one_type_in_all_results(name: str) -> None:
         assert check(value), f"{name}.{word} = {value!r}"
     missing = {word for word in HAVE.get(name, ()) if not hasattr(result(name), word)}
     assert not missing
-    assert found or name not in HAVE
+    assert words or name not in HAVE
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -364,7 +364,7 @@ def test_every_record_type_has_a_summary_in_plain_fields() -> None:
     assert repr(Sample(size=3, names=["a", "b"])) == "<Sample: size=3, 2 names>"
 
 
-def test_a_cluster_and_its_snapshot_say_what_they_hold() -> None:
+def test_cluster_and_snapshot_repr_count_objects() -> None:
     assert repr(cluster()) == "<Cluster: 2 Node, 4 Pod>"
     assert repr(kscale.Cluster()) == "<Cluster: empty>"
     assert "<td>Pod</td><td>4</td>" in cluster()._repr_html_()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from versus.__main__ import WORKLOADS, digest_of, main, overlay, table, told, upstream_seconds
+from versus.__main__ import WORKLOADS, digest_of, format_time, main, overlay, table, upstream_seconds
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -25,7 +25,7 @@ def checkout(folder: Path, package: str) -> None:
     (folder / "go.mod").write_text("module example.org/autoscaler\n")
 
 
-def test_what_go_says_is_read(tmp_path: Path) -> None:
+def test_go_benchmark_output_is_parsed(tmp_path: Path) -> None:
     workload = WORKLOADS["estimate"]
     checkout(tmp_path, workload.package)
     program = tmp_path / f"{workload.package}-{digest_of(tmp_path, workload)}"
@@ -34,7 +34,7 @@ def test_what_go_says_is_read(tmp_path: Path) -> None:
     assert upstream_seconds(tmp_path, tmp_path, workload) == 12.5e-9
 
 
-def test_what_go_says_of_its_end_is_shown(tmp_path: Path) -> None:
+def test_go_benchmark_failure_is_shown(tmp_path: Path) -> None:
     workload = WORKLOADS["estimate"]
     checkout(tmp_path, workload.package)
     program = tmp_path / f"{workload.package}-{digest_of(tmp_path, workload)}"
@@ -50,7 +50,7 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, env=who | alone)
 
 
-def test_another_checkout_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_checkout_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that is kept is of the commit that it was built of: Go is in a stand-in that counts."""
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -82,7 +82,7 @@ def test_another_checkout_is_built_anew(tmp_path: Path, monkeypatch: pytest.Monk
     assert [built_after(one), built_after(one)] == [4, 4]
 
 
-def test_what_is_edited_is_built_and_the_checkout_stays_as_it_is(tmp_path: Path) -> None:
+def test_edited_sources_are_built_without_changing_the_checkout(tmp_path: Path) -> None:
     """An edit of a text that is not there is refused: another commit's benchmark measures something else."""
     workload = WORKLOADS["fork"]
     texts = {name: "" for name, _, _ in workload.edits}
@@ -104,16 +104,23 @@ def test_what_is_edited_is_built_and_the_checkout_stays_as_it_is(tmp_path: Path)
         overlay(tmp_path, workload, room)
 
 
-def test_programs_are_kept_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = tmp_path / "new" / "programs"
-    monkeypatch.setattr(sys, "argv", ["versus", "--upstream", str(tmp_path), "--rounds", "0", "--built", str(kept)])
+def test_build_directory_is_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "new" / "programs"
+    monkeypatch.setattr(
+        sys, "argv", ["versus", "--upstream", str(tmp_path), "--rounds", "0", "--built", str(directory)]
+    )
     with pytest.raises(ValueError, match="empty"):  # no round, no figure
         main()
-    assert kept.is_dir()
+    assert directory.is_dir()
 
 
 def test_the_table() -> None:
-    assert [told(0.3457), told(2.0), told(12e-6), told(3e-7)] == ["346 ms", "2.0 s", "12 us", "0.3 us"]
+    assert [format_time(0.3457), format_time(2.0), format_time(12e-6), format_time(3e-7)] == [
+        "346 ms",
+        "2.0 s",
+        "12 us",
+        "0.3 us",
+    ]
     workload = WORKLOADS["estimate"]
     line = table([(workload, 0.2, 0.01)]).splitlines()[-1]
     assert line == f"| {workload.what} | 200 ms | 10 ms | 20 | {workload.clocks} |"

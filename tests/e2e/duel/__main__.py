@@ -26,15 +26,15 @@ def main() -> int:
     compare.add_argument("case", help="the case file")
     compare.add_argument("log", help="kscale's")
     compare.add_argument("upstream", help="upstream's")
-    given = parser.parse_args()
-    case = read_case(given.case)
-    if given.command == "run":
-        names = [given.directory / f"{case.name}-{i}" for i in range(given.times)]
-        write_logs(given.log, [run_case(case, name, given.upstream) for name in names])
+    arguments = parser.parse_args()
+    case = read_case(arguments.case)
+    if arguments.command == "run":
+        names = [arguments.directory / f"{case.name}-{i}" for i in range(arguments.times)]
+        write_logs(arguments.log, [run_case(case, name, arguments.upstream) for name in names])
         return 0
     worst = 0
-    for ours in read_logs(given.log):
-        result = compared(case, ours, read_logs(given.upstream))
+    for ours in read_logs(arguments.log):
+        result = compared(case, ours, read_logs(arguments.upstream))
         print("\n".join(result.lines()))
         worst |= bool(result.differences)
     return worst

@@ -36,8 +36,8 @@ class Group(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     def machines(self) -> Machines:
         """As the stand-in for a cloud has it."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("start", "price")}
-        return Machines(**given)
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("start", "price")}
+        return Machines(**fields)
 
 
 class Refusal(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

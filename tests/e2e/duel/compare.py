@@ -74,15 +74,15 @@ def facets(log: Log) -> dict[str, Facet]:
     }
     events: Facet = {}
     for event in log.events:
-        told = _text(f"{event.type} {event.reason}: {event.message}")
-        events.setdefault(event.about, []).append(told)
+        message = _text(f"{event.type} {event.reason}: {event.message}")
+        events.setdefault(event.about, []).append(message)
     counts = {
         _text(f"{event.about} {event.type} {event.reason}: {event.message}"): [str(event.count)] for event in log.events
     }
     return {
         "cloud": calls,
         "changes": changes,
-        "events": {about: sorted(told) for about, told in events.items()},
+        "events": {about: sorted(message) for about, message in events.items()},
         "times told": counts,
         "objects": {name: [_text(obj)] for name, obj in log.objects.items()},
         "refusals": {"of the case": log.refusals} if log.refusals else {},
@@ -125,10 +125,10 @@ def _facet(
     if name == "times told":  # how often depends on how many loops there were
         result.varied.append(f"{name}: {len(varied)}")
         return varied
-    ours, seen = _counted(mine, varied), [_counted(each, varied) for each in theirs]
+    ours, others = _counted(mine, varied), [_counted(each, varied) for each in theirs]
     at_fault = len(result.differences)
-    for element in sorted({*ours, *(element for each in seen for element in each)}):
-        least, most = min(each[element] for each in seen), max(each[element] for each in seen)
+    for element in sorted({*ours, *(element for each in others for element in each)}):
+        least, most = min(each[element] for each in others), max(each[element] for each in others)
         if name == "events" and least < most and ours[element] >= min(least, 1) and _WAITING.search(element):
             continue  # of how many pods the same is told depends on how many loops there were
         if not least <= ours[element] <= most:
@@ -146,12 +146,12 @@ def _counted(facet: Facet, keys: Sequence[str]) -> Counter[str]:
 
 def _differ(what: str, mine: Sequence[str] | None, had: Sequence[str] | None, case: Case, result: Comparison) -> None:
     if mine is not None and had is not None:
-        gone, come = Counter(had) - Counter(mine), Counter(mine) - Counter(had)
-        if not gone and not come:
+        removed, come = Counter(had) - Counter(mine), Counter(mine) - Counter(had)
+        if not removed and not come:
             _judge(f"{what}: another order: {list(mine)}, with upstream {list(had)}", case, result)
             return
-        for sign, found in (("only upstream", gone), ("only here", come)):
-            for element in found.elements():
+        for sign, counts in (("only upstream", removed), ("only here", come)):
+            for element in counts.elements():
                 _judge(f"{what}: {sign}: {element}", case, result)
     elif mine is None:
         _judge(f"{what}: only upstream: {list(had or ())}", case, result)
@@ -179,12 +179,12 @@ def _text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     for pattern, instead in ((_MOMENT, "<time>"), (_SECONDS, "<time>"), (_PORT, "<port>"), (_BUNDLE, "<certificate>")):
         text = pattern.sub(instead, text)
-    return _UPDATES.sub(lambda found: _sorted(found[0]), text)
+    return _UPDATES.sub(lambda match: _sorted(match[0]), text)
 
 
 def _sorted(updates: str) -> str:
     """The updates of each container by their texts: upstream goes through a map."""
-    return _CONTAINER.sub(lambda found: found[1] + ", ".join(sorted(found[2].split(", "))), updates)
+    return _CONTAINER.sub(lambda match: match[1] + ", ".join(sorted(match[2].split(", "))), updates)
 
 
 def _numbered(text: str) -> str:

@@ -74,11 +74,11 @@ def read_logs(path: str | Path) -> list[Log]:
 
 def plain(obj: Mapping[str, Any]) -> dict[str, Any]:
     """An object without what differs from run to run by its nature, times apart."""
-    kept = {key: value for key, value in obj.items() if key != "metadata"}
+    fields = {key: value for key, value in obj.items() if key != "metadata"}
     metadata = {key: value for key, value in (obj.get("metadata") or {}).items() if key not in _UNSEEN}
     for owner in metadata.get("ownerReferences") or ():
         owner.pop("uid", None)
-    return {"metadata": metadata, **kept}
+    return {"metadata": metadata, **fields}
 
 
 def changes_of(audit: Iterable[Mapping[str, Any]], user: str) -> dict[str, list[Change]]:
@@ -116,8 +116,8 @@ def _change(entry: Mapping[str, Any], versions: Mapping[int, dict[str, Any]]) ->
         yield Change(verb=verb, refused=code)
         return
     if _subresource(entry) == "eviction":
-        asked = entry.get("requestObject") or {}
-        yield Change(verb="evict", changed={"deleteOptions": (None, asked.get("deleteOptions"))})
+        request = entry.get("requestObject") or {}
+        yield Change(verb="evict", changed={"deleteOptions": (None, request.get("deleteOptions"))})
         return
     if verb == "delete":
         yield Change(verb=verb)

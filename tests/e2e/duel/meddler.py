@@ -24,8 +24,8 @@ _MERGE = "application/merge-patch+json"
 class Meddler(AbstractAsyncContextManager["Meddler"]):
     """As long as it is entered, writes are looked at; it agrees to all of them."""
 
-    def __init__(self, plane: ControlPlane, asked: Meddling) -> None:
-        self._plane, self._asked = plane, asked
+    def __init__(self, plane: ControlPlane, meddling: Meddling) -> None:
+        self._plane, self._asked = plane, meddling
         self._done = 0
         self._stack = AsyncExitStack()
 

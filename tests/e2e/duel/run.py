@@ -31,11 +31,11 @@ from kscale.world.nodegroups.external_server import ExternalServer
 __all__ = ["run_case"]
 
 STATUS = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
-SHOWN = (
+WATCHED = (
     "nodes", "pods", "configmaps", "statefulsets.apps", "deployments.apps", "poddisruptionbudgets.policy",
     "horizontalpodautoscalers.autoscaling",
 )  # fmt: skip
-SHOWN_OF_VPA = (
+WATCHED_VPA = (
     "verticalpodautoscalers.autoscaling.k8s.io", "verticalpodautoscalercheckpoints.autoscaling.k8s.io",
     "mutatingwebhookconfigurations.admissionregistration.k8s.io",
 )  # fmt: skip
@@ -57,7 +57,7 @@ class _Run:
         self.case, self.plane, self.upstream = case, plane, upstream
         self.cloud = FakeCloud(plane, *(group.machines() for group in case.groups))
         self.calls: list[CloudCall] = []
-        self.left = [rule.times for rule in case.refuse]
+        self.remaining = [rule.times for rule in case.refuse]
         self.begun = time.monotonic()
         self.refusals: list[str] = []
         self.players: dict[str, Player] = {}
@@ -132,8 +132,8 @@ class _Run:
         what, group, *rest = call
         refusal = ""
         for i, rule in enumerate(self.case.refuse):
-            if rule.call == what and rule.group in ("", group) and self.left[i]:
-                self.left[i] -= 1
+            if rule.call == what and rule.group in ("", group) and self.remaining[i]:
+                self.remaining[i] -= 1
                 refusal = rule.message
         text = f"{what} {' '.join(map(str, rest))}"
         at = round(time.monotonic() - self.begun, 3)
@@ -296,14 +296,14 @@ class _Run:
 
     async def _objects(self) -> dict[str, Any]:
         result = {}
-        shown = [SERVED[plural] for plural in (*SHOWN, *(SHOWN_OF_VPA if self.of_vpa else ()))]
-        for served in (*shown, *([WIDGETS] if self.case.custom else ())):
+        watched = [SERVED[plural] for plural in (*WATCHED, *(WATCHED_VPA if self.of_vpa else ()))]
+        for served in (*watched, *([WIDGETS] if self.case.custom else ())):
             for each in (await self._ask("GET", served.path("")))["items"]:
-                kept = plain(each)
-                metadata = kept["metadata"]
+                fields = plain(each)
+                metadata = fields["metadata"]
                 name = "/".join(filter(None, (served.group_resource, metadata.get("namespace", ""), metadata["name"])))
                 if name.rpartition("/")[2] not in NOT_OURS:
-                    result[name] = kept
+                    result[name] = fields
         return result
 
     async def _ask(self, *words: Any, **options: Any) -> Any:

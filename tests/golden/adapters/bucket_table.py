@@ -8,8 +8,8 @@ from kscale.vpa.model.histogram import CPU_HISTOGRAM_OPTIONS, MEMORY_HISTOGRAM_O
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    match given["options"]:
+    inputs, want = case["input"], case["want"]
+    match inputs["options"]:
         case {"type": "cpu"}:
             options = CPU_HISTOGRAM_OPTIONS
         case {"type": "memory"}:
@@ -23,4 +23,4 @@ def check(case: dict[str, Any]) -> None:
     assert options.num_buckets == want["num_buckets"]
     starts = [{"bucket": b, "hex": options.bucket_start(b)} for b in (s["bucket"] for s in want["starts"])]
     assert starts == [{"bucket": s["bucket"], "hex": float.fromhex(s["hex"])} for s in want["starts"]]
-    assert options.find_buckets([float(v) for v in given["find"]]).tolist() == want["find"]
+    assert options.find_buckets([float(v) for v in inputs["find"]]).tolist() == want["find"]

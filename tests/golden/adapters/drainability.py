@@ -16,13 +16,13 @@ from kscale.objects.times import to_datetime
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    pods = [from_dict(pod, Pod) for pod in given["pods"]]
-    objects = [golden_ca.read(item) for item in given.get("objects") or []]
-    given_options = dict(given.get("options") or {})
+    inputs, want = case["input"], case["want"]
+    pods = [from_dict(pod, Pod) for pod in inputs["pods"]]
+    objects = [golden_ca.read(item) for item in inputs.get("objects") or []]
+    given_options = dict(inputs.get("options") or {})
     with_listers = given_options.pop("listers", True) is not False
     options = _options(given_options)
-    now = to_datetime(given["now"])
+    now = to_datetime(inputs["now"])
     listers = ca.Listers(objects) if with_listers else None
     try:
         pdbs = ca.RemainingPdbTracker(golden_ca.of_type(objects, PodDisruptionBudget) if with_listers else [])
@@ -55,8 +55,8 @@ def check(case: dict[str, Any]) -> None:
     assert got == want
 
 
-def _options(given: dict[str, Any]) -> ca.AutoscalingOptions:
-    values = {name: value for name, value in given.items() if value is not None}
+def _options(flags: dict[str, Any]) -> ca.AutoscalingOptions:
+    values = {name: value for name, value in flags.items() if value is not None}
     timeout = values.pop("blocking_system_pod_disruption_timeout_s", None)
     if timeout is not None:
         values["blocking_system_pod_distruption_timeout"] = timedelta(seconds=timeout)

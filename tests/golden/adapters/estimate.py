@@ -36,27 +36,27 @@ def size_of(group: dict[str, Any] | None) -> NodeGroupSize | None:
     )
 
 
-def options_of(given: dict[str, Any]) -> kscale.EstimateOptions:
-    similar = [size_of(group) for group in given.get("similar_node_groups", [])]
+def options_of(inputs: dict[str, Any]) -> kscale.EstimateOptions:
+    similar = [size_of(group) for group in inputs.get("similar_node_groups", [])]
     return kscale.EstimateOptions(
-        max_nodes=given.get("max_nodes", 0),
-        thresholds=tuple(given.get("thresholds", ())),
-        node_group=size_of(given.get("node_group")),
+        max_nodes=inputs.get("max_nodes", 0),
+        thresholds=tuple(inputs.get("thresholds", ())),
+        node_group=size_of(inputs.get("node_group")),
         similar_node_groups=tuple(group for group in similar if group is not None),
-        cluster_max_nodes=given.get("cluster_max_nodes", 0),
-        current_node_count=given.get("current_node_count", 0),
-        no_context=given.get("no_context", False),
-        fast_path=given.get("fast_path", False),
+        cluster_max_nodes=inputs.get("cluster_max_nodes", 0),
+        current_node_count=inputs.get("current_node_count", 0),
+        no_context=inputs.get("no_context", False),
+        fast_path=inputs.get("fast_path", False),
     )
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    options = given.get("options", {})
-    snapshot = world(given["objects"], options)
+    inputs, want = case["input"], case["want"]
+    options = inputs.get("options", {})
+    snapshot = world(inputs["objects"], options)
     cursor = options.get("cursor", 0)
     profile = profile_of(options)
-    for step, expected in zip(given["estimates"], want["estimates"], strict=True):
+    for step, expected in zip(inputs["estimates"], want["estimates"], strict=True):
         got: dict[str, Any] = {}
         if "schedule_before" in step:
             before = []

@@ -19,8 +19,8 @@ _FREE_TAILS = ("Can't parse YAML with priorities in the configmap: ", "error par
 class Prices:
     """The injected cloud provider: node prices by name, pod prices by name or by name without its last segment."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.given = given
+    def __init__(self, prices: dict[str, Any]) -> None:
+        self.prices = prices
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float:
         return self._price(node.metadata.name, "node")
@@ -30,14 +30,14 @@ class Prices:
 
     def _price(self, name: str, what: str) -> float:
         names = [name, name.rpartition("-")[0]] if what == "pod" else [name]
-        if any(n in (self.given.get(f"{what}_errors") or []) for n in names):
+        if any(n in (self.prices.get(f"{what}_errors") or []) for n in names):
             raise ca.AutoscalerError("", "no price")
-        prices = self.given.get(f"{what}_per_hour") or {}
+        prices = self.prices.get(f"{what}_per_hour") or {}
         return next((prices[n] for n in names if n in prices), 0.0)
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
+    inputs, want = case["input"], case["want"]
     options = [
         ca.Option(
             group=o["group"],
@@ -47,17 +47,17 @@ def check(case: dict[str, Any]) -> None:
             exists=o.get("exists", True),
             debug=o.get("debug", ""),
         )
-        for o in given["options"]
+        for o in inputs["options"]
     ]
-    config = given.get("priority_config_map")
+    config = inputs.get("priority_config_map")
     chain_input = ca.ExpanderInput(
-        nodes={name: from_dict(node, Node) for name, node in (given.get("templates") or {}).items()},
+        nodes={name: from_dict(node, Node) for name, node in (inputs.get("templates") or {}).items()},
         priorities=None if config is None else config.get("data") or {},
-        prices=Prices(given.get("prices") or {}),
-        cluster_node_count=None if given.get("node_lister_error") else given.get("cluster_node_count", 0),
-        gpu_label=given.get("gpu_label") or golden_ca.GPU_LABEL,
+        prices=Prices(inputs.get("prices") or {}),
+        cluster_node_count=None if inputs.get("node_lister_error") else inputs.get("cluster_node_count", 0),
+        gpu_label=inputs.get("gpu_label") or golden_ca.GPU_LABEL,
     )
-    names = given["expanders"]
+    names = inputs["expanders"]
     try:
         result = ca.expand(options, names, chain_input)
     except ca.AutoscalerError as error:

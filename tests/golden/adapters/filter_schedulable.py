@@ -11,12 +11,12 @@ _WORKLOAD = ("Node", "Pod")
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    options = given.get("options", {})
+    inputs, want = case["input"], case["want"]
+    options = inputs.get("options", {})
     informed: list[dict[str, Any]] = []
     present: list[dict[str, Any]] = []
     state = kscale.PlaceState(cursor=options.get("cursor", 0))
-    for i, (step, expected) in enumerate(zip(given["rounds"], want["rounds"], strict=True)):
+    for i, (step, expected) in enumerate(zip(inputs["rounds"], want["rounds"], strict=True)):
         if "objects" in step:
             present = [item for item in step["objects"] if item["kind"] in _WORKLOAD]
             if i == 0:

@@ -9,10 +9,10 @@ from golden_support import decoded, profile_of, world
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    options = given.get("options", {})
-    snapshot = world(given["objects"], options)
-    pod = decoded(given["pod"])
+    inputs, want = case["input"], case["want"]
+    options = inputs.get("options", {})
+    snapshot = world(inputs["objects"], options)
+    pod = decoded(inputs["pod"])
     result = kscale.fit(snapshot, [pod], profile=profile_of(options))
     assert set(snapshot.nodes) == set(want["nodes"])
     for node, expected in want["nodes"].items():

@@ -22,8 +22,8 @@ from kscale.vpa.recommender.checkpoints import encode_histogram
 _YEAR_ONE = "0001-01-01T00:00:00Z"
 
 
-def options_of(given: dict[str, Any]) -> HistogramOptions:
-    match given:
+def options_of(inputs: dict[str, Any]) -> HistogramOptions:
+    match inputs:
         case {"type": "cpu"}:
             return CPU_HISTOGRAM_OPTIONS
         case {"type": "memory"}:
@@ -32,7 +32,7 @@ def options_of(given: dict[str, Any]) -> HistogramOptions:
             return HistogramOptions.linear(maximum, size, epsilon)
         case {"type": "exponential", "max_value": maximum, "first_bucket_size": size, "ratio": r, "epsilon": epsilon}:
             return HistogramOptions.exponential(maximum, size, r, epsilon)
-    raise AssertionError(given)
+    raise AssertionError(inputs)
 
 
 def time_of(text: str | None) -> int:
@@ -105,21 +105,21 @@ def run(op: dict[str, Any], histograms: dict[str, Histogram], options: Histogram
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
+    inputs, want = case["input"], case["want"]
     if "options_error" in want:
         with pytest.raises(HistogramError) as refused:
-            options_of(given["options"])
+            options_of(inputs["options"])
         assert str(refused.value) == want["options_error"]
         return
-    shared = options_of(given["options"])
+    shared = options_of(inputs["options"])
     histograms = {}
-    for name, spec in given.get("histograms", {}).items():
+    for name, spec in inputs.get("histograms", {}).items():
         options = options_of(spec["options"]) if "options" in spec else shared
         if "options" in spec and options is shared:  # an options object of its own, though equal
             options = HistogramOptions(options.native, options.epsilon)
         histograms[name] = Histogram.create(options, round(spec.get("half_life_s", 0) * 1e9))
     results = want["results"]
-    for op, expected in zip(given["ops"], results, strict=False):
+    for op, expected in zip(inputs["ops"], results, strict=False):
         panic = expected.get("panic") if isinstance(expected, dict) else None
         error = expected.get("error") if isinstance(expected, dict) else None
         if panic is None and error is None:
@@ -128,4 +128,4 @@ def check(case: dict[str, Any]) -> None:
         with pytest.raises(HistogramError) as raised:
             run(op, histograms, shared, expected)
         assert str(raised.value) == (panic or error), op
-    assert len(results) == len(given["ops"]) or "panic" in results[-1]
+    assert len(results) == len(inputs["ops"]) or "panic" in results[-1]

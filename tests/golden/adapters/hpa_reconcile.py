@@ -136,8 +136,8 @@ class World:
         return ApiError(error) if error is not None else from_dict(result, MetricValue)
 
     @staticmethod
-    def _list(error: str | None, found: Any, type_: Any) -> Any:
-        return ApiError(error) if error is not None else from_dict(found or {"items": []}, type_)
+    def _list(error: str | None, listed: Any, type_: Any) -> Any:
+        return ApiError(error) if error is not None else from_dict(listed or {"items": []}, type_)
 
 
 def _refusal(error: dict[str, Any] | None) -> ApiError | None:
@@ -151,20 +151,20 @@ def _stored(data: dict[str, Any]) -> HorizontalPodAutoscaler:
     return apply_defaults(from_dict(data, HorizontalPodAutoscaler))
 
 
-def _state(given: dict[str, Any] | None) -> HPAState:
-    if given is None:
+def _state(fields: dict[str, Any] | None) -> HPAState:
+    if fields is None:
         return HPAState()
     return HPAState(
         recommendations=tuple(
-            Recommendation(each["replicas"], from_text(each["time"])) for each in given.get("recommendations") or ()
+            Recommendation(each["replicas"], from_text(each["time"])) for each in fields.get("recommendations") or ()
         ),
-        scale_up_events=_events(given.get("scale_up_events")),
-        scale_down_events=_events(given.get("scale_down_events")),
+        scale_up_events=_events(fields.get("scale_up_events")),
+        scale_down_events=_events(fields.get("scale_down_events")),
     )
 
 
-def _events(given: list[dict[str, Any]] | None) -> tuple[ScaleEvent, ...]:
-    return tuple(ScaleEvent(each["change"], from_text(each["time"]), each["outdated"]) for each in given or ())
+def _events(events: list[dict[str, Any]] | None) -> tuple[ScaleEvent, ...]:
+    return tuple(ScaleEvent(each["change"], from_text(each["time"]), each["outdated"]) for each in events or ())
 
 
 def _events_out(events: tuple[ScaleEvent, ...]) -> list[dict[str, Any]]:
@@ -172,19 +172,19 @@ def _events_out(events: tuple[ScaleEvent, ...]) -> list[dict[str, Any]]:
 
 
 def check(case: dict[str, Any]) -> None:
-    given = case["input"]
-    limits = given["options"]
+    inputs = case["input"]
+    limits = inputs["options"]
     options = HPAOptions(
         horizontal_pod_autoscaler_tolerance=limits["tolerance"],
         horizontal_pod_autoscaler_downscale_stabilization=timedelta(seconds=limits["downscale_stabilization_s"]),
         horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=limits["cpu_initialization_period_s"]),
         horizontal_pod_autoscaler_initial_readiness_delay=timedelta(seconds=limits["initial_readiness_delay_s"]),
-        feature_gates=given.get("gates") or {},
-        kubernetes_version=given.get("kubernetes_version", ""),
+        feature_gates=inputs.get("gates") or {},
+        kubernetes_version=inputs.get("kubernetes_version", ""),
     )
-    hpa, state, others = _stored(given["hpa"]), _state(given.get("state")), given.get("other_hpas") or []
+    hpa, state, others = _stored(inputs["hpa"]), _state(inputs.get("state")), inputs.get("other_hpas") or []
     version = 10
-    for number, (step, want) in enumerate(zip(given["steps"], case["want"]["steps"], strict=True)):
+    for number, (step, want) in enumerate(zip(inputs["steps"], case["want"]["steps"], strict=True)):
         if "hpa_spec" in step:
             version += 1
             metadata = msgspec.structs.replace(
@@ -196,7 +196,7 @@ def check(case: dict[str, Any]) -> None:
             others = step["other_hpas"] or []
         if step.get("hpa_deleted"):
             state = _deleted(hpa, state, options, from_text(step["now"]))
-            hpa = msgspec.structs.replace(_stored(given["hpa"]), status=HorizontalPodAutoscalerStatus())
+            hpa = msgspec.structs.replace(_stored(inputs["hpa"]), status=HorizontalPodAutoscalerStatus())
             _compare(number, _nothing_done(state, hpa.status), want)
             continue
         store = SelectorStore()
@@ -222,13 +222,13 @@ def check(case: dict[str, Any]) -> None:
         if world.status is not None:
             metadata = msgspec.structs.replace(hpa.metadata, resource_version=str(version))
             hpa = msgspec.structs.replace(hpa, status=world.status, metadata=metadata)
-        result = _found(run, hpa.status, world)
+        result = _step_result(run, hpa.status, world)
         _compare(number, result, want)
 
 
-def _compare(number: int, found: dict[str, Any], want: dict[str, Any]) -> None:
-    assert found.keys() == want.keys(), f"step {number}"
-    different = {key: (found[key], value) for key, value in want.items() if found[key] != value}
+def _compare(number: int, result: dict[str, Any], want: dict[str, Any]) -> None:
+    assert result.keys() == want.keys(), f"step {number}"
+    different = {key: (result[key], value) for key, value in want.items() if result[key] != value}
     assert not different, f"step {number}: {different}"
 
 
@@ -244,7 +244,7 @@ def _deleted(hpa: HorizontalPodAutoscaler, state: HPAState, options: HPAOptions,
     return msgspec.structs.replace(controller.state(key), registered=True)  # it will be made again
 
 
-def _found(run: DryRun[ReconcileResult], status: HorizontalPodAutoscalerStatus, world: World) -> dict[str, Any]:
+def _step_result(run: DryRun[ReconcileResult], status: HorizontalPodAutoscalerStatus, world: World) -> dict[str, Any]:
     out = run.value
     gauges = [each.value for each in run.observations if each.name == DESIRED_REPLICAS]
     return {

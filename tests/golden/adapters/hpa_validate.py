@@ -11,14 +11,14 @@ from kscale.objects.decode import to_dict
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    subresource = given.get("subresource") or ""
+    inputs, want = case["input"], case["want"]
+    subresource = inputs.get("subresource") or ""
     out = admit(
-        given["object"],
-        given.get("old_object"),
+        inputs["object"],
+        inputs.get("old_object"),
         subresource=subresource,
         options=HPAOptions(
-            feature_gates=given.get("gates") or {}, kubernetes_version=given.get("kubernetes_version", "")
+            feature_gates=inputs.get("gates") or {}, kubernetes_version=inputs.get("kubernetes_version", "")
         ),
     )
     result: dict[str, Any] = {
@@ -31,10 +31,10 @@ def check(case: dict[str, Any]) -> None:
     if out.defaulted is not None and subresource != "status":
         head = {"kind": "HorizontalPodAutoscaler"}
         result["defaulted"] = _served(
-            {"apiVersion": "autoscaling/v2", **head, **to_dict(out.defaulted)}, given["object"]
+            {"apiVersion": "autoscaling/v2", **head, **to_dict(out.defaulted)}, inputs["object"]
         )
         result["as_v1"] = _served(
-            {"apiVersion": "autoscaling/v1", **head, **to_dict(to_v1(out.defaulted))}, given["object"]
+            {"apiVersion": "autoscaling/v1", **head, **to_dict(to_v1(out.defaulted))}, inputs["object"]
         )
     different = {key: (result[key], value) for key, value in want.items() if result[key] != value}
     assert not different, different

@@ -23,23 +23,23 @@ from kscale.objects.quantity import Quantity
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    cluster = kscale.load(given["objects"])
+    inputs, want = case["input"], case["want"]
+    cluster = kscale.load(inputs["objects"])
     snapshot = cluster.snapshot()
-    pools = node_pools_from(given["pools"])
-    kinds = [_type(each) for each in given["types"]]
+    pools = node_pools_from(inputs["pools"])
+    kinds = [_type(each) for each in inputs["types"]]
     nodes = snapshot.columns.objects
     if want["skipped"]:
         with pytest.raises(InputError, match="its requirements allow none"):
-            groups_of_pools(pools, kinds, zones=given["zones"], nodes=nodes)
+            groups_of_pools(pools, kinds, zones=inputs["zones"], nodes=nodes)
         return
-    converted = groups_of_pools(pools, kinds, zones=given["zones"], nodes=nodes)
+    converted = groups_of_pools(pools, kinds, zones=inputs["zones"], nodes=nodes)
     offered = OfferedPools(pools, converted, with_templates(cluster, snapshot, converted.groups))
-    taken = _domains(want, nodes)
+    taken_domains = _domains(want, nodes)
     names = snapshot.pending
 
     def choose(number: int, key: str, domains: Sequence[str]) -> str:
-        return min(domains, key=lambda domain: (domain not in taken.get((names[number], key), ()), domain))
+        return min(domains, key=lambda domain: (domain not in taken_domains.get((names[number], key), ()), domain))
 
     placement = place_pods(snapshot, names, offered, choose=choose)
     claims = sorted((_claim(claim) for claim in placement.claims), key=lambda claim: claim["pods"][0])
@@ -65,14 +65,14 @@ def _classes(classes: list[str]) -> list[str]:
     return sorted([*(each for each in classes if each != "taints"), *{"taints"}.intersection(classes)])
 
 
-def _type(given: dict[str, Any]) -> InstanceType:
+def _type(fields: dict[str, Any]) -> InstanceType:
     return InstanceType(
-        name=given["name"],
-        arch=given["arch"],
-        capacity={name: Quantity(amount) for name, amount in given["capacity"].items()},
-        allocatable={name: Quantity(amount) for name, amount in given["allocatable"].items()},
-        prices={"here": given["price"]},
-        spot_prices={} if given["spot"] is None else {"here": given["spot"]},
+        name=fields["name"],
+        arch=fields["arch"],
+        capacity={name: Quantity(amount) for name, amount in fields["capacity"].items()},
+        allocatable={name: Quantity(amount) for name, amount in fields["allocatable"].items()},
+        prices={"here": fields["price"]},
+        spot_prices={} if fields["spot"] is None else {"here": fields["spot"]},
     )
 
 

@@ -8,8 +8,8 @@ from kscale.capacity.karpenter.requirements import WELL_KNOWN, Requirement, Requ
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    first, second = (_requirements(given[name]) for name in ("first", "second"))
+    inputs, want = case["input"], case["want"]
+    first, second = (_requirements(inputs[name]) for name in ("first", "second"))
     both = first.with_(second.values())
     got = {
         "intersects": first.find_conflict(second) is None,
@@ -18,15 +18,16 @@ def check(case: dict[str, Any]) -> None:
         "combined": {key: _described(each) for key, each in both.items()},
         "operators": {key: each.operator for key, each in both.items()},
         "allowed": {
-            key: sorted(value for value in given["values"] if each.allows(value)) for key, each in both.items()
+            key: sorted(value for value in inputs["values"] if each.allows(value)) for key, each in both.items()
         },
     }
     assert got == want
 
 
-def _requirements(given: list[dict[str, Any]]) -> Requirements:
+def _requirements(requirements: list[dict[str, Any]]) -> Requirements:
     return Requirements(
-        requirement(each["key"], each["operator"], each.get("values", []), each.get("minValues")) for each in given
+        requirement(each["key"], each["operator"], each.get("values", []), each.get("minValues"))
+        for each in requirements
     )
 
 

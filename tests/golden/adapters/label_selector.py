@@ -11,10 +11,10 @@ from kscale.objects.selectors import Selector, SelectorError, compile_selector
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    selector = given["selector"]
+    inputs, want = case["input"], case["want"]
+    selector = inputs["selector"]
     decoded = None if selector is None else from_dict(selector, LabelSelector)
-    got = described(lambda: compile_selector(decoded), given["labels"])
+    got = described(lambda: compile_selector(decoded), inputs["labels"])
     assert got == want
 
 

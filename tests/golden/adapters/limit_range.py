@@ -29,12 +29,12 @@ from kscale.vpa.recommender.update_vpas import apply_vpa_policy
 BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
 
 
-def quantities(given: dict[str, str] | None) -> dict[str, Quantity] | None:
-    return None if given is None else {name: Quantity(text) for name, text in given.items()}
+def quantities(amounts: dict[str, str] | None) -> dict[str, Quantity] | None:
+    return None if amounts is None else {name: Quantity(text) for name, text in amounts.items()}
 
 
-def limit_ranges_of(given: dict[str, Any]) -> LimitRanges:
-    return LimitRanges(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ())
+def limit_ranges_of(inputs: dict[str, Any]) -> LimitRanges:
+    return LimitRanges(from_dict(item, LimitRange) for item in inputs.get("limit_ranges") or ())
 
 
 def same_recommendation(ours: RecommendedPodResources | None, theirs: dict[str, Any] | None) -> None:
@@ -70,23 +70,23 @@ def same_containers(ours: list[ContainerResources], theirs: list[dict[str, Any]]
     ]
 
 
-def check_scale(given: dict[str, Any], want: dict[str, Any]) -> None:
-    numbers = (Quantity(given[name]) for name in ("quantity", "base", "result"))
-    assert scale_quantity(given["resource"], *numbers, given["mode"]) == (Quantity(want["value"]), want["type"])
+def check_scale(inputs: dict[str, Any], want: dict[str, Any]) -> None:
+    numbers = (Quantity(inputs[name]) for name in ("quantity", "base", "result"))
+    assert scale_quantity(inputs["resource"], *numbers, inputs["mode"]) == (Quantity(want["value"]), want["type"])
 
 
-def check_containers(given: dict[str, Any], want: dict[str, Any]) -> None:
-    pod, lookup = from_dict(given["pod"], Pod), limit_ranges_of(given)
-    if given.get("add_all"):
-        policy = from_dict(given["resource_policy"], PodResourcePolicy) if given.get("resource_policy") else None
-        recommendation = from_dict(given.get("recommendation") or {}, RecommendedPodResources)
+def check_containers(inputs: dict[str, Any], want: dict[str, Any]) -> None:
+    pod, lookup = from_dict(inputs["pod"], Pod), limit_ranges_of(inputs)
+    if inputs.get("add_all"):
+        policy = from_dict(inputs["resource_policy"], PodResourcePolicy) if inputs.get("resource_policy") else None
+        recommendation = from_dict(inputs.get("recommendation") or {}, RecommendedPodResources)
         notes: dict[str, list[str]] = {}
         item = lookup.effective(pod.namespace, CONTAINER_LIMIT)
         containers = build_container_resources(pod, policy, recommendation, item, notes, add_all=True)
     else:
         try:
             containers, notes, _ = recommend_container_resources(
-                pod, from_dict(given["vpa"], VerticalPodAutoscaler), lookup
+                pod, from_dict(inputs["vpa"], VerticalPodAutoscaler), lookup
             )
         except (CappingError, ProviderError) as error:
             containers, notes = [], {"error": [str(error)]}
@@ -96,44 +96,44 @@ def check_containers(given: dict[str, Any], want: dict[str, Any]) -> None:
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    match given["function"]:
+    inputs, want = case["input"], case["want"]
+    match inputs["function"]:
         case "effective":
-            lookup = limit_ranges_of(given)
-            same_item(lookup.effective(given["namespace"], CONTAINER_LIMIT), want["container"])
-            same_item(lookup.effective(given["namespace"], POD_LIMIT), want["pod"])
+            lookup = limit_ranges_of(inputs)
+            same_item(lookup.effective(inputs["namespace"], CONTAINER_LIMIT), want["container"])
+            same_item(lookup.effective(inputs["namespace"], POD_LIMIT), want["pod"])
         case "scale":
-            check_scale(given, want)
+            check_scale(inputs, want)
         case "proportional_limits":
             names = ("limits", "requests", "recommended", "default_limits")
-            limits, notes = get_proportional_limits(*(quantities(given.get(name)) for name in names))
+            limits, notes = get_proportional_limits(*(quantities(inputs.get(name)) for name in names))
             assert limits == quantities(want["limits"])
             assert notes == (want["notes"] or [])
         case "boundary_request":
             names = ("original_request", "original_limit", "boundary", "default_limit")
-            numbers = (Quantity(given[name]) if given.get(name) else Quantity.zero() for name in names)
-            assert get_boundary_request(given["resource"], *numbers) == Quantity(want["value"])
+            numbers = (Quantity(inputs[name]) if inputs.get(name) else Quantity.zero() for name in names)
+            assert get_boundary_request(inputs["resource"], *numbers) == Quantity(want["value"])
         case "apply_policy":
-            policy = from_dict(given["resource_policy"], PodResourcePolicy) if given.get("resource_policy") else None
-            recommendation = given.get("recommendation")
+            policy = from_dict(inputs["resource_policy"], PodResourcePolicy) if inputs.get("resource_policy") else None
+            recommendation = inputs.get("recommendation")
             ours = apply_vpa_policy(
                 from_dict(recommendation, RecommendedPodResources) if recommendation is not None else None,
                 policy,
-                quantities(given.get("global_max_allowed")),
+                quantities(inputs.get("global_max_allowed")),
             )
             assert want["error"] is None
             same_recommendation(ours, want["recommendation"])
         case "capping":
-            pod = from_dict(given["pod"], Pod) if given.get("pod") else None
-            vpa = from_dict(given["vpa"], VerticalPodAutoscaler) if given.get("vpa") else None
+            pod = from_dict(inputs["pod"], Pod) if inputs.get("pod") else None
+            vpa = from_dict(inputs["vpa"], VerticalPodAutoscaler) if inputs.get("vpa") else None
             try:
-                ours, notes, _ = cap_recommendation(vpa, pod, limit_ranges_of(given))
+                ours, notes, _ = cap_recommendation(vpa, pod, limit_ranges_of(inputs))
             except CappingError as error:
                 ours, notes = None, {"error": [str(error)]}
             assert notes.pop("error", [None]) == [want["error"]]
             same_recommendation(ours, want["recommendation"])
             same_notes(notes, want["notes"])
         case "containers_resources":
-            check_containers(given, want)
+            check_containers(inputs, want)
         case other:
             raise AssertionError(other)

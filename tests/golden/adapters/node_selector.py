@@ -10,9 +10,9 @@ from kscale.objects.node_selectors import compile_node_selector
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    selector = compile_node_selector(from_dict(given["selector"], NodeSelector))
-    got = [selector.matches(node.get("labels"), node["name"]) for node in given["nodes"]]
+    inputs, want = case["input"], case["want"]
+    selector = compile_node_selector(from_dict(inputs["selector"], NodeSelector))
+    got = [selector.matches(node.get("labels"), node["name"]) for node in inputs["nodes"]]
     assert got == [node["ok"] for node in want["nodes"]]
     malformed = any(term.error for term in selector.terms)
     assert malformed or not any(node["error"] for node in want["nodes"])

@@ -11,20 +11,20 @@ from kscale.objects.quantity import QuantityError
 _FLOATS = {"+Inf": float("inf"), "-Inf": float("-inf")}
 
 
-def _answer(given: dict[str, Any]) -> dict[str, Any]:
-    if "text" in given:
-        return _described(Quantity(given["text"]))
-    if "json" in given:
-        return _described(Quantity.from_json(given["json"]))
-    if given["op"] == "sum":
-        return _described(Quantity.sum(Quantity(item) for item in given["items"]))
-    left = Quantity(given["a"])
-    if given["op"] == "neg":
-        return _described(-left)
-    right = Quantity(given["b"])
-    if given["op"] == "cmp":
-        return {"error": None, "cmp": left.cmp(right), "equal": left == right}
-    return _described(left + right if given["op"] == "add" else left - right)
+def _answer(inputs: dict[str, Any]) -> dict[str, Any]:
+    if "text" in inputs:
+        return _described(Quantity(inputs["text"]))
+    if "json" in inputs:
+        return _described(Quantity.from_json(inputs["json"]))
+    if inputs["op"] == "sum":
+        return _described(Quantity.sum(Quantity(item) for item in inputs["items"]))
+    first = Quantity(inputs["a"])
+    if inputs["op"] == "neg":
+        return _described(-first)
+    right = Quantity(inputs["b"])
+    if inputs["op"] == "cmp":
+        return {"error": None, "cmp": first.cmp(right), "equal": first == right}
+    return _described(first + right if inputs["op"] == "add" else first - right)
 
 
 def _described(quantity: Quantity) -> dict[str, Any]:

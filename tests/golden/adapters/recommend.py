@@ -39,10 +39,10 @@ LISTS = ("target", "lowerBound", "upperBound", "uncappedTarget")
 Event = tuple[tuple[str, str, str], int, int, int]
 
 
-def options_of(given: dict[str, Any]) -> RecommenderOptions:
+def options_of(inputs: dict[str, Any]) -> RecommenderOptions:
     fields = {
         name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
-        for name, value in given.items()
+        for name, value in inputs.items()
         if name != "keep_event_order"
     }
     unknown = set(fields) - set(RecommenderOptions.__struct_fields__)
@@ -64,15 +64,15 @@ def values_of(sample: dict[str, Any]) -> list[tuple[int, int]]:
     return values
 
 
-def events_of(given: dict[str, Any]) -> list[Event]:
+def events_of(inputs: dict[str, Any]) -> list[Event]:
     events: list[Event] = []
 
     def name(item: dict[str, Any]) -> tuple[str, str, str]:
         return item["namespace"], item["pod"], item["container"]
 
-    for sample in given.get("samples") or ():
+    for sample in inputs.get("samples") or ():
         events += [(name(sample), nanoseconds(sample["time"]), value, kind) for value, kind in values_of(sample)]
-    for series in given.get("series") or ():
+    for series in inputs.get("series") or ():
         start, step = nanoseconds(series["start"]), round(series["step_s"] * 1e9)
         cpu, memory = series.get("cpu_cores") or [], series.get("memory_bytes") or []
         for k in range(max(len(cpu), len(memory))):
@@ -80,7 +80,7 @@ def events_of(given: dict[str, Any]) -> list[Event]:
                 events.append((name(series), start + k * step, cores_to_millicores(cpu[k]), CPU_SAMPLE))
             if k < len(memory):
                 events.append((name(series), start + k * step, memory[k], MEMORY_SAMPLE))
-    for oom in given.get("ooms") or ():
+    for oom in inputs.get("ooms") or ():
         events.append((name(oom), nanoseconds(oom["time"]), oom["memory_bytes"], OOM))
     return events
 
@@ -114,10 +114,10 @@ class World:
                 self.checkpoints.setdefault((made.namespace, made.spec.vpa_object_name), []).append(data)
         return Outcome(at=now, value=[] if isinstance(action, List) else None)
 
-    def run(self, state: RecommenderState, given: RecommenderRound, now: Moment) -> RecommenderResult:
+    def run(self, state: RecommenderState, round_inputs: RecommenderRound, now: Moment) -> RecommenderResult:
         self.statuses, self.checkpoints = {}, {}
         time = VirtualTime(self, now=now)
-        running = time.start(lambda _: recommender_steps(state, given, now=now))
+        running = time.start(lambda _: recommender_steps(state, round_inputs, now=now))
         time.run()
         assert running.value is not None
         return running.value
@@ -154,15 +154,15 @@ def check_round(
         }
         for key, aggregate in sorted(state.aggregates.items())
     ]
-    wanted = sorted(want["aggregates_after_gc"] or [], key=lambda a: (a["namespace"], a["container"], a["labels"]))
-    assert aggregates == wanted
+    expected = sorted(want["aggregates_after_gc"] or [], key=lambda a: (a["namespace"], a["container"], a["labels"]))
+    assert aggregates == expected
 
 
 def check(case: dict[str, Any]) -> None:
-    given = case["input"]
-    world, state = World(), RecommenderState(options_of(given.get("options") or {}))
-    controllers = controllers_of(given.get("controllers") or [])
-    rounds = given.get("rounds") or [given]
+    inputs = case["input"]
+    world, state = World(), RecommenderState(options_of(inputs.get("options") or {}))
+    controllers = controllers_of(inputs.get("controllers") or [])
+    rounds = inputs.get("rounds") or [inputs]
     wants = case["want"]["rounds"] if "rounds" in case["want"] else [case["want"]]
     vpas: list[VerticalPodAutoscaler] = []
     pods: list[Pod] = []
@@ -177,11 +177,11 @@ def check(case: dict[str, Any]) -> None:
             if vpa.status == VerticalPodAutoscalerStatus() and old is not None:
                 vpas[i] = msgspec.structs.replace(vpa, status=old)
         events = events_of(this)
-        if not (given.get("options") or {}).get("keep_event_order"):
+        if not (inputs.get("options") or {}).get("keep_event_order"):
             events.sort(key=lambda event: event[1])
         now = nanoseconds(this["now"])
-        if number == 0 and given.get("checkpoints"):
-            saved = [from_dict(item, VerticalPodAutoscalerCheckpoint) for item in given["checkpoints"]]
+        if number == 0 and inputs.get("checkpoints"):
+            saved = [from_dict(item, VerticalPodAutoscalerCheckpoint) for item in inputs["checkpoints"]]
             init_from_checkpoints(state, vpas, saved, controllers=controllers, now=now)
         usage = [Usage.from_events(events)]
         this_round = RecommenderRound(vpas=vpas, pods=diff_pods(state, pods), controllers=controllers, usage=usage)

@@ -14,16 +14,16 @@ _TIMEOUT = "blocking_system_pod_disruption_timeout_s"
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    options = {name: value for name, value in (given.get("options") or {}).items() if value is not None}
+    inputs, want = case["input"], case["want"]
+    options = {name: value for name, value in (inputs.get("options") or {}).items() if value is not None}
     persist, charge = options.pop("persist", True), options.pop("charge_pdbs", True)
     if _TIMEOUT in options:
         options["blocking_system_pod_distruption_timeout"] = timedelta(seconds=options.pop(_TIMEOUT))
-    upcoming = given.get("upcoming_nodes") or []
-    late = [item for item in given["objects"] if item["kind"] == "Node" and item["metadata"]["name"] in upcoming]
-    snapshot = world([item for item in given["objects"] if item not in late] + late, {})
+    upcoming = inputs.get("upcoming_nodes") or []
+    late = [item for item in inputs["objects"] if item["kind"] == "Node" and item["metadata"]["name"] in upcoming]
+    snapshot = world([item for item in inputs["objects"] if item not in late] + late, {})
     state = kscale.PlaceState(
-        cursor=given.get("last_index") or 0, hints=given.get("hints") or {}, old_hints=given.get("old_hints") or {}
+        cursor=inputs.get("last_index") or 0, hints=inputs.get("hints") or {}, old_hints=inputs.get("old_hints") or {}
     )
 
     def start(now: str, state: kscale.PlaceState) -> ca.RemovalSimulator:
@@ -42,11 +42,11 @@ def check(case: dict[str, Any]) -> None:
             destinations = [name for name in snapshot.nodes if name not in upcoming]
         return _answer(simulator.run(step["candidates"], destinations, persist=persist, charge_pdbs=charge))
 
-    simulator = start(given["now"], state)
-    got = run(given)
-    if given.get("more_passes"):
+    simulator = start(inputs["now"], state)
+    got = run(inputs)
+    if inputs.get("more_passes"):
         got["more_passes"] = []
-    for step in given.get("more_passes") or []:
+    for step in inputs.get("more_passes") or []:
         if step.get("drop_old_hints") is not False:
             simulator.drop_old_hints()
         if step.get("reload") is not False:

@@ -54,23 +54,23 @@ class Recorded:
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
+    inputs, want = case["input"], case["want"]
     options = HPAOptions(
-        horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=given["cpu_initialization_period_s"]),
+        horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=inputs["cpu_initialization_period_s"]),
         horizontal_pod_autoscaler_initial_readiness_delay=timedelta(
-            seconds=given["delay_of_initial_readiness_status_s"]
+            seconds=inputs["delay_of_initial_readiness_status_s"]
         ),
-        feature_gates=given.get("gates", {}),
-        kubernetes_version=given.get("kubernetes_version", ""),
+        feature_gates=inputs.get("gates", {}),
+        kubernetes_version=inputs.get("kubernetes_version", ""),
     )
-    now = from_text(given["now"])
-    machine = ReplicaCalculator(Recorded(given), Progress(now), now, options)
-    listed = [from_dict(pod, Pod) for pod in given.get("pods") or []]
+    now = from_text(inputs["now"])
+    machine = ReplicaCalculator(Recorded(inputs), Progress(now), now, options)
+    listed = [from_dict(pod, Pod) for pod in inputs.get("pods") or []]
 
     def respond(action: Any) -> Any:
         assert isinstance(action, List)
-        if "pods_error" in given:
-            return ApiError(given["pods_error"])
+        if "pods_error" in inputs:
+            return ApiError(inputs["pods_error"])
         selector = parse_selector(action.selector)
         return [
             pod
@@ -78,8 +78,8 @@ def check(case: dict[str, Any]) -> None:
             if pod.metadata.namespace == action.namespace and selector.matches(pod.metadata.labels)
         ]
 
-    result = run_dry(_calculation(machine, given), now=now, respond=respond).value
-    found = {
+    result = run_dry(_calculation(machine, inputs), now=now, respond=respond).value
+    calculated = {
         "replicas": result.replicas,
         "utilization": result.utilization,
         "raw_milli": result.usage,
@@ -87,22 +87,22 @@ def check(case: dict[str, Any]) -> None:
         "error": result.error,
         "path": list(result.path),
     }
-    wanted = {key: value for key, value in want.items() if key != "unspecified"}
-    found = {key: value for key, value in found.items() if key != "path" or "path" in wanted}
-    assert found == wanted, f"{found} is not {wanted}"
+    expected = {key: value for key, value in want.items() if key != "unspecified"}
+    calculated = {key: value for key, value in calculated.items() if key != "path" or "path" in expected}
+    assert calculated == expected, f"{calculated} is not {expected}"
 
 
-def _calculation(machine: ReplicaCalculator, given: dict[str, Any]) -> CalculationSteps:
-    function = given["function"]
-    tolerances = Tolerances(given["tolerance_down"], given["tolerance_up"])
-    namespace, selector = given["namespace"], given["pod_selector"]
-    resource, container = given.get("resource", ""), given.get("container", "")
-    metric, raw = given.get("metric_name", ""), given.get("metric_selector")
+def _calculation(machine: ReplicaCalculator, inputs: dict[str, Any]) -> CalculationSteps:
+    function = inputs["function"]
+    tolerances = Tolerances(inputs["tolerance_down"], inputs["tolerance_up"])
+    namespace, selector = inputs["namespace"], inputs["pod_selector"]
+    resource, container = inputs.get("resource", ""), inputs.get("container", "")
+    metric, raw = inputs.get("metric_name", ""), inputs.get("metric_selector")
     metric_selector = None if raw is None else from_dict(raw, LabelSelector)
-    described = from_dict(given.get("object") or {}, CrossVersionObjectReference)
-    current, target = given.get("current_replicas"), given.get("target_milli")
+    described = from_dict(inputs.get("object") or {}, CrossVersionObjectReference)
+    current, target = inputs.get("current_replicas"), inputs.get("target_milli")
     if function == "GetResourceReplicas":
-        percent = given["target_utilization"]
+        percent = inputs["target_utilization"]
         return machine.get_resource_replicas(current, percent, resource, tolerances, namespace, selector, container)
     if function == "GetRawResourceReplicas":
         return machine.get_raw_resource_replicas(current, target, resource, tolerances, namespace, selector, container)
@@ -114,7 +114,7 @@ def _calculation(machine: ReplicaCalculator, given: dict[str, Any]) -> Calculati
         return machine.get_external_metric_replicas(
             current, target, metric, tolerances, namespace, metric_selector, selector
         )
-    status = given["status_replicas"]
+    status = inputs["status_replicas"]
     if function == "GetObjectPerPodMetricReplicas":
         return machine.get_object_per_pod_metric_replicas(status, target, metric, tolerances, namespace, described)
     assert function == "GetExternalPerPodMetricReplicas"

@@ -20,15 +20,15 @@ _NAMES = {"blocking_system_pod_disruption_timeout": "blocking_system_pod_distrup
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    values = _durations(given.get("options") or {})
+    inputs, want = case["input"], case["want"]
+    values = _durations(inputs.get("options") or {})
     limits = ca.ResourceLimiter(min=values.pop("min_resources", {}), max=values.pop("max_resources", {}))
     options = ca.AutoscalingOptions(**values)
     state = ca.LoopState()
     objects: list[dict[str, Any]] = []
     listed: list[dict[str, Any]] = []
     got = []
-    for loop in given["loops"]:
+    for loop in inputs["loops"]:
         objects = _changed(objects, loop)
         if loop.get("groups") is not None:
             listed = loop["groups"]
@@ -64,9 +64,9 @@ def check(case: dict[str, Any]) -> None:
         assert mine == theirs
 
 
-def _durations(given: dict[str, Any]) -> dict[str, Any]:
+def _durations(inputs: dict[str, Any]) -> dict[str, Any]:
     result = {}
-    for name, value in given.items():
+    for name, value in inputs.items():
         if value is None:
             continue
         if name.endswith("_s"):
@@ -90,34 +90,34 @@ def _identity(kind: str, names: dict[str, Any]) -> tuple[str, str, str]:
     return kind, names.get("namespace") or "", names["name"]
 
 
-def _group(given: dict[str, Any]) -> NodeGroup:
-    own = given.get("options")
-    template = given.get("template")
-    nodes = given.get("nodes") or []
+def _group(inputs: dict[str, Any]) -> NodeGroup:
+    own = inputs.get("options")
+    template = inputs.get("template")
+    nodes = inputs.get("nodes") or []
     return NodeGroup(
-        id=given["id"],
-        min_size=given["min"],
-        max_size=given["max"],
-        target_size=given["target"],
-        target_size_error=given.get("target_error"),
+        id=inputs["id"],
+        min_size=inputs["min"],
+        max_size=inputs["max"],
+        target_size=inputs["target"],
+        target_size_error=inputs.get("target_error"),
         nodes=nodes,
-        instances=nodes if given.get("instances") is None else given["instances"],
+        instances=nodes if inputs.get("instances") is None else inputs["instances"],
         template=None if template is None else NodeTemplate(node=from_dict(template, Node)),
         options=None if own is None else _own_options(own),
-        options_error=given.get("options_error"),
+        options_error=inputs.get("options_error"),
     )
 
 
-def _own_options(given: dict[str, Any]) -> NodeGroupOptions:
+def _own_options(inputs: dict[str, Any]) -> NodeGroupOptions:
     """What differs for the group; durations are seconds here and there."""
     names = {"ignore_daemonsets_utilization": "ignore_daemon_sets_utilization"}
-    said = {name.removesuffix("_s"): value for name, value in given.items() if value is not None}
-    return NodeGroupOptions(**{names.get(name, name): value for name, value in said.items()})
+    fields = {name.removesuffix("_s"): value for name, value in inputs.items() if value is not None}
+    return NodeGroupOptions(**{names.get(name, name): value for name, value in fields.items()})
 
 
 def _answer(plan: ca.ScaleDownPlan) -> dict[str, Any]:
     used = {name: result.utilization for name, result in plan.eligibility.items() if result.utilization is not None}
-    asked = plan.chosen is not None
+    was_chosen = plan.chosen is not None
     return {
         "candidates": plan.candidates,
         "unneeded": [item.name for item in plan.unneeded],
@@ -137,7 +137,7 @@ def _answer(plan: ca.ScaleDownPlan) -> dict[str, Any]:
         "unremovable_after_update": _unremovable(plan.unremovable_after_update),
         "unremovable": _unremovable(plan.unremovable),
         "nodes_to_delete": plan.chosen and {"empty": plan.chosen.empty, "drain": plan.chosen.drain},
-        "buckets": {"empty": _buckets(plan.delete.empty), "drain": _buckets(plan.delete.drain)} if asked else None,
+        "buckets": {"empty": _buckets(plan.delete.empty), "drain": _buckets(plan.delete.drain)} if was_chosen else None,
         "empty_to_delete": plan.delete_empty,
         "drain_to_delete": [{"node": name, "pods": plan.removable[name].pods_to_reschedule} for name in plan.drain],
         "hints": plan.state.scale_down.hints,

@@ -10,13 +10,13 @@ from kscale.objects.api.meta import ObjectMeta
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
+    inputs, want = case["input"], case["want"]
     cropped = ca.crop_nodes(
-        [ca.NodeInGroup(**item) for item in given["empty"]],
-        [ca.NodeInGroup(**item) for item in given["drain"]],
-        [_group(group, given) for group in given["groups"]],
-        in_progress=ca.DeletionsInProgress(**given.get("in_progress") or {}),
-        **given.get("options") or {},
+        [ca.NodeInGroup(**item) for item in inputs["empty"]],
+        [ca.NodeInGroup(**item) for item in inputs["drain"]],
+        [_group(group, inputs) for group in inputs["groups"]],
+        in_progress=ca.DeletionsInProgress(**inputs.get("in_progress") or {}),
+        **inputs.get("options") or {},
     )
     got = {
         part: [{"group": b.group, "nodes": b.nodes, "batch_size": b.batch_size} for b in getattr(cropped, part)]
@@ -25,8 +25,8 @@ def check(case: dict[str, Any]) -> None:
     assert got == want
 
 
-def _group(group: dict[str, Any], given: dict[str, Any]) -> ca.BudgetGroup:
-    named = [item["node"] for part in ("empty", "drain") for item in given[part] if item["group"] == group["id"]]
+def _group(group: dict[str, Any], inputs: dict[str, Any]) -> ca.BudgetGroup:
+    named = [item["node"] for part in ("empty", "drain") for item in inputs[part] if item["group"] == group["id"]]
     registered = named if group.get("registered") is None else group["registered"]
     upcoming = group.get("upcoming") or []
     instances = group.get("instances")

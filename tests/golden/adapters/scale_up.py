@@ -66,31 +66,31 @@ _FLAGS = (
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    if given["op"] == "status_events":
-        assert _status_events(given["status"]) == want["events"]
+    inputs, want = case["input"], case["want"]
+    if inputs["op"] == "status_events":
+        assert _status_events(inputs["status"]) == want["events"]
         return
-    provider = Provider(given)
-    options = options_of(given)
-    now = moment(to_datetime(given["now"]))
-    objects = [golden_ca.read(item) for item in given.get("objects") or []]
+    provider = Provider(inputs)
+    options = options_of(inputs)
+    now = moment(to_datetime(inputs["now"]))
+    objects = [golden_ca.read(item) for item in inputs.get("objects") or []]
     nodes = golden_ca.of_type(objects, Node)
-    state, events_before = history(given, provider, nodes, options, now)
+    state, events_before = history(inputs, provider, nodes, options, now)
     got: dict[str, Any] = {
         "events_before": events_before,
         "cluster_state_before": cluster_state(state, provider.groups, now, options),
     }
-    templates = templates_of(given, provider.groups, objects, options, now)
-    if given.get("templates") == "computed":
+    templates = templates_of(inputs, provider.groups, objects, options, now)
+    if inputs.get("templates") == "computed":
         got["templates"] = {name: _template(template) for name, template in templates.items()}
-    for name in given.get("drop_templates") or []:
+    for name in inputs.get("drop_templates") or []:
         templates.pop(name, None)
     provider.fail_sizes()
     candidates = provider.candidates()
     if not isinstance(candidates, ca.AutoscalerError):
         templates |= {group.id: group.template for group in candidates if group.template is not None}
-    run = _min_size if given["op"] == "scale_up_to_min_size" else _scale_up
-    got |= run(given, want, provider, nodes, templates, state, options, now)
+    run = _min_size if inputs["op"] == "scale_up_to_min_size" else _scale_up
+    got |= run(inputs, want, provider, nodes, templates, state, options, now)
     got |= {
         "increase_calls": sorted(provider.calls, key=lambda call: call["group"])
         if options.parallel_scale_up
@@ -103,7 +103,7 @@ def check(case: dict[str, Any]) -> None:
 
 
 def _scale_up(
-    given: dict[str, Any],
+    inputs: dict[str, Any],
     want: dict[str, Any],
     provider: Provider,
     nodes: list[Node],
@@ -112,32 +112,32 @@ def _scale_up(
     options: ca.AutoscalingOptions,
     now: Moment,
 ) -> dict[str, Any]:
-    config = given.get("priority_config_map")
-    salvo = given["op"] == "salvo"
+    config = inputs.get("priority_config_map")
+    salvo = inputs["op"] == "salvo"
     ground = ca.ScaleUpContext(
         groups=provider.groups,
         nodes=nodes,
         templates=templates,
         state=state,
         options=options,
-        expanders=given.get("expanders") or [],
-        filters={"none": lambda options, given: FilterResult(survivors=[])},
+        expanders=inputs.get("expanders") or [],
+        filters={"none": lambda options, inputs: FilterResult(survivors=[])},
         expander_input=ca.ExpanderInput(
             priorities=None if config is None else config.get("data") or {},
-            prices=adapter("expander").Prices(given.get("prices") or {}),
-            cluster_node_count=given.get("cluster_node_count", len(nodes)),
+            prices=adapter("expander").Prices(inputs.get("prices") or {}),
+            cluster_node_count=inputs.get("cluster_node_count", len(nodes)),
             gpu_label=golden_ca.GPU_LABEL,
         ),
-        quotas=quotas_of(given),
-        comparator=adapter("balance").comparator_of(given.get("options") or {}),
-        all_or_nothing=bool(given.get("all_or_nothing")),
+        quotas=quotas_of(inputs),
+        comparator=adapter("balance").comparator_of(inputs.get("options") or {}),
+        all_or_nothing=bool(inputs.get("all_or_nothing")),
         candidates=provider.candidates(),
-        daemonsets=[from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
-        stop_after_options=(given.get("options") or {}).get("binpacking_stop_after_options", 0),
+        daemonsets=[from_dict(item, DaemonSet) for item in inputs.get("daemonsets") or []],
+        stop_after_options=(inputs.get("options") or {}).get("binpacking_stop_after_options", 0),
     )
-    pending = [from_dict(item, Pod) if salvo else item for item in given.get("pending") or []]
+    pending = [from_dict(item, Pod) if salvo else item for item in inputs.get("pending") or []]
     start = scale_up_salvo_steps if salvo else ca.orchestrate_steps
-    snapshot = Cluster(given.get("objects") or [], finished=True).snapshot()
+    snapshot = Cluster(inputs.get("objects") or [], finished=True).snapshot()
     steps = start(snapshot, pending, ground, now=now)
     rounds: list[SalvoRound] = []
     ran = provider.run(steps, now)
@@ -149,7 +149,7 @@ def _scale_up(
     else:
         events += ca.build_scale_up_events(done.status)
     expansion = done.expansion
-    provider.groups = Groups([*provider.groups, *provider.made], provider.groups.node_errors)
+    provider.groups = Groups([*provider.groups, *provider.created], provider.groups.node_errors)
     got = status_of(done.status) | {
         "options": _options_of(done),
         "events": sorted((with_parts(golden_ca.event_of(e), done.status) for e in events), key=_event_order),
@@ -188,7 +188,7 @@ def _nodes_of(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _min_size(
-    given: dict[str, Any],
+    inputs: dict[str, Any],
     want: dict[str, Any],
     provider: Provider,
     nodes: list[Node],
@@ -204,7 +204,7 @@ def _min_size(
         state=state,
         now=now,
         options=options,
-        quotas=quotas_of(given),
+        quotas=quotas_of(inputs),
         gpu_label=golden_ca.GPU_LABEL,
     )
     ran = provider.run(steps, now)
@@ -233,13 +233,13 @@ def _expected(want: dict[str, Any]) -> dict[str, Any]:
 
 
 def templates_of(
-    given: dict[str, Any],
+    inputs: dict[str, Any],
     groups: Groups,
     objects: list[KubeObject],
     options: ca.AutoscalingOptions,
     now: Moment,
 ) -> dict[str, NodeTemplate]:
-    if given.get("templates") != "computed":
+    if inputs.get("templates") != "computed":
         return {group.id: group.template for group in groups if group.template is not None}
     pods: dict[str, list[Pod]] = {}
     for pod in golden_ca.of_type(objects, Pod):
@@ -247,7 +247,7 @@ def templates_of(
     return build_node_templates(
         golden_ca.of_type(objects, Node),
         lambda nodes: [NodeTemplate(node=node, pods=pods.get(node.metadata.name, [])) for node in nodes],
-        [from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
+        [from_dict(item, DaemonSet) for item in inputs.get("daemonsets") or []],
         groups,
         now=now,
         options=options,
@@ -270,15 +270,17 @@ def _template(template: NodeTemplate) -> dict[str, Any]:
 class Provider:
     """The injected cloud provider: answers actions as recorded and keeps target sizes."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.errors = {group["id"]: group["increase_error"] for group in given["groups"] if group.get("increase_error")}
-        self.not_atomic = {group["id"] for group in given["groups"] if group.get("atomic_increase_not_implemented")}
-        self.groups = Groups([_group(group) for group in given["groups"]], given.get("node_group_errors"))
+    def __init__(self, inputs: dict[str, Any]) -> None:
+        self.errors = {
+            group["id"]: group["increase_error"] for group in inputs["groups"] if group.get("increase_error")
+        }
+        self.not_atomic = {group["id"] for group in inputs["groups"] if group.get("atomic_increase_not_implemented")}
+        self.groups = Groups([_group(group) for group in inputs["groups"]], inputs.get("node_group_errors"))
         self.calls: list[dict[str, Any]] = []
-        self.provisioning = given.get("autoprovisioning") or {}
-        self.asynchronous = bool((given.get("options") or {}).get("async_node_groups"))
-        self.made: list[NodeGroup] = []
-        self._size_errors = {g["id"]: g["target_size_error"] for g in given["groups"] if g.get("target_size_error")}
+        self.provisioning = inputs.get("autoprovisioning") or {}
+        self.asynchronous = bool((inputs.get("options") or {}).get("async_node_groups"))
+        self.created: list[NodeGroup] = []
+        self._size_errors = {g["id"]: g["target_size_error"] for g in inputs["groups"] if g.get("target_size_error")}
 
     def candidates(self) -> list[NodeGroup] | ca.AutoscalerError:
         """What the injected group-list processor appends."""
@@ -303,7 +305,7 @@ class Provider:
         if error:
             return ApiError(error["message"], reason=error.get("type") or "")
         template = golden_ca.template(item.get("created_template") or item.get("template"))
-        self.made = [
+        self.created = [
             NodeGroup(
                 id=name,
                 min_size=item["min"],
@@ -317,7 +319,7 @@ class Provider:
             for name in item["created_ids"]
         ]
         self.errors |= item.get("created_increase_errors") or {}
-        return CreatedGroups(main=self.made[0], extra=tuple(self.made[1:]))
+        return CreatedGroups(main=self.created[0], extra=tuple(self.created[1:]))
 
     def fail_sizes(self) -> None:
         """From the call on, some target sizes cannot be read."""
@@ -331,7 +333,7 @@ class Provider:
         if isinstance(action, CreateGroup):
             return self.create(action)
         group = (
-            next((created for created in self.made if created.id == action.group), None) or self.groups[action.group]
+            next((created for created in self.created if created.id == action.group), None) or self.groups[action.group]
         )
         if isinstance(action, DecreaseTargetSize):
             group.target_size = group.size + action.delta
@@ -346,35 +348,35 @@ class Provider:
         return None if error is None else ApiError(error["message"], reason=error.get("type") or "")
 
 
-def _group(given: dict[str, Any]) -> NodeGroup:
-    names = [*(given.get("nodes") or []), *(given.get("unregistered_instances") or [])]
-    own = given.get("options")
+def _group(inputs: dict[str, Any]) -> NodeGroup:
+    names = [*(inputs.get("nodes") or []), *(inputs.get("unregistered_instances") or [])]
+    own = inputs.get("options")
     return NodeGroup(
-        id=given["id"],
-        min_size=given["min"],
-        max_size=given["max"],
-        target_size=given["target"],
+        id=inputs["id"],
+        min_size=inputs["min"],
+        max_size=inputs["max"],
+        target_size=inputs["target"],
         nodes=names,
         instances=names,
-        template=golden_ca.template(given.get("template")),
-        exists=given.get("exists", True),
-        upcoming=given.get("async_upcoming", False),
+        template=golden_ca.template(inputs.get("template")),
+        exists=inputs.get("exists", True),
+        upcoming=inputs.get("async_upcoming", False),
         options=None if own is None else _group_options(own),
-        options_error=given.get("options_error"),
+        options_error=inputs.get("options_error"),
     )
 
 
-def _group_options(given: dict[str, Any]) -> NodeGroupOptions:
+def _group_options(inputs: dict[str, Any]) -> NodeGroupOptions:
     """The provider answers everything: what is not recorded is a zero."""
     return group_options(
-        zero_or_max_node_scaling=given.get("zero_or_max_node_scaling", False),
-        max_node_provision_time=given.get("max_node_provision_time_s", 0.0),
-        max_node_startup_time=given.get("max_node_startup_time_s", 0.0),
+        zero_or_max_node_scaling=inputs.get("zero_or_max_node_scaling", False),
+        max_node_provision_time=inputs.get("max_node_provision_time_s", 0.0),
+        max_node_startup_time=inputs.get("max_node_startup_time_s", 0.0),
     )
 
 
-def options_of(given: dict[str, Any]) -> ca.AutoscalingOptions:
-    flags = given.get("options") or {}
+def options_of(inputs: dict[str, Any]) -> ca.AutoscalingOptions:
+    flags = inputs.get("options") or {}
     return ca.AutoscalingOptions(
         **{name: flags[name] for name in _FLAGS if name in flags},
         max_node_provision_time=timedelta(seconds=flags.get("max_node_provision_time_s", 900)),
@@ -386,22 +388,22 @@ def options_of(given: dict[str, Any]) -> ca.AutoscalingOptions:
     )
 
 
-def quotas_of(given: dict[str, Any]) -> list[quota.Quota] | ca.AutoscalerError:
-    if given.get("quota_provider_error"):
-        return ca.AutoscalerError("", given["quota_provider_error"])
-    objects = [from_dict(item, CapacityQuota) for item in given.get("capacity_quotas") or []]
-    limiter = ca.ResourceLimiter(min=given.get("min_limits") or {}, max=given.get("limits") or {})
+def quotas_of(inputs: dict[str, Any]) -> list[quota.Quota] | ca.AutoscalerError:
+    if inputs.get("quota_provider_error"):
+        return ca.AutoscalerError("", inputs["quota_provider_error"])
+    objects = [from_dict(item, CapacityQuota) for item in inputs.get("capacity_quotas") or []]
+    limiter = ca.ResourceLimiter(min=inputs.get("min_limits") or {}, max=inputs.get("limits") or {})
     return [quota.build_cluster_maximum_quota(limiter), *quota.read_capacity_quotas(objects)[0]]
 
 
 def history(
-    given: dict[str, Any], provider: Provider, nodes: list[Node], options: ca.AutoscalingOptions, now: Moment
+    inputs: dict[str, Any], provider: Provider, nodes: list[Node], options: ca.AutoscalingOptions, now: Moment
 ) -> tuple[ClusterStateRegistry, list[dict[str, str]]]:
     """The cluster state after the recorded history and an update at ``now``, and the events of the way there."""
     state = ClusterStateRegistry()
     machines = {node.metadata.name: True for node in nodes}
     events: list[Event] = []
-    for item in [*(given.get("history") or []), {"op": "update_nodes", "at": given["now"]}]:
+    for item in [*(inputs.get("history") or []), {"op": "update_nodes", "at": inputs["now"]}]:
         time = moment(to_datetime(item["at"]))
         if item["op"] == "register_scale_up":
             state = register_scale_up(state, provider.groups[item["group"]], item["delta"], time, options)
@@ -454,20 +456,20 @@ def _error(error: ErrorRecord | None) -> dict[str, str] | None:
     return None if error is None else {"type": error.type, "message": error.message}
 
 
-def _status_events(given: dict[str, Any]) -> list[dict[str, Any]]:
+def _status_events(inputs: dict[str, Any]) -> list[dict[str, Any]]:
     status = ca.ScaleUpStatus(
-        result=given["result"],
-        scale_ups=[ca.ScaleUpInfo(**info) for info in given.get("scale_ups") or []],
-        pods_triggered=given.get("pods_triggered") or [],
+        result=inputs["result"],
+        scale_ups=[ca.ScaleUpInfo(**info) for info in inputs.get("scale_ups") or []],
+        pods_triggered=inputs.get("pods_triggered") or [],
         pods_remain_unschedulable=[
             NoScaleUpInfo(
                 pod=item["pod"],
                 rejected_groups=item.get("rejected_groups") or {},
                 skipped_groups=item.get("skipped_groups") or {},
             )
-            for item in given.get("pods_remain_unschedulable") or []
+            for item in inputs.get("pods_remain_unschedulable") or []
         ],
-        considered_groups=[ConsideredGroup(**group) for group in given.get("considered_groups") or []],
+        considered_groups=[ConsideredGroup(**group) for group in inputs.get("considered_groups") or []],
     )
     return [with_parts(event, status) for event in golden_ca.sorted_events(ca.build_scale_up_events(status))]
 

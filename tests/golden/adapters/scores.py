@@ -9,12 +9,12 @@ from golden_support import decoded, profile_of, world
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    options = given.get("options", {})
-    snapshot = world(given["objects"], options)
+    inputs, want = case["input"], case["want"]
+    options = inputs.get("options", {})
+    snapshot = world(inputs["objects"], options)
     chosen: dict[str, Any] = {name: _as_option(value) for name, value in options.get("scores", {}).items()}
     scores = kscale.ScoreOptions(**chosen)
-    result = kscale.node_scores(snapshot, decoded(given["pod"]), scores=scores, profile=profile_of(options))
+    result = kscale.node_scores(snapshot, decoded(inputs["pod"]), scores=scores, profile=profile_of(options))
     if want["error"]:
         assert (result.nodes, result.by_plugin, result.total) == (want["nodes"], {}, [])
         return

@@ -8,12 +8,12 @@ from kscale.objects.selectors import SelectorError, parse_selector
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
+    inputs, want = case["input"], case["want"]
     try:
-        selector = parse_selector(given["text"])
+        selector = parse_selector(inputs["text"])
     except SelectorError as error:
         got: dict[str, Any] = {"error": str(error)}
     else:
-        matches = [selector.matches(each) for each in given["labels"]]
+        matches = [selector.matches(each) for each in inputs["labels"]]
         got = {"error": None, "text": str(selector), "empty": selector.empty, "matches": matches}
     assert got == want

@@ -10,11 +10,11 @@ from kscale.objects.taints import first_untolerated
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
+    inputs, want = case["input"], case["want"]
     result = first_untolerated(
-        [from_dict(each, Toleration) for each in given["tolerations"]],
-        [from_dict(each, Taint) for each in given["taints"]],
-        effects=given["effects"],
-        comparison_operators=given["comparison_operators"],
+        [from_dict(each, Toleration) for each in inputs["tolerations"]],
+        [from_dict(each, Taint) for each in inputs["taints"]],
+        effects=inputs["effects"],
+        comparison_operators=inputs["comparison_operators"],
     )
     assert result == (None if want["untolerated"] is None else from_dict(want["untolerated"], Taint))

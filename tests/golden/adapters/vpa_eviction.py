@@ -50,10 +50,10 @@ NAMES: dict[type, str] = {Evict: "evict", Resize: "resize", Patch: "annotate"}
 BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
 
 
-def options_of(given: dict[str, Any]) -> UpdaterOptions:
+def options_of(flags: dict[str, Any]) -> UpdaterOptions:
     fields = {
         name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
-        for name, value in given.items()
+        for name, value in flags.items()
     }
     unknown = set(fields) - set(UpdaterOptions.__struct_fields__)
     assert not unknown, unknown
@@ -81,14 +81,16 @@ class World:
                 pass
             case Evict() | Resize() | Patch():
                 name = NAMES[type(action)]
-                told = (self.errors.get(name) or {}).get(f"{action.namespace}/{action.name}")
+                refused = (self.errors.get(name) or {}).get(f"{action.namespace}/{action.name}")
                 entry = {"action": name, "namespace": action.namespace, "pod": action.name}
                 if not isinstance(action, Evict):
                     entry["patch"] = to_dict(list(action.patch))
-                self.sequence.append({**entry, "error": None if told is None else told.get("message", "")})
-                if told is not None:
-                    causes = tuple(cause["type"] for cause in told.get("causes") or ())
-                    error = ApiError(told.get("message", ""), told.get("code", 0), told.get("reason", ""), causes)
+                self.sequence.append({**entry, "error": None if refused is None else refused.get("message", "")})
+                if refused is not None:
+                    causes = tuple(cause["type"] for cause in refused.get("causes") or ())
+                    error = ApiError(
+                        refused.get("message", ""), refused.get("code", 0), refused.get("reason", ""), causes
+                    )
                     return Outcome(at=now, error=error)
             case _:
                 raise AssertionError(action)
@@ -112,18 +114,18 @@ def _recorded(ours: Any, theirs: Any) -> Any:
     return ours
 
 
-def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: UpdaterOptions, want: Any) -> None:
+def check_before(round_inputs: UpdaterRound, state: UpdaterState, now: int, options: UpdaterOptions, want: Any) -> None:
     """What is answered when nothing has happened yet."""
-    seen = [vpa for vpa in given.vpas if not options.ignores(vpa.namespace)]
-    vpas = run_dry(resolve_vpa_selectors_steps(seen, given.controllers, Progress(now)), now=now).value
-    pods = filter_live_pods(given.pods)
-    controlled = run_dry(find_controlled_pods_steps(pods, vpas, given.controllers, Progress(now)), now=now).value
+    considered = [vpa for vpa in round_inputs.vpas if not options.ignores(vpa.namespace)]
+    vpas = run_dry(resolve_vpa_selectors_steps(considered, round_inputs.controllers, Progress(now)), now=now).value
+    pods = filter_live_pods(round_inputs.pods)
+    controlled = run_dry(find_controlled_pods_steps(pods, vpas, round_inputs.controllers, Progress(now)), now=now).value
     owner = {pod.key: vpa.name for vpa, pods in controlled for pod in pods}
     names = {key: value for key, value in want["controlling_vpa"].items() if value is not None}
     assert owner == names
     groups, answers = [], {}
     for vpa, pods in controlled:
-        restriction = PodsRestriction(vpa, pods, given.controllers, options, dict(state.last_in_place_attempts))
+        restriction = PodsRestriction(vpa, pods, round_inputs.controllers, options, dict(state.last_in_place_attempts))
         groups.append((vpa.namespace, vpa.name, [
             {
                 "kind": key.kind, "name": key.name, "namespace": key.namespace,
@@ -143,8 +145,8 @@ def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: Up
     theirs = sorted(((g["namespace"], g["vpa"], g["groups"] or []) for g in want["groups"] or ()), key=lambda g: g[:2])
     groups.sort(key=lambda g: g[:2])
     assert _recorded(groups, theirs) == theirs
-    asked = {key: value for key, value in want["pods"].items() if value is not None}
-    assert _recorded(answers, asked) == asked
+    expected_pods = {key: value for key, value in want["pods"].items() if value is not None}
+    assert _recorded(answers, expected_pods) == expected_pods
 
 
 def check_after(result: UpdaterResult, world: World, want: Any) -> None:
@@ -165,28 +167,28 @@ def check_after(result: UpdaterResult, world: World, want: Any) -> None:
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    options = options_of(given.get("options") or {})
-    attempts = given.get("infeasible_attempts") or {}
+    inputs, want = case["input"], case["want"]
+    options = options_of(inputs.get("options") or {})
+    attempts = inputs.get("infeasible_attempts") or {}
     state = UpdaterState(
         infeasible_attempts={uid: from_dict(item, RecommendedPodResources) for uid, item in attempts.items()},
-        last_in_place_attempts={k: nanoseconds(v) for k, v in (given.get("last_in_place_attempts") or {}).items()},
+        last_in_place_attempts={k: nanoseconds(v) for k, v in (inputs.get("last_in_place_attempts") or {}).items()},
     )
-    seen = UpdaterRound(
-        vpas=[from_dict(item, VerticalPodAutoscaler) for item in given.get("vpas") or ()],
-        pods=[from_dict(item, Pod) for item in given.get("pods") or ()],
-        controllers=controllers_of(given.get("controllers") or []),
-        limit_ranges=LimitRanges(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
+    round_inputs = UpdaterRound(
+        vpas=[from_dict(item, VerticalPodAutoscaler) for item in inputs.get("vpas") or ()],
+        pods=[from_dict(item, Pod) for item in inputs.get("pods") or ()],
+        controllers=controllers_of(inputs.get("controllers") or []),
+        limit_ranges=LimitRanges(from_dict(item, LimitRange) for item in inputs.get("limit_ranges") or ()),
     )
-    cycles = given.get("cycles") or [{"now": given["now"]}]
+    cycles = inputs.get("cycles") or [{"now": inputs["now"]}]
     for cycle, expected in zip(cycles, want.get("cycles") or [want], strict=True):
         if cycle.get("pods") is not None:
-            seen = msgspec.structs.replace(seen, pods=[from_dict(item, Pod) for item in cycle["pods"]])
+            round_inputs = msgspec.structs.replace(round_inputs, pods=[from_dict(item, Pod) for item in cycle["pods"]])
         if cycle.get("vpas") is not None:
             vpas = [from_dict(item, VerticalPodAutoscaler) for item in cycle["vpas"]]
-            seen = msgspec.structs.replace(seen, vpas=vpas)
+            round_inputs = msgspec.structs.replace(round_inputs, vpas=vpas)
         now = nanoseconds(cycle["now"])
-        check_before(seen, copy.deepcopy(state), now, options, expected)
-        world = World(given.get("api_errors") or {})
-        steps = updater_steps(state, seen, now=now, options=options)
+        check_before(round_inputs, copy.deepcopy(state), now, options, expected)
+        world = World(inputs.get("api_errors") or {})
+        steps = updater_steps(state, round_inputs, now=now, options=options)
         check_after(run_virtually(lambda _, steps=steps: steps, world, now=now), world, expected)

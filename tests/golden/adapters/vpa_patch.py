@@ -15,15 +15,15 @@ NOT_OURS = ("json: cannot unmarshal", "quantities must match")
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    kinds = [(item, find_kind(item["apiVersion"], item["kind"])) for item in given.get("controllers") or ()]
+    inputs, want = case["input"], case["want"]
+    kinds = [(item, find_kind(item["apiVersion"], item["kind"])) for item in inputs.get("controllers") or ()]
     result = admit_pod(
-        given["pod"],
-        [from_dict(item, VerticalPodAutoscaler) for item in given.get("vpas") or ()],
-        namespace=given["request_namespace"],
+        inputs["pod"],
+        [from_dict(item, VerticalPodAutoscaler) for item in inputs.get("vpas") or ()],
+        namespace=inputs["request_namespace"],
         controllers=Controllers(from_dict(item, kind) for item, kind in kinds if kind is not None),
-        limit_ranges=LimitRanges(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
-        options=from_dict(given.get("options") or {}, AdmissionOptions),
+        limit_ranges=LimitRanges(from_dict(item, LimitRange) for item in inputs.get("limit_ranges") or ()),
+        options=from_dict(inputs.get("options") or {}, AdmissionOptions),
     )
     assert result.allowed == want["allowed"]
     assert (result.vpa.name if result.vpa is not None else None) == want["matched_vpa"]

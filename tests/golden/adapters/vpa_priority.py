@@ -19,10 +19,10 @@ RECORDED_BEFORE_1_8_1 = "55c37cd5"
 """The commit of upstream that answered the recorded cases."""
 
 
-def options_of(given: dict[str, Any], case: dict[str, Any]) -> UpdaterOptions:
+def options_of(flags: dict[str, Any], case: dict[str, Any]) -> UpdaterOptions:
     fields = {
         name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
-        for name, value in given.items()
+        for name, value in flags.items()
     }
     if RECORDED_BEFORE_1_8_1 in case.get("upstream", ""):
         fields["profile"] = BEFORE_1_8_1
@@ -45,17 +45,17 @@ def names_of(priorities: list[PodPriority]) -> list[str]:
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    vpa = from_dict(given["vpa"], VerticalPodAutoscaler)
-    pods = [from_dict(item, Pod) for item in given["pods"]]
-    attempts = given.get("infeasible_attempts") or {}
+    inputs, want = case["input"], case["want"]
+    vpa = from_dict(inputs["vpa"], VerticalPodAutoscaler)
+    pods = [from_dict(item, Pod) for item in inputs["pods"]]
+    attempts = inputs.get("infeasible_attempts") or {}
     assessed = [
         assess_pod(
             pod,
             vpa,
-            now=nanoseconds(given["now"]),
-            limit_ranges=LimitRanges(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
-            options=options_of(given.get("options") or {}, case),
+            now=nanoseconds(inputs["now"]),
+            limit_ranges=LimitRanges(from_dict(item, LimitRange) for item in inputs.get("limit_ranges") or ()),
+            options=options_of(inputs.get("options") or {}, case),
             infeasible_attempts={uid: from_dict(item, RecommendedPodResources) for uid, item in attempts.items()},
         )
         for pod in pods

@@ -11,9 +11,9 @@ NOT_OURS = ("json: cannot unmarshal", "quantities must match")
 
 
 def check(case: dict[str, Any]) -> None:
-    given, want = case["input"], case["want"]
-    options = from_dict(given.get("options") or {}, AdmissionOptions)
-    result = admit_vpa(given["vpa"], given.get("old_vpa"), operation=given["operation"], options=options)
+    inputs, want = case["input"], case["want"]
+    options = from_dict(inputs.get("options") or {}, AdmissionOptions)
+    result = admit_vpa(inputs["vpa"], inputs.get("old_vpa"), operation=inputs["operation"], options=options)
     assert result.allowed == want["allowed"]
     assert to_dict(result.patches) == (want["patches"] or [])
     assert result.warnings == (want["warnings"] or [])

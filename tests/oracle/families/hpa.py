@@ -142,7 +142,7 @@ def draw_replicas(random: Random) -> Json:
     now = random.randint(0, 10**6)
     function = random.choice(_FUNCTIONS)
     pods = _pods(random, now)
-    given: Json = {
+    inputs: Json = {
         "function": function,
         "namespace": _NAMESPACE,
         "pod_selector": random.choice(_SELECTORS),
@@ -155,43 +155,45 @@ def draw_replicas(random: Random) -> Json:
         "metrics_timestamp": _time(now - random.randint(0, 60)),
     }
     if _maybe(random, 0.03):
-        given["pods_error"] = "the pod lister is out of order"
+        inputs["pods_error"] = "the pod lister is out of order"
     if _maybe(random, 0.04):
-        given["metrics_error"] = "the server is currently unable to handle the request"
+        inputs["metrics_error"] = "the server is currently unable to handle the request"
     replicas = random.choice((len(pods), len(pods), 0, 1, random.randint(0, 12), 2**31 - 1))
-    given["status_replicas" if "PerPod" in function else "current_replicas"] = replicas
+    inputs["status_replicas" if "PerPod" in function else "current_replicas"] = replicas
     target = _target(random)
     if function in ("GetResourceReplicas", "GetRawResourceReplicas", "GetMetricReplicas"):
-        _draw_pod_values(random, given, target, now)
+        _draw_pod_values(random, inputs, target, now)
     else:
-        given["target_milli"] = target
-        given["metric_name"] = "lag"
+        inputs["target_milli"] = target
+        inputs["metric_name"] = "lag"
         base = target * max(1, min(replicas, 20)) if "PerPod" in function else target
         if "Object" in function:
-            given["object"] = {"apiVersion": "v1", "kind": "Service", "name": "front"}
-            given["object_value_milli"] = _milli(random, base)
+            inputs["object"] = {"apiVersion": "v1", "kind": "Service", "name": "front"}
+            inputs["object_value_milli"] = _milli(random, base)
         else:
-            given["external_values_milli"] = [_milli(random, base) for _ in range(random.choice((0, 1, 1, 2, 3)))]
+            inputs["external_values_milli"] = [_milli(random, base) for _ in range(random.choice((0, 1, 1, 2, 3)))]
         if _maybe(random, 0.3):
-            given["metric_selector"] = _metric_selector(random)
-    return given
+            inputs["metric_selector"] = _metric_selector(random)
+    return inputs
 
 
-def _draw_pod_values(random: Random, given: Json, target: int, now: int) -> None:
+def _draw_pod_values(random: Random, inputs: Json, target: int, now: int) -> None:
     values: list[Json] = []
-    base = 100 if given["function"] == "GetResourceReplicas" else target
-    if given["function"] != "GetMetricReplicas":
-        given["resource"] = random.choice(("cpu", "cpu", "memory", "example.com/gpu" if _maybe(random, 0.1) else "cpu"))
+    base = 100 if inputs["function"] == "GetResourceReplicas" else target
+    if inputs["function"] != "GetMetricReplicas":
+        inputs["resource"] = random.choice(
+            ("cpu", "cpu", "memory", "example.com/gpu" if _maybe(random, 0.1) else "cpu")
+        )
         if _maybe(random, 0.25):
-            given["container"] = random.choice(("c0", "c0", "c1", "init", "none"))
+            inputs["container"] = random.choice(("c0", "c0", "c1", "init", "none"))
     else:
-        given["metric_name"] = "qps"
-    if given["function"] == "GetResourceReplicas":
-        given["target_utilization"] = random.choice((1, 20, 50, 80, 100, 120, 150))
-        base = max(1, given["target_utilization"])
+        inputs["metric_name"] = "qps"
+    if inputs["function"] == "GetResourceReplicas":
+        inputs["target_utilization"] = random.choice((1, 20, 50, 80, 100, 120, 150))
+        base = max(1, inputs["target_utilization"])
     else:
-        given["target_milli"] = target
-    for pod in given["pods"]:
+        inputs["target_milli"] = target
+    for pod in inputs["pods"]:
         if _maybe(random, 0.12):
             continue
         second, window = _sample(random, pod, now)
@@ -206,7 +208,7 @@ def _draw_pod_values(random: Random, given: Json, target: int, now: int) -> None
     if _maybe(random, 0.05):
         values.append({"pod": "stranger", "value_milli": base, "timestamp": _time(now), "window_s": 30})
     if values:
-        given["metrics"] = values
+        inputs["metrics"] = values
 
 
 # -- reconciles --------------------------------------------------------------------------------------------------------
@@ -411,13 +413,13 @@ _WINDOWS = (0, 1, 15, 30, 60, 300)
 """Every period and window that a behaviour can have, in seconds."""
 
 
-def _off_the_edges(now: int, given: Json) -> int:
+def _off_the_edges(now: int, inputs: Json) -> int:
     """Return a time at which no window ends on an earlier step or event.
 
     A write that is retried takes upstream some milliseconds, which decide at the very edge of a window.
     """
-    state = given.get("state") or {}
-    earlier = {each["time"] for events in state.values() for each in events} | {step["now"] for step in given["steps"]}
+    state = inputs.get("state") or {}
+    earlier = {each["time"] for events in state.values() for each in events} | {step["now"] for step in inputs["steps"]}
     while any(_time(now - window) in earlier for window in _WINDOWS):
         now += 1
     return now
@@ -470,7 +472,7 @@ def draw_reconcile(random: Random) -> Json:
     """Draw one HPA and some reconciles of it."""
     now = random.randint(0, 10**6)
     spec = _spec(random)
-    given: Json = {
+    inputs: Json = {
         "hpa": {
             "apiVersion": "autoscaling/v2",
             "kind": "HorizontalPodAutoscaler",
@@ -492,13 +494,13 @@ def draw_reconcile(random: Random) -> Json:
         "steps": [],
     }
     if _maybe(random, 0.1):
-        given["gates"] = {
+        inputs["gates"] = {
             name: _maybe(random, 0.5) for name in ("HPAScaleToZero", "HPAGeneration", "HPAOptimizedSelectorStore")
         }
     if _maybe(random, 0.4):
-        given["state"] = _history(random, now)
+        inputs["state"] = _history(random, now)
     if _maybe(random, 0.15):
-        given["hpa"]["status"] = {
+        inputs["hpa"]["status"] = {
             "currentReplicas": 1,
             "desiredReplicas": 0,
             "conditions": [
@@ -512,12 +514,12 @@ def draw_reconcile(random: Random) -> Json:
             ],
         }
     if _maybe(random, 0.12):
-        given["other_hpas"] = _others(random)
+        inputs["other_hpas"] = _others(random)
     current = random.choice((0, 1, 1, 2, 3, 3, 5, 8, 12))
     for number in range(random.choice((1, 1, 2, 2, 3))):
         errors = _errors(random) if _maybe(random, 0.12) else {}
         if "scale_update" in errors:
-            now = _off_the_edges(now, given)
+            now = _off_the_edges(now, inputs)
         step: Json = {"now": _time(now)}
         if number and _maybe(random, 0.1):
             spec = _spec(random)
@@ -526,7 +528,7 @@ def draw_reconcile(random: Random) -> Json:
             step["hpa_deleted"] = True
         if number and _maybe(random, 0.04):
             step["informer_resource_version"] = "10"
-        if number and "other_hpas" in given and _maybe(random, 0.3):
+        if number and "other_hpas" in inputs and _maybe(random, 0.3):
             step["other_hpas"] = _others(random)
         pods = _pods(random, now)
         step["scale"] = {
@@ -538,10 +540,10 @@ def draw_reconcile(random: Random) -> Json:
         step["metrics"] = _step_metrics(random, spec, pods, now)
         if errors:
             step["errors"] = errors
-        given["steps"].append(step)
+        inputs["steps"].append(step)
         now += random.choice((1, 15, 15, 30, 59, 60, 61, 299, 300, 301))
         current = random.choice((current, current, current + 1, max(0, current - 1), random.randint(0, 10)))
-    return given
+    return inputs
 
 
 # -- validation --------------------------------------------------------------------------------------------------------
@@ -615,23 +617,23 @@ def _valid(random: Random) -> Json:
 def draw_validate(random: Random) -> Json:
     """Draw an object to create, or to update, often with something wrong."""
     document = _valid(random)
-    given: Json = {"object": document}
+    inputs: Json = {"object": document}
     if _maybe(random, 0.25):
         document["metadata"].update(resourceVersion="5", uid="u-1")
         old = _valid(random)
         old["metadata"].update(resourceVersion="5", uid="u-1")
-        given["old_object"] = old
+        inputs["old_object"] = old
         if _maybe(random, 0.2):
-            given["subresource"] = "status"
+            inputs["subresource"] = "status"
             document["status"] = {
                 "currentReplicas": random.choice((0, 1, -1)),
                 "desiredReplicas": random.choice((0, 2, -3)),
             }
     if _maybe(random, 0.3):
-        given["gates"] = {"HPAScaleToZero": False}
+        inputs["gates"] = {"HPAScaleToZero": False}
     for _ in range(random.choice((0, 0, 1, 1, 1, 2))):
-        _damage(random, document, old="old_object" in given)
-    return given
+        _damage(random, document, old="old_object" in inputs)
+    return inputs
 
 
 def _without_path(answer: Json) -> Json:

@@ -313,7 +313,7 @@ def draw_priority(random: Random) -> Json:
     """Draw the pods of a VPA, at most twelve: beyond that Go's sort keeps no order of equal ones."""
     now, names = random.randint(0, 10**6), _names(random)
     pods = [_pod(random, f"pod-{i}", names, now, full=True) for i in range(random.choice((1, 1, 2, 3, 5, 8)))]
-    given: Json = {
+    inputs: Json = {
         "vpa": _vpa(random, names, full=True),
         "pods": pods,
         "now": _time(now),
@@ -322,12 +322,12 @@ def draw_priority(random: Random) -> Json:
     }
     threshold = 0.1
     if _maybe(random, 0.2):
-        threshold = given["options"]["pod_update_threshold"] = random.choice((0.05, 0.5, 1.0))
+        threshold = inputs["options"]["pod_update_threshold"] = random.choice((0.05, 0.5, 1.0))
     if _maybe(random, 0.4):
-        _bring_close(random, given["vpa"], pods, threshold)
+        _bring_close(random, inputs["vpa"], pods, threshold)
     if _maybe(random, 0.2):
-        given["infeasible_attempts"] = _attempts(random, pods, names)
-    return given
+        inputs["infeasible_attempts"] = _attempts(random, pods, names)
+    return inputs
 
 
 def _controllers(random: Random, replicas: int) -> list[Json]:
@@ -358,7 +358,7 @@ def draw_eviction(random: Random) -> Json:
         options["in_place_skip_disruption_budget"] = True
     if _maybe(random, 0.1):
         options.update(eviction_rate_limit=0.0001, eviction_rate_burst=random.choice((1, 2)))
-    given: Json = {
+    inputs: Json = {
         "vpas": [_vpa(random, names, full=True)],
         "pods": pods,
         "controllers": _controllers(random, max(1, count + random.choice((0, 0, 0, 1, -1)))),
@@ -367,17 +367,17 @@ def draw_eviction(random: Random) -> Json:
         "options": options,
     }
     if _maybe(random, 0.2):
-        _bring_close(random, given["vpas"][0], pods, 0.1)
+        _bring_close(random, inputs["vpas"][0], pods, 0.1)
     if _maybe(random, 0.3):
-        _boost_pods(random, given["vpas"][0], pods, names, now)
+        _boost_pods(random, inputs["vpas"][0], pods, names, now)
     if _maybe(random, 0.3):
-        given["last_in_place_attempts"] = {
+        inputs["last_in_place_attempts"] = {
             f"{_NAMESPACE}/{pod['metadata']['name']}": _time(now - random.choice((60, 299, 300, 301, 3600, 3601)))
             for pod in pods
             if _maybe(random, 0.5)
         }
     if _maybe(random, 0.2):
-        given["infeasible_attempts"] = _attempts(random, pods, names)
+        inputs["infeasible_attempts"] = _attempts(random, pods, names)
     if _maybe(random, 0.15):
         refusal = random.choice(
             (
@@ -391,10 +391,10 @@ def draw_eviction(random: Random) -> Json:
             )
         )
         action = random.choice(("evict", "resize", "annotate"))
-        given["api_errors"] = {action: {f"{_NAMESPACE}/{random.choice(pods)['metadata']['name']}": refusal}}
+        inputs["api_errors"] = {action: {f"{_NAMESPACE}/{random.choice(pods)['metadata']['name']}": refusal}}
     if _maybe(random, 0.2):
-        given["cycles"] = [{"now": _time(now)}, {"now": _time(now + random.choice((60, 301, 3601)))}]
-    return given
+        inputs["cycles"] = [{"now": _time(now)}, {"now": _time(now + random.choice((60, 301, 3601)))}]
+    return inputs
 
 
 def _boost_pods(random: Random, vpa: Json, pods: list[Json], names: list[str], now: int) -> None:
@@ -491,7 +491,7 @@ def draw_validate(random: Random) -> Json:
         )
     if _maybe(random, 0.06):
         del spec["targetRef"]
-    given: Json = {
+    inputs: Json = {
         "operation": "CREATE",
         "vpa": vpa,
         "options": _gates(random, "CPUStartupBoost", "InPlace", "PerVPAConfig"),
@@ -499,8 +499,8 @@ def draw_validate(random: Random) -> Json:
     if _maybe(random, 0.3):
         old = _vpa(random, names)
         old.pop("status")
-        given.update(operation="UPDATE", old_vpa=old)
-    return given
+        inputs.update(operation="UPDATE", old_vpa=old)
+    return inputs
 
 
 # -- limit ranges ------------------------------------------------------------------------------------------------------
@@ -534,11 +534,11 @@ def draw_limit_range(random: Random) -> Json:
     if function == "boundary_request":
         resource = random.choice(("cpu", "memory"))
         draw = _cpu if resource == "cpu" else _memory
-        given: Json = {"function": function, "resource": resource, "boundary": draw(random)}
+        inputs: Json = {"function": function, "resource": resource, "boundary": draw(random)}
         for name in ("original_request", "original_limit", "default_limit"):
             if _maybe(random, 0.8):
-                given[name] = draw(random)
-        return given
+                inputs[name] = draw(random)
+        return inputs
     if function == "apply_policy":
         return {
             "function": function,
@@ -559,7 +559,7 @@ def draw_limit_range(random: Random) -> Json:
 # -- recommender -------------------------------------------------------------------------------------------------------
 
 
-_KEPT = 8 * 86400
+_RETENTION = 8 * 86400
 """Seconds for which upstream keeps samples."""
 
 
@@ -636,12 +636,12 @@ def draw_recommend(random: Random) -> Json:
                     "namespace": _NAMESPACE,
                     "pod": random.choice(pods)["metadata"]["name"],
                     "container": random.choice(names),
-                    "time": _time(now - random.choice((0, 60, 86400, _KEPT - 1, _KEPT, _KEPT + 1))),
+                    "time": _time(now - random.choice((0, 60, 86400, _RETENTION - 1, _RETENTION, _RETENTION + 1))),
                     "memory_bytes": random.choice((1, 10**8, 10**9, 5 * 10**9)),
                 }
             ]
         rounds.append(each)
-        now += random.choice((60, 3600, 3601, 86400, 86400, _KEPT - 3600, _KEPT))
+        now += random.choice((60, 3600, 3601, 86400, 86400, _RETENTION - 3600, _RETENTION))
     return {"rounds": rounds, "controllers": _controllers(random, 1), "options": options}
 
 

@@ -28,7 +28,7 @@ class ClaimError(Exception):
 
 
 @dataclass
-class Wanted:
+class PodClaims:
     """The pod's claims: those allocated already, and those the allocator must satisfy; extended resources by name."""
 
     allocated: list[Json]
@@ -129,7 +129,7 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
     except ClaimError as problem:
         return PreFiltered(unresolvable(str(problem)))
     extended = extended_resources(pod, cluster)
-    left = leftover(pod, cluster) if extended else None
+    extended_requests = leftover(pod, cluster) if extended else None
     if not claims and not extended:
         return PreFiltered(SKIPPED)
     uid = pod["metadata"].get("uid")
@@ -140,7 +140,7 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
             return PreFiltered(unresolvable("resourceclaim in use"))
     allocated = [claim for claim in claims if is_allocated(claim)]
     still_open = [claim for claim in claims if not is_allocated(claim)]
-    return PreFiltered(state=Wanted(allocated, still_open, extended, left is not None))
+    return PreFiltered(state=PodClaims(allocated, still_open, extended, extended_requests is not None))
 
 
 def leftover(pod: Json, cluster: Cluster) -> Json | None:
@@ -165,14 +165,14 @@ def has_failed(claim: Json) -> bool:
     for result in claim["status"]["allocation"]["devices"].get("results") or []:
         if not result.get("bindingConditions"):
             continue
-        found = [
+        failures = [
             device
             for device in claim["status"].get("devices") or []
             if all(device[name] == result[name] for name in ("driver", "pool", "device"))
         ]
-        if not found:
+        if not failures:
             return False
-        true = {c["type"] for c in found[0].get("conditions") or [] if c["status"] == "True"}
+        true = {c["type"] for c in failures[0].get("conditions") or [] if c["status"] == "True"}
         if true & set(result.get("bindingFailureConditions") or []):
             return True
         if set(result["bindingConditions"]) - true:
@@ -180,7 +180,7 @@ def has_failed(claim: Json) -> bool:
     return False
 
 
-def claims_to_allocate(state: Wanted, pod: Json, node: NodeState, cluster: Cluster) -> list[Json]:
+def claims_to_allocate(state: PodClaims, pod: Json, node: NodeState, cluster: Cluster) -> list[Json]:
     """The open claims, and one for the extended resources that this node does not offer itself."""
     status = node.node.get("status") or {}
     allocatable = resources.as_integers(resources.quantities(status.get("allocatable")))
@@ -204,12 +204,12 @@ def claims_to_allocate(state: Wanted, pod: Json, node: NodeState, cluster: Clust
     return [*state.open, {"metadata": metadata, "spec": {"devices": {"requests": requests}}}]
 
 
-def check(state: Wanted, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
+def check(state: PodClaims, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
     if state.stale:
         return unresolvable("cannot schedule extended resource claim")
-    wanted = claims_to_allocate(state, pod, node, cluster)
+    claims = claims_to_allocate(state, pod, node, cluster)
     try:
-        if wanted and devices.allocate(wanted, node, cluster) is None:
+        if claims and devices.allocate(claims, node, cluster) is None:
             return unresolvable("cannot allocate all claims")
     except devices.AllocationError as problem:
         return error(str(problem))
@@ -226,11 +226,11 @@ def reserve(pod: Json, node: NodeState, cluster: Cluster) -> None:
     """Fixes the allocations that the Filter found when the pod is placed. A pod without claims reserves nothing, also
     if it asks for extended resources: the autoscaler looks at spec.resourceClaims."""
     state = pre_filter(pod, cluster).state
-    if not isinstance(state, Wanted) or not pod["spec"].get("resourceClaims"):
+    if not isinstance(state, PodClaims) or not pod["spec"].get("resourceClaims"):
         return
-    wanted = claims_to_allocate(state, pod, node, cluster)
-    allocations = devices.allocate(wanted, node, cluster) or []
-    for claim, results in zip(wanted, allocations, strict=True):
+    claims = claims_to_allocate(state, pod, node, cluster)
+    allocations = devices.allocate(claims, node, cluster) or []
+    for claim, results in zip(claims, allocations, strict=True):
         allocation: Json = {"devices": {"results": results}}
         selector = devices.where_usable(results, node, cluster)
         if selector is not None:

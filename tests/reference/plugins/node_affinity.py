@@ -21,15 +21,15 @@ def selects(pod: Json, node: NodeState) -> bool:
     """Whether nodeSelector and required node affinity both match."""
     if not matches_map(pod["spec"].get("nodeSelector"), node.labels):
         return False
-    wanted = required(pod)
-    return wanted is None or node_selector_matches(wanted, node.labels, node.name)
+    selector = required(pod)
+    return selector is None or node_selector_matches(selector, node.labels, node.name)
 
 
 def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
-    wanted = required(pod)
-    if wanted is None and not cluster.options.added_affinity and pod["spec"].get("nodeSelector") is None:
+    selector = required(pod)
+    if selector is None and not cluster.options.added_affinity and pod["spec"].get("nodeSelector") is None:
         return PreFiltered(SKIPPED)
-    terms = (wanted or {}).get("nodeSelectorTerms") or []
+    terms = (selector or {}).get("nodeSelectorTerms") or []
     names: set[str] = set()
     for term in terms:
         term_names: set[str] | None = None

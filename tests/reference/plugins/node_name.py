@@ -10,8 +10,8 @@ NAME = "NodeName"
 
 
 def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
-    wanted = pod["spec"].get("nodeName")
-    return PreFiltered(node_names={wanted}) if wanted else PreFiltered()
+    node_name = pod["spec"].get("nodeName")
+    return PreFiltered(node_names={node_name}) if node_name else PreFiltered()
 
 
 def check(state: Any, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:

@@ -38,7 +38,7 @@ def is_ignored(name: str, cluster: Cluster) -> bool:
 
 
 def check(state: Any, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
-    wanted = {name: max(0, number) for name, number in resources.as_integers(resources.demand(pod)).items()}
+    requests = {name: max(0, number) for name, number in resources.as_integers(resources.demand(pod)).items()}
     status = node.node.get("status") or {}
     allocatable = resources.as_integers(resources.quantities(status.get("allocatable")), with_pods=True)
     used = resources.total_occupied(node.pods)
@@ -47,9 +47,9 @@ def check(state: Any, pod: Json, node: NodeState, cluster: Cluster) -> Status | 
     never = False
     if len(node.pods) + 1 > allocatable.get("pods", 0):
         reasons.append("Too many pods")
-    scalars = sorted(name for name in wanted if name not in resources.NATIVE)
+    scalars = sorted(name for name in requests if name not in resources.NATIVE)
     for name in [*resources.NATIVE, *scalars]:
-        amount = wanted.get(name, 0)
+        amount = requests.get(name, 0)
         if amount == 0:
             continue
         if name in scalars and (is_ignored(name, cluster) or delegated_to_dra(name, allocatable, cluster)):

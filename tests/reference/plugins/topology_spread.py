@@ -73,13 +73,13 @@ def default_constraints(pod: Json, cluster: Cluster) -> list[Constraint]:
 def default_selector(pod: Json, cluster: Cluster) -> list:
     """Of the Services that select the pod and of the controller that owns it; [] is none."""
     namespace = namespace_of(pod)
-    wanted: Json = {}
+    labels: Json = {}
     for service in cluster.all("Service"):
         chosen = service["spec"].get("selector")
         if namespace_of(service) == namespace and chosen is not None:
             have = labels_of(pod)
             if all(have.get(key) == value for key, value in chosen.items()):
-                wanted.update(chosen)
+                labels.update(chosen)
     more: list = []
     for owner in pod["metadata"].get("ownerReferences") or []:
         if not owner.get("controller"):
@@ -88,10 +88,10 @@ def default_selector(pod: Json, cluster: Cluster) -> list:
         if controller is None:
             continue
         if owner["kind"] == "ReplicationController":
-            wanted.update(controller["spec"].get("selector") or {})
+            labels.update(controller["spec"].get("selector") or {})
         elif owner["kind"] in ("ReplicaSet", "StatefulSet"):
             more = label_selector(controller["spec"].get("selector")) or []
-    return [(key, "In", [value]) for key, value in wanted.items()] + more
+    return [(key, "In", [value]) for key, value in labels.items()] + more
 
 
 def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:

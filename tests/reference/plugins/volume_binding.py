@@ -90,10 +90,10 @@ def check_bound(claims: list[Json], node: NodeState, cluster: Cluster) -> str | 
         volume = cluster.get("PersistentVolume", claim["spec"]["volumeName"])
         if volume is None:
             return "gone"
-        seen = as_csi(volume, cluster.csi_node_of(node))
-        if isinstance(seen, str):
-            return seen
-        if not volume_fits_node(seen, node):
+        csi_volume = as_csi(volume, cluster.csi_node_of(node))
+        if isinstance(csi_volume, str):
+            return csi_volume
+        if not volume_fits_node(csi_volume, node):
             return "affinity"
     return None
 
@@ -134,7 +134,7 @@ def delayed(
             return no_volume
         if not topology_allows(storage_class.get("allowedTopologies"), node):
             return no_volume
-        if not tells_capacity(claim, storage_class, cluster):
+        if not publishes_capacity(claim, storage_class, cluster):
             provisions.append((claim, None))
             continue
         capacity = sufficient_capacity(claim, storage_class, node, cluster)
@@ -151,7 +151,7 @@ def request(claim: Json) -> int:
 def best_volume(claim: Json, node: NodeState, cluster: Cluster, chosen: set[str]) -> Json | None:
     """The volume bound to this claim in advance, else the smallest one that is free, large enough and reachable."""
     selector = claim["spec"].get("selector")
-    wanted = label_selector(selector) if selector is not None else []
+    requirements = label_selector(selector) if selector is not None else []
     best: Json | None = None
     for volume in cluster.all("PersistentVolume"):
         spec = volume["spec"]
@@ -173,7 +173,7 @@ def best_volume(claim: Json, node: NodeState, cluster: Cluster, chosen: set[str]
             continue
         if (volume.get("status") or {}).get("phase") != "Available":
             continue
-        if not volume_fits_node(volume, node) or not matches(wanted, volume["metadata"].get("labels")):
+        if not volume_fits_node(volume, node) or not matches(requirements, volume["metadata"].get("labels")):
             continue
         if not set(claim["spec"].get("accessModes") or []) <= set(spec.get("accessModes") or []):
             continue
@@ -196,7 +196,7 @@ def topology_allows(terms: list[Json] | None, node: NodeState) -> bool:
     return False
 
 
-def tells_capacity(claim: Json, storage_class: Json, cluster: Cluster) -> bool:
+def publishes_capacity(claim: Json, storage_class: Json, cluster: Cluster) -> bool:
     driver = cluster.get("CSIDriver", storage_class["provisioner"])
     if driver is None or not (driver.get("spec") or {}).get("storageCapacity"):
         return False

@@ -118,9 +118,9 @@ def check(state: Any, pod: Json, node: NodeState, cluster: Cluster) -> Status | 
     for attachment, driver in attachments(node.name, cluster).items():
         if attachment not in attached:
             counts.append(driver)
-    wanted = [driver for key, driver in new.items() if key not in attached]
-    for driver in set(wanted):
-        if driver in limits and counts.count(driver) + wanted.count(driver) > limits[driver]:
+    new_drivers = [driver for key, driver in new.items() if key not in attached]
+    for driver in set(new_drivers):
+        if driver in limits and counts.count(driver) + new_drivers.count(driver) > limits[driver]:
             return unschedulable("node(s) exceed max volume count")
     return None
 

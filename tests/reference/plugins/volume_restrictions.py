@@ -19,11 +19,11 @@ NAME = "VolumeRestrictions"
 INLINE = ("gcePersistentDisk", "awsElasticBlockStore", "rbd", "iscsi")
 
 
-def disks_conflict(wanted: Json, placed: Json) -> bool:
+def disks_conflict(incoming: Json, placed: Json) -> bool:
     """Whether two volumes are the same disk in a way that forbids one node for both pods."""
 
     def both(kind: str) -> tuple[Json, Json] | None:
-        first, second = wanted.get(kind), placed.get(kind)
+        first, second = incoming.get(kind), placed.get(kind)
         return (first, second) if first is not None and second is not None else None
 
     def read_only(pair: tuple[Json, Json]) -> bool:

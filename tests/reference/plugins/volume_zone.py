@@ -12,7 +12,7 @@ KEYS = (BETA + "zone", BETA + "region", STABLE + "zone", STABLE + "region")
 
 
 def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
-    wanted: list[tuple[str, set[str]]] = []
+    requirements: list[tuple[str, set[str]]] = []
     for name, ephemeral in claim_names(pod):
         if ephemeral:
             continue
@@ -34,8 +34,8 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
             if key in labels_of(volume):
                 values = labels_of(volume)[key].split("__")
                 if all(values):
-                    wanted.append((key, set(values)))
-    return PreFiltered(state=wanted) if wanted else PreFiltered(SKIPPED)
+                    requirements.append((key, set(values)))
+    return PreFiltered(state=requirements) if requirements else PreFiltered(SKIPPED)
 
 
 def unbound_problem(claim: Json, cluster: Cluster) -> str | None:

@@ -73,9 +73,9 @@ class Server:
                 self.put("PodTemplate", made.name, template=data["template"], metadata={**data["metadata"]})
             case Patch(patch=operations):
                 self.writes.append(action)
-                held = self.objects["PodTemplate", action.name]
-                held["metadata"]["generation"] += 1
-                held["template"] = operations[1].value
+                template_ = self.objects["PodTemplate", action.name]
+                template_["metadata"]["generation"] += 1
+                template_["template"] = operations[1].value
             case Discover():
                 return RESTMapper()
             case GetScale(name=name):
@@ -107,8 +107,8 @@ def of_template(name: str = "spare", **spec: Any) -> CapacityBuffer:
     return buffer(name, **{"podTemplateRef": {"name": "web"}, "replicas": 3, **spec})
 
 
-def ready(held: CapacityBuffer) -> str:
-    return next(each.message for each in held.status.conditions if each.type == "ReadyForProvisioning")
+def ready(updated: CapacityBuffer) -> str:
+    return next(each.message for each in updated.status.conditions if each.type == "ReadyForProvisioning")
 
 
 def server() -> Server:
@@ -117,7 +117,7 @@ def server() -> Server:
     return created
 
 
-def test_a_template_is_kept_for_a_buffer() -> None:
+def test_pod_template_is_stored_for_a_buffer() -> None:
     api = server()
     assert api.reconcile(of_template()) == []
     assert api.previews == [
@@ -131,26 +131,26 @@ def test_a_template_is_kept_for_a_buffer() -> None:
     assert created["template"]["spec"]["volumes"] == [{"name": "data"}]
     (owner,) = created["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("CapacityBuffer", "uid-spare", True)
-    (held,) = api.statuses()
-    assert held.status.pod_template_ref is not None
-    assert (held.status.pod_template_ref.name, held.status.pod_template_generation, held.status.replicas) == (
+    (updated,) = api.statuses()
+    assert updated.status.pod_template_ref is not None
+    assert (updated.status.pod_template_ref.name, updated.status.pod_template_generation, updated.status.replicas) == (
         MANAGED,
         1,
         3,
     )
-    assert [(each.type, each.status) for each in held.status.conditions] == [
+    assert [(each.type, each.status) for each in updated.status.conditions] == [
         ("ReadyForProvisioning", "True"),
         ("LimitedByQuotas", "False"),
     ]
-    assert (api.reconcile(held), api.writes) == ([], []), "nothing new, nothing to write"
+    assert (api.reconcile(updated), api.writes) == ([], []), "nothing new, nothing to write"
 
 
 def test_a_template_that_changes() -> None:
     api = server()
     api.reconcile(of_template())
-    (held,) = api.statuses()
+    (updated,) = api.statuses()
     api.put("PodTemplate", "web", template={"spec": {"containers": [{"name": "d", "image": "i"}]}})
-    assert api.reconcile(held) == []
+    assert api.reconcile(updated) == []
     patch, written = api.writes
     assert isinstance(patch, Patch)
     assert patch.resource_version == "7"
@@ -183,19 +183,19 @@ def pod_of(selector: dict[str, Any] | None, storage_class: str | None, node_sele
         pod_of({"matchLabels": {"a": "b"}}, "fast", {}),
     ],
 )
-def test_what_is_empty_and_means_something_is_written(before: dict[str, Any] | None) -> None:
-    api, whole = server(), pod_of({}, "", {"node-role.kubernetes.io/web": ""})
-    for template in (before, whole) if before is not None else (whole,):
+def test_meaningful_empty_fields_are_written(before: dict[str, Any] | None) -> None:
+    api, full_pod = server(), pod_of({}, "", {"node-role.kubernetes.io/web": ""})
+    for template in (before, full_pod) if before is not None else (full_pod,):
         api.put("PodTemplate", "web", template=template)
         assert api.reconcile(of_template(), dry_run=False) == []
-        (held,) = api.statuses()
-    assert api.objects["PodTemplate", MANAGED]["template"]["spec"] == whole["spec"]
+        (updated,) = api.statuses()
+    assert api.objects["PodTemplate", MANAGED]["template"]["spec"] == full_pod["spec"]
     container = api.objects["PodTemplate", MANAGED]["template"]["spec"]["containers"][0]
     del container["resources"]  # as none to the API
-    assert (api.reconcile(held, dry_run=False), api.writes) == ([], []), "nothing new, nothing to write"
+    assert (api.reconcile(updated, dry_run=False), api.writes) == ([], []), "nothing new, nothing to write"
 
 
-def test_quotas_cut_buffers_in_the_order_in_which_they_were_made() -> None:
+def test_quotas_limit_buffers_by_creation_time() -> None:
     api = server()
     late, early = of_template("late"), of_template("early")
     late.metadata.creation_timestamp = at(minutes=1)
@@ -208,16 +208,16 @@ def test_quotas_cut_buffers_in_the_order_in_which_they_were_made() -> None:
     assert (api.reconcile(*result, quotas=[quota]), api.writes) == ([], [])
 
 
-def test_what_stands_against_a_buffer() -> None:
+def test_missing_template_makes_a_buffer_not_ready() -> None:
     api = server()
     text = 'capacity buffer client can\'t get pod template: podtemplates "gone" not found'
     assert api.reconcile(of_template(podTemplateRef={"name": "gone"})) == [text]
-    (held,) = api.statuses()
-    assert ready(held) == f"Buffer not ready for provisioning: {text}"
-    assert held.status.pod_template_ref is None
+    (updated,) = api.statuses()
+    assert ready(updated) == f"Buffer not ready for provisioning: {text}"
+    assert updated.status.pod_template_ref is None
     assert api.reconcile(of_template(replicas=None)) == [], "a mistake in the buffer is no reason to try again"
-    (held,) = api.statuses()
-    assert ready(held).endswith(
+    (updated,) = api.statuses()
+    assert ready(updated).endswith(
         "couldn't get number of replicas for buffer: replicas, percentage and limits are not defined"
     )
     for action, why in (
@@ -255,8 +255,8 @@ def test_the_newest_pod_of_a_workload() -> None:
     assert api.reconcile(of_workload()) == []
     template = api.objects["PodTemplate", MANAGED]["template"]
     assert template == {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "new", "image": "i"}]}}
-    (held,) = api.statuses()
-    assert held.status.replicas == 4, "half of seven, rounded up"
+    (updated,) = api.statuses()
+    assert updated.status.replicas == 4, "half of seven, rounded up"
     assert api.previews == []
 
 
@@ -275,14 +275,14 @@ def test_the_template_of_a_workload_without_pods(kind: str, group: str, spec: di
     api.scales["w"] = from_dict({"status": {"replicas": 9, "selector": "app=web"}}, Scale)
     api.put(kind, "w", spec={**spec, "template": TEMPLATE})
     assert api.reconcile(of_workload(kind, group)) == []
-    (held,) = api.statuses()
-    assert held.status.replicas == want
+    (updated,) = api.statuses()
+    assert updated.status.replicas == want
     assert len(api.previews) == 1
 
 
 LIVE = "failed to resolve live pod: failed to get scale object"
 SCALE = "failed to get scale sub resource: the server could not find the requested resource"
-GONE = 'failed to get Deployment: failed to get Deployment: deployment.apps "w" not found'
+DEPLOYMENT_NOT_FOUND = 'failed to get Deployment: failed to get Deployment: deployment.apps "w" not found'
 UNKNOWN = 'no matches for kind "Robot" in group "example.com"'
 UNSUPPORTED = "kind example.com/Robot is not supported to use pod template"
 
@@ -290,7 +290,7 @@ UNSUPPORTED = "kind example.com/Robot is not supported to use pod template"
 @pytest.mark.parametrize(
     ("kind", "group", "why"),
     [
-        ("Deployment", "apps", f"{LIVE}: {SCALE}, failed to resolve scalable object: {GONE}"),
+        ("Deployment", "apps", f"{LIVE}: {SCALE}, failed to resolve scalable object: {DEPLOYMENT_NOT_FOUND}"),
         ("Robot", "example.com", f"{LIVE}: {UNKNOWN}, failed to resolve scalable object: {UNSUPPORTED}"),
     ],
 )
@@ -307,8 +307,8 @@ def test_requests_without_the_api_server() -> None:
     api.put("PodTemplate", "web", template={"spec": {"containers": [container]}})
     assert api.reconcile(of_template(limits={"cpu": "5", "memory": "2Gi"}), dry_run=False) == []
     assert api.previews == []
-    (held,) = api.statuses()
-    assert held.status.replicas == 2
+    (updated,) = api.statuses()
+    assert updated.status.replicas == 2
 
 
 def test_requests_of_a_pod_as_a_whole() -> None:

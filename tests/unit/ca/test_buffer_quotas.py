@@ -41,8 +41,8 @@ def buffer(name: str, replicas: int | None = 10, template: str = "web") -> Capac
 
 
 def quota(name: str, hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any) -> ResourceQuota:
-    def amounts(given: dict[str, str]) -> dict[str, Quantity]:
-        return {key: Quantity(text) for key, text in given.items()}
+    def amounts(limits: dict[str, str]) -> dict[str, Quantity]:
+        return {key: Quantity(text) for key, text in limits.items()}
 
     return ResourceQuota(
         metadata=ObjectMeta(name=name, namespace="shop", uid=name),
@@ -58,8 +58,8 @@ def allocate(buffers: list[CapacityBuffer], *quotas: ResourceQuota, **spec: Any)
     return allocate_quotas(buffers, {"shop/web": web}, quotas, N0)
 
 
-def replicas(found: AllocatedQuotas) -> list[int | None]:
-    return [each.status.replicas for each in found.buffers]
+def replicas(allocated: AllocatedQuotas) -> list[int | None]:
+    return [each.status.replicas for each in allocated.buffers]
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def replicas(found: AllocatedQuotas) -> list[int | None]:
         ([quota("q", {"cpu": "100m"}, {"cpu": "600m"})], [0, 0]),
     ],
 )
-def test_buffers_share_what_is_left(quotas: list[ResourceQuota], want: list[int]) -> None:
+def test_buffers_share_the_remaining_quota(quotas: list[ResourceQuota], want: list[int]) -> None:
     assert replicas(allocate([buffer("first"), buffer("second")], *quotas)) == want
 
 
-def test_what_is_said() -> None:
-    (held,) = allocate(
+def test_limited_buffer_has_a_condition() -> None:
+    (allocated,) = allocate(
         [buffer("b")], quota("x", {"cpu": "2"}), quota("y", {"cpu": "3"}), quota("z", {"cpu": "9"})
     ).buffers
-    assert held.status.conditions == [
+    assert allocated.status.conditions == [
         Condition(
             type="LimitedByQuotas",
             status="True",
@@ -99,8 +99,8 @@ def test_what_is_said() -> None:
 
 
 def test_buffers_that_are_not_ready_pass() -> None:
-    given = [buffer("b", replicas=None), buffer("c", template="gone")]
-    assert allocate(given, quota("q", {"cpu": "0"})).buffers == given
+    buffers_ = [buffer("b", replicas=None), buffer("c", template="gone")]
+    assert allocate(buffers_, quota("q", {"cpu": "0"})).buffers == buffers_
     plain = buffer("d")
     assert allocate([plain], quota("q", {"cpu": "0"}), containers=[container()]).buffers == [plain]
 
@@ -158,7 +158,7 @@ def test_scopes(scope: dict[str, Any], pod: dict[str, Any], counts: bool) -> Non
         (scoped("In"), "values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"),
     ],
 )
-def test_a_quota_that_cannot_be_told_is_left_out(selector: ScopeSelector, why: str) -> None:
+def test_unreadable_quota_is_skipped(selector: ScopeSelector, why: str) -> None:
     result = allocate([buffer("b")], quota("odd", {"cpu": "1"}, scope_selector=selector), quota("q", {"cpu": "2"}))
     assert replicas(result) == [4]
     before = 'resourceQuotaAllocator: failed to check if pod matches quota "odd", error: '

@@ -77,14 +77,14 @@ def test_replicas(spec: dict[str, Any], scale: int | None, want: int) -> None:
         ({"replicas": 3, "limits": {}}, "resources in configured limits not found in the pod template"),
     ],
 )
-def test_nothing_says_how_many(spec: dict[str, Any], want: str) -> None:
+def test_buffer_without_size_is_an_error(spec: dict[str, Any], want: str) -> None:
     with pytest.raises(CapacityBufferError, match=want):
         compute_buffer_replicas(CapacityBufferSpec(**spec), template().template, None)
 
 
 def buffer(name: str = "spare", *conditions: tuple[str, bool], **status: Any) -> CapacityBuffer:
     """One that the controller has been at, of three pods, unless said otherwise."""
-    given = {
+    status_fields = {
         "pod_template_ref": LocalObjectRef(name="web"),
         "replicas": 3,
         "pod_template_generation": 3,
@@ -96,14 +96,14 @@ def buffer(name: str = "spare", *conditions: tuple[str, bool], **status: Any) ->
         api_version="autoscaling.x-k8s.io/v1beta1",
         kind="CapacityBuffer",
         metadata=ObjectMeta(name=name, namespace="shop", uid=f"uid-{name}"),
-        status=CapacityBufferStatus(**given),
+        status=CapacityBufferStatus(**status_fields),
     )
 
 
 def test_translation() -> None:
     spec = CapacityBufferSpec(replicas=4, pod_template_ref=LocalObjectRef(name="web"), provisioning_strategy="")
-    wanted = CapacityBuffer(metadata=ObjectMeta(name="spare", namespace="shop"), spec=spec)
-    done = translate_buffer(wanted, template(), now=N0)
+    original = CapacityBuffer(metadata=ObjectMeta(name="spare", namespace="shop"), spec=spec)
+    done = translate_buffer(original, template(), now=N0)
     assert done.status == CapacityBufferStatus(
         pod_template_ref=LocalObjectRef(name="web"),
         replicas=4,
@@ -119,16 +119,16 @@ def test_translation() -> None:
             )
         ],
     )
-    assert wanted.status == CapacityBufferStatus(), "the given object does not change"
+    assert original.status == CapacityBufferStatus(), "the given object does not change"
     assert translate_buffer(done, template(), now=N0 + 60 * SECOND) is done, "nothing new, nothing to write"
-    gone = translate_buffer(done, None, now=N0 + 60 * SECOND)
-    (condition,) = gone.status.conditions
+    without_template = translate_buffer(done, None, now=N0 + 60 * SECOND)
+    (condition,) = without_template.status.conditions
     assert (condition.status, condition.reason, condition.last_transition_time) == ("False", "error", at(minutes=1))
     assert condition.message == (
         "Buffer not ready for provisioning: capacity buffer client can't get pod template: "
         'podtemplates "web" not found'
     )
-    assert gone.status.replicas is None
+    assert without_template.status.replicas is None
 
 
 def inject(*buffers: CapacityBuffer, answers: Any = (), **options: Any) -> Ran:
@@ -156,7 +156,7 @@ def test_pods_of_a_buffer() -> None:
     assert {uid: result.name for uid, result in ran.value.buffers.items()} == dict.fromkeys(
         (pod.metadata.uid for pod in pods), "spare"
     )
-    (write,) = ran.asked
+    (write,) = ran.actions
     assert isinstance(write, WriteStatus)
     assert [(each.type, each.status, each.reason) for each in write.object.status.conditions] == [
         ("ReadyForProvisioning", "True", ""),
@@ -165,7 +165,7 @@ def test_pods_of_a_buffer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "pods", "reason"),
+    ("capacity_buffer", "pods", "reason"),
     [
         (buffer("b"), 0, None),
         (buffer("b", READY, provisioning_strategy="other"), 0, None),
@@ -179,18 +179,18 @@ def test_pods_of_a_buffer() -> None:
         (buffer("b", READY, pod_template_ref=LocalObjectRef(name="x")), 0, "FailedToGetPodTemplate"),
     ],
 )
-def test_which_buffers_count(given: CapacityBuffer, pods: int, reason: str | None) -> None:
-    ran = inject(given)
+def test_which_buffers_count(capacity_buffer: CapacityBuffer, pods: int, reason: str | None) -> None:
+    ran = inject(capacity_buffer)
     assert len(ran.value.pods) == pods
     written = [
-        each.reason for write in ran.asked for each in write.object.status.conditions if each.type == "Provisioning"
+        each.reason for write in ran.actions for each in write.object.status.conditions if each.type == "Provisioning"
     ]
     assert written == ([] if reason is None else [reason])
 
 
 def test_a_failure_that_is_known_is_not_written_again() -> None:
-    first = inject(buffer("b", READY, replicas=0)).asked[0].object
-    assert inject(first).asked == []
+    first = inject(buffer("b", READY, replicas=0)).actions[0].object
+    assert inject(first).actions == []
 
 
 def test_a_status_that_cannot_be_written_stops_nothing() -> None:
@@ -211,9 +211,9 @@ def test_events() -> None:
         ],
         considered_groups=[ConsideredGroup(id="g"), ConsideredGroup(id="made", exists=False)],
     )
-    told = InjectedFakePods(buffers=buffers).without(status)
-    assert [pod.pod for pod in told.pods_remain_unschedulable] == ["shop/real"]
-    assert told.pods_await_evaluation == ["shop/s-9"]
+    remaining = InjectedFakePods(buffers=buffers).without(status)
+    assert [pod.pod for pod in remaining.pods_remain_unschedulable] == ["shop/real"]
+    assert remaining.pods_await_evaluation == ["shop/s-9"]
     (event,) = build_buffer_events(status, buffers)
     assert (event.regarding.kind, event.regarding.name, event.reason) == (
         "CapacityBuffer",

@@ -68,6 +68,6 @@ def test_every_moment_moves_and_nothing_else_does() -> None:
     assert shift_moments(shift_moments(STATE, HOUR), -HOUR) == STATE
 
 
-def test_what_has_no_moments_is_the_same_object() -> None:
+def test_state_without_times_is_returned_unchanged() -> None:
     state = ca.LoopState(cursor=7)
     assert shift_moments(state, HOUR) is state

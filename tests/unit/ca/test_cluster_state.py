@@ -48,24 +48,24 @@ N = N0
 MINUTE = 60 * SECOND
 
 
-def _options(**given: Any) -> ca.AutoscalingOptions:
+def _options(**options: Any) -> ca.AutoscalingOptions:
     return ca.AutoscalingOptions(
         **{
             "max_total_unready_percentage": 10.0,
             "ok_total_unready_count": 1,
             "max_node_provision_time": timedelta(minutes=1),
-            **given,
+            **options,
         }
     )
 
 
 def _node(name: str, *, ready: bool = True, created: float | None = None, **changes: Any) -> Node:
-    made = node(name, 1000, 1000, ready=ready)
+    created_node = node(name, 1000, 1000, ready=ready)
     if created is not None:
-        made.metadata.creation_timestamp = at(minutes=created)
+        created_node.metadata.creation_timestamp = at(minutes=created)
     for field, value in changes.items():
-        setattr(made.spec, field, value)
-    return made
+        setattr(created_node.spec, field, value)
+    return created_node
 
 
 def _group(name: str, target: int, *nodes: str, instances: list[str] | None = None, **more: Any) -> NodeGroup:
@@ -196,17 +196,17 @@ def test_size_of_the_cluster() -> None:
 # -- requests --------------------------------------------------------------------------------------------------
 
 
-def test_a_request_follows_what_is_added_and_taken() -> None:
+def test_scale_up_request_follows_added_and_removed_nodes() -> None:
     options = _options(max_node_provision_time=timedelta(seconds=10))
     group = _group("g1", 100)
     later = N + MINUTE
     state = register_scale_up(ClusterStateRegistry(), group, 100, N, options)
-    seen = [state.scale_up_requests["g1"]]
+    requests = [state.scale_up_requests["g1"]]
     for delta in (-20, 30):
         state = register_scale_up(state, group, delta, later, options)
-        seen.append(state.scale_up_requests["g1"])
+        requests.append(state.scale_up_requests["g1"])
     ten = 10 * SECOND
-    assert seen == [
+    assert requests == [
         ScaleUpRequest(increase=100, time=N, expected_add_time=N + ten),
         ScaleUpRequest(increase=80, time=N, expected_add_time=N + ten),
         ScaleUpRequest(increase=110, time=later, expected_add_time=later + ten),
@@ -259,7 +259,7 @@ def test_deletions_are_expected_for_a_while() -> None:
     assert update_nodes(state, [], groups, now=N).state.scale_down_requests == []
 
 
-def test_instances_that_could_not_be_made() -> None:
+def test_failed_instances_are_registered_as_failures() -> None:
     options = _options()
     error = InstanceError(class_="OutOfResource", code="RESOURCE_POOL_EXHAUSTED", message="none left")
     broken = InstanceStatus(state="creating", error=error)
@@ -289,16 +289,16 @@ def test_back_off_through_timeouts() -> None:
     state = update_nodes(state, nodes, groups, now=now, options=options).state
     assert is_group_healthy(state, "g1", options)
     assert not is_safe_to_scale_up(state, "g1", now, options)
-    held = get_backoff_status(state, "g1", now)
-    assert held is not None
-    assert held.error == _timeout("Scale-up timed out for node group g1 after 3m0s")
+    backoff_status = get_backoff_status(state, "g1", now)
+    assert backoff_status is not None
+    assert backoff_status.error == _timeout("Scale-up timed out for node group g1 after 3m0s")
     now += span(minutes=5, seconds=1)
     assert is_safe_to_scale_up(state, "g1", now, options)
     state = register_scale_up(state, groups["g1"], 1, now - span(seconds=121), options)
     state = update_nodes(state, nodes, groups, now=now, options=options).state
-    held = get_backoff_status(state, "g1", now)
-    assert held is not None
-    assert held.error.message == "Scale-up timed out for node group g1 after 2m1s"
+    backoff_status = get_backoff_status(state, "g1", now)
+    assert backoff_status is not None
+    assert backoff_status.error.message == "Scale-up timed out for node group g1 after 2m1s"
     now += span(minutes=5, seconds=1)
     assert not is_safe_to_scale_up(state, "g1", now, options)
     state = register_scale_up(state, groups["g1"], 1, now, options)
@@ -335,17 +335,17 @@ def test_back_off_alone() -> None:
     assert get_active_backoff(once, "g", N + 2 * MINUTE)
     assert not get_active_backoff(once, "g", N + 11 * MINUTE + span(milliseconds=1))
     assert not get_active_backoff(once, "other", N + 2 * MINUTE)
-    held = _fail({}, N, 1, 3)
-    assert get_active_backoff(held, "g", N)
-    assert not get_active_backoff(held, "g", N + MINUTE + span(milliseconds=1))
-    held = _fail(held, N + MINUTE, 1, 3)
-    assert get_active_backoff(held, "g", N + MINUTE)
-    assert not get_active_backoff(held, "g", N + 3 * MINUTE)
-    held = _fail(held, N + 3 * MINUTE, 1, 3)
-    assert get_active_backoff(held, "g", N + 3 * MINUTE)
-    assert get_active_backoff(held, "g", N + 5 * MINUTE)
-    assert not get_active_backoff(held, "g", N + 6 * MINUTE)
-    assert _fail(held, N + 20 * MINUTE, 1, 3)["g"].duration == 3 * MINUTE
+    backoffs = _fail({}, N, 1, 3)
+    assert get_active_backoff(backoffs, "g", N)
+    assert not get_active_backoff(backoffs, "g", N + MINUTE + span(milliseconds=1))
+    backoffs = _fail(backoffs, N + MINUTE, 1, 3)
+    assert get_active_backoff(backoffs, "g", N + MINUTE)
+    assert not get_active_backoff(backoffs, "g", N + 3 * MINUTE)
+    backoffs = _fail(backoffs, N + 3 * MINUTE, 1, 3)
+    assert get_active_backoff(backoffs, "g", N + 3 * MINUTE)
+    assert get_active_backoff(backoffs, "g", N + 5 * MINUTE)
+    assert not get_active_backoff(backoffs, "g", N + 6 * MINUTE)
+    assert _fail(backoffs, N + 20 * MINUTE, 1, 3)["g"].duration == 3 * MINUTE
 
 
 def test_stale_back_offs() -> None:
@@ -500,10 +500,10 @@ def test_incorrect_sizes(
     old: dict[str, tuple[int, int, int]],
     expected: dict[str, tuple[int, int, int]],
 ) -> None:
-    def sizes(given: dict[str, tuple[int, int, int]]) -> dict[str, IncorrectSize]:
+    def sizes(sizes_by_group: dict[str, tuple[int, int, int]]) -> dict[str, IncorrectSize]:
         return {
             name: IncorrectSize(current=current, expected=target, first_observed=N + minutes * MINUTE)
-            for name, (current, target, minutes) in given.items()
+            for name, (current, target, minutes) in sizes_by_group.items()
         }
 
     described, nodes = [], []

@@ -222,12 +222,12 @@ def test_price(
         prices.nodes["n3"] = float(third)
         options.append(_option("ng3", 1, *pods, exists=False))
     count = next(c for c in (1, 3, 9) if get_preferred_node(c).milli_cpu == preferred)
-    found = ca.expand(options, "price", ca.ExpanderInput(nodes=nodes, prices=prices, cluster_node_count=count))
-    assert list(found.steps[0].filtered.scores.values()) == pytest.approx(scores, abs=1e-5)
-    assert found.best is not None
-    assert found.best.group == chosen
-    assert found.best.similar == []
-    assert f"final_score={found.steps[0].filtered.scores[chosen]:.6f}" in found.best.debug
+    expansion = ca.expand(options, "price", ca.ExpanderInput(nodes=nodes, prices=prices, cluster_node_count=count))
+    assert list(expansion.steps[0].filtered.scores.values()) == pytest.approx(scores, abs=1e-5)
+    assert expansion.best is not None
+    assert expansion.best.group == chosen
+    assert expansion.best.similar == []
+    assert f"final_score={expansion.steps[0].filtered.scores[chosen]:.6f}" in expansion.best.debug
 
 
 def test_price_without_any_price_leaves_nothing() -> None:
@@ -241,7 +241,7 @@ def test_price_without_any_price_leaves_nothing() -> None:
 NOW = 1_800_000_000 * SECOND
 
 
-def test_prices_are_asked_of_the_cloud_where_nobody_has_them() -> None:
+def test_missing_prices_are_requested_from_the_provider() -> None:
     """The same numbers as with a model; whatever is asked about is asked once."""
     nodes = {"ng1": node("n1", 1000, 1000), "ng2": node("n2", 4000, 1000), "ng3": node("n3", 1, 1)}
     one, two = pod("p1", 1000, 0), pod("p2", 500, 0)
@@ -263,7 +263,7 @@ def test_prices_are_asked_of_the_cloud_where_nobody_has_them() -> None:
     assert len(want.scores) == 2
 
 
-def test_prices_that_the_cloud_does_not_tell_leave_options_out() -> None:
+def test_options_without_provider_price_are_dropped() -> None:
     nodes = {"ng1": node("n1", 1, 1), "ng2": node("n2", 1, 1), "ng3": node("n3", 1, 1)}
     options = [_option("ng1", 1, pod("q")), _option("ng2", 1, pod("p")), _option("ng3", 1, pod("q"))]
     given_input = ca.ExpanderInput(nodes=nodes, ask_prices=True)
@@ -286,7 +286,7 @@ _EMPTY = kscale.Cluster([])
 
 
 @pytest.mark.parametrize(
-    "door",
+    "entry_point",
     [
         lambda: ca.expand([], "price", _ASKING),
         lambda: kscale.scale_up(
@@ -304,9 +304,9 @@ _EMPTY = kscale.Cluster([])
         lambda: ca.run_once(_EMPTY, [], now=0, options=_BY_PRICE, inputs=ca.LoopInputs(expander_input=_ASKING)),
     ],
 )  # fmt: skip
-def test_doors_with_nobody_to_ask_refuse_to_ask_for_prices(door: Callable[[], object]) -> None:
+def test_entry_points_without_provider_refuse_ask_prices(entry_point: Callable[[], object]) -> None:
     with pytest.raises(InputError, match="there is no cloud provider that reports prices") as refused:
-        door()
+        entry_point()
     assert [(each.object, each.field) for each in refused.value.problems] == [("ExpanderInput", "ask_prices")]
 
 
@@ -389,7 +389,7 @@ def _ranked(*groups: str | None, warnings: tuple[str, ...] = ()) -> Ranking:
 
 
 @pytest.mark.parametrize(
-    ("answer", "left"),
+    ("answer", "remaining"),
     [
         (None, ["a", "b", "c"]),
         (ApiError("deadline exceeded"), ["a", "b", "c"]),
@@ -399,14 +399,14 @@ def _ranked(*groups: str | None, warnings: tuple[str, ...] = ()) -> Ranking:
         (_ranked(None, "unknown"), ["a", "b", "c"]),
     ],
 )
-def test_grpc(answer: _Answer, left: list[str]) -> None:
+def test_grpc(answer: _Answer, remaining: list[str]) -> None:
     options = [_option("a", 3, pod("p"), debug="d"), _option("b"), _option("c")]
     ran = performed(ca.expand_steps(options, ["grpc"], now=0), lambda action: answer or NO_GRPC_CLIENT, now=0)
     (question,) = ran.actions
     assert isinstance(question, RankOptions)
     assert next((o.group, o.node_count, o.debug) for o in question.options) == ("a", 3, "d")
-    assert _groups(ran.value.survivors) == left
-    assert _groups(ca.expand(options, "grpc", rank=answer and (lambda question: answer)).survivors) == left
+    assert _groups(ran.value.survivors) == remaining
+    assert _groups(ca.expand(options, "grpc", rank=answer and (lambda question: answer)).survivors) == remaining
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,7 @@ def test_grpc(answer: _Answer, left: list[str]) -> None:
         ),
     ],
 )
-def test_what_grpc_logs(answer: _Answer, logged: list[str]) -> None:
+def test_grpc_expander_logs_upstream_messages(answer: _Answer, logged: list[str]) -> None:
     rank = answer and (lambda question: answer)
     assert ca.expand([_option("a"), _option("b")], "grpc", rank=rank).warnings == logged
 

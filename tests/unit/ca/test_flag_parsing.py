@@ -98,7 +98,7 @@ def test_every_text_that_is_no_flag_is_named() -> None:
         ("scale-down-unneeded-time=1m", "it concerns scale-down"),
     ],
 )
-def test_flags_that_change_nothing_are_said(flag: str, why: str) -> None:
+def test_flags_without_effect_are_reported(flag: str, why: str) -> None:
     (result,) = parse_flags([flag]).idle.values()
     assert result == why
 

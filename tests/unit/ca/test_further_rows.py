@@ -71,9 +71,12 @@ def test_a_candidate_shows_in_its_group_and_the_cluster() -> None:
     nodes = [machine("a"), machine("b", ready=False)]
     state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N0, options=OPTIONS).state
     state = update_scale_down_candidates(state, ["a"], groups, N0)
-    shown = build_cluster_status(state, groups, now=N0, options=OPTIONS)
-    assert (shown.cluster_wide.health.status, shown.cluster_wide.scale_down.status) == ("Healthy", "CandidatesPresent")
-    first, second = shown.node_groups
+    status = build_cluster_status(state, groups, now=N0, options=OPTIONS)
+    assert (status.cluster_wide.health.status, status.cluster_wide.scale_down.status) == (
+        "Healthy",
+        "CandidatesPresent",
+    )
+    first, second = status.node_groups
     assert (first.scale_down.status, second.scale_down.status) == ("CandidatesPresent", "NoCandidates")
     assert second.health.status == "Healthy"
 
@@ -94,19 +97,19 @@ def test_suspended_nodes_are_neither_coming_nor_missing() -> None:
     groups = Groups([group("g1", 2, "a b")])
     state = update_nodes(ClusterStateRegistry(), [machine("a"), asleep], groups, now=N0, options=OPTIONS).state
     assert get_upcoming_nodes(state, groups, N0) == {}
-    shown = build_cluster_status(state, groups, now=N0, options=OPTIONS)
-    assert shown.cluster_wide.health.node_counts.registered.suspended == 1
+    status = build_cluster_status(state, groups, now=N0, options=OPTIONS)
+    assert status.cluster_wide.health.node_counts.registered.suspended == 1
 
 
 def test_nodes_that_the_cloud_has_deleted_stay_so_until_their_object_goes() -> None:
-    state, gone = ClusterStateRegistry(), {"ng1-2": False}
+    state, deleted = ClusterStateRegistry(), {"ng1-2": False}
     for name in ("ng1-2", "ng1-3"):
         groups = Groups([group("ng1", 1, f"ng1-1 {name}")])
-        gone = {name: False}
+        deleted = {name: False}
         for minute in range(3):
             nodes = [machine("ng1-1"), machine(name), machine("loose")]
             now = N0 + minute * MINUTE
-            state = update_nodes(state, nodes, groups, now=now, options=OPTIONS, has_instance=gone).state
+            state = update_nodes(state, nodes, groups, now=now, options=OPTIONS, has_instance=deleted).state
             assert state.readiness["ng1"].deleted == [name]
         state = update_nodes(state, [machine("ng1-1")], Groups([group("ng1", 1, "ng1-1")]), now=N0 + 9 * MINUTE).state
         assert state.readiness["ng1"].deleted == []
@@ -115,30 +118,30 @@ def test_nodes_that_the_cloud_has_deleted_stay_so_until_their_object_goes() -> N
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
-def test_when_a_scale_up_was_asked_for() -> None:
-    asked = group("g1", 5)
-    state = register_scale_up(ClusterStateRegistry(), asked, 4, N0, OPTIONS)
-    assert get_scale_up_time(state, asked) == N0
-    said = "failed to find scaleUpRequest for node group"
-    with pytest.raises(ca.AutoscalerError, match=f"{said}: unexpected node group passed"):
+def test_scale_up_time_is_recorded_per_group() -> None:
+    requested = group("g1", 5)
+    state = register_scale_up(ClusterStateRegistry(), requested, 4, N0, OPTIONS)
+    assert get_scale_up_time(state, requested) == N0
+    message = "failed to find scaleUpRequest for node group"
+    with pytest.raises(ca.AutoscalerError, match=f"{message}: unexpected node group passed"):
         get_scale_up_time(state, None)
-    with pytest.raises(ca.AutoscalerError, match=said):
+    with pytest.raises(ca.AutoscalerError, match=message):
         get_scale_up_time(state, group("g2", 1))
 
 
-def test_failures_are_kept_by_group_until_the_next_loop() -> None:
+def test_failures_are_recorded_per_group_until_the_next_loop() -> None:
     state = ClusterStateRegistry()
     for name, delta, error, later in (("g1", 3, LOST, 0), ("g2", 2, LOST, 0), ("g1", 1, REFUSED, MINUTE)):
         state = register_failed_scale_up(state, name, error, delta, N0 + later, OPTIONS)
-    told = {
+    failures = {
         name: [(each.error.code, each.delta, each.time - N0) for each in result]
         for name, result in state.failures.items()
     }
-    assert told == {"g1": [("timeout", 3, 0), ("apiCallError", 1, MINUTE)], "g2": [("timeout", 2, 0)]}
+    assert failures == {"g1": [("timeout", 3, 0), ("apiCallError", 1, MINUTE)], "g2": [("timeout", 2, 0)]}
     assert clear_scale_up_failures(state).failures == {}
 
 
-def test_a_failure_during_back_off_changes_what_and_when_but_not_how_long() -> None:
+def test_failure_during_backoff_keeps_its_duration() -> None:
     first = record_failure({}, "g", LOST, N0, initial=5 * MINUTE, maximum=30 * MINUTE)
     again = record_failure(first, "g", REFUSED, N0 + 2 * MINUTE, initial=5 * MINUTE, maximum=30 * MINUTE)
     assert (again["g"].error, again["g"].duration) == (REFUSED, 5 * MINUTE)
@@ -153,7 +156,7 @@ def counts(state: ClusterStateRegistry, groups: Groups) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("upcoming", "targets", "asked", "updated", "want"),
+    ("upcoming", "targets", "requested", "updated", "want"),
     [
         ("ng", {"ng": 2}, {}, False, {"ng": 2}),
         ("ng ng2", {"ng": 2, "ng2": 3}, {}, False, {"ng": 2, "ng2": 3}),
@@ -162,12 +165,12 @@ def counts(state: ClusterStateRegistry, groups: Groups) -> dict[str, int]:
         ("ng", {"ng": 2, "ng2": 1}, {}, False, {"ng": 2}),
     ],
 )
-def test_groups_that_are_being_made_bring_what_they_are_to_have(
-    upcoming: str, targets: dict[str, int], asked: dict[str, int], updated: bool, want: dict[str, int]
+def test_upcoming_groups_count_their_requested_nodes(
+    upcoming: str, targets: dict[str, int], requested: dict[str, int], updated: bool, want: dict[str, int]
 ) -> None:
     groups = Groups([group(name, size, upcoming=name in upcoming.split()) for name, size in targets.items()])
     state = ClusterStateRegistry()
-    for name, delta in asked.items():
+    for name, delta in requested.items():
         state = register_scale_up(state, groups[name], delta, N0, OPTIONS)
     if updated:
         state = update_nodes(state, [], groups, now=N0, options=OPTIONS).state
@@ -215,20 +218,20 @@ def test_machines_without_a_node_explain_a_size(long: tuple[int, int], young: tu
 def test_a_wrong_size_keeps_its_time_until_it_changes() -> None:
     groups = Groups([group("g1", 5, "a")])
     state = ClusterStateRegistry()
-    seen = []
+    wrong_sizes = []
     for minutes, nodes in ((-5, "a"), (-4, "a"), (-3, "aa")):
         now = N0 + minutes * MINUTE
         state = update_nodes(state, [machine(each) for each in nodes], groups, now=now, options=OPTIONS).state
         result = state.incorrect_sizes["g1"]
-        seen.append((result.current, result.expected, (result.first_observed - N0) // MINUTE))
-    assert seen == [(1, 5, -5), (1, 5, -5), (2, 5, -3)]
+        wrong_sizes.append((result.current, result.expected, (result.first_observed - N0) // MINUTE))
+    assert wrong_sizes == [(1, 5, -5), (1, 5, -5), (2, 5, -3)]
 
 
 # -- pods --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("delay", "later", "given", "kept", "said"),
+    ("delay", "later", "pod_names", "remaining", "message"),
     [
         (0, 0, "p1 p2", "p1", ""),
         (0, 5, "p1 p2", "p1 p2", ""),
@@ -237,16 +240,16 @@ def test_a_wrong_size_keeps_its_time_until_it_changes() -> None:
         (0, 0, "p1 p4", "p1 p4", "Failed to parse pod"),
     ],
 )
-def test_young_pods(delay: int, later: int, given: str, kept: str, said: str) -> None:
+def test_young_pods(delay: int, later: int, pod_names: str, remaining: str, message: str) -> None:
     own = {"p2": "5m", "p3": "2m", "p4": "error"}
     pods = [
         pod(name, creation_timestamp=at(minutes=-1), annotations={SCALE_UP_DELAY: own[name]} if name in own else None)
-        for name in given.split()
+        for name in pod_names.split()
     ]
     result = filter_out_young_pods(pods, N0 + later * MINUTE, span(minutes=delay))
-    assert [each.name for each in result.pods] == kept.split()
-    assert all(said in warning for warning in result.warnings)
-    assert bool(result.warnings) is bool(said)
+    assert [each.name for each in result.pods] == remaining.split()
+    assert all(message in warning for warning in result.warnings)
+    assert bool(result.warnings) is bool(message)
 
 
 def meta(name: str) -> ObjectMeta:
@@ -275,9 +278,11 @@ def test_pods_that_controllers_are_to_make(
     pods = [pod("run", owner_references=of, spec={"node_name": "n"}, creation_timestamp=at(minutes=-9))]
     pods += [pod(f"wait-{i}", owner_references=of, creation_timestamp=at(minutes=i - 5)) for i in range(2)]
     if gated:
-        held: Pod = pod("gated", owner_references=of, creation_timestamp=at(minutes=-8))
-        held.status = PodStatus(conditions=[Condition(type="PodScheduled", status="False", reason="SchedulingGated")])
-        pods.append(held)
+        waiting: Pod = pod("gated", owner_references=of, creation_timestamp=at(minutes=-8))
+        waiting.status = PodStatus(
+            conditions=[Condition(type="PodScheduled", status="False", reason="SchedulingGated")]
+        )
+        pods.append(waiting)
     strangers = [pod("other", owner_references=owner("ReplicaSet", "unknown")), pod("bare")]
     result = build_missing_pods([controller], [*pods, *strangers])
     assert [each.name for each in result] == [f"wait-1-copy-{i}" for i in range(1, want + 1)]

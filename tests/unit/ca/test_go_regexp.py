@@ -112,12 +112,12 @@ LACKING = {
         if case["pattern"] in LACKING
     ],
 )
-def test_says_what_go_says_of_patterns_that_re2_lacks(case: dict[str, Any]) -> None:
+def test_patterns_unsupported_by_re2_match_as_in_go(case: dict[str, Any]) -> None:
     compare(case)
 
 
 @each_row(case for case in RECORDED if case["pattern"] not in LACKING)
-def test_says_what_go_says(case: dict[str, Any]) -> None:
+def test_patterns_match_as_in_go(case: dict[str, Any]) -> None:
     compare(case)
 
 
@@ -162,20 +162,20 @@ LARGE = "|".join([r"(\pL{1000}){1}"] * 50)
         pytest.param(LARGE, f"expression too large: `{LARGE}`", id="large"),
     ],
 )
-def test_what_re2_takes_and_go_does_not(pattern: str, message: str) -> None:
+def test_patterns_invalid_in_go_are_refused(pattern: str, message: str) -> None:
     with pytest.raises(GoPatternError) as refused:
         GoPattern(pattern)
     assert str(refused.value) == f"error parsing regexp: {message}"
 
 
 @pytest.mark.parametrize("pattern", [r"\QC\C\E", r"\\C", "[(?P<é>]", r"\Q(?P<é>", "(a)" * 2000, "(" * 999 + ")" * 999])
-def test_what_only_looks_like_it(pattern: str) -> None:
+def test_similar_valid_patterns_are_accepted(pattern: str) -> None:
     GoPattern(pattern)
 
 
 def test_without_the_library_the_expander_refuses_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     options = [ca.Option(group=name, node_count=1, pods=[]) for name in "ab"]
-    given = ca.ExpanderInput(priorities={"priorities": "10: [a]"})
+    expander_input = ca.ExpanderInput(priorities={"priorities": "10: [a]"})
     with pytest.raises(MissingExtraError, match=r"the priority expander needs the extra \[regex\]"):
-        ca.expand(options, "priority", given)
+        ca.expand(options, "priority", expander_input)

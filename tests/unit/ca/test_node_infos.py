@@ -67,30 +67,30 @@ def test_mixed_provider(
     if cached_s is not None:
         cached = NodeTemplate(node=node("cached", 3000, 1))
         cache["ng"] = CachedTemplate(template=cached, added=N0 - span(seconds=cached_s))
-    found = build_node_templates(
+    built = build_node_templates(
         nodes,
-        lambda found: [NodeTemplate(node=n) for n in found],
+        lambda built: [NodeTemplate(node=n) for n in built],
         [],
         Groups([group]),
         now=N0,
         cache=cache,
         cache_ttl=span(minutes=1),
     )
-    given = {name: template.node.spec.provider_id for name, template in found.templates.items()}
-    assert given == ({} if expected is None else {"ng": expected})
-    assert ("ng" in found.cache) is cached_after
+    provider_ids = {name: template.node.spec.provider_id for name, template in built.templates.items()}
+    assert provider_ids == ({} if expected is None else {"ng": expected})
+    assert ("ng" in built.cache) is cached_after
     if cached_after and expected == "good":
-        assert found.cache["ng"].added == N0
+        assert built.cache["ng"].added == N0
 
 
 def test_mixed_provider_errors() -> None:
     groups = Groups([NodeGroup(id="ng", nodes=["n"])], {"n": "down"})
-    found = build_node_templates([_state("n")], lambda found: [NodeTemplate(node=n) for n in found], [], groups, now=N0)
-    assert found.templates == {}
-    assert found.warnings == ["Failed to get node group for node n: down"] * 1
+    built = build_node_templates([_state("n")], lambda built: [NodeTemplate(node=n) for n in built], [], groups, now=N0)
+    assert built.templates == {}
+    assert built.warnings == ["Failed to get node group for node n: down"] * 1
     with pytest.raises(ca.AutoscalerError, match="error while retrieving node n from cluster snapshot"):
         build_node_templates(
-            [_state("n")], lambda found: [None] * len(found), [], Groups([NodeGroup(id="ng", nodes=["n"])]), now=N0
+            [_state("n")], lambda built: [None] * len(built), [], Groups([NodeGroup(id="ng", nodes=["n"])]), now=N0
         )
 
 
@@ -106,16 +106,16 @@ def test_resources_that_only_the_provider_has_are_added_to_templates_from_nodes(
     offered = _with_resources("offered", cpu="9", disk="3")
     example = _with_resources("good", ram="7")
     groups = Groups([NodeGroup(id="ng", nodes=["good"], template=offered)])
-    kept, completed, daemonsets = TemplateCache(), TemplateCache(), list[Any]()
+    stored, completed, daemonsets = TemplateCache(), TemplateCache(), list[Any]()
 
     def build(**more: Any) -> NodeTemplate:
         return build_node_templates(
             [_state("good")],
-            lambda found: [example] * len(found),
+            lambda nodes_: [example] * len(nodes_),
             daemonsets,
             groups,
             now=N0,
-            example_cache=kept,
+            example_cache=stored,
             **more,
         ).templates["ng"]
 
@@ -128,9 +128,9 @@ def test_resources_that_only_the_provider_has_are_added_to_templates_from_nodes(
     assert "disk" not in (example.node.status.capacity or {})
 
 
-def test_cache_forgets_groups_that_are_gone() -> None:
+def test_cache_drops_deleted_groups() -> None:
     cache = {"old": CachedTemplate(template=_OFFERED, added=N0)}
-    assert build_node_templates([], lambda found: [None] * len(found), [], Groups(), now=N0, cache=cache).cache == {}
+    assert build_node_templates([], lambda nodes_: [None] * len(nodes_), [], Groups(), now=N0, cache=cache).cache == {}
 
 
 # -- groups as the user describes them -------------------------------------------------------------------------

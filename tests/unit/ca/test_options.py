@@ -33,8 +33,10 @@ def test_a_profile_brings_the_defaults_of_its_release() -> None:
     assert legacy.scale_down_delay_after_delete == timedelta(seconds=10)
     assert legacy.max_nodes_total == 7
     assert legacy.problems() == []
-    asked = ca.AutoscalingOptions.for_profile("legacy", expander="most-pods", expendable_pods_priority_cutoff=-10)
-    assert (asked.expander, asked.expendable_pods_priority_cutoff) == ("most-pods", -10)
+    legacy_options = ca.AutoscalingOptions.for_profile(
+        "legacy", expander="most-pods", expendable_pods_priority_cutoff=-10
+    )
+    assert (legacy_options.expander, legacy_options.expendable_pods_priority_cutoff) == ("most-pods", -10)
     assert ca.AutoscalingOptions.for_profile("current") == ca.AutoscalingOptions()
 
 

@@ -65,7 +65,7 @@ def test_split() -> None:
 
 
 @pytest.mark.parametrize(
-    ("existing", "pending", "left"),
+    ("existing", "pending", "unplaced"),
     [
         ([], [], []),
         ([], [(500, None)], []),
@@ -77,11 +77,13 @@ def test_split() -> None:
         ([500, 1000], [(1000, None), (300, None), (300, None)], ["p1", "p3"]),
     ],
 )
-def test_filter_out_schedulable(existing: list[int], pending: list[tuple[int, int | None]], left: list[str]) -> None:
+def test_filter_out_schedulable(
+    existing: list[int], pending: list[tuple[int, int | None]], unplaced: list[str]
+) -> None:
     running = [pod(f"e{i}", cpu, 10, spec={"node_name": "n"}) for i, cpu in enumerate(existing)]
     waiting = [pod(f"p{i}", cpu, 10, spec={"priority": rank}) for i, (cpu, rank) in enumerate(pending, 1)]
     snapshot = Cluster([node("n", 2000, 100, ready=True), *running]).snapshot()
-    assert ca.filter_out_schedulable(snapshot, waiting).unschedulable == [f"default/{name}" for name in left]
+    assert ca.filter_out_schedulable(snapshot, waiting).unschedulable == [f"default/{name}" for name in unplaced]
     nowhere = ca.filter_out_schedulable(snapshot, waiting, unacceptable_nodes=["n"])
     assert sorted(nowhere.unschedulable) == sorted(one.key for one in waiting)
 
@@ -100,9 +102,9 @@ def test_graceful_degradation(counter: int, unprocessed: int, after: int, reason
     assert (got, [event.reason for event in events]) == (after, reasons)
 
 
-@pytest.mark.parametrize(("priority", "cutoff", "kept"), [(2, 2, 1), (3, 2, 1), (2, 3, 0), (None, 3, 1)])
-def test_expendable(priority: int | None, cutoff: int, kept: int) -> None:
-    assert len(filter_out_expendable_pods([pod("p", spec={"priority": priority})], cutoff)) == kept
+@pytest.mark.parametrize(("priority", "cutoff", "count"), [(2, 2, 1), (3, 2, 1), (2, 3, 0), (None, 3, 1)])
+def test_expendable(priority: int | None, cutoff: int, count: int) -> None:
+    assert len(filter_out_expendable_pods([pod("p", spec={"priority": priority})], cutoff)) == count
 
 
 def test_daemonset_pods() -> None:
@@ -124,11 +126,11 @@ def test_drained_nodes() -> None:
             pod(f"{prefix}-static", spec=bound, annotations={"kubernetes.io/config.source": "file"}),
         ]
 
-    given = kinds("given")
+    input_pods = kinds("given")
     leaving = pod("leaving", spec={"node_name": "draining"}, deletion_timestamp=at())
     on_nodes = {"draining": [*kinds("p"), leaving]}
-    result = add_drained_pods(given, ["draining", "gone"], on_nodes.get)
-    assert names(result.pods) == [*names(given), "p1", "p2"]
+    result = add_drained_pods(input_pods, ["draining", "gone"], on_nodes.get)
+    assert names(result.pods) == [*names(input_pods), "p1", "p2"]
     assert [item.spec.node_name for item in result.pods[-2:]] == ["", ""]
     assert on_nodes["draining"][0].spec.node_name == "draining"
     assert len(result.warnings) == 1
@@ -158,7 +160,7 @@ def test_tpu_requests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "delay", "own", "kept", "warned"),
+    ("age", "delay", "own", "remains", "warned"),
     [
         (0, 0, None, False, False),
         (1, 0, None, True, False),
@@ -172,11 +174,11 @@ def test_tpu_requests() -> None:
         (-5, 0, None, False, False),
     ],
 )
-def test_young(age: int, delay: int, own: str | None, kept: bool, warned: bool) -> None:
+def test_young(age: int, delay: int, own: str | None, remains: bool, warned: bool) -> None:
     annotations = None if own is None else {SCALE_UP_DELAY: own}
     one = pod("p", creation_timestamp=at(seconds=-age), annotations=annotations)
     result = filter_out_young_pods([one], N0, span(seconds=delay))
-    assert (bool(result.pods), bool(result.young), bool(result.warnings)) == (kept, not kept, warned)
+    assert (bool(result.pods), bool(result.young), bool(result.warnings)) == (remains, not remains, warned)
 
 
 def test_without_a_delay_a_moment_is_enough() -> None:
@@ -223,12 +225,12 @@ def gpu_pod(age: int) -> Pod:
     ],
 )
 def test_gate(pods: list[Any], ready: int, options: dict[str, Any], degraded: int, result: str) -> None:
-    given = [
+    input_pods = [
         item if isinstance(item, Pod) else pod(f"p{i}", creation_timestamp=at(seconds=-item))
         for i, item in enumerate(pods)
     ]
     gate = should_scale_up(
-        given, ready_nodes=ready, now=N0, options=AutoscalingOptions(**options), degraded_loops=degraded
+        input_pods, ready_nodes=ready, now=N0, options=AutoscalingOptions(**options), degraded_loops=degraded
     )
     assert gate.result == result
     assert [event.message for event in gate.events] == (
@@ -236,14 +238,14 @@ def test_gate(pods: list[Any], ready: int, options: dict[str, Any], degraded: in
     )
 
 
-@pytest.mark.parametrize(("cutoff", "gone"), [(-10, {"low"}), (0, {"low", "minus"}), (1, {"low", "minus", "zero"})])
-def test_expendable_pods_of_a_snapshot(cutoff: int, gone: set[str]) -> None:
+@pytest.mark.parametrize(("cutoff", "dropped"), [(-10, {"low"}), (0, {"low", "minus"}), (1, {"low", "minus", "zero"})])
+def test_expendable_pods_of_a_snapshot(cutoff: int, dropped: set[str]) -> None:
     ranks = {"low": -11, "minus": -10, "zero": 0, "none": None, "high": 5}
     placed = [pod(name, 1, 1, spec={"node_name": "n", "priority": rank}) for name, rank in ranks.items()]
     snapshot = Cluster([node("n", 1000, 100, ready=True), *placed]).snapshot()
     assert {snapshot.placed.key(at) for at in find_expendable_placed_pods(snapshot, cutoff)} == {
-        f"default/{n}" for n in gone
+        f"default/{n}" for n in dropped
     }
-    left = drop_expendable_pods(snapshot, cutoff)
-    assert set(left.pods) == {f"default/{name}" for name in ranks} - {f"default/{name}" for name in gone}
-    assert drop_expendable_pods(left, cutoff) is left
+    remaining = drop_expendable_pods(snapshot, cutoff)
+    assert set(remaining.pods) == {f"default/{name}" for name in ranks} - {f"default/{name}" for name in dropped}
+    assert drop_expendable_pods(remaining, cutoff) is remaining

@@ -90,13 +90,13 @@ def test_gated() -> None:
     assert not is_scheduling_gated(pod("p"))
 
 
-def test_the_limit_takes_the_first_made_up_pods_and_no_others() -> None:
+def test_injection_limit_drops_the_first_injected_pods() -> None:
     pods = ["m0", "r0", "m1", "r1", "m2"]
     made_up = {"m0", "m1", "m2"}
-    kept = {
+    remaining = {
         limit: [pods[at] for at in enforce_injection_limit(pods, made_up, limit).tolist()] for limit in (5, 4, 2, 0)
     }
-    assert kept == {5: pods, 4: pods[1:], 2: ["r0", "r1"], 0: ["r0", "r1"]}
+    assert remaining == {5: pods, 4: pods[1:], 2: ["r0", "r1"], 0: ["r0", "r1"]}
 
 
 def waiting(name: str, of: str) -> Pod:
@@ -110,8 +110,8 @@ GROUP = NodeGroup(id="g", max_size=9, nodes=["n"], template=NodeTemplate(node=no
 
 def scale_up(**options: Any) -> Any:
     objects = [node("n", 1000, 1 << 30, ready=True), replica_set("a", 6), *(waiting(f"a-{i}", "a") for i in range(2))]
-    given = ca.AutoscalingOptions(enable_proactive_scaleup=True, **options)
-    return kscale.scale_up(Cluster(objects), [GROUP], now=N0, options=given)
+    settings = ca.AutoscalingOptions(enable_proactive_scaleup=True, **options)
+    return kscale.scale_up(Cluster(objects), [GROUP], now=N0, options=settings)
 
 
 @pytest.mark.parametrize("salvo", [False, True])
@@ -127,7 +127,7 @@ def test_no_more_than_the_limit_permits() -> None:
     assert [str(info) for info in scale_up(pod_injection_limit=3).scale_ups] == ["{g 1->4 (max: 9)}"]
 
 
-def test_pods_that_nobody_made_are_in_no_list() -> None:
+def test_injected_pods_are_not_in_results() -> None:
     plan = scale_up(max_nodes_total=1)
     assert plan.result == "ScaleUpLimitedByMaxNodesTotal"
     assert [pods.pods for pods in plan.remain_unschedulable] == [["default/a-1"]]

@@ -124,15 +124,15 @@ def _groups(group: NodeGroup, nodes: list[Node]) -> Groups:
     return Groups.of([group], nodes)
 
 
-def test_what_is_not_known_is_not_waited_for() -> None:
+def test_unknown_devices_do_not_delay_a_node() -> None:
     nodes = [_machine("n")]
     cluster = Cluster(nodes).snapshot()
-    whole = _groups(_group(resource_slices=[_slice("p")]), nodes)
+    all_groups = _groups(_group(resource_slices=[_slice("p")]), nodes)
     options = AutoscalingOptions()
-    lacks = build_missing_devices_check(whole, cluster.informers, options)
+    lacks = build_missing_devices_check(all_groups, cluster.informers, options)
     assert lacks is not None
     assert [lacks(nodes[0]), lacks(_machine("stranger"))] == [True, False]
-    failing = Groups(whole, {"n": "no answer"})
+    failing = Groups(all_groups, {"n": "no answer"})
     lacks = build_missing_devices_check(failing, cluster.informers, options)
     assert lacks is not None
     assert not lacks(nodes[0])

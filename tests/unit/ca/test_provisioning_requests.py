@@ -55,7 +55,7 @@ def template(cpu_m: int = 500) -> PodTemplate:
 TEMPLATES = {"shop/web": template()}
 
 
-def held(*requests: ProvisioningRequest) -> LoopRequests:
+def loop_requests(*requests: ProvisioningRequest) -> LoopRequests:
     return LoopRequests(requests, TEMPLATES)
 
 
@@ -64,7 +64,7 @@ def request(
     *conditions: tuple[str, str, str],
     count: int = 2,
     of: str = CHECK_CAPACITY_CLASS,
-    made: str | None = None,
+    created: str | None = None,
     templates: tuple[str, ...] = ("web",),
     **parameters: str,
 ) -> ProvisioningRequest:
@@ -73,7 +73,7 @@ def request(
         api_version="autoscaling.x-k8s.io/v1",
         kind="ProvisioningRequest",
         metadata=ObjectMeta(
-            name=name, namespace="shop", uid=f"uid-{name}", generation=4, creation_timestamp=made or at(minutes=-1)
+            name=name, namespace="shop", uid=f"uid-{name}", generation=4, creation_timestamp=created or at(minutes=-1)
         ),
         spec=ProvisioningRequestSpec(
             pod_sets=[PodSet(pod_template_ref=PodTemplateRef(name=each), count=count) for each in templates],
@@ -87,7 +87,7 @@ def request(
 def written(ran: Ran) -> list[tuple[str, str, str, str]]:
     """Name, type, status and reason of the last condition of each status that was written."""
     result = []
-    for action in ran.asked:
+    for action in ran.actions:
         assert isinstance(action, WriteStatus)
         item = action.object.status.conditions[-1]
         result.append((action.object.name, item.type, item.status, item.reason))
@@ -111,19 +111,19 @@ def written(ran: Ran) -> list[tuple[str, str, str, str]]:
     ],
 )
 def test_supported(instance: str, name: str, parameter: str | None, want: bool) -> None:
-    given = request(of=name, **({} if parameter is None else {"processorInstance": parameter}))
-    assert is_supported_request(given, instance) is want
+    request_ = request(of=name, **({} if parameter is None else {"processorInstance": parameter}))
+    assert is_supported_request(request_, instance) is want
 
 
 def test_a_condition_always_has_a_time_of_its_own() -> None:
-    given = request("r", ("Provisioned", "False", at(minutes=-9)), ("Accepted", "True", at(minutes=-9)))
-    result = set_request_condition(given, "Provisioned", "CapacityIsNotFound", "later", N0, holds=False)
+    request_ = request("r", ("Provisioned", "False", at(minutes=-9)), ("Accepted", "True", at(minutes=-9)))
+    result = set_request_condition(request_, "Provisioned", "CapacityIsNotFound", "later", N0, holds=False)
     assert [(each.type, each.last_transition_time) for each in result.status.conditions] == [
         ("Provisioned", at()),
         ("Accepted", at(minutes=-9)),
     ]
     assert result.status.conditions[0].observed_generation == 4
-    assert given.status.conditions[0].last_transition_time == at(minutes=-9)
+    assert request_.status.conditions[0].last_transition_time == at(minutes=-9)
 
 
 def test_pods() -> None:
@@ -153,7 +153,7 @@ WEEK = 7 * 24 * 60
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("request_", "want"),
     [
         (request("r", ("Provisioned", "True", at(minutes=-10))), []),
         (
@@ -162,24 +162,24 @@ WEEK = 7 * 24 * 60
         ),
         (request("r", ("Provisioned", "True", at(hours=-1)), ("BookingExpired", "True", at())), []),
         (request("r", ("Provisioned", "True", at(hours=-1)), ("Failed", "True", at())), []),
-        (request(made=at(minutes=-WEEK)), []),
-        (request(made=at(minutes=-WEEK, seconds=-1)), [("r", "Failed", "True", "Expired")]),
+        (request(created=at(minutes=-WEEK)), []),
+        (request(created=at(minutes=-WEEK, seconds=-1)), [("r", "Failed", "True", "Expired")]),
         (
-            request("r", ("Provisioned", "False", at()), made=at(minutes=-WEEK, seconds=-1)),
+            request("r", ("Provisioned", "False", at()), created=at(minutes=-WEEK, seconds=-1)),
             [("r", "Failed", "True", "Expired")],
         ),
-        (request(made=at(minutes=-WEEK, seconds=-1), of="other"), []),
+        (request(created=at(minutes=-WEEK, seconds=-1), of="other"), []),
     ],
 )
-def test_upkeep(given: ProvisioningRequest, want: list[Any]) -> None:
-    assert written(run_steps(refresh_requests_steps(held(given), now=N0))) == want
+def test_upkeep(request_: ProvisioningRequest, want: list[Any]) -> None:
+    assert written(run_steps(refresh_requests_steps(loop_requests(request_), now=N0))) == want
 
 
 def test_upkeep_writes_twenty_conditions_at_most() -> None:
     booked = [request(f"b{i}", ("Provisioned", "True", at(hours=-1))) for i in range(15)]
-    old = [request(f"o{i}", made=at(minutes=-2 * WEEK)) for i in range(15)]
-    assert len(written(run_steps(refresh_requests_steps(held(*booked, *old), now=N0)))) == 20
-    ran = run_steps(refresh_requests_steps(held(*old, *booked), now=N0))
+    old = [request(f"o{i}", created=at(minutes=-2 * WEEK)) for i in range(15)]
+    assert len(written(run_steps(refresh_requests_steps(loop_requests(*booked, *old), now=N0)))) == 20
+    ran = run_steps(refresh_requests_steps(loop_requests(*old, *booked), now=N0))
     assert len(ran.value.expired) == 15, "those whose booking is over are looked at although others were before"
     assert len(ran.value.failed) == 15
 
@@ -187,15 +187,15 @@ def test_upkeep_writes_twenty_conditions_at_most() -> None:
 @pytest.mark.parametrize("of", [CHECK_CAPACITY_CLASS, "other"])
 @pytest.mark.parametrize("type_", ["Provisioned", "Failed"])
 @pytest.mark.parametrize("status", ["True", "False"])
-def test_old_requests_are_deleted_whatever_their_condition_says(of: str, type_: str, status: str) -> None:
+def test_old_requests_are_deleted_regardless_of_conditions(of: str, type_: str, status: str) -> None:
     ended = [("BookingExpired", "True", at(minutes=-WEEK))]
-    given = [
+    requests_ = [
         request("old", (type_, status, at(minutes=-WEEK, seconds=-1)), *ended, of=of),
         request("new", (type_, status, at(minutes=-WEEK)), *ended, of=of),
     ]
-    requests = held(*given)
+    requests = loop_requests(*requests_)
     ran = run_steps(refresh_requests_steps(requests, now=N0))
-    assert ran.asked == [
+    assert ran.actions == [
         Delete(
             kind="ProvisioningRequest",
             api_version="autoscaling.x-k8s.io/v1",
@@ -209,8 +209,8 @@ def test_old_requests_are_deleted_whatever_their_condition_says(of: str, type_: 
 
 
 def test_upkeep_goes_on_after_a_refusal() -> None:
-    given = [request(name, ("Provisioned", "True", at(hours=-1))) for name in ("a", "b")]
-    requests = held(*given)
+    requests_ = [request(name, ("Provisioned", "True", at(hours=-1))) for name in ("a", "b")]
+    requests = loop_requests(*requests_)
     ran = run_steps(refresh_requests_steps(requests, now=N0), REFUSED)
     assert ran.value.expired == ["shop/b"]
     assert all(each.status.conditions[-1].type == "BookingExpired" for each in requests), "what upstream holds changes"
@@ -233,7 +233,7 @@ def test_consumers() -> None:
 
 
 def inject(*requests: ProvisioningRequest, retries: RetryTimes | None = None, answers: Any = (), **more: Any) -> Ran:
-    return run_steps(inject_next_request_steps(held(*requests), retries or {}, now=N0, **more), *answers)
+    return run_steps(inject_next_request_steps(loop_requests(*requests), retries or {}, now=N0, **more), *answers)
 
 
 def test_the_next_request() -> None:
@@ -251,7 +251,7 @@ def test_the_next_request() -> None:
     assert ran.value.processed == N0
 
 
-def test_a_request_that_cannot_be_made_or_accepted_gives_way() -> None:
+def test_unacceptable_request_lets_the_next_one_proceed() -> None:
     ran = inject(request("bad", templates=("x",)), request("a"), request("b"), answers=[None, REFUSED])
     assert written(ran) == [
         ("bad", "Failed", "True", "FailedToCreatePods"),
@@ -274,12 +274,12 @@ def test_retries_wait_longer_each_time() -> None:
         assert len(due.requests) == 1
         retries = due.retries
     assert waits == [1, 2, 4, 8, 10, 10]
-    gone = inject(request("r", ("Provisioned", "True", at())), retries=retries).value
-    assert gone.retries == {}
+    later = inject(request("r", ("Provisioned", "True", at())), retries=retries).value
+    assert later.retries == {}
 
 
 def test_a_batch_is_accepted_later() -> None:
-    assert inject(request("r"), batch=True).asked == []
+    assert inject(request("r"), batch=True).actions == []
     assert inject(request("r"), batch=True).value.processed == N0
     assert written(inject(request("r", of=BEST_EFFORT_ATOMIC_CLASS), batch=True)) == [
         ("r", "Accepted", "True", "Accepted")
@@ -288,7 +288,7 @@ def test_a_batch_is_accepted_later() -> None:
 
 def test_a_batch() -> None:
     """A request that was injected a moment ago waits for longer, and is not in the batch."""
-    requests = held(
+    requests = loop_requests(
         request("again", ("Provisioned", "False", at(seconds=-61))),
         request("atomic", of=BEST_EFFORT_ATOMIC_CLASS),
         request("bad", templates=("x",)),
@@ -307,7 +307,7 @@ PROVIDED = ("Provisioned", "True", at())
 
 
 @pytest.mark.parametrize(
-    ("given", "placed", "pods", "want"),
+    ("request_", "placed", "pods", "want"),
     [
         (request("r", PROVIDED), 0, 2, []),
         (request("r", PROVIDED), 1, 2, []),
@@ -320,10 +320,10 @@ PROVIDED = ("Provisioned", "True", at())
         (request("r", PROVIDED, of="other"), 0, 0, []),
     ],
 )
-def test_booking(given: ProvisioningRequest, placed: int, pods: int, want: list[Any]) -> None:
+def test_booking(request_: ProvisioningRequest, placed: int, pods: int, want: list[Any]) -> None:
     there = [pod(f"p{i}", namespace="shop", annotations={CONSUME: "r"}) for i in range(placed)]
     elsewhere = [pod(f"q{i}", namespace="other", annotations={CONSUME: "r"}) for i in range(5)]
-    ran = run_steps(book_capacity_steps(held(given), [*there, *elsewhere], now=N0))
+    ran = run_steps(book_capacity_steps(loop_requests(request_), [*there, *elsewhere], now=N0))
     assert len(ran.value.pods) == pods
     assert written(ran) == want
 
@@ -334,12 +334,12 @@ def snapshot() -> Any:
 
 
 def check(*requests: ProvisioningRequest, answers: Any = ()) -> Ran:
-    asked = [(each, build_request_pods(each, TEMPLATES)) for each in requests]
-    steps = check_capacity_steps(snapshot(), asked, held(*requests), HintingSimulator(), now=N0)
+    with_pods = [(each, build_request_pods(each, TEMPLATES)) for each in requests]
+    steps = check_capacity_steps(snapshot(), with_pods, loop_requests(*requests), HintingSimulator(), now=N0)
     return run_steps(steps, *answers)
 
 
-def test_capacity_is_kept_for_the_first_that_fits() -> None:
+def test_capacity_is_reserved_for_the_first_fitting_request() -> None:
     ran = check(request("huge", count=4), request("a", count=2), request("b", count=2), request("c", count=1))
     assert written(ran) == [
         ("huge", "Provisioned", "False", "CapacityIsNotFound"),
@@ -348,7 +348,7 @@ def test_capacity_is_kept_for_the_first_that_fits() -> None:
         ("c", "Provisioned", "True", "CapacityIsFound"),
     ]
     assert ran.value.result == "ScaleUpSuccessful"
-    assert all(action.object.status.conditions[0].type == "Accepted" for action in ran.asked)
+    assert all(action.object.status.conditions[0].type == "Accepted" for action in ran.actions)
     assert ran.value.snapshot.pods == ("shop/a-0-0", "shop/a-0-1", "shop/c-0-0")
 
 
@@ -380,9 +380,9 @@ def test_the_best_result_of_a_batch() -> None:
 @pytest.mark.parametrize(("seconds", "want"), [(1, ["a", "b"]), (2, ["a"])])
 def test_a_batch_has_a_time_of_its_own(seconds: int, want: list[str]) -> None:
     requests = [request(name, count=1) for name in ("a", "b")]
-    asked = [(each, build_request_pods(each, TEMPLATES)) for each in requests]
+    with_pods = [(each, build_request_pods(each, TEMPLATES)) for each in requests]
     steps = check_capacity_steps(
-        snapshot(), asked, held(*requests), HintingSimulator(), now=N0 - seconds * SECOND, timebox=SECOND
+        snapshot(), with_pods, loop_requests(*requests), HintingSimulator(), now=N0 - seconds * SECOND, timebox=SECOND
     )
     assert [name for name, *_ in written(run_steps(steps))] == want
 
@@ -405,30 +405,36 @@ def done(result: str) -> OrchestratorResult:
 )
 @pytest.mark.parametrize("refused", [False, True])
 def test_best_effort_atomic(count: int, result: str | None, want: tuple[str, ...], refused: bool) -> None:
-    given = request("r", count=count, of=BEST_EFFORT_ATOMIC_CLASS)
-    asked = []
+    request_ = request("r", count=count, of=BEST_EFFORT_ATOMIC_CLASS)
+    scale_up_calls = []
 
-    def scale_up(placed: Any, left: Any) -> Any:
-        asked.append((placed.placed_count, len(left)))
+    def scale_up(placed: Any, unplaced: Any) -> Any:
+        scale_up_calls.append((placed.placed_count, len(unplaced)))
         yield from ()
         assert result is not None
         return done(result)
 
     steps = provision_best_effort_atomic_steps(
-        snapshot(), given, build_request_pods(given, TEMPLATES), held(given), HintingSimulator(), scale_up, now=N0
+        snapshot(),
+        request_,
+        build_request_pods(request_, TEMPLATES),
+        loop_requests(request_),
+        HintingSimulator(),
+        scale_up,
+        now=N0,
     )
     ran = run_steps(steps, *([REFUSED] if refused else []))
     assert written(ran) == [want]
-    assert ran.asked[0].object.status.conditions[-1].observed_generation is None, "an apply leaves it out"
-    assert asked == ([] if result is None else [(3, count - 3)])
-    found = ran.value
+    assert ran.actions[0].object.status.conditions[-1].observed_generation is None, "an apply leaves it out"
+    assert scale_up_calls == ([] if result is None else [(3, count - 3)])
+    outcome = ran.value
     if refused and result is None:
-        assert found.status.result == "ScaleUpError"
-        assert found.status.error.message == "capacity available, but failed to admit workload: conflict"
+        assert outcome.status.result == "ScaleUpError"
+        assert outcome.status.error.message == "capacity available, but failed to admit workload: conflict"
     else:
-        assert found.status.result == (result or "ScaleUpNotNeeded")
-        error = found.status.error
+        assert outcome.status.result == (result or "ScaleUpNotNeeded")
+        error = outcome.status.error
         assert (error and error.message) == ("error during ScaleUp: no" if result == "ScaleUpError" else None)
     lost = refused and result == "ScaleUpSuccessful"
     text = "scale up requested, but failed to admit workload: conflict"
-    assert (found.failure and found.failure.message) == (text if lost else None)
+    assert (outcome.failure and outcome.failure.message) == (text if lost else None)

@@ -83,7 +83,7 @@ def test_negative_delta() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "cores", "delta", "allowed", "left"),
+    ("limits", "cores", "delta", "allowed", "limits_left"),
     [
         ({"cpu": 10, "memory": 1000, "nodes": 5}, 1, 2, 2, {"cpu": 8, "memory": 600, "nodes": 3}),
         ({"cpu": 3, "memory": 1000, "nodes": 5}, 2, 2, 1, {"cpu": 3, "memory": 1000, "nodes": 5}),
@@ -91,11 +91,11 @@ def test_negative_delta() -> None:
         ({"cpu": 2, "memory": 500, "nodes": 10}, 1, 2, 2, {"cpu": 0, "memory": 100, "nodes": 8}),
     ],
 )
-def test_consume(limits: dict[str, int], cores: int, delta: int, allowed: int, left: dict[str, int]) -> None:
+def test_consume(limits: dict[str, int], cores: int, delta: int, allowed: int, limits_left: dict[str, int]) -> None:
     tracker = _tracker(limits)
     fork = tracker.fork()
     assert tracker.consume(None, _cores(cores, 200), delta).allowed == allowed
-    assert tracker.limits_left == {"Q1": left}
+    assert tracker.limits_left == {"Q1": limits_left}
     assert fork.limits_left == {"Q1": limits}
 
 
@@ -126,17 +126,17 @@ def test_virtual_kubelets_do_not_count() -> None:
 @pytest.mark.parametrize("kinds", [["", ""], ["", "virtual-kubelet", ""], ["virtual-kubelet"], []])
 def test_which_nodes_of_a_snapshot_count(kinds: list[str]) -> None:
     nodes = [node(f"n{i}", 1000, 2, labels={"type": kind} if kind else None) for i, kind in enumerate(kinds)]
-    result, wanted = CountedNodes.of(Cluster(nodes).snapshot()), CountedNodes.among(nodes)
-    assert ([*result.nodes], [*result.names]) == wanted
-    assert len(wanted.names) == kinds.count("")
+    result, expected = CountedNodes.of(Cluster(nodes).snapshot()), CountedNodes.among(nodes)
+    assert ([*result.nodes], [*result.names]) == expected
+    assert len(expected.names) == kinds.count("")
 
 
 def test_a_node_that_shows_no_device_counts_for_none() -> None:
     """Neither its own nor its group's template: the label alone is not a resource."""
     bare = node("bare", 1000, 200, labels={_LABEL: "gpu"})
-    shown = node("shown", 1000, 200, labels={_LABEL: "gpu"})
-    shown.status.capacity = {**(shown.status.capacity or {}), "nvidia.com/gpu": Quantity("0")}
-    for own in (bare, shown):
+    without_device = node("shown", 1000, 200, labels={_LABEL: "gpu"})
+    without_device.status.capacity = {**(without_device.status.capacity or {}), "nvidia.com/gpu": Quantity("0")}
+    for own in (bare, without_device):
         group = NodeGroup(id="g", template=template(own))
         assert NodeResources(_LABEL).get(bare, group) == {"cpu": 1, "memory": 200, "nodes": 1}
 
@@ -217,7 +217,7 @@ def test_the_name_of_a_quota_is_quoted_as_go_does() -> None:
     of_nodes=st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 4), st.integers(0, 4)), max_size=8),
     order=st.randoms(use_true_random=False),
 )
-def test_what_is_taken_together_is_what_is_taken_one_by_one(
+def test_consuming_together_equals_consuming_one_by_one(
     limits: list[dict[str, int]], of_nodes: list[tuple[str, int, int]], order: random.Random
 ) -> None:
     groups = {name: NodeGroup(id=name, max_size=9) for name in ("a", "b")}
@@ -229,11 +229,11 @@ def test_what_is_taken_together_is_what_is_taken_one_by_one(
     firsts = [(groups[name], members[0]) for name, members in by_group.items()]
     for group, each in firsts:  # all nodes of a group count for what the first of them was seen to have
         alone.check(group, each, 0)
-    taken = together.consume_together((groups[name], members) for name, members in by_group.items())
+    all_consumed = together.consume_together((groups[name], members) for name, members in by_group.items())
     order.shuffle(nodes)
     allowed = [not alone.consume(group, each, 1).exceeded for group, each in nodes]
-    assert taken == all(allowed)
-    assert together.left == (alone.left if taken else _tracker(*limits).left)
+    assert all_consumed == all(allowed)
+    assert together.left == (alone.left if all_consumed else _tracker(*limits).left)
 
 
 def test_quotas_of_some_nodes_are_not_taken_together() -> None:

@@ -27,24 +27,26 @@ def quota(selector: Any = None, status: Any = None, **limits: str) -> CapacityQu
     return from_dict({**data, "status": status or {}}, CapacityQuota)
 
 
-def conditions(held: CapacityQuota) -> dict[str, tuple[str, str, str]]:
-    result = build_quota_status(held, NODES, NOW)
+def conditions(capacity_quota: CapacityQuota) -> dict[str, tuple[str, str, str]]:
+    result = build_quota_status(capacity_quota, NODES, NOW)
     return {each.type: (each.status, each.reason, each.message) for each in result.conditions}
 
 
-def used(held: CapacityQuota) -> dict[str, str]:
-    result = build_quota_status(held, NODES, NOW).used
+def used(capacity_quota: CapacityQuota) -> dict[str, str]:
+    result = build_quota_status(capacity_quota, NODES, NOW).used
     assert result is not None
     return {name: str(amount) for name, amount in result.resources.items()}
 
 
 def test_a_valid_quota() -> None:
-    held = quota({"matchLabels": {"pool": "x"}}, cpu="10", memory="64Gi", nodes="5", **{"example.com/gpu": "2"})
-    assert conditions(held) == {
+    capacity_quota = quota(
+        {"matchLabels": {"pool": "x"}}, cpu="10", memory="64Gi", nodes="5", **{"example.com/gpu": "2"}
+    )
+    assert conditions(capacity_quota) == {
         "cluster-autoscaler.kubernetes.io/valid": ("True", "ValidationSucceeded", "CapacityQuota is valid"),
         "Reconciled": ("True", "ReconciliationSucceeded", "CapacityQuota successfully reconciled"),
     }
-    assert used(held) == {"cpu": "5500m", "memory": "16Gi", "nodes": "2", "example.com/gpu": "0"}
+    assert used(capacity_quota) == {"cpu": "5500m", "memory": "16Gi", "nodes": "2", "example.com/gpu": "0"}
     assert used(quota(nodes="5")) == {"nodes": "3"}
     assert used(quota({}, nodes="5")) == {"nodes": "3"}
 
@@ -52,16 +54,16 @@ def test_a_valid_quota() -> None:
 def test_a_selector_that_cannot_be_read() -> None:
     broken = {"matchExpressions": [{"key": "pool", "operator": "Near", "values": ["x"]}]}
     valid, reconciled = conditions(quota(broken, nodes="5")).values()
-    shown = '{"matchExpressions":[{"key":"pool","operator":"Near","values":["x"]}]}'
-    text = f'spec.selector: Invalid value: {shown}: "Near" is not a valid label selector operator'
+    selector_text = '{"matchExpressions":[{"key":"pool","operator":"Near","values":["x"]}]}'
+    text = f'spec.selector: Invalid value: {selector_text}: "Near" is not a valid label selector operator'
     assert valid == ("False", "ValidationFailed", text)
     assert reconciled == ("False", "ReconciliationFailed", "Validation failed")
 
 
-def test_what_is_written_counts_and_is_not_written_again() -> None:
-    held = quota(nodes="5")
-    assert read_capacity_quotas([held])[0] == []
-    status = build_quota_status(held, NODES, NOW)
+def test_written_status_is_used_and_not_written_again() -> None:
+    capacity_quota = quota(nodes="5")
+    assert read_capacity_quotas([capacity_quota])[0] == []
+    status = build_quota_status(capacity_quota, NODES, NOW)
     written = quota(None, to_dict(status), nodes="5")
     assert [each.limits for each in read_capacity_quotas([written])[0]] == [{"nodes": 5}]
     assert build_quota_status(written, NODES, NOW + 60 * 10**9) is written.status
@@ -79,8 +81,8 @@ def test_the_patch() -> None:
 
 @pytest.mark.parametrize("generation", [3, 4])
 def test_the_generation_that_was_looked_at(generation: int) -> None:
-    held = quota(nodes="5")
-    held.metadata.generation = generation
-    result = build_quota_status(held, NODES, NOW)
+    capacity_quota = quota(nodes="5")
+    capacity_quota.metadata.generation = generation
+    result = build_quota_status(capacity_quota, NODES, NOW)
     assert result.observed_generation == generation
     assert {each.observed_generation for each in result.conditions} == {generation}

@@ -38,20 +38,20 @@ def group(
     )
 
 
-def seen(groups: Groups, options: ca.AutoscalingOptions, members: list[str]) -> ClusterStateRegistry:
+def known_state(groups: Groups, options: ca.AutoscalingOptions, members: list[str]) -> ClusterStateRegistry:
     """What is known an hour ago, by a first look."""
     nodes = [node(name, 1, 1, ready=True) for name in members]
     return update_nodes(ClusterStateRegistry(), nodes, groups, now=N0 - 60 * MINUTE, options=options).state
 
 
 def repair(
-    given: list[NodeGroup], at: int = 0, answers: dict[str, str] | None = None, untold: str = "", **options: Any
+    node_groups: list[NodeGroup], at: int = 0, answers: dict[str, str] | None = None, untold: str = "", **options: Any
 ) -> tuple[Repair, DryRun[Repair]]:
     """Repairs at a time from now; ``answers``: group, or ``group force``, -> the provider's refusal; ``untold``: an
     instance whose group it fails to tell."""
-    groups = Groups(given, {untold: "it is late"})
+    groups = Groups(node_groups, {untold: "it is late"})
     chosen = ca.AutoscalingOptions(max_node_provision_time=LIMIT, **options)
-    state = seen(groups, chosen, [name for item in given for name in item.nodes])
+    state = known_state(groups, chosen, [name for item in node_groups for name in item.nodes])
 
     def answer(action: Any) -> ApiError | None:
         key = f"{action.group} force" if getattr(action, "force", False) else action.group
@@ -74,7 +74,7 @@ def test_old_unregistered_instances(at: int, removed: list[str]) -> None:
     assert not result.ends_loop
 
 
-def test_an_instance_whose_group_is_not_told_stays() -> None:
+def test_instance_with_unknown_group_stays() -> None:
     assert repair([group("g", 1, 3, 3, 1)], untold="g-1")[0].removed == {"g": ["g-2"]}
 
 
@@ -83,14 +83,14 @@ def test_an_instance_of_no_group_any_more_counts_nowhere_and_keeps_its_age() -> 
     created = group("g", 1, 3, 3, 1, gone_instances=["g-1"])
     assert repair([created])[0].removed == {"g": ["g-2"]}
     options, nodes = ca.AutoscalingOptions(max_node_provision_time=LIMIT), [node("g-0", 1, 1, ready=True)]
-    state = seen(Groups([group("g", 1, 3, 3)]), options, ["g-0"])
+    state = known_state(Groups([group("g", 1, 3, 3)]), options, ["g-0"])
     state = update_nodes(state, nodes, Groups([created]), now=N0 - 5 * MINUTE, options=options).state
     assert (state.total.unregistered, state.total.long_unregistered) == ([], ["g-2"])
     state = update_nodes(state, nodes, Groups([group("g", 1, 3, 3)]), now=N0, options=options).state
     assert state.total.long_unregistered == ["g-1", "g-2"]
 
 
-def test_a_group_that_goes_whole_and_cannot_tell_its_instances_stays() -> None:
+def test_atomic_group_without_instance_list_stays() -> None:
     result, ran = repair([group("g", 1, 10, 10, atomic=False, instances_error="it is late")])
     assert (result.removed, ran.actions) == ({}, [])
     assert result.warnings == [
@@ -139,7 +139,7 @@ def test_the_first_refusal_ends_it() -> None:
 def test_groups_that_cannot_be_read(field: str) -> None:
     groups = [group("a", 1, 2, 2), group("b", 1, 2, 2)]
     chosen = ca.AutoscalingOptions(max_node_provision_time=LIMIT)
-    state = seen(Groups(groups), chosen, ["a-0", "b-0"])
+    state = known_state(Groups(groups), chosen, ["a-0", "b-0"])
     setattr(groups[0], field, "down")
     ran = run_dry(repair_steps(state, Groups(groups), now=N0, options=chosen), now=N0)
     if field == "options_error":
@@ -156,9 +156,9 @@ def test_an_unhealthy_cluster_is_left_alone() -> None:
     nodes = [node(f"g-{i}", 1, 1, ready=False) for i in range(4)]
     state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N0, options=options).state
     ran = run_dry(repair_steps(state, groups, now=N0, options=options), now=N0)
-    result, told = ran.value, [event.message for event in ran.events]
+    result, messages = ran.value, [event.message for event in ran.events]
     assert (result.healthy, result.ends_loop) == (False, True)
-    assert (told, ran.actions) == (["Cluster is unhealthy"], [])
+    assert (messages, ran.actions) == (["Cluster is unhealthy"], [])
 
 
 # -- instances that could not be made --------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ CODES = [None, "", "RESOURCE_POOL_EXHAUSTED", "RESOURCE_POOL_EXHAUSTED", "QUOTA"
     ],
     ids=["failed", "coming", "forced", "whole", "in-parts", "in-parts-all", "unreadable"],
 )
-def test_instances_that_could_not_be_made(
+def test_failed_instances_are_deleted(
     codes: list[str | None], more: dict[str, Any], options: dict[str, Any], deleted: list[str]
 ) -> None:
     """In every loop anew, as long as the cloud shows them as failed."""
@@ -203,21 +203,21 @@ def test_instances_that_could_not_be_made(
 
 
 @pytest.mark.parametrize(
-    ("force", "refusal", "asked", "deleted"),
+    ("force", "refusal", "forces", "deleted"),
     [
         (True, "Not implemented", [True, False], True),
         (True, "the cloud is away", [True], False),
         (False, "Not implemented", [False], False),
     ],
 )
-def test_instances_that_could_not_be_made_of_a_provider_that_cannot_force(
-    force: bool, refusal: str, asked: list[bool], deleted: bool
+def test_failed_instances_are_deleted_without_force_as_fallback(
+    force: bool, refusal: str, forces: list[bool], deleted: bool
 ) -> None:
     """``ForceDeleteNodes``, and ``DeleteNodes`` where it is not implemented; no other refusal is asked again."""
     answers = {"g force" if force else "g": refusal}
     result, ran = repair([failing(CODES)], -60 * MINUTE, answers, force_delete_failed_nodes=force)
     names = ("g-2", "g-3", "g-4", "g-5")
-    assert ran.actions == [DeleteNodes(group="g", nodes=names, force=each) for each in asked]
+    assert ran.actions == [DeleteNodes(group="g", nodes=names, force=each) for each in forces]
     assert result.deleted == ({"g": [*names]} if deleted else {})
 
 
@@ -228,7 +228,7 @@ def test_instances_that_are_on_their_way_out() -> None:
     assert repair([created], -60 * MINUTE)[1].actions == []
 
 
-def test_what_the_cloud_keeps_is_only_logged() -> None:
+def test_failed_deletions_are_only_logged() -> None:
     result, _ = repair([failing(CODES)], -60 * MINUTE, {"g": "no"})
     assert result.deleted == {}
     assert result.warnings == ["Error while trying to delete nodes from g: no"]

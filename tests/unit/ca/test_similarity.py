@@ -104,7 +104,7 @@ def test_label_comparator(one: dict[str, str], other: dict[str, str], expected: 
         (_node(), _node(), "label", ["label a: absent"]),
     ],
 )
-def test_what_differs_is_named(one: Node, other: Node, kind: str, details: list[str]) -> None:
+def test_differences_are_named(one: Node, other: Node, kind: str, details: list[str]) -> None:
     comparator = ca.Comparator(kind=kind, labels=("a",) if kind == "label" else ())
     assert find_differences(template(one), template(other), comparator) == details
 
@@ -135,6 +135,6 @@ def test_flags_reach_only_some_builds() -> None:
     assert ca.Comparator.from_options(ca.AutoscalingOptions(balancing_label=["y"]), "aws").labels == ("y",)
 
 
-def test_a_comparison_that_nobody_knows_is_refused_by_name() -> None:
+def test_unknown_comparator_kind_is_refused() -> None:
     with pytest.raises(InputError, match="Comparator: no kind 'genericx'; there are generic, aws"):
         ca.Comparator(kind="genericx")

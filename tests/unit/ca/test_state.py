@@ -1,4 +1,4 @@
-"""What is kept from loop to loop, as JSON; and what counts as a time at the doors."""
+"""The loop state as JSON, and the values that public functions accept as a time."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_nothing_is_a_state_too() -> None:
         ('{"kind": "LoopState", "version": 1}', "a loop state of version 1; this is version 2"),
     ],
 )
-def test_what_is_no_state_is_refused(text: str, message: str) -> None:
+def test_invalid_state_is_refused(text: str, message: str) -> None:
     with pytest.raises(StateError) as refused:
         ca.LoopState.from_json(text)
     assert message in str(refused.value)
 
 
 _EMPTY = kscale.Cluster([]).snapshot()
-_DOORS: dict[str, Callable[[Any], Any]] = {
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "scale_up": lambda now: kscale.scale_up(kscale.Cluster([]), [], now=now),
     "scale_up_steps": lambda now: next(ca.scale_up_steps(kscale.Cluster([]), [], now=now)),
     "scale_down": lambda now: kscale.scale_down(_EMPTY, [], now=now),
@@ -101,8 +101,8 @@ _DOORS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("door", _DOORS)
+@pytest.mark.parametrize("function", _FUNCTIONS)
 @pytest.mark.parametrize("now", [datetime(2026, 5, 4), TIME, 1777896000.0, True, None])  # noqa: DTZ001 - it is refused
-def test_a_time_without_zone_a_text_or_a_float_is_refused_by_name(door: str, now: Moment) -> None:
+def test_a_time_without_zone_a_text_or_a_float_is_refused_by_name(function: str, now: Moment) -> None:
     with pytest.raises(InputError, match=r"^(now|time): "):
-        _DOORS[door](now)
+        _FUNCTIONS[function](now)

@@ -67,12 +67,12 @@ _ERROR = ScaleUpError(class_="Other", code="x", message="y")
         LoopState(scale_down=ScaleDownState(last_failure=SOON)),
     ],
 )  # fmt: skip
-def test_every_moment_that_is_kept_makes_a_difference(state: LoopState) -> None:
+def test_every_stored_time_can_change_the_next_loop(state: LoopState) -> None:
     result = find_next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
     assert result == SOON
 
 
-def test_what_has_been_is_compared_with_durations() -> None:
+def test_past_times_are_compared_with_durations() -> None:
     state = LoopState(scale_down=ScaleDownState(unneeded_since={"n": NOW - 590 * SECOND}))
     result = find_next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
     assert result == NOW + 10 * SECOND  # ten minutes unneeded
@@ -80,14 +80,14 @@ def test_what_has_been_is_compared_with_durations() -> None:
 
 @pytest.mark.parametrize("value", ["20261128120000", "9" * 60, "9223372036", "1790000300"])
 def test_numbers_of_taints_need_not_be_seconds(value: str) -> None:
-    held = tainted("a", value)
-    moments = collect_node_moments([held])
+    tainted_node = tainted("a", value)
+    moments = collect_node_moments([tainted_node])
     assert moments == ({int(value) * SECOND} if len(value) == 10 else set())
     result = find_next_difference(LoopState(), moments, Groups(), AutoscalingOptions(), begun=NOW, now=NOW)
     assert result == NOW + 2 * SECOND
 
 
-def test_every_number_of_a_state_says_whether_it_is_a_moment() -> None:
+def test_every_number_of_a_state_declares_whether_it_is_a_time() -> None:
     """A new field that is a bare ``int`` fails here: it is a Moment, a duration (Nanoseconds) or a Count."""
     undeclared = [path for path, extra in numbers_of(msgspec.inspect.type_info(LoopState)) if "time" not in extra]
     assert undeclared == []
@@ -116,7 +116,7 @@ def numbers_of(
             yield from numbers_of(type_.item_type, path)
 
 
-def test_every_constant_of_time_says_whether_ages_are_compared_with_it() -> None:
+def test_every_time_constant_declares_whether_ages_are_compared_with_it() -> None:
     """A duration in the code of a decision is a constant that is annotated as a ComparedDuration, which is in
     ``COMPARED_CONSTANTS``, or as an OtherDuration. Loops of release 1.3 are never repeated."""
     folder = Path(kscale.ca.__file__).parent
@@ -192,10 +192,10 @@ def test_a_young_pod_of_the_system_lets_its_node_go_when_it_is_old() -> None:
     )
 
 
-def placed(name: str, made: int, namespace: str = "kube-system") -> Pod:
+def placed(name: str, created_at: int, namespace: str = "kube-system") -> Pod:
     owners = owner("DaemonSet" if name == "daemon" else "ReplicaSet")
     return pod(
-        name, 10, 10, spec={"node_name": "n"}, namespace=namespace, creation_timestamp=to_text(made),
+        name, 10, 10, spec={"node_name": "n"}, namespace=namespace, creation_timestamp=to_text(created_at),
         owner_references=owners,
     )  # fmt: skip
 

@@ -58,7 +58,9 @@ def _slice(
         ([_slice("t")], [], {}),
     ],
 )
-def test_what_differs(template: list[ResourceSlice], there: list[ResourceSlice], differs: dict[str, Any]) -> None:
+def test_missing_devices_are_counted_per_driver_and_type(
+    template: list[ResourceSlice], there: list[ResourceSlice], differs: dict[str, Any]
+) -> None:
     result = compare_devices(template, there)
     assert {driver: {type_: n for type_, n in counts.items() if n} for driver, counts in result.items()} == differs
 
@@ -76,7 +78,7 @@ def _counted(report: ca.LoopReport) -> dict[tuple[str, str], float]:
     }
 
 
-def test_loops_count_it_and_say_so_when_it_is_over() -> None:
+def test_loops_report_missing_devices_until_they_appear() -> None:
     group = NodeGroup(
         id="g",
         max_size=9,
@@ -90,7 +92,7 @@ def test_loops_count_it_and_say_so_when_it_is_over() -> None:
         replace(_machine("off"), spec=replace(_machine("off").spec, unschedulable=True)),
     ]
     odd = [_slice("p", "abc", on=name) for name in ("a", "stranger", "late", "off")]
-    whole = _slice("p", "ab", "ab", on="b")
+    complete_slice = _slice("p", "ab", "ab", on="b")
 
     def loop(slices: list[ResourceSlice], state: ca.LoopState, number: int) -> ca.LoopReport:
         cluster = Cluster([*machines, *slices])
@@ -99,11 +101,11 @@ def test_loops_count_it_and_say_so_when_it_is_over() -> None:
             cluster, [group], now=N0 + number * 10 * SECOND, options=options, state=replace(state, templates={})
         )
 
-    first = loop([*odd, whole], ca.LoopState(), 0)
+    first = loop([*odd, complete_slice], ca.LoopState(), 0)
     nothing = {("gpu", type_): 0 for type_ in ("missing", "extra", "mismatch", "unknown")}
     assert _counted(first) == {**nothing, ("gpu", "mismatch"): 1}
     assert first.state.differing_drivers == ["gpu"]
-    second = loop([whole], ca.LoopState.from_json(first.state.to_json()), 1)
+    second = loop([complete_slice], ca.LoopState.from_json(first.state.to_json()), 1)
     assert _counted(second) == nothing
-    third = loop([whole], second.state, 2)
+    third = loop([complete_slice], second.state, 2)
     assert (_counted(third), third.state.differing_drivers) == ({}, [])

@@ -44,7 +44,7 @@ def daemonset(name: str, **spec: Any) -> DaemonSet:
     )
 
 
-def test_the_node_is_made_anonymous() -> None:
+def test_template_node_has_no_identity() -> None:
     template = build_template_from_node(node(labels={"a": "b"}), [], [], "g", suffix="7")
     assert template.node.name == "template-node-for-g-7"
     assert template.node.metadata.uid != "u1"
@@ -78,7 +78,7 @@ def test_taints_of_the_moment_are_left_out(key: str) -> None:
     assert [taint.key for taint in template.node.spec.taints] == ["dedicated"]
 
 
-def test_cordon_stays_unless_told_otherwise() -> None:
+def test_cordon_is_kept_by_default() -> None:
     cordoned = node(unschedulable=True)
     assert build_template_from_node(cordoned, [], [], "g", suffix="7").node.spec.unschedulable
     config = TaintConfig(scale_from_unschedulable=True)
@@ -99,7 +99,7 @@ def test_mirror_and_daemonset_pods_stay_others_go() -> None:
     assert not {each.metadata.uid for each in template.pods} & {each.metadata.uid for each in pods}
 
 
-def test_missing_daemonset_pods_are_made_when_critical_or_forced() -> None:
+def test_missing_daemonset_pods_are_added_if_critical_or_forced() -> None:
     sets = [
         daemonset("there"),
         daemonset("plain"),
@@ -195,7 +195,7 @@ _DAEMONS = [
 
 
 @pytest.mark.parametrize(
-    ("pods", "forced", "sets", "left"),
+    ("pods", "forced", "sets", "remaining"),
     [
         ([], False, False, []),
         ([], True, False, []),
@@ -209,20 +209,20 @@ _DAEMONS = [
         ([*_PLAIN, *_MIRRORS, *_DAEMONS], True, True, ["p3", "ds1", "ds2", "ds4"]),
     ],
 )
-def test_upstreams_table_of_pods(pods: list[Pod], forced: bool, sets: bool, left: list[str]) -> None:
+def test_upstreams_table_of_pods(pods: list[Pod], forced: bool, sets: bool, remaining: list[str]) -> None:
     result = [daemonset(name, **spec) for name, spec in _SETS.items()] if sets else []
     created = build_template_from_node(node(), pods, result, "g", suffix="7", force_daemonsets=forced)
-    assert [each.name.split("-")[0] for each in created.pods] == left
+    assert [each.name.split("-")[0] for each in created.pods] == remaining
 
 
 @pytest.mark.parametrize(
-    ("pods", "left"),
+    ("pods", "remaining"),
     [([], ["ds1", "ds2", "ds4"]), ([*_PLAIN, *_MIRRORS, *_DAEMONS], ["p3", "ds1", "ds2", "ds4"])],
 )
-def test_templates_of_a_group_get_every_daemonset(pods: list[Pod], left: list[str]) -> None:
+def test_templates_of_a_group_get_every_daemonset(pods: list[Pod], remaining: list[str]) -> None:
     sets = [daemonset(name, **spec) for name, spec in _SETS.items()]
     created = build_template_from_group(NodeTemplate(node=node(), pods=pods), sets, "g", suffix="7")
-    assert [each.name.split("-")[0] for each in created.pods] == left
+    assert [each.name.split("-")[0] for each in created.pods] == remaining
 
 
 @pytest.mark.parametrize(("cpu", "selector", "count"), [("100m", {}, 1), ("100m", {"a": "b"}, 0), ("4", {}, 1)])

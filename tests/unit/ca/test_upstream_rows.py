@@ -37,11 +37,11 @@ ROWS = {
     "TestStaticAutoscalerRunOnceWithUnselectedNodeGroups": f"{LOOP}::test_taints_of_nodes_that_are_not_ours_stay",
     "TestStaticAutoscalerRunOnceWithBypassedSchedulers": f"{LOOP}::test_bypassed_schedulers",
     "TestStaticAutoscalerRunOnceWithExistingDeletionCandidateNodes": (
-        f"{LOOP}::test_what_an_earlier_process_knew_by_its_taints"
+        f"{LOOP}::test_state_of_an_earlier_process_is_read_from_taints"
     ),
-    "TestStaticAutoscalerInstanceCreationErrors": "test_repair.py::test_instances_that_could_not_be_made",
+    "TestStaticAutoscalerInstanceCreationErrors": "test_repair.py::test_failed_instances_are_deleted",
     "TestStaticAutoscalerInstanceCreationErrorsForZeroOrMaxScaling": (
-        "test_repair.py::test_instances_that_could_not_be_made"
+        "test_repair.py::test_failed_instances_are_deleted"
     ),
     "TestStaticAutoscalerUpcomingScaleDownCandidates": f"{LOOP}::test_nodes_that_have_not_started_are_no_candidates",
     "TestStaticAutoscalerProcessorCallbacks": "scale_up/test_loop_gate.py::test_new_pods_keep_nodes_from_going",
@@ -73,7 +73,7 @@ ROWS = {
     "TestNotStarted": f"{STATE}::test_not_started",
     "TestExpiredScaleUp": f"{STATE}::test_an_overdue_request_is_given_up",
     "TestRegisterScaleDown": f"{STATE}::test_deletions_are_expected_for_a_while",
-    "TestNodeGroupScaleUpTime": "test_further_rows.py::test_when_a_scale_up_was_asked_for",
+    "TestNodeGroupScaleUpTime": "test_further_rows.py::test_scale_up_time_is_recorded_per_group",
     "TestUpcomingNodes": f"{STATE}::test_upcoming_nodes",
     "TestTaintBasedNodeDeletion": f"{STATE}::test_nodes_without_machine",
     "TestIncorrectSize": f"{STATE}::test_incorrect_sizes",
@@ -81,12 +81,12 @@ ROWS = {
     "TestCloudProviderDeletedNodes": f"{STATE}::test_nodes_without_machine",
     "TestScaleUpBackoff": f"{STATE}::test_back_off_through_timeouts",
     "TestGetClusterSize": f"{STATE}::test_size_of_the_cluster",
-    "TestUpdateScaleUp": f"{STATE}::test_a_request_follows_what_is_added_and_taken",
+    "TestUpdateScaleUp": f"{STATE}::test_scale_up_request_follows_added_and_removed_nodes",
     "TestUpdateAcceptableRanges": f"{STATE}::test_ranges",
     "TestUpdateIncorrectNodeGroupSizes": f"{STATE}::test_incorrect_sizes",
     "TestTruncateIfExceedMaxSize": f"{STATUS}::test_truncated",
     "TestUpcomingNodesFromUpcomingNodeGroups": f"{STATE}::test_groups_that_are_being_created",
-    "TestHandleInstanceCreationErrors": f"{STATE}::test_instances_that_could_not_be_made",
+    "TestHandleInstanceCreationErrors": f"{STATE}::test_failed_instances_are_registered_as_failures",
     "TestFailedScaleUpWithDra": "test_metrics.py::test_drivers",
     "TestFailedScaleUpWithDraAndGpu": "test_metrics.py::test_gpu_labels",
     "TestGetUpcomingNodesSkipsWithoutScaleUpRequestOrBackoff": f"{STATE}::test_no_request_no_upcoming_nodes",
@@ -94,13 +94,13 @@ ROWS = {
     "TestIsSuspendedNode": f"{STATE}::test_suspended_nodes",
     "TestExpiredScaleUpRevertsTargetSize": f"{STATE}::test_an_overdue_request_is_given_up",
     "TestExpiredScaleUpRevertsTargetSizeHandlesError": (
-        "static_autoscaler/test_run_once.py::test_a_request_that_cannot_be_taken_back_is_told"
+        "static_autoscaler/test_run_once.py::test_request_that_cannot_be_reverted_is_reported"
     ),
     "TestExpiredScaleUpRevertsPartialIncrease": (
         f"{STATE}::test_the_whole_request_is_taken_back_even_if_some_nodes_came"
     ),
     # clusterstate/utils, utils/backoff
-    "TestWriteStatusConfigMap": f"{STATUS}::test_the_config_map_is_made_or_changed",
+    "TestWriteStatusConfigMap": f"{STATUS}::test_config_map_is_created_or_updated",
     "TestWriteStatusConfigMapMarshal": f"{STATUS}::test_the_text_is_yaml_with_sorted_keys",
     "TestBackoffTwoKeys": f"{STATE}::test_back_off_alone",
     "TestMaxBackoff": f"{STATE}::test_back_off_alone",
@@ -122,13 +122,11 @@ ROWS = {
     "TestNodesSimilarVariousRequirements": "test_similarity.py::test_generic",
     "TestNodesSimilarVariousLabels": "test_similarity.py::test_ignored_labels",
     "TestNodeLabelComparison": "test_similarity.py::test_label_comparator",
-    "TestEnforceInjectedPodsLimitProcessor": (
-        "test_proactive.py::test_the_limit_takes_the_first_made_up_pods_and_no_others"
-    ),
+    "TestEnforceInjectedPodsLimitProcessor": ("test_proactive.py::test_injection_limit_drops_the_first_injected_pods"),
     "TestDesiredReplicasFromJob": "test_proactive.py::test_desired",
     "TestTargetCountInjectionPodListProcessor": "test_proactive.py::test_missing",
-    "TestEventingScaleUpStatusProcessor": "scale_up/test_around_the_estimate.py::test_events_by_result",
-    "TestReasonsMessage": "scale_up/test_around_the_estimate.py::test_reasons_are_counted_over_groups_that_exist",
+    "TestEventingScaleUpStatusProcessor": "scale_up/test_scale_up_steps.py::test_events_by_result",
+    "TestReasonsMessage": "scale_up/test_scale_up_steps.py::test_reasons_are_counted_over_groups_that_exist",
     "TestPreFilteringScaleDownNodeProcessor_GetScaleDownCandidateNodes": (
         "scale_down/test_candidates.py::test_groups_at_their_minimum_are_not_looked_at"
     ),
@@ -139,22 +137,22 @@ ROWS = {
     "TestCapacityBufferFakePodsRegistry": f"{BUFFERS}::test_pods_of_a_buffer",
     "TestBuffersEvent": f"{BUFFERS}::test_events",
     "TestConditionUpdates": f"{BUFFERS}::test_translation",
-    "TestResourceQuotaAllocator": "test_buffer_quotas.py::test_buffers_share_what_is_left",
+    "TestResourceQuotaAllocator": "test_buffer_quotas.py::test_buffers_share_the_remaining_quota",
     "TestPodMatchesQuotaScope": "test_buffer_quotas.py::test_scopes",
     "TestDefaultingResolver": f"{CONTROLLER}::test_requests_of_a_pod_as_a_whole",
-    "TestDryRunResolver": f"{CONTROLLER}::test_a_template_is_kept_for_a_buffer",
+    "TestDryRunResolver": f"{CONTROLLER}::test_pod_template_is_stored_for_a_buffer",
     "TestPodTemplateGenerationFilter": f"{BUFFERS}::test_which_buffers_count",
     "TestStrategyFilter": f"{CONTROLLER}::test_buffers_of_other_strategies_are_left_alone",
-    "TestPodTemplateBufferTranslator": f"{CONTROLLER}::test_what_stands_against_a_buffer",
+    "TestPodTemplateBufferTranslator": f"{CONTROLLER}::test_missing_template_makes_a_buffer_not_ready",
     "TestPodTemplateBufferTranslator_ManagedPodTemplate": f"{CONTROLLER}::test_a_template_that_changes",
-    "TestGetPodTemplateSpecFromPod": f"{CONTROLLER}::test_a_template_is_kept_for_a_buffer",
+    "TestGetPodTemplateSpecFromPod": f"{CONTROLLER}::test_pod_template_is_stored_for_a_buffer",
     "TestGetBufferNumberOfPods": f"{BUFFERS}::test_replicas",
     "TestScalableObjectsTranslator": f"{CONTROLLER}::test_the_newest_pod_of_a_workload",
     # provisioningrequest, processors/provreq
     "TestProvisioningRequestPodsInjector": f"{REQUESTS}::test_the_next_request",
     "TestProvisioningRequestPodsFilter": f"{REQUESTS}::test_consumers",
     "TestRefresh": f"{REQUESTS}::test_upkeep",
-    "TestDeleteOldProvReqs": f"{REQUESTS}::test_old_requests_are_deleted_whatever_their_condition_says",
+    "TestDeleteOldProvReqs": f"{REQUESTS}::test_old_requests_are_deleted_regardless_of_conditions",
     "TestBookCapacity": f"{REQUESTS}::test_booking",
     "TestBookCapacityConsumed": f"{REQUESTS_IN_LOOPS}::test_capacity_that_is_there_is_booked_until_it_is_taken",
     "TestProvisioningRequestScaleUpEnforcer": f"{REQUESTS_IN_LOOPS}::test_a_request_opens_the_gate",
@@ -208,7 +206,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
         "TestCloudProviderDeletedNodes": ['("ng1-2", "ng1-3")', "range(3)", "deleted == [name]", "deleted == []"]
     },
     # requests, back-off
-    f"{STATE}::test_a_request_follows_what_is_added_and_taken": {
+    f"{STATE}::test_scale_up_request_follows_added_and_removed_nodes": {
         "TestUpdateScaleUp": ["(-20, 30)", "increase=100, time=N", "increase=80, time=N", "increase=110, time=later"]
     },
     f"{STATE}::test_an_overdue_request_is_given_up": {
@@ -218,14 +216,14 @@ TABLES: dict[str, dict[str, list[str]]] = {
             "Failed to decrease target size for group g1 after scale-up timeout: cloud provider error",
         ],
     },
-    f"{FURTHER}::test_when_a_scale_up_was_asked_for": {
+    f"{FURTHER}::test_scale_up_time_is_recorded_per_group": {
         "TestNodeGroupScaleUpTime": [
             "failed to find scaleUpRequest for node group",
             "unexpected node group passed",
-            "get_scale_up_time(state, asked) == N0",
+            "get_scale_up_time(state, requested) == N0",
         ]
     },
-    f"{FURTHER}::test_failures_are_kept_by_group_until_the_next_loop": {
+    f"{FURTHER}::test_failures_are_recorded_per_group_until_the_next_loop": {
         "TestScaleUpFailures": [
             '("timeout", 3, 0), ("apiCallError", 1, MINUTE)',
             '[("timeout", 2, 0)]',
@@ -236,14 +234,14 @@ TABLES: dict[str, dict[str, list[str]]] = {
         "TestScaleUpBackoff": ["after 3m0s", "after 2m1s", "minutes=5, seconds=1"]
     },
     f"{STATE}::test_stale_back_offs": {"TestResetStaleBackoffData": ["(1, 4, 5)", "[2, 1, 0]"]},
-    f"{FURTHER}::test_a_failure_during_back_off_changes_what_and_when_but_not_how_long": {
+    f"{FURTHER}::test_failure_during_backoff_keeps_its_duration": {
         "TestIncreaseExistingBackoff": ["(REFUSED, 5 * MINUTE)"]
     },
     # upcoming nodes, ranges, sizes
     f"{STATE}::test_upcoming_nodes": {
         "TestUpcomingNodes": ['{"g1": 6, "g2": 1, "g3": 2}', '{"g1": [], "g2": [], "g3": ["c"]}']
     },
-    f"{FURTHER}::test_groups_that_are_being_made_bring_what_they_are_to_have": {
+    f"{FURTHER}::test_upcoming_groups_count_their_requested_nodes": {
         "TestUpcomingNodesFromUpcomingNodeGroups": [
             '("ng", {"ng": 2}, {}, False, {"ng": 2})',
             '("ng ng2", {"ng": 2, "ng2": 3}, {}, False, {"ng": 2, "ng2": 3})',
@@ -306,7 +304,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
         ]
     },
     "test_repair.py::test_targets_that_are_too_high": {"TestRemoveFixNodeTargetSize": ["(-50, False)", "delta=-2"]},
-    "test_repair.py::test_instances_that_could_not_be_made": {
+    "test_repair.py::test_failed_instances_are_deleted": {
         "TestStaticAutoscalerInstanceCreationErrors": [
             '(CODES, {}, {}, ["g-2", "g-3", "g-4", "g-5"])',
             '(CODES, {}, {"force_delete_failed_nodes": True}, ["g-2", "g-3", "g-4", "g-5"])',
@@ -318,7 +316,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
             '(["QUOTA", "QUOTA", "QUOTA"], {"atomic": True}, {}, ["g-0", "g-1", "g-2"])',
         ],
     },
-    "test_repair.py::test_instances_that_could_not_be_made_of_a_provider_that_cannot_force": {
+    "test_repair.py::test_failed_instances_are_deleted_without_force_as_fallback": {
         "TestStaticAutoscalerInstanceCreationErrors": ['(True, "Not implemented", [True, False], True)']
     },
     "test_repair.py::test_groups_that_go_whole": {
@@ -347,7 +345,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
     "../drivers/test_health.py::test_the_first_loop_never_has_less": {
         "start-up time": ["[(10, 15, 5, 15), (15, 10, 5, 15), (10, 10, 15, 15)]"]
     },
-    "../drivers/test_health.py::test_what_counts": {
+    "../drivers/test_health.py::test_health_depends_on_the_last_activity": {
         "health check": ["(0, True, True), (-2, True, False), (-2, False, True), (2, False, True)"]
     },
     # processors
@@ -369,7 +367,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
             "(False, -_MINUTE, 0, 3, 0, None)",
         ]
     },
-    "scale_up/test_around_the_estimate.py::test_events_by_result": {
+    "scale_up/test_scale_up_steps.py::test_events_by_result": {
         "TestEventingScaleUpStatusProcessor": [
             '("ScaleUpNoOptionsAvailable", 2, 0, ["NotTriggerScaleUp"] * 2)',
             '("ScaleUpSuccessful", 2, 1, ["TriggeredScaleUp"])',
@@ -377,7 +375,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
             '("ScaleUpLimitedByMaxNodesTotal", 3, 0, ["NotTriggerScaleUp"] * 3)',
         ]
     },
-    "scale_up/test_around_the_estimate.py::test_reasons_are_counted_over_groups_that_exist": {
+    "scale_up/test_scale_up_steps.py::test_reasons_are_counted_over_groups_that_exist": {
         "TestReasonsMessage": ["1 also not schedulable, 1 not ready, 2 max limit reached, 2 not schedulable"]
     },
     "scale_down/test_candidates.py::test_local_delays": {"TestGetScaleDownCandidates": ["5 * MINUTE", "11 * MINUTE"]},
@@ -420,10 +418,10 @@ TABLES: dict[str, dict[str, list[str]]] = {
         "TestMakeFakePods": ["copy-{i}", 's-{i}"', 'node_name == ""'],
     },
     # cloudprovider/kwok
-    f"{KWOK}::test_increases_of_kwok": {
+    f"{KWOK}::test_kwok_increase_respects_the_maximum": {
         "TestIncreaseSize": ['(1, "")', '(-1, "size increase must be positive")', '(4, "size increase too large")']
     },
-    f"{KWOK}::test_deletions_of_kwok": {
+    f"{KWOK}::test_kwok_delete_nodes_validates_its_nodes": {
         "TestDeleteNodes": [
             '(1, 1, False, "")',
             '(0, 1, False, "min size reached, nodes will not be deleted")',
@@ -431,7 +429,7 @@ TABLES: dict[str, dict[str, list[str]]] = {
             '(1, 1, True, "is not managed by kwok")',
         ]
     },
-    f"{KWOK}::test_decreases_of_kwok": {
+    f"{KWOK}::test_kwok_decrease_respects_existing_nodes": {
         "TestDecreaseTargetSize": [
             '(-1, False, "", 2)',
             '(1, False, "size decrease must be negative", 3)',

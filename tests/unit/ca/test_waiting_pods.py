@@ -95,9 +95,9 @@ def test_text_and_structs_give_the_same_kinds() -> None:
 def test_rules_hold_for_every_pod_of_a_kind(records: bool) -> None:
     rows = kscale.Cluster(PODS).snapshot().pending_records
     waiting = PendingPodList.of(list(rows) if records else rows)
-    kept = waiting.filter_by(filter_out_daemon_set_pods)
-    assert [key for key in waiting.keys if key not in kept.keys] == ["shop/daemon", "shop/marked"]
-    assert kept.take(np.array([1, 0])).keys == ["shop/same", "shop/plain"]
+    remaining = waiting.filter_by(filter_out_daemon_set_pods)
+    assert [key for key in waiting.keys if key not in remaining.keys] == ["shop/daemon", "shop/marked"]
+    assert remaining.take(np.array([1, 0])).keys == ["shop/same", "shop/plain"]
     assert len(PendingPodList.of(rows[:0]).filter_by(filter_out_daemon_set_pods)) == 0
 
 

@@ -51,7 +51,7 @@ def test_as_upstream_writes_them(value: str | int | None, text: str) -> None:
 
 @given(st.text(max_size=12) | st.text("0123456789-+.:_ eExob'\"#[]{}\nyn~", max_size=8))
 @example("\x85")
-def test_what_is_read_back_is_what_was_written(text: str) -> None:
+def test_written_scalar_is_read_back_unchanged(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:

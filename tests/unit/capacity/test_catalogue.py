@@ -35,7 +35,7 @@ def test_a_type_with_allocatable_columns() -> None:
     assert kind.price("mars") is None
 
 
-def test_its_node() -> None:
+def test_instance_type_becomes_a_node() -> None:
     node = read_catalogue(AWS)["m5.4xlarge"].node(zone="us-east-1a", region="us-east-1", labels={"team": "a"})
     labels = node.metadata.labels
     assert labels is not None

@@ -48,8 +48,8 @@ def gce(name: str = "n2-standard-8", **more: Any) -> dict[str, Any]:
 
 def karpenter(name: str = "c-4x", **more: Any) -> dict[str, Any]:
     def offering(price: float, capacity_type: str, zone: str, available: bool = True) -> dict[str, Any]:
-        wanted = {"karpenter.sh/capacity-type": capacity_type, "topology.kubernetes.io/zone": zone}
-        requirements = [{"key": key, "operator": "In", "values": [value]} for key, value in wanted.items()]
+        labels = {"karpenter.sh/capacity-type": capacity_type, "topology.kubernetes.io/zone": zone}
+        requirements = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
         return {"Price": price, "Available": available, "Requirements": requirements}
 
     return {
@@ -130,17 +130,17 @@ def test_google_prices_by_name() -> None:
     assert [shape_of(name) for name in ("m2-ultramem-208", "g2-standard-7", "e2-micro", "custom-4-8192")] == [None] * 4
 
 
-def test_the_formula_of_eks_is_what_the_table_says() -> None:
+def test_eks_formula_matches_the_table() -> None:
     kinds = read_catalogue(EXAMPLES / "aws.csv").values()
     assert len(kinds) == 35
     for kind in kinds:
         cpu, memory, pods = (kind.capacity[name].value() for name in ("cpu", "memory", "pods"))
-        left = allocatable(Overhead.EKS, cpu * 1000, memory, pods, kind.arch)
-        assert left == (kind.allocatable["cpu"].milli_value(), kind.allocatable["memory"].value()), kind.name
+        remaining = allocatable(Overhead.EKS, cpu * 1000, memory, pods, kind.arch)
+        assert remaining == (kind.allocatable["cpu"].milli_value(), kind.allocatable["memory"].value()), kind.name
 
 
 @pytest.mark.parametrize(
-    ("of", "cpu", "memory", "left"),
+    ("of", "cpu", "memory", "expected"),
     [
         # GKE's documentation: 30 GiB leave 26.6 (less 100 MiB); 60 m of the first core, 10, 10, then 2.5 each
         (Overhead.GKE, 8_000, 30 * 1024, (7_910, int((30 - 1 - 0.8 - 0.8 - 14 * 0.06) * 1024) - 100)),
@@ -152,9 +152,9 @@ def test_the_formula_of_eks_is_what_the_table_says() -> None:
         (Overhead.EKS, 1_000, 64, (940, 0)),
     ],
 )
-def test_formulas(of: Overhead, cpu: int, memory: int, left: tuple[int, int]) -> None:
+def test_formulas(of: Overhead, cpu: int, memory: int, expected: tuple[int, int]) -> None:
     result = allocatable(of, cpu, memory * MIB, 110, "amd64")
-    assert (result[0], result[1] // MIB) == left
+    assert (result[0], result[1] // MIB) == expected
 
 
 @pytest.mark.parametrize(

@@ -71,15 +71,15 @@ def test_the_steps_leave_no_pod_pending_in_the_simulated_cluster(seed: int) -> N
             spec = msgspec.structs.replace(cordoned.spec, unschedulable=True)
             world.api.put(msgspec.structs.replace(cordoned, spec=spec))
         for _ in range(20):
-            left = [each for each in world.api.get_all("Pod").values() if each.spec.node_name in step.remove]
-            if not left:
+            remaining = [each for each in world.api.get_all("Pod").values() if each.spec.node_name in step.remove]
+            if not remaining:
                 break
-            for each in left:
+            for each in remaining:
                 if each.metadata.deletion_timestamp is None:
                     with contextlib.suppress(RefusedError):  # of a pod of the next wave
                         world.disruption.evict(each.namespace, each.name, None)
             run(world, 60)
-        assert not left
+        assert not remaining
         for name in step.remove:
             world.api.remove(world.api.find("Node", name))
         run(world, 10)

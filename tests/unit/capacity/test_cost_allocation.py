@@ -90,7 +90,7 @@ def test_idle_capacity_by_each_rule() -> None:
         allocate(idle="half")
 
 
-def test_idle_capacity_that_nobody_can_pay_for_is_a_line() -> None:
+def test_unassignable_idle_capacity_has_its_own_line() -> None:
     items = [each for each in CLUSTER if each["metadata"]["name"] != "train"]
     assert amounts(allocate(items)) == {"shop": (0.6, 1.0, 1.6)}
     nobody = [each for each in CLUSTER if each["kind"] != "Pod"]
@@ -249,7 +249,7 @@ def test_lines_add_up_to_the_cost_of_the_cluster(
     assert abs(total - exact) <= Decimal("0.5") / 10**allocation.decimals + Decimal("1e-8")
 
 
-def test_an_allocation_is_what_its_schema_says() -> None:
+def test_allocation_matches_its_schema() -> None:
     document = json.loads(allocate().to_json())
     assert document["kind"] == "CostAllocation"
     assert document["lines"]

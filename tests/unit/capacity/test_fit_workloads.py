@@ -16,7 +16,7 @@ from kscale.objects.pod_admission import PodClasses
 from kscale.snapshot.manifests import MAX_REPLICAS
 
 
-def made(kind: str, name: str, api: str = "apps/v1", **fields: Any) -> KubeObject:
+def make_object(kind: str, name: str, api: str = "apps/v1", **fields: Any) -> KubeObject:
     type_ = find_kind(api, kind)
     assert type_ is not None
     data = {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "d", "uid": name}, **fields}
@@ -39,7 +39,7 @@ def template(requests: dict[str, str] | None, **spec: Any) -> dict[str, Any]:
 
 
 def deployment(replicas: int, requests: dict[str, str] | None, **spec: Any) -> KubeObject:
-    return made("Deployment", "web", spec={"replicas": replicas, "template": template(requests, **spec)})
+    return make_object("Deployment", "web", spec={"replicas": replicas, "template": template(requests, **spec)})
 
 
 def fit(workload: KubeObject, *objects: KubeObject) -> tuple[WorkloadFit, list[str]]:
@@ -51,17 +51,17 @@ def fit(workload: KubeObject, *objects: KubeObject) -> tuple[WorkloadFit, list[s
 
 
 def test_runtime_classes_add_their_overhead_and_their_node_selector() -> None:
-    kata = made("RuntimeClass", "kata", "node.k8s.io/v1", handler="kata", overhead={"podFixed": {"cpu": "3"}},
+    kata = make_object("RuntimeClass", "kata", "node.k8s.io/v1", handler="kata", overhead={"podFixed": {"cpu": "3"}},
                 scheduling={"nodeSelector": {"kata": "yes"}})  # fmt: skip
-    asked = deployment(2, {"cpu": "2"}, runtimeClassName="kata")
-    assert fit(asked, node("n", kata="yes"), kata)[0].fit == 0
-    assert fit(asked, node("n", "6", kata="yes"), kata)[0].fit == 1
-    assert fit(asked, node("n", "6"), kata)[0].rejections[0].plugin == "NodeAffinity"
+    workload = deployment(2, {"cpu": "2"}, runtimeClassName="kata")
+    assert fit(workload, node("n", kata="yes"), kata)[0].fit == 0
+    assert fit(workload, node("n", "6", kata="yes"), kata)[0].fit == 1
+    assert fit(workload, node("n", "6"), kata)[0].rejections[0].plugin == "NodeAffinity"
 
 
 def test_limit_ranges_fill_in_requests() -> None:
     limits = [{"type": "Container", "defaultRequest": {"cpu": "3"}, "default": {"cpu": "4"}}]
-    ranged = made("LimitRange", "l", "v1", spec={"limits": limits})
+    ranged = make_object("LimitRange", "l", "v1", spec={"limits": limits})
     line, unmodelled = fit(deployment(4, None), node("n"), ranged)
     assert (line.fit, unmodelled) == (1, [])
     assert fit(deployment(4, {"cpu": "1"}), node("n"), ranged)[0].fit == 4
@@ -108,15 +108,15 @@ RATIO = {"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}
         (RATIO, [{"cpu": "500m"}, {"cpu": "1"}], ""),
     ],
 )  # fmt: skip
-def test_limit_ranges_refuse_what_breaks_their_bounds(item: dict[str, Any], resources: Any, message: str) -> None:
+def test_limit_ranges_refuse_pods_outside_their_bounds(item: dict[str, Any], resources: Any, message: str) -> None:
     requests, limits = resources
     containers: list[Any] = [{"name": "c", "resources": {"requests": requests, "limits": limits}}]
     if item is POD:
         second = {"requests": {"cpu": "1", "memory": "0"}, "limits": {"cpu": "2"}}
         containers.append({"name": "d", "resources": second})
-    asked = made("Pod", "p", "v1", spec={"containers": containers})
-    ranged = made("LimitRange", "b", "v1", spec={"limits": [item]})
-    line, unmodelled = fit(asked, node("n", "20"), ranged)
+    pod = make_object("Pod", "p", "v1", spec={"containers": containers})
+    ranged = make_object("LimitRange", "b", "v1", spec={"limits": [item]})
+    line, unmodelled = fit(pod, node("n", "20"), ranged)
     assert unmodelled == []
     assert [rejection.reasons for rejection in line.rejections] == ([[message]] if message else [])
     assert [rejection.plugin for rejection in line.rejections] == (["LimitRanger"] if message else [])
@@ -124,45 +124,47 @@ def test_limit_ranges_refuse_what_breaks_their_bounds(item: dict[str, Any], reso
 
 def test_limits_of_a_pod_without_requests_are_its_requests() -> None:
     spec = {"containers": [{"name": "c", "resources": {"limits": {"cpu": "5"}}}]}
-    line, _ = fit(made("Pod", "p", "v1", spec=spec), node("n"))
+    line, _ = fit(make_object("Pod", "p", "v1", spec=spec), node("n"))
     assert line.rejections[0].reasons == ["Insufficient cpu"]
 
 
 @pytest.mark.parametrize(
     ("field", "known", "plugin", "message"),
     [
-        ("priorityClassName", made("PriorityClass", "high", "scheduling.k8s.io/v1", value=5), "Priority",
+        ("priorityClassName", make_object("PriorityClass", "high", "scheduling.k8s.io/v1", value=5), "Priority",
          "no PriorityClass with name nosuch was found"),
-        ("runtimeClassName", made("RuntimeClass", "kata", "node.k8s.io/v1", handler="kata"), "RuntimeClass",
+        ("runtimeClassName", make_object("RuntimeClass", "kata", "node.k8s.io/v1", handler="kata"), "RuntimeClass",
          'pod rejected: RuntimeClass "nosuch" not found'),
     ],
 )  # fmt: skip
 def test_classes_that_do_not_exist(field: str, known: KubeObject, plugin: str, message: str) -> None:
-    asked = deployment(3, {"cpu": "1"}, **{field: "nosuch"})
-    line, unmodelled = fit(asked, node("n"), known)
+    workload = deployment(3, {"cpu": "1"}, **{field: "nosuch"})
+    line, unmodelled = fit(workload, node("n"), known)
     assert (line.replicas, line.fit, unmodelled) == (3, 0, [])
     assert [(each.pods, each.plugin, each.reasons) for each in line.rejections] == [(3, plugin, [message])]
-    line, unmodelled = fit(asked, node("n"))  # the dump has none of the kind: nothing can be said
+    line, unmodelled = fit(workload, node("n"))  # the dump has none of the kind: nothing can be said
     assert (line.fit, unmodelled) == (3, [f"{known.kind} nosuch (not in the input)"])
-    agent = made("DaemonSet", "agent", spec={"template": template({"cpu": "1"}, **{field: "nosuch"})})
+    agent = make_object("DaemonSet", "agent", spec={"template": template({"cpu": "1"}, **{field: "nosuch"})})
     assert fit(agent, node("n"), node("m"), known)[0].rejections[0].pods == 2
 
 
 def test_a_stateful_set_makes_its_claims() -> None:
     claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
-    waits = made("StorageClass", "fast", "storage.k8s.io/v1", provisioner="p", volumeBindingMode="WaitForFirstConsumer")
+    waits = make_object(
+        "StorageClass", "fast", "storage.k8s.io/v1", provisioner="p", volumeBindingMode="WaitForFirstConsumer"
+    )
     waits.metadata.annotations = {"storageclass.kubernetes.io/is-default-class": "true"}
-    asked = made("StatefulSet", "db", spec={
+    stateful_set = make_object("StatefulSet", "db", spec={
         "replicas": 5, "template": template({"cpu": "1"}), "volumeClaimTemplates": [claim],
     })  # fmt: skip
-    line, _ = fit(asked, node("n"), waits)
+    line, _ = fit(stateful_set, node("n"), waits)
     assert (line.fit, [each.reasons for each in line.rejections]) == (4, [["Insufficient cpu"]])
-    line, _ = fit(asked, node("n"))  # no class to make a volume
+    line, _ = fit(stateful_set, node("n"))  # no class to make a volume
     assert line.fit == 0
     assert line.rejections[0].reasons == ["pod has unbound immediate PersistentVolumeClaims"]
 
 
-def test_no_nodes() -> None:
+def test_fit_without_nodes_gives_the_upstream_reason() -> None:
     line, _ = fit(deployment(3, {"cpu": "1"}))
     assert [(each.pods, each.reasons) for each in line.rejections] == [(3, ["no nodes available to schedule pods"])]
 
@@ -176,13 +178,13 @@ def test_no_nodes() -> None:
     ],
 )
 def test_equal_pods_are_counted_not_walked(kind: str, api: str, spec: dict[str, Any]) -> None:
-    workload = made(kind, "many", api, spec={**spec, "template": template({"cpu": "1"})})
+    workload = make_object(kind, "many", api, spec={**spec, "template": template({"cpu": "1"})})
     line, _ = fit(workload, node("n"), node("m", "2"))
     assert (line.replicas, line.fit, line.placement) == (70_000, 6, {"n": 4, "m": 2})
     assert line.rejections[0].pods == 69_994
 
 
-def test_more_pods_than_anybody_means() -> None:
+def test_too_many_replicas_are_an_input_error() -> None:
     with pytest.raises(kscale.InputError, match=r"spec\.replicas: 1,000,000,000 pods are more than"):
         fit(deployment(10**9, {"cpu": "1"}), node("n"))
     assert MAX_REPLICAS >= 450_000
@@ -196,20 +198,23 @@ def test_more_pods_than_anybody_means() -> None:
     ],
 )
 def test_nor_of_pods_that_differ(kind: str, api: str, spec: dict[str, Any], field: str) -> None:
-    workload = made(kind, "many", api, spec={**spec, "template": template({"cpu": "1"})})
+    workload = make_object(kind, "many", api, spec={**spec, "template": template({"cpu": "1"})})
     with pytest.raises(kscale.InputError, match=field):
         fit(workload, node("n"))
 
 
-def test_replicas_go_where_scores_are_highest_when_asked() -> None:
-    busy = made("Pod", "busy", "v1", spec={"nodeName": "n2", "containers": [
+def test_replicas_go_to_the_highest_score_with_scores() -> None:
+    busy = make_object("Pod", "busy", "v1", spec={"nodeName": "n2", "containers": [
         {"name": "c", "resources": {"requests": {"cpu": "2", "memory": "4Gi"}}},
     ]})  # fmt: skip
     cluster = kscale.load(node("n1"), node("n2"), node("n3", "1"), busy)
-    asked = [deployment(1, {"cpu": "1"}), made("Deployment", "api", spec={"template": template({"cpu": "500m"})})]
+    workloads = [
+        deployment(1, {"cpu": "1"}),
+        make_object("Deployment", "api", spec={"template": template({"cpu": "500m"})}),
+    ]
 
     def placements(**more: Any) -> list[dict[str, int] | None]:
-        report = fit_workloads(cluster.snapshot(), asked, placements=True, **more)
+        report = fit_workloads(cluster.snapshot(), workloads, placements=True, **more)
         return [line.placement for line in report.workloads]
 
     assert placements() == [{"n2": 1}, {"n2": 1}], "the first node behind the cursor that takes it"

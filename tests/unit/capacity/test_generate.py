@@ -171,7 +171,7 @@ def test_controllers_count_their_pods(kinds) -> None:
         assert owned[daemon["metadata"]["uid"]] == daemon["status"]["desiredNumberScheduled"] == len(kinds["Node"])
 
 
-def test_what_runs_in_a_larger_cluster() -> None:
+def test_large_cluster_has_realistic_shares() -> None:
     cluster = generate(40, 600, seed=0, lean=True)
     pods = [item for item in cluster.objects() if item["kind"] == "Pod"]
     system = sum(pod["metadata"]["namespace"] in {"kube-system", "monitoring"} for pod in pods)
@@ -223,6 +223,6 @@ def test_pending_can_be_chosen() -> None:
         {"nodes": 1, "pods": 900},
     ],
 )
-def test_what_cannot_be_is_refused(arguments) -> None:
+def test_impossible_arguments_are_refused(arguments) -> None:
     with pytest.raises(InputError, match="generate: "):
         generate(**arguments)

@@ -119,6 +119,6 @@ def test_a_taint_on_top_leaves_others_of_its_key() -> None:
     example = replace(example, spec=replace(example.spec, taints=[old]))
     new = Taint(key="k", value="w", effect="NoSchedule")
     described = NodeGroup(id="a", max_size=1, template=NodeTemplate(node=example), taints=[new])
-    (seen,) = Groups.of([described], [])
-    assert seen.template is not None
-    assert seen.template.node.spec.taints == group_template(described).node.spec.taints == [old, new]
+    (group,) = Groups.of([described], [])
+    assert group.template is not None
+    assert group.template.node.spec.taints == group_template(described).node.spec.taints == [old, new]

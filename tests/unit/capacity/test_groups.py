@@ -187,7 +187,7 @@ def test_mistakes_are_named(entries, message: str) -> None:
         ),
     ],
 )
-def test_an_unknown_field_is_told_with_those_that_there_are(entry: dict[str, Any], where: str, known: str) -> None:
+def test_unknown_field_error_lists_the_known_fields(entry: dict[str, Any], where: str, known: str) -> None:
     with pytest.raises(InputError) as caught:
         groups_from([{**ONE, **entry}])
     text = str(caught.value)
@@ -223,13 +223,13 @@ SLICE = {"metadata": {"name": "s"}, "spec": {"driver": "d", "pool": {"name": "p"
         ),
     ],
 )
-def test_what_a_template_cannot_have_is_named(more: dict[str, Any], message: str) -> None:
+def test_invalid_template_fields_are_named(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         groups_from([{"id": "a", "template": {**TEMPLATE, **more}}])
     assert f"groups[0] (a): {message}" in str(caught.value)
 
 
-def test_what_the_api_server_returns_of_a_node_is_a_template() -> None:
+def test_node_from_the_api_server_is_a_template() -> None:
     metadata = {"name": "n", "managedFields": [{"manager": "kubelet"}], "selfLink": "/n", "annotations": {"a": "b"}}
     status = {**TEMPLATE["status"], "nodeInfo": {"kubeletVersion": "v1.37.0"}, "images": [{"names": ["x"]}]}
     groups_from([{"id": "a", "template": {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}}])
@@ -344,7 +344,7 @@ def test_the_published_schema_is_current() -> None:
     jsonschema.Draft202012Validator.check_schema(groups_schema())
 
 
-def test_the_schema_says_what_the_reader_says() -> None:
+def test_schema_agrees_with_the_reader() -> None:
     good = [
         {"id": "a", "template": TEMPLATE, "capacity": {"cpu": "1", "pods": 3}, "options": {"maxNodeProvisionTime": 9}}
     ]
@@ -404,7 +404,7 @@ def test_labels_that_no_node_has(entry, message: str) -> None:
         7,
     ],
 )
-def test_the_schema_refuses_what_the_reader_refuses(entry) -> None:
+def test_schema_refuses_entries_that_the_reader_refuses(entry) -> None:
     with pytest.raises(InputError):
         groups_from([entry])
     with pytest.raises(jsonschema.ValidationError):
@@ -422,13 +422,13 @@ def test_the_schema_refuses_what_the_reader_refuses(entry) -> None:
         {"id": "a", "nodeSelector": {"a": "b"}},
     ],
 )
-def test_the_schema_takes_what_the_reader_takes(entry) -> None:
+def test_schema_accepts_entries_that_the_reader_accepts(entry) -> None:
     for data in ([entry], {"groups": [entry]}):
         assert len(groups_from(data)) == 1
         validate(data, published())
 
 
-def test_no_group_is_refused_by_both() -> None:
+def test_empty_list_is_refused_by_schema_and_reader() -> None:
     for data in ([], {"groups": []}, {"id": "a"}):
         with pytest.raises(InputError):
             groups_from(data)

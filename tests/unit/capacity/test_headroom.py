@@ -33,14 +33,14 @@ def objects() -> list[Any]:
     ]  # fmt: skip
 
 
-def test_more_of(objects: list[Any]) -> None:
+def test_more_replicas_are_counted(objects: list[Any]) -> None:
     assert count_more_pods(Cluster(objects).snapshot(), pod("new", 200, 1)) == 2 + 3 + 2
     apart = pod("new", 200, 1, spec={"node_selector": {ZONE: "a"}})
     assert count_more_pods(Cluster(objects).snapshot(), apart) == 5
     assert count_more_pods(Cluster(objects).snapshot(), pod("new", 5000, 1)) == 0
 
 
-def test_losses(objects: list[Any]) -> None:
+def test_node_and_zone_losses_count_homeless_pods(objects: list[Any]) -> None:
     report = headroom(Cluster(objects).snapshot())
     assert report.more is None
     assert report.nodes == [

@@ -132,8 +132,8 @@ def test_spot_is_launched_where_it_is_allowed() -> None:
     choice = choose([pod("p", "3")], pool("general", ("karpenter.k8s.aws/instance-category", "In", "m", "c")))
     (line,) = choice.lines
     assert (line.type, line.capacity_type, line.price) == ("m5.2xlarge", "spot", 0.12)
-    wanted = {"nodeSelector": {"karpenter.sh/capacity-type": "on-demand"}}
-    (line,) = choose([pod("p", "3", **wanted)], pool()).lines
+    spec = {"nodeSelector": {"karpenter.sh/capacity-type": "on-demand"}}
+    (line,) = choose([pod("p", "3", **spec)], pool()).lines
     assert (line.type, line.capacity_type) == ("m7g.2xlarge", "on-demand")
 
 
@@ -176,12 +176,12 @@ def test_taints_need_tolerations_and_startup_taints_do_not() -> None:
 
 
 def test_labels_of_its_own_have_to_be_known_to_the_pool() -> None:
-    wanted = pod("p", "1", nodeSelector={"team": "blue"})
-    assert choose([wanted], pool("general", *on_demand())).unschedulable == ["default/p"]
-    assert choose([wanted], pool("general", *on_demand(), labels={"team": "blue"})).nodes == 1
+    labelled = pod("p", "1", nodeSelector={"team": "blue"})
+    assert choose([labelled], pool("general", *on_demand())).unschedulable == ["default/p"]
+    assert choose([labelled], pool("general", *on_demand(), labels={"team": "blue"})).nodes == 1
     several = pool("general", *on_demand(("team", "In", "blue", "red")))
     other = pod("q", "1", nodeSelector={"team": "red"})
-    assert choose([wanted, other], several).nodes == 2, "one node cannot have both values"
+    assert choose([labelled, other], several).nodes == 2, "one node cannot have both values"
     assert choose([pod("p", "1", nodeSelector={"team": "green"})], several).unschedulable == ["default/p"]
 
 
@@ -257,7 +257,7 @@ def test_spread_over_zones_chooses_the_emptiest() -> None:
     assert {line.zone: line.nodes for line in choice.lines} == {"b": 3, "a": 1}
 
 
-def test_what_is_not_modelled_is_named() -> None:
+def test_unmodelled_fields_are_named() -> None:
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     choice = choose([pod("p", "1", volumes=[volume])], pool("g", *on_demand()))
     assert choice.unmodelled == ["volumes (zones, limits of nodes): 1 pods"]

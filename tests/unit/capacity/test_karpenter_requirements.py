@@ -110,7 +110,7 @@ AB In
 """
 
 
-def made(name: str, min_values: int | None = None) -> Requirement:
+def make_requirement(name: str, min_values: int | None = None) -> Requirement:
     operator, *values = INPUTS[name]
     return requirement(KEY, operator, values, min_values)
 
@@ -122,23 +122,23 @@ def written(each: Requirement) -> str:
     return text or ("*" if each.complement else "-")
 
 
-def test_each_input_is_what_its_name_says() -> None:
-    assert [written(made(name)) for name in INPUTS] == list(INPUTS)
+def test_inputs_match_their_names() -> None:
+    assert [written(make_requirement(name)) for name in INPUTS] == list(INPUTS)
 
 
 @pytest.mark.parametrize("row", INTERSECTIONS.strip().splitlines(), ids=list(INPUTS))
 def test_intersections(row: str) -> None:
     name, *expected = row.split()
-    assert [written(made(name).intersection(made(other))) for other in INPUTS] == expected
+    assert [written(make_requirement(name).intersection(make_requirement(other))) for other in INPUTS] == expected
     for other, result in zip(INPUTS, expected, strict=True):
-        assert made(name).intersects(made(other)) == (result != "-")
+        assert make_requirement(name).intersects(make_requirement(other)) == (result != "-")
 
 
 @pytest.mark.parametrize("row", COMPATIBLE.strip().splitlines(), ids=["none", *INPUTS])
 def test_compatibility(row: str) -> None:
     name, expected = row.split()
-    own = Requirements() if name == "none" else Requirements([made(name)])
-    others = [Requirements(), *(Requirements([made(other)]) for other in INPUTS)]
+    own = Requirements() if name == "none" else Requirements([make_requirement(name)])
+    others = [Requirements(), *(Requirements([make_requirement(other)]) for other in INPUTS)]
 
     def answers(undefined: frozenset[str]) -> str:
         return "".join(str(int(own.is_compatible(other, undefined=undefined))) for other in others)
@@ -150,13 +150,13 @@ def test_compatibility(row: str) -> None:
 @pytest.mark.parametrize("row", ALLOWED.strip().splitlines(), ids=list(INPUTS))
 def test_allowed_values(row: str) -> None:
     name, expected = row.split()
-    assert "".join(str(int(made(name).allows(value))) for value in ("A", "B", "1", "2", "9")) == expected
+    assert "".join(str(int(make_requirement(name).allows(value))) for value in ("A", "B", "1", "2", "9")) == expected
 
 
 @pytest.mark.parametrize("row", OPERATORS.strip().splitlines(), ids=list(INPUTS))
 def test_operators(row: str) -> None:
     name, expected = row.split()
-    assert made(name).operator == expected
+    assert make_requirement(name).operator == expected
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_operators(row: str) -> None:
 def test_the_larger_number_of_minimum_values_counts(
     first: int | None, second: int | None, expected: int | None
 ) -> None:
-    assert made("AB", first).intersection(made("A", second)).min_values == expected
-    assert made(">=10", first).intersection(made("<=0", second)).min_values == expected
+    assert make_requirement("AB", first).intersection(make_requirement("A", second)).min_values == expected
+    assert make_requirement(">=10", first).intersection(make_requirement("<=0", second)).min_values == expected
 
 
 @pytest.mark.parametrize(

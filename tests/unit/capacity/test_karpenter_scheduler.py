@@ -252,7 +252,7 @@ def test_reasons_name_limits_before_taints() -> None:
     ]
 
 
-def test_equal_pods_with_different_preferences_are_apart() -> None:
+def test_equal_pods_with_different_preferences_are_separate() -> None:
     def preferring(name: str, zone: str) -> dict[str, Any]:
         expression = {"key": ZONE, "operator": "In", "values": [zone]}
         preferred = [{"weight": 1, "preference": {"matchExpressions": [expression]}}]

@@ -45,9 +45,9 @@ GROUPS = [
 
 
 def test_named_losses_and_their_repair() -> None:
-    given = cluster()
-    groups = with_templates(given, given.snapshot(), groups_from(GROUPS))
-    report = report_losses(given, ["node=a1", "node=a1,a2", "zone=a", "pool=b"], groups, repair=True)
+    original = cluster()
+    groups = with_templates(original, original.snapshot(), groups_from(GROUPS))
+    report = report_losses(original, ["node=a1", "node=a1,a2", "zone=a", "pool=b"], groups, repair=True)
     assert [(loss.name, loss.pods, loss.homeless) for loss in report.lost] == [
         ("node=a1", 1, 0),
         ("node=a1,a2", 2, 1),
@@ -63,10 +63,10 @@ def test_named_losses_and_their_repair() -> None:
     assert both == zone
 
 
-def test_nothing_can_repair_it() -> None:
-    given = cluster()
-    (one,) = with_templates(given, given.snapshot(), groups_from(GROUPS[:1]))
-    (loss,) = report_losses(given, ["zone=a"], [one], repair=True).lost
+def test_loss_without_repair_is_reported() -> None:
+    original = cluster()
+    (one,) = with_templates(original, original.snapshot(), groups_from(GROUPS[:1]))
+    (loss,) = report_losses(original, ["zone=a"], [one], repair=True).lost
     assert loss.repair is not None
     assert (loss.repair.nodes, loss.repair.unschedulable_count) == (0, 1)
 
@@ -96,9 +96,9 @@ def test_a_repair_without_nodes_says_why(repair: Repair, text: str) -> None:
 
 
 def test_groups_at_their_maximum_are_named() -> None:
-    given = cluster()
-    full = with_templates(given, given.snapshot(), groups_from([{**GROUPS[1], "max": 2}]))
-    (loss,) = report_losses(given, ["zone=a"], full, repair=True).lost
+    original = cluster()
+    full = with_templates(original, original.snapshot(), groups_from([{**GROUPS[1], "max": 2}]))
+    (loss,) = report_losses(original, ["zone=a"], full, repair=True).lost
     assert loss.repair is not None
     assert (loss.repair.offers, loss.repair.unschedulable_count, loss.repair.limits_reached) == ({}, 1, ["b"])
 
@@ -114,7 +114,7 @@ def test_groups_at_their_maximum_are_named() -> None:
     ],
     ids=["small", "full", "loose", "generated", "generated loose"],
 )
-def test_pairs_are_what_each_pair_alone_says(items: list[Any]) -> None:
+def test_pair_losses_agree_with_single_simulations(items: list[Any]) -> None:
     """Pods look for a place in some order: a pair that a simulation finds homeless may hold in another one, so what is
     found without one is never less than what simulations find."""
     snapshot = load(items).snapshot(dra=True)
@@ -155,7 +155,7 @@ def test_a_zone_label_that_no_node_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("node=x", 'there is no node "x"'),
         ("zone=x", 'there is no zone "x" with nodes'),
@@ -165,7 +165,7 @@ def test_a_zone_label_that_no_node_has() -> None:
         ("everything", "what is lost is node=NAME"),
     ],
 )
-def test_what_is_not_there(text: str, said: str) -> None:
+def test_unknown_losses_are_an_input_error(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         named_losses(cluster().snapshot(), [text])
-    assert said in str(error.value)
+    assert message in str(error.value)

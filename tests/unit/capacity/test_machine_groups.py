@@ -66,10 +66,10 @@ def test_a_deployment_its_set_and_its_nodes_are_one_group() -> None:
     assert (group.nodes, group.template) == (["n1", "n2"], None)
 
 
-def _set(name: str, revision: str | None, wanted: int = 0, there: int = 0, of: str = "md") -> dict[str, Any]:
+def _set(name: str, revision: str | None, desired: int = 0, there: int = 0, of: str = "md") -> dict[str, Any]:
     """A set as Cluster API labels it; its deployment's revision is an annotation."""
     notes = {} if revision is None else {"machinedeployment.clusters.x-k8s.io/revision": revision}
-    data = _data(name, notes, wanted, "MachineSet")
+    data = _data(name, notes, desired, "MachineSet")
     data["metadata"]["labels"] = {f"{_G}/deployment-name": of}
     data["metadata"]["ownerReferences"] = [
         {"apiVersion": f"{_G}/v1beta1", "kind": "MachineDeployment", "name": of, "uid": of, "controller": True}
@@ -114,16 +114,16 @@ def test_sets_count_that_may_be_no_groups_themselves() -> None:
     assert machine_groups(objects, [], include=lambda owner: owner.name != "md").groups == []
 
 
-def test_a_revision_that_is_no_number_is_told() -> None:
+def test_invalid_revision_is_reported() -> None:
     result = machine_groups(_machines(_data("md", _SIZES, 3), _set("odd", "one", 1, 1), _set("new", "2", 2, 2)), [])
     (group,) = result.groups
     error = "failed to parse current revision on MachineSet fleet/odd: 'one' is no int64"
     assert (group.rolling_out, group.rolling_out_error) == (False, error)
-    said = "Failed to determine rolling out status for MachineDeployment MachineDeployment/fleet/md"
-    assert result.warnings == [f"{said}: {error}"]
+    message = "Failed to determine rolling out status for MachineDeployment MachineDeployment/fleet/md"
+    assert result.warnings == [f"{message}: {error}"]
 
 
-def test_annotations_say_what_a_new_node_is() -> None:
+def test_annotations_describe_the_new_node() -> None:
     notes = {
         **_SIZES,
         **_SIZED,
@@ -166,7 +166,7 @@ _LEAST, _MOST = _SIZES
 
 
 @pytest.mark.parametrize(
-    ("notes", "replicas", "said"),
+    ("notes", "replicas", "message"),
     [
         ({_LEAST: "1"}, 1, "its maximum size 0 is below its minimum 1"),
         ({**_SIZES, _LEAST: "few"}, 1, "invalid min annotation"),
@@ -182,16 +182,16 @@ _LEAST, _MOST = _SIZES
         ({}, 1, ""),
     ],
 )
-def test_owners_that_cannot_be_scaled(notes: dict[str, str], replicas: int, said: str) -> None:
+def test_owners_that_cannot_be_scaled(notes: dict[str, str], replicas: int, message: str) -> None:
     result = machine_groups(_machines(_data("md", notes, replicas)), [])
     assert result.groups == []
-    assert len(result.warnings) == bool(said)
+    assert len(result.warnings) == bool(message)
     assert all(
-        text.startswith("MachineDeployment/fleet/md cannot be scaled: ") and said in text for text in result.warnings
+        text.startswith("MachineDeployment/fleet/md cannot be scaled: ") and message in text for text in result.warnings
     )
 
 
-def test_what_machines_hand_on_to_their_nodes() -> None:
+def test_machine_labels_and_taints_propagate_to_nodes() -> None:
     """``TestGetManagedNodeLabelsFromLabels`` of upstream, among others."""
     data = _data(
         "md",
@@ -237,16 +237,16 @@ def test_what_machines_hand_on_to_their_nodes() -> None:
         ("of", "machine", "NoExecute"),
         ("alone", "", ""),
     ]
-    told = [
+    annotations = [
         "labels: 'odd' is no label",
         *(f"taints: {text!r} is no taint" for text in ("a=b=c:NoSchedule", "x=y:z:NoSchedule", " sp=a:NoSchedule")),
     ]
     assert result.warnings == [
-        f"MachineDeployment/fleet/md: annotation {_CAPACITY}{each} and does not count" for each in told
+        f"MachineDeployment/fleet/md: annotation {_CAPACITY}{each} and does not count" for each in annotations
     ]
 
 
-def test_a_missing_least_size_is_none() -> None:
+def test_missing_minimum_size_is_zero() -> None:
     (group,) = machine_groups(_machines(_data("md", {_MOST: "5"}, 1)), []).groups
     assert (group.min_size, group.max_size) == (0, 5)
 

@@ -255,7 +255,7 @@ def test_objects_that_no_decision_reads_are_counted() -> None:
     assert read.custom_resources == ["1 Kafka.kafka.strimzi.io", "1 JobSet.jobset.x-k8s.io"]
 
 
-def test_manifests_without_a_workload_say_what_they_hold() -> None:
+def test_error_for_manifests_without_workload_lists_their_kinds() -> None:
     kafka = item("Kafka", "k", "kafka.strimzi.io/v1", "shop")
     with pytest.raises(InputError, match=r"but 1 PersistentVolumeClaim, 2 Kafka\.kafka.* is not known"):
         read_manifests([kafka, claim("data"), {**kafka, "metadata": {"name": "l"}}])

@@ -127,7 +127,7 @@ def test_small_mixes_are_the_cheapest(count: int) -> None:
     assert plan.cost == pytest.approx(best)
 
 
-def test_room_that_is_there_costs_nothing(solver: bool) -> None:
+def test_existing_capacity_is_free(solver: bool) -> None:
     objects = [node("here", 4, 16), *pods(6)]
     plan = mix(kscale.load(objects), [SMALL], placements=True)
     assert (plan.on_existing, plan.on_new, plan.node_count, plan.cost) == (4, 2, 1, 0.1)
@@ -136,7 +136,7 @@ def test_room_that_is_there_costs_nothing(solver: bool) -> None:
     assert (alone.on_existing, alone.node_count) == (0, 3)
 
 
-def test_all_pods_as_if_the_cluster_were_built_anew(solver: bool) -> None:
+def test_all_pods_are_planned_on_new_nodes(solver: bool) -> None:
     running = pod("runs")
     running["spec"]["nodeName"] = "here"
     running["status"] = {"phase": "Running"}
@@ -202,7 +202,7 @@ def test_a_type_with_a_minimum_may_be_the_only_one() -> None:
     assert (plan.types, set(plan.offers), plan.unschedulable_count) == (1, {"small"}, 0)
 
 
-def apart(key: str) -> dict[str, Any]:
+def anti_affinity(key: str) -> dict[str, Any]:
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
@@ -219,7 +219,7 @@ ZONES = [offer(f"{SMALL.name}-{zone}", 8, 16, 0.36, zone, type="t") for zone in 
     ("rules", "nodes", "relaxed"),
     [
         ({"port": 8080}, 5, []),
-        ({"affinity": apart(HOST)}, 5, []),
+        ({"affinity": anti_affinity(HOST)}, 5, []),
         ({"topologySpreadConstraints": spread(HOST)}, 5, ["spread over node: 5 pods"]),
         ({"topologySpreadConstraints": spread(ZONE)}, 3, ["spread over zone: 5 pods"]),
     ],
@@ -238,7 +238,7 @@ def test_rules_among_pods(rules: dict[str, Any], nodes: int, relaxed: list[str])
         placed_again(objects, ZONES, plan)
 
 
-def test_what_the_check_repairs_is_counted() -> None:
+def test_repairs_by_the_check_are_counted() -> None:
     pytest.importorskip("highspy", reason="the extra [solver] is not installed")
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "x"}}}
@@ -249,8 +249,8 @@ def test_what_the_check_repairs_is_counted() -> None:
     assert "affinity within node: 3 pods" in plan.bound.relaxed
 
 
-@pytest.mark.parametrize(("existing", "moved", "added", "left"), [(True, 2, 1, [7]), (False, 3, 2, [])])
-def test_a_repair_says_how_many_pods_moved(existing: bool, moved: int, added: int, left: list[int]) -> None:
+@pytest.mark.parametrize(("existing", "moved", "added", "unplaced"), [(True, 2, 1, [7]), (False, 3, 2, [])])
+def test_repair_reports_moved_pods(existing: bool, moved: int, added: int, unplaced: list[int]) -> None:
     """A pod too many on the node that exists, more than it holds on the new one; what had no place did not move."""
     snapshot = kscale.load([node("here", 2, 16), node("there", 1, 16), *pods(8)]).snapshot()
     records = pods_of(snapshot, snapshot.pending, waiting=True)
@@ -260,7 +260,7 @@ def test_a_repair_says_how_many_pods_moved(existing: bool, moved: int, added: in
     )
     room = RemainingNodes([1 if existing else 2], np.zeros((0, 1), dtype=np.int64), np.zeros(0))
     result = check(snapshot, records, np.zeros(8, dtype=np.int64), [two], planned, room, existing=existing)
-    assert (result.moved, result.added, result.left) == (moved, added, left)
+    assert (result.moved, result.added, result.left) == (moved, added, unplaced)
     on = np.bincount(result.node[result.node >= 0], minlength=2 + len(result.nodes)).tolist()
     assert on == ([2, 1, 2, 2] if existing else [2, 1, 2, 2, 1])
     expected = {
@@ -308,7 +308,7 @@ def test_time_that_is_over_still_gives_a_plan() -> None:
         ([offer(x, 1, 1, 1.0, least=1) for x in "xy"], {"max_types": 1}, "max_types: 2 types have a minimum"),
     ],
 )
-def test_what_cannot_be_meant_has_a_name(offers: list[Offer], options: dict[str, Any], text: str) -> None:
+def test_contradictory_options_are_named(offers: list[Offer], options: dict[str, Any], text: str) -> None:
     with pytest.raises(kscale.InputError, match=text):
         mix(kscale.load(pods(2)), offers, options=MixOptions(**options))
 
@@ -561,7 +561,7 @@ def test_a_limit_of_memory_may_have_no_common_unit() -> None:
         machine("odd", "15667m", 8582594560, 1.0905694),
         machine("even", "8", 17179869183, 0.2644306, least=1),
     ]
-    objects = pods(5, "1", "1000Mi", labels={"app": "x"}, affinity=apart(HOST))
+    objects = pods(5, "1", "1000Mi", labels={"app": "x"}, affinity=anti_affinity(HOST))
     plan = mix(kscale.load(objects), offers, options=MixOptions(limits={"memory": 72000471043}))
     assert (plan.unschedulable_count, plan.node_count) == (0, 5)
     assert plan.cost == pytest.approx(3 * 0.2644306 + 2 * 1.0905694)

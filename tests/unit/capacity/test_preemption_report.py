@@ -90,7 +90,7 @@ def test_a_violated_budget_is_counted() -> None:
     assert (report.violations, report.victims[0].violates, report.nodes[0].violations) == (1, True, 1)
 
 
-def test_a_pod_that_fits_evicts_nobody() -> None:
+def test_pod_that_fits_evicts_no_pod() -> None:
     report = report_of(*TWO, running("a", "n1"), vip())
     assert (report.result, report.victims, report.node) == ("fits", [], None)
     assert [(row.node, row.outcome) for row in report.nodes] == [("n1", "candidate"), ("n2", "fits")]

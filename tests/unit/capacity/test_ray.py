@@ -31,7 +31,7 @@ def executor() -> Iterator[RayExecutor]:
     ray.shutdown()
 
 
-def test_what_is_shared_goes_by_the_store(executor: RayExecutor) -> None:
+def test_shared_base_uses_the_object_store(executor: RayExecutor) -> None:
     assert executor.workers == 2
     answers = list(
         sweep(added, range(10, 16), base=np.arange(4), executor=executor, workers=2, chunk=2, share=executor.share)
@@ -41,7 +41,7 @@ def test_what_is_shared_goes_by_the_store(executor: RayExecutor) -> None:
     assert [str(answer.error) for answer in answers if answer.error is not None] == ["13"]
 
 
-def test_scenarios_are_what_one_process_says(executor: RayExecutor) -> None:
+def test_scenarios_equal_a_single_process(executor: RayExecutor) -> None:
     scenarios = combine_variations(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
     result = sweep(rows_of_base, scenarios, base=base(), executor=executor, workers=2, chunk=2, share=executor.share)
     assert values(result) == list(rows_of_base(base(), scenarios))
@@ -54,6 +54,6 @@ def test_workers_that_are_lost(executor: RayExecutor, tmp_path: Path) -> None:
         list(sweep(dies, [1], executor=executor, workers=1))
 
 
-def test_what_a_call_raises(executor: RayExecutor) -> None:
+def test_error_of_a_call_is_raised(executor: RayExecutor) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         executor.submit(int, "x").result(timeout=60)

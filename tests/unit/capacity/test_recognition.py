@@ -61,7 +61,7 @@ def node(name: str, labels=None, annotations=None, *, spec=None, conditions=(REA
         ),
     ],
 )
-def test_signs(labels, annotations, provider: str, group_id: str) -> None:
+def test_labels_and_annotations_identify_the_provider(labels, annotations, provider: str, group_id: str) -> None:
     result = recognise_groups([node("n1", labels, annotations), node("other")])
     (group,) = result.groups
     assert (group.provider, group.group.id, group.group.nodes, group.group.target_size) == (

@@ -93,8 +93,8 @@ def test_expendable_pods_that_run_take_no_room() -> None:
     running = pod("low", "3", priority=-100, nodeName="n")
     cluster = kscale.load(node("n"), running, pod("wants", "3"))
     assert estimate_groups(cluster.snapshot(), [], placements=True).placed == {"d/wants": "n"}
-    kept = estimate_groups(cluster.snapshot(), [], expendable_cutoff=-100)
-    assert (kept.on_existing, kept.unschedulable_count) == (0, 1)
+    retained = estimate_groups(cluster.snapshot(), [], expendable_cutoff=-100)
+    assert (retained.on_existing, retained.unschedulable_count) == (0, 1)
 
 
 def test_templates_of_nodes_have_no_expendable_pods() -> None:
@@ -167,7 +167,7 @@ def of_volumes(*objects: Any) -> tuple[kscale.Cluster, list[NodeGroup]]:
 OFF = "on new nodes (enable-csi-node-aware-scheduling is off)"
 
 
-def test_attach_limits_of_new_nodes_are_judged_or_said_not_to_be() -> None:
+def test_attach_limits_of_new_nodes_are_applied_or_reported_as_unmodelled() -> None:
     objects = [*with_volumes("a", "b", on="n"), *with_volumes("c"), *with_volumes("e", "f")]
     cluster, groups = of_volumes(node("n", pool="x"), *objects)
     report = estimate_groups(cluster.snapshot(), groups)
@@ -180,10 +180,10 @@ def test_attach_limits_of_new_nodes_are_judged_or_said_not_to_be() -> None:
     assert estimate_groups(cluster.snapshot(csi=True), bare, pods=[]).unmodelled == []
 
 
-def test_a_volume_of_a_node_that_is_gone_is_named() -> None:
+def test_volume_of_a_deleted_node_is_named() -> None:
     objects = with_volumes("a")
-    wanted = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["gone-7"]}]}
-    objects[2]["spec"] = {"local": {"path": "/d"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [wanted]}}}
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["gone-7"]}]}
+    objects[2]["spec"] = {"local": {"path": "/d"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
     cluster, groups = of_volumes(node("n", **{"kubernetes.io/hostname": "n"}), *objects)
     answer = explain(cluster.snapshot(), "d/with-a", groups)
     text = "claim d/a is bound to volume a, usable only on nodes with kubernetes.io/hostname in [gone-7]"
@@ -223,23 +223,23 @@ def test_a_drained_node_counts_as_an_empty_domain() -> None:
     assert report.nodes[0].why == "d/wide fits on no other node that stays: 2 Insufficient cpu"
 
 
-def test_a_node_that_would_be_added_in_vain_is_not_said_to_take_the_pod() -> None:
+def test_useless_new_node_is_not_reported_as_fitting() -> None:
     cluster, groups = of_volumes(node("n", pool="x"), *with_volumes("a", "b", "c"))
     answer = explain(cluster.snapshot(), "d/with-a", groups)
-    (said,) = answer.groups
-    assert (said.fits, said.csi_aware, said.takes) == (True, False, False)
-    assert (said.plugin, said.reasons) == ("NodeVolumeLimits", ["node(s) exceed max volume count"])
+    (group,) = answer.groups
+    assert (group.fits, group.csi_aware, group.takes) == (True, False, False)
+    assert (group.plugin, group.reasons) == ("NodeVolumeLimits", ["node(s) exceed max volume count"])
     (aware,) = explain(cluster.snapshot(csi=True), "d/with-a", groups).groups
-    assert (aware.fits, aware.csi_aware, aware.reasons) == (False, None, said.reasons)
+    assert (aware.fits, aware.csi_aware, aware.reasons) == (False, None, group.reasons)
 
 
-def test_a_driver_that_must_be_there_is_known_to_be_on_new_nodes_by_their_csi_node_only() -> None:
+def test_required_driver_on_new_nodes_is_known_from_their_csi_node() -> None:
     cluster, groups = of_volumes(node("n", "1", pool="x"), pod("r", "1", nodeName="n"), *with_volumes("a", must=True))
     report = estimate_groups(cluster.snapshot(), groups)
     assert report.unmodelled[1:] == [f"whether {DRIVER} is installed {OFF}; it counts as missing"]
-    (said,) = explain(cluster.snapshot(), "d/with-a", groups).groups
-    assert (said.fits, said.csi_aware) == (False, True)
-    assert said.reasons == [f"{DRIVER} CSI driver is not installed on the node"]
+    (group,) = explain(cluster.snapshot(), "d/with-a", groups).groups
+    assert (group.fits, group.csi_aware) == (False, True)
+    assert group.reasons == [f"{DRIVER} CSI driver is not installed on the node"]
 
 
 def test_requests_for_cloud_tpus_are_cleared() -> None:
@@ -251,15 +251,15 @@ def test_requests_for_cloud_tpus_are_cleared() -> None:
     assert set(report.groups[0].placed or ()) == {"d/plain", "d/tpu"}
 
 
-def test_what_is_not_pending_is_counted_and_named() -> None:
-    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+def test_non_pending_pods_are_counted_and_named() -> None:
+    deleting = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     pods = [
         pod("gated", schedulingGates=[{"name": "g"}]),
         pod("lost", nodeName="elsewhere"),
         pod("leaving"),
         pod("over"),
     ]
-    pods[2].metadata.deletion_timestamp = gone["deletionTimestamp"]
+    pods[2].metadata.deletion_timestamp = deleting["deletionTimestamp"]
     pods[3].status.phase = "Failed"
     snapshot = kscale.load(node("n"), *pods).snapshot()
     report = estimate_groups(snapshot, [])
@@ -303,7 +303,7 @@ def test_templates_come_from_the_group_a_node_or_its_members() -> None:
     assert not {each.name for each in result} & {"bad", "good", "n"}
 
 
-def test_what_a_group_says_is_put_on_top_of_the_node() -> None:
+def test_group_fields_override_the_node() -> None:
     cluster = kscale.load(node("n", taint="old", a="1", b="1"))
     (created,) = templates(
         cluster,
@@ -361,7 +361,7 @@ def test_a_node_set_is_worded_as_by_kube_scheduler() -> None:
     assert report.event == "0/1 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
 
 
-def test_a_pod_whose_room_others_take_says_who_they_are() -> None:
+def test_explanation_names_pods_that_take_the_capacity() -> None:
     cluster = kscale.load(node("n", "4"), pod("first", "3", priority=10), pod("later", "3"), pod("small", "1"))
     report = explain(cluster.snapshot(), "d/later")
     assert (report.fits, report.fits_on, report.taken_by) == (True, ["n"], ["d/first", "d/small"])

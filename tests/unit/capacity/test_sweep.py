@@ -79,22 +79,22 @@ def test_the_baseline_is_decided_once_for_all_calls(monkeypatch: pytest.MonkeyPa
     assert together == alone == [row for one in scenarios for row in rows_of_base(whatif_base(), [one])]
 
 
-def test_a_changed_cluster_or_group_has_another_baseline() -> None:
-    given = whatif_base()
+def test_changed_cluster_or_group_changes_the_baseline() -> None:
+    base = whatif_base()
     (scenario,) = combine_variations(["groups.pool.price=0.5"])
 
     def baseline() -> float | None:
-        return whatif(given, [scenario]).baselines[0].cost
+        return whatif(base, [scenario]).baselines[0].cost
 
     before = baseline()
-    given.cluster.apply(node("n2"))
+    base.cluster.apply(node("n2"))
     after = baseline()
     assert before is not None
     assert after == pytest.approx(before + 0.2)
-    assert isinstance(given.groups, list)
-    given.groups[0] = msgspec.structs.replace(given.groups[0], price=1.0)
+    assert isinstance(base.groups, list)
+    base.groups[0] = msgspec.structs.replace(base.groups[0], price=1.0)
     assert baseline() == pytest.approx(after * 5)
-    assert pickle.loads(pickle.dumps(given)).cache == []
+    assert pickle.loads(pickle.dumps(base)).cache == []
 
 
 def node(name: str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def whatif_base() -> Base:
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 100])
-def test_here_and_in_threads(chunk: int) -> None:
+def test_inline_and_threaded_sweeps_are_equal(chunk: int) -> None:
     shared = np.arange(4)
     assert values(sweep(added, range(10), base=shared, chunk=chunk)) == [n + 6 for n in range(10)]
     with ThreadPoolExecutor(2) as threads:
@@ -126,7 +126,7 @@ def test_here_and_in_threads(chunk: int) -> None:
         ]
 
 
-def test_an_error_is_that_scenarios_alone() -> None:
+def test_error_affects_only_its_scenario() -> None:
     answers = list(sweep(added, range(10, 16), base=np.zeros(1, int), chunk=6))
     assert [answer.value for answer in answers] == [10, 11, 12, None, 14, 15]
     assert [str(answer.error) for answer in answers if answer.error] == ["13"]
@@ -143,20 +143,20 @@ def test_workers_that_are_lost_again_and_again() -> None:
         list(sweep(dies, [1], executor=lambda: pool(1), workers=1))
 
 
-def test_what_is_shared_goes_away(tmp_path: Path) -> None:
+def test_shared_file_is_deleted(tmp_path: Path) -> None:
     shared = Shared({"a": np.arange(1000)})
     assert Path(shared.path).exists()
     shared.close()
     assert not Path(shared.path).exists()
 
 
-def test_a_closed_sweep_keeps_what_is_done() -> None:
+def test_closed_sweep_keeps_finished_answers() -> None:
     answers = sweep(added, iter(range(1_000_000)), base=np.zeros(1, int))
     assert [next(answers).value for _ in range(3)] == [0, 1, 2]
     answers.close()
 
 
-def test_scenarios_in_processes_are_what_one_process_says() -> None:
+def test_scenarios_in_processes_equal_a_single_process() -> None:
     scenarios = combine_variations(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
     there = list(rows_of_base(base(), scenarios))
     result = values(sweep(rows_of_base, scenarios, base=base(), executor=pool, workers=2, chunk=2))
@@ -197,7 +197,7 @@ def test_every_combination() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("flags", "is not PATH=VALUES"),
         ("flags.x=", "is not PATH=VALUES"),
@@ -209,17 +209,17 @@ def test_every_combination() -> None:
         ("groups.a.price=1..b", "is not A..B:N"),
     ],
 )
-def test_what_cannot_be_varied(text: str, said: str) -> None:
+def test_invalid_variations_are_an_input_error(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         combine_variations([text])
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def doubled(given: tuple[str, str, list[int]], part: list[int]) -> list[tuple[str, int]]:
-    return [(given[0], 2 * each) for each in part]
+def doubled(problem: tuple[str, str, list[int]], part: list[int]) -> list[tuple[str, int]]:
+    return [(problem[0], 2 * each) for each in part]
 
 
-def test_what_is_shared_may_be_any_object() -> None:
+def test_any_object_may_be_shared() -> None:
     assert [done.value for done in sweep(doubled, [1, 2], base=("a", "b", [3]))] == [("a", 2), ("a", 4)]
 
 

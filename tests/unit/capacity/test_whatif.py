@@ -100,7 +100,7 @@ def row(*edits: dict[str, Any], **more: Any) -> ScenarioRow:
     return rows(*edits, **more)[1]
 
 
-def test_the_baseline_is_what_scale_up_says() -> None:
+def test_baseline_equals_scale_up() -> None:
     before, same = rows()
     plan = kscale.scale_up(kscale.load(CLUSTER), groups_from(GROUPS), now=NOW)
     assert (plan.chosen, plan.new_node_count) == ("small", 2)
@@ -114,9 +114,11 @@ def test_groups_and_prices() -> None:
     assert (dearer.cost, dearer.differs) == (pytest.approx(2 * 1.9), "")
     capped = row({"groups": {"set": {"small": {"max": 4}}}})
     assert (capped.nodes, capped.differs) == (5, "small by 1 for 1 pod (baseline: small by 2 for 2 pods)")
-    gone = row({"groups": {"remove": ["small"]}})
-    assert (gone.nodes, gone.cost) == (5, pytest.approx(0.2 * 3 + 0.9 * 2)), "its nodes stay, and cost what they cost"
-    assert gone.differs == "big by 1 for 2 pods (baseline: small by 2 for 2 pods)"
+    removed = row({"groups": {"remove": ["small"]}})
+    assert (removed.nodes, removed.cost) == (5, pytest.approx(0.2 * 3 + 0.9 * 2)), (
+        "its nodes stay, and cost what they cost"
+    )
+    assert removed.differs == "big by 1 for 2 pods (baseline: small by 2 for 2 pods)"
     room = {"cpu": "6", "memory": "64Gi", "pods": "9"}
     entry = {"id": "new", "price": 0.01, "template": {"status": {"capacity": room, "allocatable": room}}}
     added = row({"groups": {"add": [entry]}}, {"flags": {"expander": "price"}})
@@ -136,7 +138,7 @@ def test_flags() -> None:
     assert row({"flags": {"expander": "least-nodes", "max-nodes-per-scaleup": 0}}).nodes == 5
 
 
-def test_losses() -> None:
+def test_losses_remove_nodes_and_count_homeless_pods() -> None:
     lost = row({"lose": {"zone": ["a"]}})
     assert (lost.nodes, lost.pending, lost.homeless) == (2 + 1, 0, 0)
     assert lost.differs == "big by 1 for 4 pods (baseline: small by 2 for 2 pods)", "the agent goes with its node"
@@ -173,7 +175,7 @@ ZONAL = [
         ),
     ],
 )
-def test_what_is_lost_is_not_bought_back_unless_the_scenario_says_so(
+def test_lost_nodes_are_not_replaced_by_default(
     question: str, lost: dict[str, Any], groups: list[dict[str, Any]]
 ) -> None:
     name = groups[0]["id"]
@@ -212,7 +214,7 @@ def test_a_group_with_nodes_elsewhere_grows_there() -> None:
     assert (labels[ZONE], labels["own"]) == ("b", "label")
 
 
-def test_edits_of_what_is_lost_have_a_name() -> None:
+def test_edits_of_lost_groups_are_named_errors() -> None:
     lost = {"lose": {"zone": ["a"]}}
     where = Base(kscale.load(CLUSTER), groups_from(ZONAL), NOW)
     entry = {
@@ -274,7 +276,7 @@ def test_patterns_scale_workloads() -> None:
     ]
 
 
-def test_another_instance_type_says_what_stays_and_what_a_rebuild_costs() -> None:
+def test_changed_instance_type_reports_kept_nodes_and_rebuild_cost() -> None:
     aws = read_catalogue(EXAMPLES / "data" / "aws.csv")
     edit = {"groups": {"set": {"small": {"instanceType": "m5.2xlarge"}}}}
     changed = row(edit, catalogue=aws)
@@ -361,15 +363,17 @@ def test_flags_that_a_question_reads(question: str, flags: dict[str, Any]) -> No
 def test_each_flag_of_a_question_is_read() -> None:
     class Told(AutoscalingOptions, frozen=True, kw_only=True, dict=True):
         def __getattribute__(self, name: str) -> Any:
-            told.add(name)
+            reported.add(name)
             return super().__getattribute__(name)
 
-    told: set[str] = set()
+    reported: set[str] = set()
     for question, fields in READ.items():
-        told.clear()
+        reported.clear()
         result = DecisionCache().decide(base(options=Told()).world(), question)
         assert result[0].nodes
-        assert fields - told <= {"blocking_system_pod_distruption_timeout"}, "read where a system pod holds its node"
+        assert fields - reported <= {"blocking_system_pod_distruption_timeout"}, (
+            "read where a system pod holds its node"
+        )
 
 
 def test_prices_of_a_catalogue_for_groups_that_have_none() -> None:
@@ -382,7 +386,7 @@ def test_prices_of_a_catalogue_for_groups_that_have_none() -> None:
 def test_nodes_that_run_keep_their_price() -> None:
     catalogue = read_catalogue(EXAMPLES / "data" / "aws.csv")
     bigger = {"groups": {"set": {"small": {"instanceType": "m5.2xlarge"}}}}
-    asked = [
+    edit_lists = [
         [bigger, {"prices": {"scale": {"small": "x0.5"}}}],
         [bigger, {"groups": {"set": {"small": {"price": 1.0}}}}],
         [bigger, {"prices": {"catalogue": str(EXAMPLES / "data" / "aws.csv")}}],
@@ -390,7 +394,7 @@ def test_nodes_that_run_keep_their_price() -> None:
         [{"groups": {"remove": ["small"]}},
          {"groups": {"add": [{"id": "small", "max": 9, "nodeSelector": {"pool": "small"}, "price": 0.3}]}}],
     ]  # fmt: skip
-    costs = [row(*edits, catalogue=catalogue).cost for edits in asked]
+    costs = [row(*edits, catalogue=catalogue).cost for edits in edit_lists]
     of_big = 0.192  # which the catalogue takes for an m5.xlarge by its label
     assert costs == pytest.approx(
         [
@@ -421,20 +425,20 @@ def test_prices_do_not_depend_on_how_edits_are_written() -> None:
 def test_homeless_pods_of_an_estimate() -> None:
     edits = {"lose": {"node": ["a1"]}}, {"groups": {"remove": ["*"]}}
     assert row(*edits, question="estimate").homeless == row(*edits).homeless == 1
-    taken = row({"lose": {"node": ["a1"]}}, question="estimate")
-    assert (taken.homeless, taken.pending) == (0, 0)
+    retaken = row({"lose": {"node": ["a1"]}}, question="estimate")
+    assert (retaken.homeless, retaken.pending) == (0, 0)
 
 
-def test_requests_of_all_that_a_pod_asks_with() -> None:
+def test_edited_requests_replace_every_kind_of_request() -> None:
     asking = pod("init", "100m")
     asking["spec"]["initContainers"] = [{"name": "i", "resources": {"requests": {"cpu": "20"}}}]
-    whole = pod("whole", "100m")
-    whole["spec"]["resources"] = {"requests": {"cpu": "20"}}
+    all_requests = pod("whole", "100m")
+    all_requests["spec"]["resources"] = {"requests": {"cpu": "20"}}
     granted = pod("granted", "3", "b1")
     granted["status"]["containerStatuses"] = [
         {"name": "c", "allocatedResources": {"cpu": "3"}, "resources": {"requests": {"cpu": "3"}}}
     ]
-    start = [*CLUSTER[:8], granted, asking, whole]
+    start = [*CLUSTER[:8], granted, asking, all_requests]
     scenarios = scenarios_from([{"name": text, "edits": [{"requests": {"cpu": text}}]} for text in ("x0.1", "100m")])
     report = whatif(Base(kscale.load(start), groups_from(GROUPS), NOW), scenarios)
     assert report.baselines[0].pending == 2
@@ -463,7 +467,7 @@ def test_headroom_after_a_loss_has_the_lost_pods_placed() -> None:
     assert (result.pending, result.homeless) == (0, 1), "p1 is on n3, where p2 would have gone"
 
 
-def test_a_bound_where_it_is_asked_for() -> None:
+def test_bound_is_computed_on_request() -> None:
     before, cheap = rows({"prices": {"scale": {"big": "x0.1"}}}, bound=True)
     assert before.bound == pytest.approx(1.9)
     assert cheap.bound is not None
@@ -484,7 +488,7 @@ def test_a_bound_is_about_the_same_pods_and_no_minimum(question: str) -> None:
     assert (row.cost, row.bound, row.pending) == (pytest.approx(0.6), pytest.approx(0.6), 0)
 
 
-def test_a_bound_leaves_out_what_a_decision_leaves_out() -> None:
+def test_bound_ignores_pods_that_the_decision_ignores() -> None:
     """Pods of a low priority take no node and no room, and a pod that no group takes costs nothing."""
     low = pod("low", "3", "a1")
     low["spec"]["priority"] = -100
@@ -514,15 +518,15 @@ def test_shared_decisions_are_those_of_each_alone() -> None:
 def places(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
     """Numbers of the worlds that were asked about whose place, or whose snapshot, still lives. No collector runs:
     what dies dies by itself."""
-    asked: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
+    references: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
     answer = DecisionCache.decide
 
     def of(self: DecisionCache, world: World, question: Question) -> Any:
-        asked.append((weakref.ref(world.place), weakref.ref(world.place.snapshot)))
+        references.append((weakref.ref(world.place), weakref.ref(world.place.snapshot)))
         return answer(self, world, question)
 
     monkeypatch.setattr(DecisionCache, "decide", of)
-    return lambda: [number for number, refs in enumerate(asked) if any(ref() is not None for ref in refs)]
+    return lambda: [number for number, refs in enumerate(references) if any(ref() is not None for ref in refs)]
 
 
 @pytest.mark.parametrize("question", ["scale-up", "estimate", "mix"])
@@ -613,18 +617,18 @@ def test_flags_that_are_refused_are_refused_at_their_turn() -> None:
         ({"requests": {"memory": "x0.5", "selector": "app=hugepages"}}, "no pod matches"),
     ],
 )
-def test_edits_of_what_is_not_there(edit: dict[str, Any], text: str) -> None:
+def test_edits_of_unknown_objects_are_input_errors(edit: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError) as error:
         row(edit)
     assert str(error.value).startswith("scenario other: ")
     assert text in str(error.value)
 
 
-def test_which_expanders_there_are_is_said_of_one_that_there_is_not() -> None:
-    for names, said in (("random,price", False), ("price,price", False), ("price,bogus", True)):
+def test_unknown_expander_error_lists_the_known_ones() -> None:
+    for names, is_listed in (("random,price", False), ("price,price", False), ("price,bogus", True)):
         with pytest.raises(InputError) as error:
             row({"flags": {"expander": names}})
-        assert ("; there are random, most-pods" in str(error.value)) is said
+        assert ("; there are random, most-pods" in str(error.value)) is is_listed
 
 
 @pytest.mark.parametrize(
@@ -676,15 +680,15 @@ def test_the_file_and_its_schema() -> None:
     ],
 )
 def test_conditions(text: str, holds: bool) -> None:
-    def made(nodes: int, cost: float, homeless: int) -> ScenarioRow:
+    def make_row(nodes: int, cost: float, homeless: int) -> ScenarioRow:
         return ScenarioRow(
             name="x", question="scale-up", nodes=nodes, cost=cost, bound=None, pending=0, homeless=homeless
         )
 
-    assert parse_condition(text).is_met(made(7, 10.6, 1), made(6, 10.0, 0)) is holds
+    assert parse_condition(text).is_met(make_row(7, 10.6, 1), make_row(6, 10.0, 0)) is holds
 
 
-def test_a_condition_of_what_is_not_known_is_no_pass() -> None:
+def test_condition_on_an_unknown_value_is_an_error() -> None:
     scenarios = scenarios_from([{"name": "other", "edits": [{"pods": {"remove": "app=batch"}}]}])
     with pytest.raises(InputError, match="scenario other: bound>9 cannot be checked"):
         whatif(base(), scenarios, conditions=[parse_condition("bound>9")])

@@ -122,11 +122,11 @@ def test_estimate_answers_zero_when_every_pod_has_a_place(dump: Path, groups: Pa
         (["-n", "nobody"], "No pods are pending."),
     ],
 )
-def test_which_pods_are_asked_about(dump: Path, groups: Path, arguments: list[str], headline: str) -> None:
+def test_pod_arguments_select_pods(dump: Path, groups: Path, arguments: list[str], headline: str) -> None:
     assert kscale("estimate", "-f", dump, "-g", groups, *arguments).stdout.startswith(headline)
 
 
-def test_expendable_pods_are_counted_apart(tmp_path: Path, groups: Path) -> None:
+def test_expendable_pods_are_counted_separately(tmp_path: Path, groups: Path) -> None:
     path = write(tmp_path / "low.json", node("n1"), pod("low-0", "64", priority=-11), pod("edge-0", "1", priority=-10))
     result = kscale("estimate", "-f", path, "--node", "n1")
     assert result.code == 0
@@ -208,7 +208,7 @@ def test_groups_are_recognised_by_labels(tmp_path: Path) -> None:
     assert result.code == 0
 
 
-def test_without_any_group_what_does_not_fit_stays(dump: Path) -> None:
+def test_pods_stay_pending_without_groups(dump: Path) -> None:
     result = kscale("estimate", "-f", dump)
     assert result.stdout.startswith(
         "6 pods pending: 1 fit on nodes that exist, 5 do not, and no node group is known.\n"
@@ -227,8 +227,8 @@ def test_empty_clusters(tmp_path: Path, groups: Path) -> None:
         0,
         "1 pod pending: 0 fit on nodes that exist, 1 need new nodes, 0 fit nowhere.",
     )
-    told = kscale("explain", "-f", no_nodes, "a/p")
-    assert told.stdout.splitlines()[:2] == ["a/p does not fit: no nodes.", "no nodes available to schedule pods"]
+    explained = kscale("explain", "-f", no_nodes, "a/p")
+    assert explained.stdout.splitlines()[:2] == ["a/p does not fit: no nodes.", "no nodes available to schedule pods"]
 
 
 def test_damaged_input_is_refused_or_left_out(tmp_path: Path) -> None:
@@ -395,9 +395,7 @@ COMMANDS = (["estimate"], ["explain", "a/web-1"], ["fit", "--pod", "POD"])
 
 @pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name", "csv", "markdown", "html"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_no_output_prints_what_may_be_secret(
-    dump: Path, groups: Path, tmp_path: Path, command: list[str], form: str
-) -> None:
+def test_no_output_prints_secrets(dump: Path, groups: Path, tmp_path: Path, command: list[str], form: str) -> None:
     manifest = write(tmp_path / "pod.json", pod("new-0", "100"))
     words = [str(manifest) if word == "POD" else word for word in command]
     more = ["-g", groups] if command[0] != "fit" else []
@@ -415,7 +413,7 @@ def test_statuses_and_streams_of_the_real_thing(dump: Path, groups: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "nothing to read: name a dump"),
         (["-f", "DUMP", "-n", "a", "-A"], "-n and -A exclude each other"),
@@ -427,10 +425,10 @@ def test_statuses_and_streams_of_the_real_thing(dump: Path, groups: Path) -> Non
         (["-f", "nope.json"], "nope.json: No such file or directory"),
     ],
 )
-def test_bad_usage(dump: Path, arguments: list[str], said: str) -> None:
+def test_bad_usage(dump: Path, arguments: list[str], message: str) -> None:
     result: Run = kscale("estimate", *(str(dump) if word == "DUMP" else word for word in arguments))
     assert (result.code, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_how_hard_a_bound_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

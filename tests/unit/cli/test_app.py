@@ -42,7 +42,7 @@ def test_help_lists_every_command_without_importing_one() -> None:
         assert any(line.split()[:1] == entry.name.split()[:1] for line in text)
 
 
-def test_a_command_imports_what_it_needs_only(tmp_path: Path) -> None:
+def test_command_imports_only_needed_modules(tmp_path: Path) -> None:
     """What costs much and serves a terminal, another format or another reader is not loaded for an answer in a pipe."""
     pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": {"containers": []}}
     node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}
@@ -77,7 +77,7 @@ def test_a_command_imports_what_it_needs_only(tmp_path: Path) -> None:
     assert set(done.stdout.splitlines()[-1].split()) <= allowed
 
 
-def test_a_process_collects_garbage_from_its_command_on_and_does_not_walk_what_it_imported() -> None:
+def test_garbage_collection_starts_with_the_command_and_skips_imports() -> None:
     code = (
         "import gc, kscale.cli\nfrom unittest.mock import MagicMock\nfrom kscale.cli.command import callback\n"
         "def command() -> None:\n"
@@ -128,7 +128,7 @@ def test_every_command_has_help(entry: registry.Entry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["no-such-command"], "no command 'no-such-command'."),
         (["schem"], "no command 'schem'. Did you mean schema?"),
@@ -137,11 +137,11 @@ def test_every_command_has_help(entry: registry.Entry) -> None:
         (["schema", "Nope"], "'Nope' is not one of"),
     ],
 )
-def test_bad_usage_is_status_two_and_points_at_the_help(arguments: list[str], said: str) -> None:
+def test_bad_usage_is_status_two_and_points_at_the_help(arguments: list[str], message: str) -> None:
     result = run(*arguments)
     assert result.code == 2
     assert result.stdout == ""
-    assert said in result.stderr
+    assert message in result.stderr
     assert "--help shows how it is used." in result.stderr
 
 
@@ -168,7 +168,7 @@ def guard(error: BaseException) -> tuple[int, str]:
         DumpError([Problem("bad", "a.json", "items[0]"), Problem("No such file", "b.json")], total=3),
     ],
 )
-def test_what_cannot_be_skipped_gets_no_hint_to_skip_it(error: InputError) -> None:
+def test_unskippable_errors_get_no_skip_hint(error: InputError) -> None:
     code, text = guard(error)
     assert code == 2
     assert text.startswith("error: ")
@@ -191,7 +191,7 @@ def test_input_errors_are_listed_with_their_place_and_a_hint() -> None:
     )
 
 
-def test_damaged_objects_are_counted_and_not_what_is_wrong_with_them() -> None:
+def test_damaged_objects_are_counted_instead_of_their_problems() -> None:
     """Two things are wrong with one, another file has an object of that name, and one is damaged beside it."""
     problems = [
         Problem("bad", source="a.json", object="Pod a/web", field="spec"),
@@ -226,11 +226,11 @@ def test_many_input_errors_are_cut_and_counted() -> None:
         (typer.Abort(), 130, "interrupted"),
     ],
 )
-def test_failures_are_said_in_a_line(error: BaseException, code: int, text: str) -> None:
-    got, said = guard(error)
+def test_failures_are_one_line(error: BaseException, code: int, text: str) -> None:
+    got, message = guard(error)
     assert got == code
-    assert text in said
-    assert "Traceback" not in said
+    assert text in message
+    assert "Traceback" not in message
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

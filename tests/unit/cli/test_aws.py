@@ -115,7 +115,7 @@ def test_groups_that_the_account_does_not_have_are_an_error(name: str, why: str,
 
 
 @pytest.mark.usefixtures("account")
-def test_a_scale_up_goes_by_the_limits_and_sizes_of_the_account(tmp_path: Path) -> None:
+def test_scale_up_uses_limits_and_sizes_of_the_account(tmp_path: Path) -> None:
     answer = run("scale-up", "-f", dump_of(tmp_path), "-g", "aws:web", "-o", "json")
     assert answer.code == 0, answer.stderr
     (increase,) = json.loads(answer.stdout)["scaleUps"]

@@ -122,7 +122,7 @@ def test_the_policy_is_beside_a_kustomize_base(tmp_path: Path) -> None:
     assert json.loads((directory / "iam-policy.json").read_text()) == policy("--nodes=1:3:web")
 
 
-def test_nobody_elses_policy_is_overwritten(tmp_path: Path) -> None:
+def test_existing_policy_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "iam-policy.json").write_text("{}")
     result = run(*COMMAND, DISCOVERED, "--directory", tmp_path)
     assert result.code == 2
@@ -151,7 +151,7 @@ def failed(arguments: Sequence[str]) -> Run:
         (["--cloud-provider=kwok", "--flag=--nodes=1:3:web"], "--nodes"),
     ],
 )
-def test_what_makes_no_policy(arguments: list[str], message: str) -> None:
+def test_invalid_policy_arguments_are_refused(arguments: list[str], message: str) -> None:
     result = failed(arguments)
     assert (result.code, result.stdout) == (2, "")
     assert message in " ".join(result.stderr.split())

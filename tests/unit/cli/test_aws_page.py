@@ -100,7 +100,7 @@ def named(heading: str, verdict: str) -> list[str]:
 
 
 @pytest.mark.parametrize("heading", UPSTREAM)
-def test_the_page_says_what_becomes_of_each(heading: str) -> None:
+def test_page_lists_every_upstream_setting(heading: str) -> None:
     rows = ROW.findall(section(heading))
     assert dict(rows) == UPSTREAM[heading]
     assert len(rows) == len(UPSTREAM[heading])
@@ -270,8 +270,8 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.Monke
 
 
 def test_variables_that_are_taken_are_read_by_the_library() -> None:
-    taken = {*named("Environment variables", "taken")} - ENDPOINTS.keys()
-    assert taken - {"AWS_REGION"} <= constants_of_botocore()
+    supported = {*named("Environment variables", "taken")} - ENDPOINTS.keys()
+    assert supported - {"AWS_REGION"} <= constants_of_botocore()
 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])

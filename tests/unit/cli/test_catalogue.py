@@ -19,7 +19,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def test_kept_listed_shown_and_used(tmp_path: Path) -> None:
+def test_imported_catalogue_is_listed_shown_and_used(tmp_path: Path) -> None:
     none = kscale("catalogue", "list")
     assert none.stdout.splitlines()[0] == "0 catalogues are imported."
     got = kscale("catalogue", "import", EXAMPLES / "gce_prices.csv", "--name", "gcp")
@@ -30,8 +30,8 @@ def test_kept_listed_shown_and_used(tmp_path: Path) -> None:
     assert [(one["name"], one["types"], one["regions"]) for one in listed["catalogues"]] == [
         ("gcp", 24, ["us-central1"])
     ]
-    shown = json.loads(kscale("catalogue", "show", "gcp", "--instance-type", "e2-*-4", "-o", "json").stdout)
-    assert [(one["name"], one["price"], one["spotPrice"]) for one in shown["types"]] == [
+    catalogue = json.loads(kscale("catalogue", "show", "gcp", "--instance-type", "e2-*-4", "-o", "json").stdout)
+    assert [(one["name"], one["price"], one["spotPrice"]) for one in catalogue["types"]] == [
         ("e2-highcpu-4", 0.09894, 0.02968),
         ("e2-highmem-4", 0.1808, 0.05424),
         ("e2-standard-4", 0.13402, 0.04021),
@@ -105,8 +105,8 @@ def test_one_bad_catalogue_or_row_leaves_the_others_usable(tmp_path: Path, shelf
     table = kscale("catalogue", "list")
     assert table.stdout.splitlines()[0] == "2 catalogues are imported; 1 cannot be read."
     assert "row 3 (odd): memory_mib: 0: a node has some" in table.stderr
-    shown = kscale("catalogue", "show", "azure")
-    assert (shown.code, "row 3 (odd): memory_mib: 0" in shown.stderr) == (0, True)
+    run_ = kscale("catalogue", "show", "azure")
+    assert (run_.code, "row 3 (odd): memory_mib: 0" in run_.stderr) == (0, True)
     dump = write(tmp_path / "dump.json", node("n1"), pod("p", "1"))
     question = ("mix", "-f", dump, "--ignore-existing", "--instance-type", "*", "-o", "json")
     mixed = kscale(*question, "--catalogue", "azure")

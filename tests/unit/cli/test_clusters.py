@@ -44,7 +44,7 @@ DUMP = ("-f", EXAMPLES / "cluster.json.gz")
 GROUPS = ("-g", EXAMPLES / "groups.yaml", "--budget", 0)
 
 
-def test_a_cluster_is_asked_for_what_a_dump_should_have() -> None:
+def test_live_cluster_requests_the_kinds_of_a_dump() -> None:
     named = set(DUMP_COMMAND.split()[2].split(","))
     named |= {"resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"}  # where it has them
     named.add("verticalpodautoscalers")
@@ -82,7 +82,7 @@ def servers(
     return result
 
 
-def test_a_cluster_is_what_its_dump_is(servers: dict[str, FakeApiServer]) -> None:
+def test_live_cluster_equals_its_dump(servers: dict[str, FakeApiServer]) -> None:
     live, dump = (
         kscale("cost", "--context", "east", *GROUPS),
         kscale("cost", "-f", EXAMPLES / "cluster.json.gz", *GROUPS),
@@ -119,7 +119,7 @@ def test_a_dump_on_stdin_is_read_before_the_current_context(servers: dict[str, F
 
 
 @pytest.mark.parametrize("text", ["", "apiVersion: v1\nkind: Config\n", "current-context: lost\n"])
-def test_without_a_current_context_a_command_says_what_to_name(
+def test_missing_current_context_error_names_the_option(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if text:
@@ -163,15 +163,15 @@ def test_one_table_of_several(servers: dict[str, FakeApiServer]) -> None:
     assert "gone: Forbidden at all" in result.stderr
     rows = kscale("headroom", "--context", "west", "--context", "east", "-o", "csv")
     assert {line.partition(",")[0] for line in rows.stdout.splitlines()} == {"cluster", "west", "east"}
-    told = json.loads(kscale("headroom", "--context", "west", "--context", "gone", "-o", "json").stdout)
-    assert told["kind"] == "ClusterAnswers"
-    validate(told, strict(schema("ClusterAnswers")))
-    assert [(each["cluster"], each["error"]) for each in told["clusters"]] == [
+    record = json.loads(kscale("headroom", "--context", "west", "--context", "gone", "-o", "json").stdout)
+    assert record["kind"] == "ClusterAnswers"
+    validate(record, strict(schema("ClusterAnswers")))
+    assert [(each["cluster"], each["error"]) for each in record["clusters"]] == [
         ("west", ""),
         ("gone", "Forbidden at all"),
     ]
-    assert told["clusters"][0]["answer"]["kind"] == "HeadroomReport"
-    assert told["clusters"][1]["answer"] is None
+    assert record["clusters"][0]["answer"]["kind"] == "HeadroomReport"
+    assert record["clusters"][1]["answer"] is None
     page = kscale("headroom", "--context", "west", "--context", "east", "-o", "html")
     assert (page.code, '<th scope="col">CLUSTER' in page.stdout) == (1, True)
 
@@ -180,13 +180,13 @@ def test_a_cluster_for_which_arguments_do_not_do_ends_no_other() -> None:
     def refuse() -> output.Answer:
         raise typer.BadParameter("nothing to recommend from", param_hint="--history")
 
-    told = run_for_all({"west": lambda: output.Answer(ClusterAnswers(clusters=[]), View), "east": refuse}, Terminal())
-    assert isinstance(told.record, ClusterAnswers)
-    assert [(each.cluster, each.error) for each in told.record.clusters] == [
+    answer = run_for_all({"west": lambda: output.Answer(ClusterAnswers(clusters=[]), View), "east": refuse}, Terminal())
+    assert isinstance(answer.record, ClusterAnswers)
+    assert [(each.cluster, each.error) for each in answer.record.clusters] == [
         ("west", ""),
         ("east", "Invalid value for --history: nothing to recommend from"),
     ]
-    assert told.exit_code == 2
+    assert answer.exit_code == 2
 
 
 def test_recommendations_of_several(servers: dict[str, FakeApiServer], tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def custom(servers: dict[str, FakeApiServer]) -> FakeApiServer:
     return server
 
 
-def test_scales_of_custom_owners_are_asked_for(custom: FakeApiServer, tmp_path: Path) -> None:
+def test_scales_of_custom_owners_are_requested(custom: FakeApiServer, tmp_path: Path) -> None:
     history = tmp_path / "usage.csv"
     pods = ("front-1", "front-2", "back-1")
     rows = [f"2026-07-{day:02}T{hour:02}:00:00Z,shop,{pod},c,0.5,1000000000" for pod in pods
@@ -261,8 +261,8 @@ def test_scales_of_custom_owners_are_asked_for(custom: FakeApiServer, tmp_path: 
         ("Gateway/front", 2),
     ]
     assert record["notes"] == []
-    asked = [call.path for call in custom.calls if call.path.endswith("/scale")]
-    assert asked == ["/apis/example.com/v1/namespaces/shop/gateways/front/scale"]
+    scale_paths = [call.path for call in custom.calls if call.path.endswith("/scale")]
+    assert scale_paths == ["/apis/example.com/v1/namespaces/shop/gateways/front/scale"]
     answer = kscale("vpa", "--context", "west", "-o", "json")
     assert answer.code == 0, answer.stderr
     (plan,) = json.loads(answer.stdout)["vpas"]
@@ -276,7 +276,7 @@ def test_a_scale_that_may_not_be_read_is_named(custom: FakeApiServer, tmp_path: 
     assert "warning: not read: the scale of Gateway.example.com shop/front: Forbidden at all" in answer.stderr
 
 
-def test_without_custom_owners_nothing_more_is_asked_for(servers: dict[str, FakeApiServer]) -> None:
+def test_no_discovery_without_custom_owners(servers: dict[str, FakeApiServer]) -> None:
     assert kscale("vpa", "--context", "west").code == 0
     assert not [call.path for call in servers["west"].calls if call.path in ("/apis", "/api")]
 
@@ -317,14 +317,14 @@ def test_kinds_of_which_a_cluster_has_none_are_not_missing(servers: dict[str, Fa
     assert "missing: no CSINodes (volume limits are not known)\n" in result.stderr
 
 
-def test_all_that_may_not_be_listed_is_said(servers: dict[str, FakeApiServer]) -> None:
-    said = {path: refusing(path, 403, f"no {path}") for path in ("/nodes", "/pods", "/storageclasses")}
-    servers["west"].fault = lambda call: next(filter(None, (each(call) for each in said.values())), None)
+def test_every_forbidden_kind_is_reported(servers: dict[str, FakeApiServer]) -> None:
+    refusals = {path: refusing(path, 403, f"no {path}") for path in ("/nodes", "/pods", "/storageclasses")}
+    servers["west"].fault = lambda call: next(filter(None, (each(call) for each in refusals.values())), None)
     result = kscale("headroom", "--context", "west")
     assert (result.code, result.stderr) == (2, "error: no /nodes at all; no /pods at all; no /storageclasses at all\n")
 
 
-def test_what_cannot_be_read_is_named_by_its_list(servers: dict[str, FakeApiServer]) -> None:
+def test_unreadable_object_is_named_by_its_list(servers: dict[str, FakeApiServer]) -> None:
     wrong = {"metadata": {"name": "wrong", "namespace": "shop"}, "spec": {"containers": "none"}}
     servers["west"].put("pods", {"apiVersion": "v1", "kind": "Pod", **wrong})
     result = kscale("headroom", "--context", "west")
@@ -339,20 +339,20 @@ def test_what_cannot_be_read_is_named_by_its_list(servers: dict[str, FakeApiServ
 
 
 def test_progress_of_a_list(servers: dict[str, FakeApiServer]) -> None:
-    client, told = Client(servers["east"], SystemClock(), qps=-1), []
+    client, reports = Client(servers["east"], SystemClock(), qps=-1), []
     lost = json.dumps(status(410, "Expired", "too old")).encode()
-    asked = asyncio.run(list_cluster(client, ("Node", "Pod"), tell=lambda *so_far: told.append(so_far)))
-    assert (len(asked.pages), told[-1]) == (3, (640, 640))
-    assert all(come <= expected <= 640 for come, expected in told)
+    listed = asyncio.run(list_cluster(client, ("Node", "Pod"), tell=lambda *so_far: reports.append(so_far)))
+    assert (len(listed.pages), reports[-1]) == (3, (640, 640))
+    assert all(come <= expected <= 640 for come, expected in reports)
     servers["east"].fault = lambda call: Answer(410, {}, lost) if "continue" in dict(call.query) else None
-    again = asyncio.run(list_cluster(client, ("Node", "Pod"), tell=lambda *so_far: told.append(so_far)))
-    assert (len(again.pages), told[-1]) == (2, (640, 640))
-    assert progress(*told[-1]) == "[####################] 640 of 640"
+    again = asyncio.run(list_cluster(client, ("Node", "Pod"), tell=lambda *so_far: reports.append(so_far)))
+    assert (len(again.pages), reports[-1]) == (2, (640, 640))
+    assert progress(*reports[-1]) == "[####################] 640 of 640"
     assert progress(1, 3) == "[######..............] 1 of 3"
     assert progress(0, 0) == "[....................] 0 of 0"
 
 
-def test_a_list_whose_pages_are_gone_is_taken_whole(servers: dict[str, FakeApiServer]) -> None:
+def test_expired_pages_are_listed_again_in_full(servers: dict[str, FakeApiServer]) -> None:
     server = servers["east"]
     lost = json.dumps(status(410, "Expired", "too old")).encode()
     server.fault = lambda call: Answer(410, {}, lost) if "continue" in dict(call.query) else None
@@ -364,7 +364,7 @@ def test_a_list_whose_pages_are_gone_is_taken_whole(servers: dict[str, FakeApiSe
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ((*DUMP, "--context", "west"), "exclude each other"),
         (("--context", "west", "--context", "west"), "a context is named twice"),
@@ -372,18 +372,18 @@ def test_a_list_whose_pages_are_gone_is_taken_whole(servers: dict[str, FakeApiSe
         (("--context", "west", "--context", "east", "--save-state", "x"), "it is of one cluster"),
     ],
 )
-def test_bad_usage(servers: dict[str, FakeApiServer], more: tuple[object, ...], said: str) -> None:
+def test_bad_usage(servers: dict[str, FakeApiServer], more: tuple[object, ...], message: str) -> None:
     assert servers
     result = kscale("scale-down", *more)
-    assert (result.code, said in result.stderr, result.stdout) == (2, True, "")
+    assert (result.code, message in result.stderr, result.stdout) == (2, True, "")
 
 
 @pytest.fixture
 def minute(tmp_path: Path) -> Path:
     """A scenario that adds nothing to a cluster, with a Cluster Autoscaler that has no groups."""
     path = tmp_path / "minute.yaml"
-    given = {"apiVersion": "kscale.dev/v1alpha1", "kind": "Simulation", "horizon": "1m"}
-    path.write_text(yaml.safe_dump({**given, "controllers": {"clusterAutoscaler": {}}}))
+    scenario = {"apiVersion": "kscale.dev/v1alpha1", "kind": "Simulation", "horizon": "1m"}
+    path.write_text(yaml.safe_dump({**scenario, "controllers": {"clusterAutoscaler": {}}}))
     return path
 
 
@@ -395,7 +395,9 @@ def test_a_simulation_of_a_cluster_is_that_of_its_dump(servers: dict[str, FakeAp
     assert live.stderr.splitlines()[0].startswith("read context east: ")
 
 
-def test_what_a_simulation_cannot_begin_with(servers: dict[str, FakeApiServer], minute: Path, tmp_path: Path) -> None:
+def test_missing_inputs_of_a_simulation_are_errors(
+    servers: dict[str, FakeApiServer], minute: Path, tmp_path: Path
+) -> None:
     west = servers["west"]
     for name in [name for name in west.served if name.endswith(".autoscaling.k8s.io")]:
         del west.served[name]
@@ -406,20 +408,20 @@ def test_what_a_simulation_cannot_begin_with(servers: dict[str, FakeApiServer], 
         "warning: Deployments are not read: Forbidden at all"
     ]
     both = kscale("simulate", minute, "--context", "west", "--context", "gone", "-o", "json")
-    told = json.loads(both.stdout)["clusters"]
-    assert (both.code, [(each["cluster"], each["error"]) for each in told]) == (
+    clusters = json.loads(both.stdout)["clusters"]
+    assert (both.code, [(each["cluster"], each["error"]) for each in clusters]) == (
         2,
         [("west", ""), ("gone", "Forbidden at all")],
     )
-    assert told[0]["answer"]["kind"] == "SimulationReport"
-    for more, said in (
+    assert clusters[0]["answer"]["kind"] == "SimulationReport"
+    for more, message in (
         ((*DUMP, "--context", "west"), "exclude each other"),
         (("--context", "north"), "north"),
         (("--skip-invalid",), "nothing is read"),
         (("--context", "west", "--context", "gone", "--to", tmp_path / "out"), "it is of one cluster"),
     ):
         result = kscale("simulate", minute, *more)
-        assert (result.code, said in result.stderr, result.stdout) == (2, True, ""), result.stderr
+        assert (result.code, message in result.stderr, result.stdout) == (2, True, ""), result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -431,13 +433,13 @@ def test_the_limits_of_an_api_server_can_be_set(servers: dict[str, FakeApiServer
     assert (got.code, got.stdout) == (2, "")
     assert "the list has more pages than allowed (1)" in got.stderr
     calls = len(servers["east"].calls)
-    for words, said in (
+    for words, message in (
         (("--kube-api-request-timeout", "0s", "--context", "east"), "must be more than 0"),
         (("--kube-api-request-timeout", "soon", "--context", "east"), "invalid argument"),
         (("--kube-api-max-line-bytes", 1 << 20, *DUMP), "no live cluster is read: name a context"),
     ):
         got = kscale("cost", *words)
         assert (got.code, got.stdout) == (2, "")
-        assert said in got.stderr.replace("\n", " ")
+        assert message in got.stderr.replace("\n", " ")
         assert words[0] in got.stderr
     assert len(servers["east"].calls) == calls

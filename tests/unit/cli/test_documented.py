@@ -60,14 +60,14 @@ def run(line: str) -> str:
     return kscale(*arguments).stdout
 
 
-SHOWN = dict.fromkeys(
+COMMAND_OUTPUTS = dict.fromkeys(
     each for page in PAGES for block in BLOCK.findall(page.read_text(encoding="utf-8")) for each in commands(block)
 )
 """Every command with its output, once: some pages show the same."""
 
 
-@pytest.mark.parametrize(("line", "output"), SHOWN, ids=[line for line, _ in SHOWN])
-def test_what_is_shown_was_run(line: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("line", "output"), COMMAND_OUTPUTS, ids=[line for line, _ in COMMAND_OUTPUTS])
+def test_documented_output_is_current(line: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert run(line).rstrip("\n").splitlines() == output.rstrip("\n").splitlines()
 
@@ -78,7 +78,7 @@ def run_in_order(text: str) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("page", WRITING)
-def test_what_is_shown_was_run_in_order(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_commands_run_in_order(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for line, output, printed in run_in_order((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")):
         assert (line, printed.rstrip("\n").splitlines()) == (line, output.rstrip("\n").splitlines())
@@ -99,7 +99,7 @@ def test_commands_of_the_front_page_answer(line: str, tmp_path: Path, monkeypatc
     assert (result.code in (0, 1), len(result.stdout.splitlines()) > 1) == (True, True), result.stderr
 
 
-def shown(page: str, line: str) -> list[str]:
+def documented_output(page: str, line: str) -> list[str]:
     """What stands below a command line whose words go to stderr."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     (block,) = re.findall(rf"^( *)\$ {re.escape(line)}\n((?:\1(?!\$ |```).+\n)+)", text, re.MULTILINE)
@@ -123,15 +123,15 @@ def test_an_error_is_shown_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     line = "kscale estimate -f broken.json"
     result = kscale(*shlex.split(line)[1:])
     assert result.code == 2
-    assert result.stderr.splitlines() == shown("cli.md", line)
+    assert result.stderr.splitlines() == documented_output("cli.md", line)
 
 
-def test_the_example_is_what_the_page_generates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_equals_the_generated_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     line = "kscale generate --nodes 40 --pods 600 --seed 0 --lean --to cluster.json.gz --groups groups.yaml"
     result = kscale(*shlex.split(line)[1:])
     assert result.code == 0
-    assert result.stderr.splitlines() == shown("generate.md", line)
+    assert result.stderr.splitlines() == documented_output("generate.md", line)
     with gzip.open("cluster.json.gz") as created, gzip.open(ROOT / "examples" / "cluster.json.gz") as bundled:
         assert created.read() == bundled.read()
     assert Path("groups.yaml").read_text() == (ROOT / "examples" / "groups.yaml").read_text()
@@ -140,12 +140,12 @@ def test_the_example_is_what_the_page_generates(tmp_path: Path, monkeypatch: pyt
 PROMPT = re.compile(r"^ *\$ kscale", re.MULTILINE)
 
 
-def test_no_page_shows_what_is_not_run() -> None:
+def test_every_page_with_output_is_tested() -> None:
     pages = {page.stem for page in (ROOT / "docs").glob("*.md") if PROMPT.search(page.read_text())}
     assert pages == {*SHOWING, *WRITING, "generate"}
 
 
-def test_the_demo_installs_what_the_answer_in_the_readme_takes() -> None:
+def test_demo_installs_the_extras_of_the_readme() -> None:
     """Bounds are weaker without the solver: `nox -s demo` would print others than the README says."""
     demo = (ROOT / "noxfile.py").read_text().partition("def demo(")[2].partition("\n@nox")[0]
     (extras,) = re.findall(r"session\.install\(.*\[([a-z,]+)\]", demo)

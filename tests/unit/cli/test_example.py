@@ -21,8 +21,8 @@ def test_the_files_of_the_project_are_written(tmp_path: Path, monkeypatch: pytes
     assert run.code == 0
     assert contents(tmp_path / "examples") == contents(EXAMPLES)
     files = len(contents(EXAMPLES))
-    said, next_one = run.stderr.rstrip().split(" Next: ")
-    assert said == f"examples: {files} files."
+    summary, next_one = run.stderr.rstrip().split(" Next: ")
+    assert summary == f"examples: {files} files."
     answer = kscale(*next_one.removeprefix("kscale ").split(), "-q")
     assert answer.code == 1  # some pods fit nowhere
     assert "60 pods pending: 7 fit on nodes that exist, 38 need new nodes, 15 fit nowhere." in answer.stdout
@@ -39,10 +39,10 @@ def test_an_empty_directory_is_filled_without_a_word(tmp_path: Path) -> None:
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     mine = tmp_path / "groups.yaml"
     mine.write_text("mine")
-    for taken in (tmp_path, mine):
-        run = kscale("example", taken)
+    for existing in (tmp_path, mine):
+        run = kscale("example", existing)
         assert run.code == 2
-        assert f"{taken}: is there already, and nothing is written over" in run.stderr
+        assert f"{existing}: is there already, and nothing is written over" in run.stderr
     assert contents(tmp_path) == {"groups.yaml": b"mine"}
 
 

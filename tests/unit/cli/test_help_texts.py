@@ -89,10 +89,10 @@ def long_names(command: Any, *, required: bool = False) -> set[str]:
 def test_help_shows_the_common_options_and_says_where_all_are(words: str) -> None:
     total = long_names(COMMANDS[words])
     text = kscale(*words.split(), "--help").stdout
-    shown = listed(text.partition("Options:\n")[2].partition("\n\n")[0]) & total
-    assert shown == total or 5 < len(shown) <= 10
-    assert long_names(COMMANDS[words], required=True) <= shown
-    rest = len(total) - len(shown)
+    listed_options = listed(text.partition("Options:\n")[2].partition("\n\n")[0]) & total
+    assert listed_options == total or 5 < len(listed_options) <= 10
+    assert long_names(COMMANDS[words], required=True) <= listed_options
+    rest = len(total) - len(listed_options)
     assert (f"\n  {rest} more options: kscale {words} --help-all\n" in text) == (rest > 0)
     full = kscale(*words.split(), "--help-all").stdout
     assert total <= listed(full)

@@ -60,10 +60,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refused(got: Run, *said: str) -> None:
+def refused(got: Run, *messages: str) -> None:
     assert (got.code, got.stdout) == (2, "")
     assert "bug in kscale" not in got.stderr
-    for text in said:
+    for text in messages:
         assert text in got.stderr
 
 
@@ -99,7 +99,7 @@ def test_deep_groups_files(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "why"), [("deep.json", "nested too deeply"), ("utf16.json", "not a saved loop state")]
 )
-def test_states_that_are_none(folder: Path, command: str, name: str, why: str) -> None:
+def test_invalid_states_are_refused(folder: Path, command: str, name: str, why: str) -> None:
     got = run(command, "-f", folder / "dump.json", "-g", folder / "groups.json", "--state", folder / name)
     refused(got, f"{name}: not a saved loop state", why)
 
@@ -182,13 +182,13 @@ def test_moments_beyond_64_bits_of_nanoseconds(folder: Path, command: tuple[str,
     refused(got, "--now", "is not between the years 1678 and 2262")
 
 
-@pytest.mark.parametrize(("closed", "said"), [("<&-", "stdin is closed"), (">&-", "stdout is closed")])
-def test_closed_streams(folder: Path, closed: str, said: str) -> None:
+@pytest.mark.parametrize(("closed", "message"), [("<&-", "stdin is closed"), (">&-", "stdout is closed")])
+def test_closed_streams(folder: Path, closed: str, message: str) -> None:
     source = "-" if closed == "<&-" else "dump.json"
     command = f"{sys.executable} -m kscale estimate -f {source} --node n {closed}"
     done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert "bug" not in done.stderr
 
 
@@ -200,7 +200,7 @@ def test_a_closed_stderr_is_no_reason_to_fail(folder: Path) -> None:
 
 @pytest.mark.parametrize("command", ["generate --nodes 300 --pods 3000", "estimate -f big.json --node n -o json"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_has_gone(folder: Path, command: str, unbuffered: str) -> None:
+def test_closed_output_pipe_ends_quietly(folder: Path, command: str, unbuffered: str) -> None:
     pods = [{**POD, "metadata": {"name": f"web-{i}-{'x' * 100}", "namespace": "shop"}} for i in range(3000)]
     (folder / "big.json").write_text(listed(NODE, *pods))
     text = f"({sys.executable} -m kscale {command} -q; echo $? > status) | head -c 10 > start"
@@ -209,7 +209,7 @@ def test_a_reader_that_has_gone(folder: Path, command: str, unbuffered: str) -> 
     assert (folder / "status").read_text() == "141\n"
 
 
-def test_a_list_that_is_null_is_none(folder: Path) -> None:
+def test_null_list_is_empty(folder: Path) -> None:
     """As the clients of some languages write what they have not."""
     pod = deepcopy(POD)
     pod["spec"]["containers"][0]["resources"].update(claims=None, limits=None)
@@ -232,7 +232,7 @@ def test_a_device_is_no_file() -> None:
     assert "device" not in run("estimate", "-f", "/dev/null", "--node", "n").stderr
 
 
-def test_what_unpacks_for_ever_is_no_dump(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompression_bomb_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_SUSPICIOUS", 1 << 20)
     (folder / "zeros.json.gz").write_bytes(gzip.compress(bytes(32 << 20)))
     got = run("estimate", "-f", folder / "zeros.json.gz", "--node", "n")
@@ -325,7 +325,7 @@ def inputs(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "words", ["--help", "--version", "schema EstimateReport", "generate -q --nodes 1 --pods 1 --to -", *ANSWERS]
 )
-def test_a_full_disk_behind_what_is_no_answer(inputs: Path, commands: CommandServer, words: str) -> None:
+def test_full_disk_behind_other_output_is_an_error(inputs: Path, commands: CommandServer, words: str) -> None:
     with open("/dev/full", "w") as full:
         got = commands.run(*words.split(), stdout=full.fileno(), cwd=inputs)
     assert (got.returncode, got.stderr) == (2, "error: stdout: No space left on device\n")
@@ -353,14 +353,14 @@ def test_a_signal_while_stdout_is_written(
     assert "bug in kscale" not in stderr
 
 
-def gone_reader() -> int:
+def closed_pipe() -> int:
     """Return a pipe that nobody reads: a write is EPIPE."""
     reading, writing = os.pipe()
     os.close(reading)
     return writing
 
 
-def gone_terminal() -> int:
+def closed_terminal() -> int:
     """Return a terminal that was closed at its other end: a write is EIO."""
     ours, theirs = os.openpty()
     os.close(ours)
@@ -377,18 +377,18 @@ def gone_terminal() -> int:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(
-    ("stdout", "status", "said"),
-    [(gone_reader, 141, ""), (gone_terminal, 2, "error: stdout: Input/output error\n")],
+    ("stdout", "status", "message"),
+    [(closed_pipe, 141, ""), (closed_terminal, 2, "error: stdout: Input/output error\n")],
 )
-def test_stdout_that_nobody_reads(
-    inputs: Path, commands: CommandServer, words: str, stdout: Callable[[], int], status: int, said: str
+def test_unread_stdout_is_an_error(
+    inputs: Path, commands: CommandServer, words: str, stdout: Callable[[], int], status: int, message: str
 ) -> None:
     descriptor = stdout()
     try:
         got = commands.run(*words.split(), stdout=descriptor, cwd=inputs)
     finally:
         os.close(descriptor)
-    assert (got.returncode, got.stderr) == (status, said)
+    assert (got.returncode, got.stderr) == (status, message)
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
@@ -449,7 +449,7 @@ WRITING: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("command", WRITING.values(), ids=WRITING)
-def test_a_full_disk_leaves_what_was_there(folder: Path, commands: CommandServer, command: tuple[str, ...]) -> None:
+def test_full_disk_keeps_the_old_file(folder: Path, commands: CommandServer, command: tuple[str, ...]) -> None:
     """Files of more than 300 bytes cannot be written, as on a full disk: the command fails, and the old file stays."""
     names = ("out", "out.gz", "out.csv", "out.parquet", "EstimateReport.json")
     for name in names:

@@ -85,9 +85,9 @@ def test_now_and_a_fresh_controller(tmp_path: Path) -> None:
     assert later["now"] == "2026-03-01T13:00:00Z"
     idle = (DATA / "metrics.json").read_text(encoding="utf-8").replace('m"', 'u"')
     (tmp_path / "idle.json").write_text(idle, encoding="utf-8")
-    given = ("-f", str(DATA / "cluster.yaml"), "-f", str(tmp_path / "idle.json"), "-o", "json")
+    words = ("-f", str(DATA / "cluster.yaml"), "-f", str(tmp_path / "idle.json"), "-o", "json")
     sizes = {
-        state: json.loads(kscale("hpa", *given, "--state", state).stdout)["hpas"][0]["desiredReplicas"]
+        state: json.loads(kscale("hpa", *words, "--state", state).stdout)["hpas"][0]["desiredReplicas"]
         for state in ("settled", "fresh")
     }
     assert sizes == {"settled": 2, "fresh": 3}  # a controller that just started holds for a whole window
@@ -103,7 +103,7 @@ def test_pods_that_do_not_count_are_named(tmp_path: Path) -> None:
     assert re.search(r"cpu +missing +2 +web-1, web-2", out.stdout)
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_metrics_are_reported() -> None:
     out = kscale("hpa", "-f", str(DATA / "cluster.yaml"))
     assert out.code == 0
     assert "no PodMetricsList (metrics.k8s.io): Resource metrics fail, which forbids scaling down" in out.stderr
@@ -225,14 +225,14 @@ def test_a_state_of_the_past_needs_a_now(tmp_path: Path) -> None:
     assert "Now is not known" in first.stdout
     state = {"apiVersion": "kscale.dev/v1alpha1", "kind": "HPAControllerState", "hpas": {"shop/web": {}}}
     (tmp_path / "state.json").write_text(json.dumps(state), encoding="utf-8")
-    given = ("-f", str(tmp_path / "hpa.json"), "--state", str(tmp_path / "state.json"))
-    out = kscale("hpa", *given)
+    words = ("-f", str(tmp_path / "hpa.json"), "--state", str(tmp_path / "state.json"))
+    out = kscale("hpa", *words)
     assert out.code == 2
     assert "--now" in out.stderr
-    assert kscale("hpa", *given, "--now", "2026-03-01T12:00:00Z").code == 0
+    assert kscale("hpa", *words, "--now", "2026-03-01T12:00:00Z").code == 0
 
 
-def test_hpas_that_a_state_does_not_hold_are_said(tmp_path: Path) -> None:
+def test_hpas_missing_in_the_state_are_reported(tmp_path: Path) -> None:
     state = {"apiVersion": "kscale.dev/v1alpha1", "kind": "HPAControllerState", "hpas": {"shop/web": {}}}
     (tmp_path / "state.json").write_text(json.dumps(state), encoding="utf-8")
     out = kscale("hpa", *ALL, "shop/web", "--state", str(tmp_path / "state.json"), "-o", "json")
@@ -244,9 +244,9 @@ def test_a_rival_that_is_not_shown_counts(tmp_path: Path) -> None:
     rival = hpa()
     rival["metadata"]["name"] = "rival"
     (tmp_path / "rival.json").write_text(json.dumps(rival), encoding="utf-8")
-    given = (*ALL, "-f", str(tmp_path / "rival.json"))
+    words = (*ALL, "-f", str(tmp_path / "rival.json"))
     for chosen in ((), ("-l", "tier=front"), ("shop/web",)):
-        out = json.loads(kscale("hpa", *given, *chosen, "-o", "json").stdout)
+        out = json.loads(kscale("hpa", *words, *chosen, "-o", "json").stdout)
         assert {each["reason"] for each in out["hpas"][0]["conditions"]} >= {"AmbiguousSelector"}
 
 
@@ -268,10 +268,12 @@ def test_flags_of_the_controller() -> None:
         assert message in out.stderr
 
 
-def test_what_did_not_change_is_left_out_of_the_document_too() -> None:
-    whole, changed = (json.loads(kscale("hpa", *ALL, *more, "-o", "json").stdout) for more in ((), ("--changed-only",)))
+def test_changed_only_applies_to_json() -> None:
+    complete, changed = (
+        json.loads(kscale("hpa", *ALL, *more, "-o", "json").stdout) for more in ((), ("--changed-only",))
+    )
     assert [each["name"] for each in changed["hpas"]] == ["web"]
-    assert changed["state"] == whole["state"]
+    assert changed["state"] == complete["state"]
 
 
 def test_a_name_of_another_namespace_is_refused() -> None:
@@ -364,7 +366,7 @@ def test_only_a_v2_object_is_read_as_one() -> None:
         ("a.b=c.json", None),
     ],
 )
-def test_a_metrics_list_may_say_what_it_is_for(text: str, split: tuple[str, str] | None) -> None:
+def test_metrics_list_scope_is_parsed(text: str, split: tuple[str, str] | None) -> None:
     assert split_scope(text) == split
 
 

@@ -22,7 +22,7 @@ NOW = ("--now", "2026-07-01T00:00:00Z")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "texts"),
     [
         (
             ("estimate", *DUMP, *GROUPS),
@@ -49,24 +49,24 @@ NOW = ("--now", "2026-07-01T00:00:00Z")
     ],
     ids=lambda value: str(value[0]) if isinstance(value, tuple) else None,
 )  # fmt: skip
-def test_pages(words: tuple[object, ...], said: tuple[str, ...]) -> None:
+def test_pages(words: tuple[object, ...], texts: tuple[str, ...]) -> None:
     got = kscale(*words, "-o", "html")
     assert got.code in (0, 1), got.stderr
     page = Reader(got.stdout)
-    for text in said:
-        assert text in page.seen
+    for text in texts:
+        assert text in page.text
     record = json.loads(page.scripts[0])
     assert record["apiVersion"] == "kscale.dev/v1alpha1"
-    assert record["kind"] in page.seen
+    assert record["kind"] in page.text
 
 
-def test_a_page_says_when_from_what_and_how_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_shows_time_inputs_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1780000000")
     monkeypatch.setattr("sys.argv", ["kscale"])
     page = Reader(kscale("headroom", *DUMP, "-o", "html").stdout)
     dump = EXAMPLES / "cluster.json.gz"
-    assert f"Made 2026-05-28 20:26:40 UTC from {dump} with kscale {kscale_version}." in page.seen
-    assert f"kscale headroom -q -f {dump} -o html" in page.seen
+    assert f"Made 2026-05-28 20:26:40 UTC from {dump} with kscale {kscale_version}." in page.text
+    assert f"kscale headroom -q -f {dump} -o html" in page.text
 
 
 PODS_FILE = EXAMPLES / "web.yaml"
@@ -93,7 +93,7 @@ WHAT_IF = EXAMPLES / "scenarios.yaml"
 )  # fmt: skip
 def test_a_page_names_every_input(words: tuple[object, ...], inputs: list[object]) -> None:
     page = Reader(kscale(*words, "-o", "html").stdout)
-    assert f" from {', '.join(map(str, inputs))} with kscale {kscale_version}." in page.seen
+    assert f" from {', '.join(map(str, inputs))} with kscale {kscale_version}." in page.text
 
 
 @pytest.mark.parametrize(
@@ -120,20 +120,20 @@ def test_a_page_hides_the_passwords_of_the_command(tmp_path: Path, monkeypatch: 
     assert "secret" not in page
 
 
-def test_a_page_ends_with_what_there_is_to_add() -> None:
+def test_page_ends_with_its_footer() -> None:
     bare = kscale("whatif", EXAMPLES / "scenarios.yaml", *DUMP, *GROUPS, *NOW, "-o", "html").stdout
     assert "<footer" not in bare, "a line that nothing follows"
     load = (HPA / "web_load.csv", "-f", HPA / "web_hpa.yaml", "--request", "500m")
-    told = kscale("replay", "hpa", *load, "-o", "html").stdout
-    assert "<footer><p>Plant: usage = load / ready pods" in told
+    page = kscale("replay", "hpa", *load, "-o", "html").stdout
+    assert "<footer><p>Plant: usage = load / ready pods" in page
 
 
 def test_nodes_that_may_not_be_lost_alone_are_marked_beside_pairs() -> None:
     record = json.loads(kscale("headroom", *DUMP, "--lose", "pairs", "-o", "json").stdout)
     alone = record["pairs"]["alone"]
     page = Reader(kscale("headroom", *DUMP, "--lose", "pairs", "-o", "html").stdout)
-    assert page.seen.count("homeless if lost") == len(alone) > 0
-    assert all(f"Without {loss['name']}: {loss['homeless']} of" in page.seen for loss in alone)
+    assert page.text.count("homeless if lost") == len(alone) > 0
+    assert all(f"Without {loss['name']}: {loss['homeless']} of" in page.text for loss in alone)
 
 
 def test_groups_that_are_not_drawn_are_named(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_groups_that_are_not_drawn_are_named(tmp_path: Path) -> None:
     groups.write_text(json.dumps([group(f"g{i:02}") for i in range(14)]))
     page = Reader(kscale("estimate", "-q", "-f", dump, "-g", groups, "-o", "html").stdout)
     for text in ("g11: 2 new nodes", "Not drawn", "2 more groups", "g12: 2 new nodes", "g13: 2 new nodes"):
-        assert text in page.seen
+        assert text in page.text
 
 
 def test_every_placed_pod_is_drawn() -> None:

@@ -113,7 +113,7 @@ def east(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApiServer:
     return result["east"]
 
 
-def test_a_live_cluster_is_what_its_dump_is(east: FakeApiServer, tmp_path: Path) -> None:
+def test_live_cluster_equals_its_dump(east: FakeApiServer, tmp_path: Path) -> None:
     dump = {"kind": "List", "apiVersion": "v1", "items": [item for kind, item in objects() if kind != CUSTOM]}
     (tmp_path / "dump.json").write_text(json.dumps(dump))
     lists = []
@@ -123,13 +123,13 @@ def test_a_live_cluster_is_what_its_dump_is(east: FakeApiServer, tmp_path: Path)
     of_dump = kscale("hpa", "-f", tmp_path / "dump.json", *lists, "--now", NOW, "-o", "json")
     live = kscale("hpa", "--context", "east", "--now", NOW, "-o", "json")
     assert (live.code, of_dump.code) == (0, 0), live.stderr
-    told, expected = json.loads(live.stdout), json.loads(of_dump.stdout)
-    assert {each["name"]: each["desiredReplicas"] for each in told["hpas"]} == {
+    record, expected = json.loads(live.stdout), json.loads(of_dump.stdout)
+    assert {each["name"]: each["desiredReplicas"] for each in record["hpas"]} == {
         "web": 4, "queue": 3, "gadget": 3, "gate": 3, "still": 0,
     }  # fmt: skip
-    order = [each["name"] for each in told["hpas"]]
+    order = [each["name"] for each in record["hpas"]]
     expected["hpas"].sort(key=lambda each: order.index(each["name"]))
-    assert (told["hpas"], told["missing"]) == (expected["hpas"], [])
+    assert (record["hpas"], record["missing"]) == (expected["hpas"], [])
     assert {call.method for call in east.calls} == {"GET"}
     scales = [call.path for call in east.calls if call.path.endswith("/scale")]
     assert scales == ["/apis/x.example.com/v1/namespaces/shop/widgets/gadget/scale"]  # others are listed
@@ -138,15 +138,15 @@ def test_a_live_cluster_is_what_its_dump_is(east: FakeApiServer, tmp_path: Path)
     assert (named.code, "shop/web 2 -> 4: cpu 90% of 50%." in named.stdout) == (0, True), named.stdout
 
 
-def test_who_asks_about_one_asks_nothing_about_other_namespaces(east: FakeApiServer, tmp_path: Path) -> None:
+def test_one_hpa_requests_nothing_of_other_namespaces(east: FakeApiServer, tmp_path: Path) -> None:
     """Those of its own are decided together; what was remembered of the others stays."""
     every = json.loads(kscale("hpa", "--context", "east", "--now", NOW, "-o", "json").stdout)
     (tmp_path / "state.json").write_text(json.dumps(every))
     east.calls.clear()
     words = ("explain", "hpa", "rest/still", "--context", "east", "--now", NOW, "-o", "json")
-    told = kscale(*words, "--state", tmp_path / "state.json")
-    assert told.code == 0, told.stderr
-    answer = json.loads(told.stdout)
+    run_ = kscale(*words, "--state", tmp_path / "state.json")
+    assert run_.code == 0, run_.stderr
+    answer = json.loads(run_.stdout)
     assert [each["name"] for each in answer["hpas"]] == ["still"]
     assert answer["state"]["hpas"].keys() == every["state"]["hpas"].keys()
     others = [key for key in every["state"]["hpas"] if key != "rest/still"]
@@ -158,9 +158,9 @@ def test_who_asks_about_one_asks_nothing_about_other_namespaces(east: FakeApiSer
 
 
 def test_now_is_when_it_was_read(east: FakeApiServer) -> None:
-    told = json.loads(kscale("hpa", "--context", "east", "-o", "json").stdout)
+    record = json.loads(kscale("hpa", "--context", "east", "-o", "json").stdout)
     assert east.calls
-    assert told["now"] > "2026-06"
+    assert record["now"] > "2026-06"
 
 
 def test_apis_that_are_not_there(east: FakeApiServer) -> None:
@@ -175,9 +175,9 @@ def test_apis_that_are_not_there(east: FakeApiServer) -> None:
         "2 of 2 answers of custom.metrics.k8s.io: no custom metrics API (custom.metrics.k8s.io) registered",
         f"1 of 1 answers of external.metrics.k8s.io: {missing}",
     ]
-    told = {each["name"]: each["error"] for each in json.loads(result.stdout)["hpas"]}
-    assert missing in told["web"]
-    assert told["still"] is None
+    errors = {each["name"]: each["error"] for each in json.loads(result.stdout)["hpas"]}
+    assert missing in errors["web"]
+    assert errors["still"] is None
 
 
 def test_permissions_that_are_missing(east: FakeApiServer) -> None:
@@ -186,9 +186,9 @@ def test_permissions_that_are_missing(east: FakeApiServer) -> None:
     result = kscale("hpa", "--context", "east", "-o", "json")
     assert "warning: Deployments are not read: no /deployments at all" in result.stderr
     assert "missing: what the server serves: no /apis at all" in result.stderr
-    told = {each["name"]: each for each in json.loads(result.stdout)["hpas"]}
-    assert told["web"]["currentReplicas"] == 2  # its scale is asked for
-    assert told["gadget"]["error"].endswith('no matches for kind "Widget" in group "x.example.com"')
+    hpas = {each["name"]: each for each in json.loads(result.stdout)["hpas"]}
+    assert hpas["web"]["currentReplicas"] == 2  # its scale is asked for
+    assert hpas["gadget"]["error"].endswith('no matches for kind "Widget" in group "x.example.com"')
     east.fault = lambda call: missing[1](call) or metrics(call)
     result = kscale("hpa", "--context", "east")
     assert "the scale target of shop/gadget: an HPA" in result.stderr
@@ -198,7 +198,7 @@ def test_permissions_that_are_missing(east: FakeApiServer) -> None:
     assert (result.code, result.stdout, result.stderr) == (2, "", "error: no HPAs at all\n")
 
 
-def test_one_namespace_whose_metrics_are_refused(east: FakeApiServer) -> None:
+def test_refused_metrics_affect_only_their_namespace(east: FakeApiServer) -> None:
     for plural, item in objects():
         name = item["metadata"]["name"]
         if name.startswith("web"):
@@ -207,9 +207,9 @@ def test_one_namespace_whose_metrics_are_refused(east: FakeApiServer) -> None:
     east.fault = lambda call: refusing(where, 403, "no usage")(call) or metrics(call)
     result = kscale("hpa", "--context", "east", "-o", "json", "--now", NOW)
     assert "missing: 1 of 2 answers of metrics.k8s.io: no usage at all" in result.stderr
-    told = {f"{each['namespace']}/{each['name']}": each for each in json.loads(result.stdout)["hpas"]}
-    assert told["shop/web"]["desiredReplicas"] == 4
-    assert "no usage at all" in told["other/web"]["error"]
+    hpas = {f"{each['namespace']}/{each['name']}": each for each in json.loads(result.stdout)["hpas"]}
+    assert hpas["shop/web"]["desiredReplicas"] == 4
+    assert "no usage at all" in hpas["other/web"]["error"]
 
 
 def test_a_target_of_a_kind_that_is_not_served(east: FakeApiServer) -> None:
@@ -217,10 +217,10 @@ def test_a_target_of_a_kind_that_is_not_served(east: FakeApiServer) -> None:
     spec = {"scaleTargetRef": target, "maxReplicas": 3, "metrics": [CPU]}
     hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec}
     east.put("horizontalpodautoscalers.autoscaling", {**hpa, "metadata": {"name": "foo", "namespace": "shop"}})
-    told = json.loads(kscale("hpa", "--context", "east", "--now", NOW, "-o", "json").stdout)
+    record = json.loads(kscale("hpa", "--context", "east", "--now", NOW, "-o", "json").stdout)
     lacking = "the scale target of shop/foo: an HPA that cannot get its target's size changes nothing"
-    assert told["missing"] == [lacking]
-    decided = {each["name"]: each for each in told["hpas"]}
+    assert record["missing"] == [lacking]
+    decided = {each["name"]: each for each in record["hpas"]}
     assert 'no matches for kind "Foo" in group "nope.example.com"' in decided["foo"]["error"]
     assert decided["web"]["desiredReplicas"] == 4
 
@@ -230,8 +230,8 @@ def test_a_page_to_log_in_is_no_answer(east: FakeApiServer, path: str) -> None:
     page = Answer(200, {}, b"<html>log in</html>")
     east.fault = lambda call: page if call.path == path else metrics(call)
     result = kscale("hpa", "--context", "west", "--context", "east", "--now", NOW)
-    said = f"the answer to GET {path} cannot be read: "
-    assert (said in result.stderr, "malformed" in result.stderr, "bug" in result.stderr) == (True, True, False)
+    message = f"the answer to GET {path} cannot be read: "
+    assert (message in result.stderr, "malformed" in result.stderr, "bug" in result.stderr) == (True, True, False)
     assert "west: 0 of 0 HPAs would rescale." in result.stdout
 
 
@@ -248,11 +248,11 @@ def test_a_scale_that_is_a_page_to_log_in_is_an_error_of_its_hpa(east: FakeApiSe
 def test_a_state_is_of_one_cluster(east: FakeApiServer, tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "state.json").write_text(kscale("hpa", "--context", "east", "--now", NOW, "-o", "json").stdout)
     both = (*words, "--context", "east", "--context", "west", "--now", NOW)
-    asked = len(east.calls)
+    call_count = len(east.calls)
     result = kscale(*both, "--state", tmp_path / "state.json")
     assert (result.code, result.stdout) == (2, "")
     assert "it is of one cluster: name one context" in result.stderr
-    assert len(east.calls) == asked
+    assert len(east.calls) == call_count
     for state in ("settled", "fresh"):
         assert "name one context" not in kscale(*both, "--state", state).stderr
     alone = kscale(*words, "--context", "east", "--now", NOW, "--state", tmp_path / "state.json")
@@ -272,12 +272,12 @@ def test_several_contexts_are_one_table(east: FakeApiServer) -> None:
     assert "west: 0 of 0 HPAs would rescale." in text
 
 
-def test_what_excludes_a_live_cluster(east: FakeApiServer, tmp_path: Path) -> None:
+def test_options_that_exclude_a_live_cluster_are_refused(east: FakeApiServer, tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(json.dumps(USAGE))
-    for more, said in (
+    for more, message in (
         (("--metrics", tmp_path / "m.json"), "the metrics of a live cluster come from its API server"),
         (("-f", tmp_path / "m.json"), "exclude each other"),
     ):
         result = kscale("hpa", "--context", "east", *more)
-        assert (result.code, said in result.stderr, result.stdout) == (2, True, "")
+        assert (result.code, message in result.stderr, result.stdout) == (2, True, "")
     assert not east.calls

@@ -109,10 +109,10 @@ def test_quotas_of_the_cluster_are_named_if_they_count_pods_of_the_namespace(
         }
         for name, amounts in hard.items()
     ]
-    held, workload = tmp_path / "quotas.json", tmp_path / "workload.json"
-    held.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": quotas}))
+    quotas_file, workload = tmp_path / "quotas.json", tmp_path / "workload.json"
+    quotas_file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": quotas}))
     workload.write_text(json.dumps(deployment("small", "100m")))
-    got = kscale(command, "-q", "-f", dump, "-f", held, "--pod", workload)
+    got = kscale(command, "-q", "-f", dump, "-f", quotas_file, "--pod", workload)
     assert "ResourceQuota shop/pods (whether its namespace may create the pods)" in got.stdout
     assert "other/other" not in got.stdout
     assert "shop/services" not in got.stdout

@@ -57,7 +57,7 @@ def test_options_that_are_left_out_are_as_without_a_flag() -> None:
     assert result["ClusterRole"]["rules"] == cluster_autoscaler_roles(options)[0]
 
 
-def test_what_is_printed() -> None:
+def test_printed_objects_are_complete() -> None:
     result = printed("-n", "autoscaling", "--cloud-config", "cloud", "--flag=--expander=least-nodes", "--replicas=3")
     assert list(result) == [
         "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment",
@@ -80,7 +80,7 @@ def test_what_is_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "flag", "said"),
+    ("program", "flag", "message"),
     [
         ("cluster-autoscaler", "--expnder=price", "No such option: --expnder"),
         ("cluster-autoscaler", "--scan-interval=soon", "--scan-interval"),
@@ -111,10 +111,10 @@ def test_what_is_printed() -> None:
         ("vpa-recommender", "--cpu-histogram-decay=1h", "No such option"),
     ],
 )
-def test_flags_that_the_program_does_not_take(program: str, flag: str, said: str) -> None:
+def test_flags_that_the_program_does_not_take(program: str, flag: str, message: str) -> None:
     result = run("manifests", program, "--image", "example.org/kscale:1", f"--flag={flag}")
     assert (result.code, result.stdout) == (2, ""), flag
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_formats() -> None:
@@ -128,14 +128,14 @@ def test_formats() -> None:
 
 
 @pytest.mark.parametrize("cloud", ["externalgrpc", "kwok", "clusterapi"])
-def test_its_flags_are_flags_of_the_program(cloud: str) -> None:
+def test_deployment_flags_exist(cloud: str) -> None:
     (container,) = printed("--cloud-provider", cloud)["Deployment"]["spec"]["template"]["spec"]["containers"]
     help_ = run("run", "cluster-autoscaler", "--help-all").stdout
     for argument in container["args"][2:]:
         assert argument.partition("=")[0] in help_
 
 
-def test_it_may_see_what_it_watches() -> None:
+def test_role_allows_every_watched_kind() -> None:
     clock = SystemClock()
     health = HealthCheck(HealthCheckOptions(), clock.now())
     options = AutoscalingOptions(expander="priority", capacity_quotas_enabled=True)
@@ -200,7 +200,7 @@ def test_rules_by_the_flags_however_they_are_written(values: Sequence[str], on: 
         ("vpa-admission", "--status-lease-name", {"get", "patch"}),
     ],
 )
-def test_the_role_names_what_a_flag_names(program: str, flag: str, verbs: set[str]) -> None:
+def test_role_names_the_objects_of_flags(program: str, flag: str, verbs: set[str]) -> None:
     rules = {text: of_program(program, *text)["Role"]["rules"] for text in ((), (f"--flag={flag}=mine",))}
     usual, mine = ([rule for rule in result if "resourceNames" in rule] for result in rules.values())
     changed = [(each, other) for each, other in zip(usual, mine, strict=True) if each != other]
@@ -236,10 +236,10 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are() -> None:
     assert {each["port"] for each in monitor["podMetricsEndpoints"]} <= ports
     (group,) = kinds["PrometheusRule"]["spec"]["groups"]
     dashboard = json.loads(kinds["ConfigMap"]["data"]["cluster-autoscaler.json"])
-    asked = [rule["expr"] for rule in group["rules"]]
-    asked += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    expressions = [rule["expr"] for rule in group["rules"]]
+    expressions += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     known = {metric.name: metric for metric in (*METRICS.values(), *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS)}
-    for text in asked:
+    for text in expressions:
         for name, _, labels in re.findall(r"((?:cluster_autoscaler|kscale|leader_election)_\w+)(\{(.*?)\})?", text):
             metric = known[name.removesuffix("_bucket")]
             assert name.endswith("_bucket") == (metric.kind == "histogram"), text
@@ -273,9 +273,9 @@ def test_a_kustomize_base(program: str, tmp_path: Path) -> None:
     assert (base / resources).stat().st_mode & 0o077 == 0
     assert run("manifests", program, *image, "--directory", base).code == 0  # the same again
     (base / "kustomization.yaml").write_text("resources: [mine.yaml]\n")
-    for more, said in (((), "is a different kustomization"), (("-o", "json"), "written as yaml")):
+    for more, message in (((), "is a different kustomization"), (("-o", "json"), "written as yaml")):
         result = run("manifests", program, *image, "--directory", base, *more)
-        assert (result.code, said in result.stderr) == (2, True), result.stderr
+        assert (result.code, message in result.stderr) == (2, True), result.stderr
     assert (base / "kustomization.yaml").read_text() == "resources: [mine.yaml]\n"
 
 
@@ -289,7 +289,7 @@ def test_objects_of_a_kustomize_base_are_for_their_owner_whatever_was_there(tmp_
     assert {each.name for each in tmp_path.iterdir()} == {"kustomization.yaml", "kscale.yaml"}
 
 
-def test_nobody_elses_file_is_overwritten_by_a_kustomize_base(tmp_path: Path) -> None:
+def test_kustomize_base_does_not_overwrite_other_files(tmp_path: Path) -> None:
     command = ("manifests", "vpa-crds", "--directory", tmp_path)
     (tmp_path / "kscale.yaml").write_text("mine: 1\n")
     result = run(*command)
@@ -302,17 +302,17 @@ def test_nobody_elses_file_is_overwritten_by_a_kustomize_base(tmp_path: Path) ->
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"kustomization.yaml": b"\xff\xfe"}
 
 
-def test_the_image_is_not_root_and_has_what_it_copies() -> None:
+def test_image_is_not_root_and_copies_existing_files() -> None:
     root = Path(__file__).parents[3]
     lines = (root / "Containerfile").read_text().splitlines()
     assert "USER 65532:65532" in lines
     assert lines[-1] == 'ENTRYPOINT ["kscale"]'
-    kept = [line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    assert [name for name in kept if not (root / name).exists()] == []
+    included = [line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert [name for name in included if not (root / name).exists()] == []
     read = tomllib.loads((root / "pyproject.toml").read_text())
     needed = {read["project"]["readme"], *read["project"]["license-files"], *read["build-system"]["backend-path"]}
     needed |= set(re.findall(r"^install\(DIRECTORY (\w+)/", (root / "CMakeLists.txt").read_text(), re.MULTILINE))
-    assert needed | {"pyproject.toml", "CMakeLists.txt", "src"} <= {*kept}, "the image is built of these"
+    assert needed | {"pyproject.toml", "CMakeLists.txt", "src"} <= {*included}, "the image is built of these"
     (extras,) = re.findall(r"/src\[(.*?)\]", "\n".join(lines))
     assert {*extras.split(",")} <= {*read["project"]["optional-dependencies"]}
 
@@ -366,7 +366,7 @@ DRIVERS: dict[str, Callable[[], Sequence[Watch]]] = {
 
 
 @pytest.mark.parametrize(("program", "flag"), [("vpa-updater", "plan"), ("vpa-recommender", "explain")])
-def test_who_says_what_rounds_do_to_nodes_may_see_what_decides_where_pods_fit(program: str, flag: str) -> None:
+def test_node_effect_reports_require_scheduling_permissions(program: str, flag: str) -> None:
     wide, _ = autoscaler_roles(program, {flag: True})
     granted = {resource for rule in wide if {"list", "watch"} <= set(rule["verbs"]) for resource in rule["resources"]}
     assert {"nodes", "persistentvolumes", "persistentvolumeclaims", "storageclasses"} <= granted
@@ -376,7 +376,7 @@ def test_who_says_what_rounds_do_to_nodes_may_see_what_decides_where_pods_fit(pr
         assert ('"storageclasses"' in result) is bool(flags)
 
 
-ASKED_BY_NAME = {
+REQUESTED_BY_NAME = {
     ("*", "*/scale"),
     ("custom.metrics.k8s.io", "*"),
     ("autoscaling.k8s.io", "verticalpodautoscalers"),
@@ -386,26 +386,26 @@ ASKED_BY_NAME = {
 
 
 @pytest.mark.parametrize("program", AUTOSCALERS)
-def test_the_other_autoscalers_may_see_what_they_watch_and_no_more(program: str) -> None:
+def test_roles_of_other_autoscalers_allow_only_watched_kinds(program: str) -> None:
     wide, own = autoscaler_roles(program)
     plurals = {
         (each.api_version, each.kind): each.group_resource.partition(".")[0] for each in (*EVERYWHERE, *BUILT_IN)
     }
     plurals["autoscaling.k8s.io/v1", "VerticalPodAutoscaler"] = "verticalpodautoscalers"
     plurals["autoscaling/v2", "HorizontalPodAutoscaler"] = "horizontalpodautoscalers"
-    seen = set()
+    watched = set()
     for watch in DRIVERS[program]():
         group = watch.api_version.rpartition("/")[0]
         plural = plurals.get((watch.api_version, watch.kind)) or f"{watch.kind.lower()}s"
         fitting = [rule for rule in wide if group in rule["apiGroups"] and plural in rule["resources"]]
         assert {"list", "watch"} <= {verb for rule in fitting for verb in rule["verbs"]}, watch
-        seen.add((group, plural))
+        watched.add((group, plural))
     for rule in (*wide, *own):
         if "watch" in rule["verbs"]:
             named = {(group, plural) for group in rule["apiGroups"] for plural in rule["resources"]}
-            assert named <= seen
+            assert named <= watched
         if "get" in rule["verbs"]:
-            assert (*rule["apiGroups"], *rule["resources"]) in ASKED_BY_NAME
+            assert (*rule["apiGroups"], *rule["resources"]) in REQUESTED_BY_NAME
         assert "*" not in rule["verbs"]
 
 
@@ -526,15 +526,15 @@ def test_definitions_of_the_vpa() -> None:
     assert rules == ["(self.type == 'Factor') == has(self.factor)", "(self.type == 'Quantity') == has(self.quantity)"]
     wide = [each["name"] for each in version["additionalPrinterColumns"] if each.get("priority")]
     assert wide == ["MinReplicas", "OOMSeconds"]
-    kept = definitions["VerticalPodAutoscalerCheckpoint"]["spec"]["versions"][0]
-    history = kept["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    checkpoint_version = definitions["VerticalPodAutoscalerCheckpoint"]["spec"]["versions"][0]
+    history = checkpoint_version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     assert history["cpuHistogram"]["properties"]["totalWeight"] == {"type": "number"}
     assert history["totalSamplesCount"] == {"type": "integer", "format": "int64"}
     # What no struct knows is pruned, but for the weights of a histogram, and what is not served.
     assert result.stdout.count("x-kubernetes-preserve-unknown-fields") == 2 + 2
 
 
-def test_what_the_programs_of_the_vpa_write_fits_its_definitions() -> None:
+def test_objects_written_by_vpa_programs_match_the_crds() -> None:
     version = vpa_definitions()[0]["spec"]["versions"][0]
     amounts = {"cpu": "247m", "memory": "380258472"}
     recommendation = {"containerName": "c", "target": amounts, "lowerBound": amounts, "uncappedTarget": amounts}

@@ -33,7 +33,7 @@ def dump(path: Path, *objects: dict[str, Any]) -> Path:
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
 
 
-def said(*arguments: object) -> str:
+def output_of(*arguments: object) -> str:
     run = kscale(*arguments)
     return " ".join((run.stdout + run.stderr).split())
 
@@ -43,16 +43,18 @@ def test_pods_of_the_dump(command: list[str], tmp_path: Path) -> None:
     asking = [pod("a", BY_LABEL), pod("b", BY_EXPRESSION, "podAffinity")]
     others = [pod("c", {}), pod("d", None), pod("e", BY_LABEL, phase="Succeeded")]
     lacking = dump(tmp_path / "lacking.json", *asking, *others)
-    assert format_namespace_warning(2) in said(*command, "-f", lacking)
+    assert format_namespace_warning(2) in output_of(*command, "-f", lacking)
     assert "2 pods choose namespaces" in format_namespace_warning(2)
-    whole = dump(tmp_path / "whole.json", *asking, *others, NAMESPACE)
-    assert "namespaceSelector" not in said(*command, "-f", whole)
+    complete = dump(tmp_path / "whole.json", *asking, *others, NAMESPACE)
+    assert "namespaceSelector" not in output_of(*command, "-f", complete)
     plain = dump(tmp_path / "plain.json", *others)
-    assert "namespaceSelector" not in said(*command, "-f", plain)
+    assert "namespaceSelector" not in output_of(*command, "-f", plain)
 
 
 def test_pods_of_a_manifest(tmp_path: Path) -> None:
-    wanted = tmp_path / "pod.json"
-    wanted.write_text(json.dumps(pod("a", BY_LABEL)))
-    assert format_namespace_warning(1) in said("fit", "--pod", wanted, "-f", dump(tmp_path / "lacking.json"))
-    assert "namespaceSelector" not in said("fit", "--pod", wanted, "-f", dump(tmp_path / "whole.json", NAMESPACE))
+    manifest = tmp_path / "pod.json"
+    manifest.write_text(json.dumps(pod("a", BY_LABEL)))
+    assert format_namespace_warning(1) in output_of("fit", "--pod", manifest, "-f", dump(tmp_path / "lacking.json"))
+    assert "namespaceSelector" not in output_of(
+        "fit", "--pod", manifest, "-f", dump(tmp_path / "whole.json", NAMESPACE)
+    )

@@ -95,7 +95,7 @@ def test_markdown_is_a_table() -> None:
     ]
 
 
-def test_what_is_piped_is_never_cut() -> None:
+def test_piped_output_is_never_truncated() -> None:
     table = Table([Column("A"), Column("B", "right")], [["x" * 5000, 1]])
     stream = io.StringIO()
     answer = Answer(ANSWER.record, lambda: View("y" * 5000, [table]))

@@ -37,17 +37,19 @@ def test_the_hook_reads_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_the_action_gates(limit: str, status: int, tmp_path: Path) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     (step,) = action["runs"]["steps"]
-    asked = {name: default.get("default", "") for name, default in action["inputs"].items()}
-    asked |= {"dump": "examples/cluster.json.gz", "groups": "examples/groups.yaml", "fail-on": limit}
-    asked["scenarios"] = "examples/scenarios.yaml"
-    given = {name: asked[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in step["env"].items()}
+    inputs = {name: default.get("default", "") for name, default in action["inputs"].items()}
+    inputs |= {"dump": "examples/cluster.json.gz", "groups": "examples/groups.yaml", "fail-on": limit}
+    inputs["scenarios"] = "examples/scenarios.yaml"
+    variables = {
+        name: inputs[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in step["env"].items()
+    }
     program = tmp_path / "kscale" / "bin" / "kscale"
     program.parent.mkdir(parents=True)
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kscale "$@"\n')
     program.chmod(0o755)
     _venv, _install, *rest = step["run"].splitlines()
     summary = tmp_path / "summary.md"
-    environment = {**os.environ, **given, "RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": str(summary)}
+    environment = {**os.environ, **variables, "RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": str(summary)}
     done = subprocess.run(["bash", "-euc", "\n".join(rest)], cwd=ROOT, env=environment, check=False)
     assert done.returncode == status
     assert summary.read_text().count("\n| ") > 5
@@ -59,13 +61,13 @@ YAML_BLOCKS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```
 def test_the_documented_hook_is_the_one_there_is() -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     (repository,) = YAML_BLOCKS[0]["repos"]
-    (shown,) = repository["hooks"]
-    assert shown["id"] == hook["id"]
-    assert shown["args"][0] == hook["args"][0]
+    (documented,) = repository["hooks"]
+    assert documented["id"] == hook["id"]
+    assert documented["args"][0] == hook["args"][0]
     assert repository["rev"] == f"v{version}"
 
 
 def test_the_documented_action_has_the_inputs_that_there_are() -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
-    shown = YAML_BLOCKS[1]["jobs"]["capacity"]["steps"][1]["with"]
-    assert shown.keys() == action["inputs"].keys()
+    documented = YAML_BLOCKS[1]["jobs"]["capacity"]["steps"][1]["with"]
+    assert documented.keys() == action["inputs"].keys()

@@ -20,7 +20,7 @@ import kscale
 from kscale.cli import output, registry
 from kscale.cli.app import run
 from kscale.views import View, as_cell
-from unit.cli.test_hostile import GROUPS, NODE, POD, USAGE, gone_reader, gone_terminal, listed
+from unit.cli.test_hostile import GROUPS, NODE, POD, USAGE, closed_pipe, closed_terminal, listed
 from unit.cli.test_mix import CATALOGUE
 from unit.cli.test_replay_hpa import HPA
 from unit.cli.test_vpa import objects
@@ -170,8 +170,8 @@ def file() -> int:
 
 FAULTS: dict[str, tuple[Callable[[], int], type[io.FileIO], int, str]] = {
     "full disk": (full_disk, io.FileIO, 2, "error: stdout: No space left on device\n"),
-    "gone reader": (gone_reader, io.FileIO, 141, ""),
-    "gone terminal": (gone_terminal, io.FileIO, 2, "error: stdout: Input/output error\n"),
+    "gone reader": (closed_pipe, io.FileIO, 141, ""),
+    "gone terminal": (closed_terminal, io.FileIO, 2, "error: stdout: Input/output error\n"),
     "SIGINT": (file, Interrupted, 130, "error: interrupted\n"),
 }
 """Each: what stdout is, how it is written, the exit status, and what stderr says."""
@@ -217,6 +217,6 @@ def test_stdout_that_takes_no_answer(inputs: Path, monkeypatch: pytest.MonkeyPat
         fault: kscale_with(monkeypatch, f"{name} {WORDS[name]}", descriptor(), stream)
         for fault, (descriptor, stream, _, _) in FAULTS.items()
     }
-    assert ended == {fault: (status, said) for fault, (_, _, status, said) in FAULTS.items()}
+    assert ended == {fault: (status, message) for fault, (_, _, status, message) in FAULTS.items()}
     # The rest is discarded: a reader that has stopped would not take it.
     assert (inputs / "stdout").stat().st_size == Interrupted.half > 0

@@ -24,7 +24,7 @@ from kscale.drivers.process import Program, ProgramContext
 from kscale.errors import InputError
 from unit.cli.support import kscale
 
-SEEN: list[Any] = []
+OBSERVED: list[Any] = []
 SECRET = "s3cr3t-t0ken"
 
 
@@ -42,7 +42,7 @@ class Tally(GoCommand):
 
 def command(*, process: ProcessFlags, lease: Own) -> None:
     """Counts."""
-    SEEN.append((process, lease, given_flags()))
+    OBSERVED.append((process, lease, given_flags()))
     run_program("tally", process, build, election=lease.election(identity="me"))
 
 
@@ -51,8 +51,8 @@ def build(around: ProgramContext) -> Program:
 
 
 @pytest.fixture(autouse=True)
-def nothing_seen() -> None:
-    SEEN.clear()
+def clear_observed() -> None:
+    OBSERVED.clear()
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return code, stderr.getvalue()
 
 
-def test_it_says_what_it_is_and_hides_what_is_secret(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_startup_log_names_the_program_and_hides_secrets(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = run("--kubeconfig", kubeconfig, f"--prometheus-bearer-token={SECRET}", "--address=", "--log-format=json")
     assert code == FAILED
     text = capsys.readouterr().err
@@ -104,7 +104,7 @@ def test_it_says_what_it_is_and_hides_what_is_secret(kubeconfig: str, capsys: py
 )
 def test_switches_as_go_has_them(argument: str, leads: bool, kubeconfig: str) -> None:
     assert run("--kubeconfig", kubeconfig, argument, "--address=")[0] == FAILED
-    ((_, lease, flags),) = SEEN
+    ((_, lease, flags),) = OBSERVED
     assert lease.leader_elect is leads
     assert dict(flags)["--leader-elect"] == str(leads).lower()
 
@@ -112,7 +112,7 @@ def test_switches_as_go_has_them(argument: str, leads: bool, kubeconfig: str) ->
 @pytest.mark.parametrize("argument", ["-v=4", "-v4", "--v=4"])
 def test_levels_as_go_has_them(argument: str, kubeconfig: str) -> None:
     assert run("--kubeconfig", kubeconfig, argument, "--address=")[0] == FAILED
-    assert SEEN[0][0].verbosity == 4
+    assert OBSERVED[0][0].verbosity == 4
 
 
 PROGRAMS = ["cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission"]
@@ -132,34 +132,34 @@ def test_every_program_takes_the_flags_of_klog(program: str) -> None:
 
 
 def test_flags_of_klog_are_taken_with_one_warning_each(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--alsologtostderr", "--skip_headers=false", "--vmodule=loop=5", "--vmodule", "loop=6", "--log_file=/x"]
-    code, _ = run("--kubeconfig", kubeconfig, *given, "--no-leader-elect", "--address=", "--log-format=json")
+    flags = ["--alsologtostderr", "--skip_headers=false", "--vmodule=loop=5", "--vmodule", "loop=6", "--log_file=/x"]
+    code, _ = run("--kubeconfig", kubeconfig, *flags, "--no-leader-elect", "--address=", "--log-format=json")
     assert code == FAILED
     lines = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
-    said = [each["msg"].partition(" ")[0] for each in lines if "is not heeded" in each["msg"]]
-    assert said == ["--alsologtostderr", "--vmodule", "--log-file"]
-    ((_, lease, _),) = SEEN
+    ignored = [each["msg"].partition(" ")[0] for each in lines if "is not heeded" in each["msg"]]
+    assert ignored == ["--alsologtostderr", "--vmodule", "--log-file"]
+    ((_, lease, _),) = OBSERVED
     assert not lease.leader_elect  # what comes after a switch is no value of it
 
 
 @pytest.mark.parametrize("argument", ["--vmodule=loop", "--alsologtostderr=perhaps", "--log-file-max-size=-1"])
 def test_a_flag_of_klog_with_a_value_that_klog_refuses(argument: str, kubeconfig: str) -> None:
-    code, said = run("--kubeconfig", kubeconfig, argument)
+    code, output = run("--kubeconfig", kubeconfig, argument)
     assert code == 2
-    assert "invalid argument" in said
-    assert not SEEN
+    assert "invalid argument" in output
+    assert not OBSERVED
 
 
 @pytest.mark.parametrize("written", [("--least=3",), ("--least", "3"), ("--least=1", "--least=3")])
-def test_a_flag_that_has_no_effect_with_upstream_is_taken_and_said(
+def test_upstream_flag_without_effect_is_accepted_with_a_warning(
     written: tuple[str, ...], kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ("--kubeconfig", kubeconfig, *written, "--no-leader-elect", "--address=", "--log-format=json")
-    assert run(*given)[0] == FAILED
+    words = ("--kubeconfig", kubeconfig, *written, "--no-leader-elect", "--address=", "--log-format=json")
+    assert run(*words)[0] == FAILED
     lines = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
-    said = [(each["level"], each["msg"]) for each in lines if "least" in each["msg"]]
-    assert said == [("warning", "--least is not heeded: it is counted anyhow")]
-    ((_, lease, flags),) = SEEN
+    warnings = [(each["level"], each["msg"]) for each in lines if "least" in each["msg"]]
+    assert warnings == [("warning", "--least is not heeded: it is counted anyhow")]
+    ((_, lease, flags),) = OBSERVED
     assert not lease.leader_elect
     assert "--least" not in dict(flags)
     assert run("--kubeconfig", kubeconfig, "--address=")[0] == FAILED
@@ -168,32 +168,32 @@ def test_a_flag_that_has_no_effect_with_upstream_is_taken_and_said(
 
 @pytest.mark.parametrize("written", [("--least=x",), ("--least",), ("--least", "--no-leader-elect")])
 def test_such_a_flag_with_a_value_that_upstream_refuses(written: tuple[str, ...], kubeconfig: str) -> None:
-    code, said = run("--kubeconfig", kubeconfig, *written)
+    code, output = run("--kubeconfig", kubeconfig, *written)
     assert code == 2
-    assert "for --least: a whole number is expected" in said
-    assert not SEEN
+    assert "for --least: a whole number is expected" in output
+    assert not OBSERVED
 
 
 def test_a_refused_switch_may_be_off(kubeconfig: str) -> None:
     for value in ("false", "F", "0"):
         code, _ = run("--kubeconfig", kubeconfig, f"--aws_use_static_instance_list={value}", "--address=")
         assert code == FAILED
-    code, said = run("--kubeconfig", kubeconfig, "--regions=0")
+    code, output = run("--kubeconfig", kubeconfig, "--regions=0")
     assert code == 2
-    assert "--regions is not taken: no" in said
+    assert "--regions is not taken: no" in output
 
 
 def test_flags_that_are_refused_by_name(kubeconfig: str) -> None:
-    code, said = run("--kubeconfig", kubeconfig, "--aws-use-static-instance-list=true")
+    code, output = run("--kubeconfig", kubeconfig, "--aws-use-static-instance-list=true")
     assert code == 2
-    assert "--aws-use-static-instance-list is not taken: there is no AWS here" in said
-    code, said = run("--leader-elect=perhaps")
+    assert "--aws-use-static-instance-list is not taken: there is no AWS here" in output
+    code, output = run("--leader-elect=perhaps")
     assert code == 2
-    assert 'invalid argument "perhaps" for --leader-elect' in said
+    assert 'invalid argument "perhaps" for --leader-elect' in output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--log-format", "xml"], "'xml' is neither text nor json"),
         (["--logtostderr=false"], "--logtostderr: logs go to stderr: there is no log file"),
@@ -210,10 +210,10 @@ def test_flags_that_are_refused_by_name(kubeconfig: str) -> None:
         ),
     ],
 )
-def test_what_it_cannot_start_with(arguments: list[str], said: str, kubeconfig: str) -> None:
+def test_invalid_startup_arguments_are_refused(arguments: list[str], message: str, kubeconfig: str) -> None:
     code, text = run("--kubeconfig", kubeconfig, *arguments)
     assert code == 2
-    assert said in text
+    assert message in text
 
 
 def test_the_lease_as_options() -> None:
@@ -231,15 +231,16 @@ def test_the_lease_as_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [("info", "DIWE"), ("0", "DIWE"), ("Warning", "WE"), ("1", "WE"), ("ERROR", "E"), ("3", "")]
+    ("threshold", "shown_levels"),
+    [("info", "DIWE"), ("0", "DIWE"), ("Warning", "WE"), ("1", "WE"), ("ERROR", "E"), ("3", "")],
 )
-def test_less_important_lines_are_left_out(given: str, said: str) -> None:
+def test_less_important_lines_are_left_out(threshold: str, shown_levels: str) -> None:
     stream = io.StringIO()
-    set_up_logs(4, "text", min_level=ProcessFlags(stderrthreshold=given).get_log_level(), stream=stream)
+    set_up_logs(4, "text", min_level=ProcessFlags(stderrthreshold=threshold).get_log_level(), stream=stream)
     log = logging.getLogger("kscale.somewhere")
     for number in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
         log.log(number, "a line")
-    assert "".join(line[0] for line in stream.getvalue().splitlines()) == said
+    assert "".join(line[0] for line in stream.getvalue().splitlines()) == shown_levels
 
 
 @pytest.mark.parametrize("format_", ["text", "json"])

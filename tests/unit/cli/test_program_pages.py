@@ -46,10 +46,10 @@ def flags(program: str) -> Iterator[str]:
         yield f"| `{option.opts[0]}`{negated} | {default} | {about} |"
 
 
-def metrics(found: Sequence[Metric]) -> Iterator[str]:
+def metrics(metrics_: Sequence[Metric]) -> Iterator[str]:
     yield "| Metric | Kind | Labels |"
     yield "|---|---|---|"
-    for metric in found:
+    for metric in metrics_:
         yield f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} |"
 
 
@@ -66,9 +66,13 @@ def rights(program: str) -> Iterator[str]:
             yield f"| {group or '(core)'} | {resources} | {verbs} | {only} |"
 
 
-def written(text: str, program: str, found: Sequence[Metric]) -> str:
+def written(text: str, program: str, program_metrics: Sequence[Metric]) -> str:
     """A page with its tables as they have to be."""
-    tables = (("Flags", flags(program)), ("Metrics", metrics(found)), ("What it may do (RBAC)", rights(program)))
+    tables = (
+        ("Flags", flags(program)),
+        ("Metrics", metrics(program_metrics)),
+        ("What it may do (RBAC)", rights(program)),
+    )
     for heading, lines in tables:
         table = re.compile(rf"(?<=^## {re.escape(heading)}\n)(.*?)(?:^\|.*?\n)+", re.DOTALL | re.MULTILINE)
         section, rest = text.split(f"## {heading}\n", 1)

@@ -35,8 +35,8 @@ def right_of(call: Call) -> Right | None:
 
 def allows(rule: dict[str, list[str]], right: Right) -> bool:
     group, resource, verb = right
-    whole, _, sub = resource.partition("/")
-    resources = {"*", resource, *([f"*/{sub}"] if sub and whole else [])}
+    base_resource, _, sub = resource.partition("/")
+    resources = {"*", resource, *([f"*/{sub}"] if sub and base_resource else [])}
     named = group in rule["apiGroups"] or rule["apiGroups"] == ["*"]
     return named and verb in rule["verbs"] and not resources.isdisjoint(rule["resources"])
 
@@ -53,7 +53,7 @@ def east(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApiServer:
     return result
 
 
-def test_what_is_asked_for_is_what_may_be_read(east: FakeApiServer, tmp_path: Path) -> None:
+def test_reader_role_allows_every_request(east: FakeApiServer, tmp_path: Path) -> None:
     groups, pod = tmp_path / "groups.yaml", tmp_path / "pod.yaml"
     groups.write_text(yaml.safe_dump([{"id": "a", "min": 0, "max": 3, "fromNode": "alone"}]))
     new = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
@@ -81,7 +81,7 @@ def test_what_is_asked_for_is_what_may_be_read(east: FakeApiServer, tmp_path: Pa
     assert not [one for one in each if {"secrets", "configmaps"} & set(one["resources"])]
 
 
-def test_what_is_printed() -> None:
+def test_printed_reader_role_is_complete() -> None:
     result = kscale("manifests", "reader", "-n", "ops")
     account, role, binding = yaml.safe_load_all(result.stdout)
     assert (account["kind"], account["metadata"]["namespace"]) == ("ServiceAccount", "ops")

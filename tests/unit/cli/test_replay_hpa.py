@@ -182,11 +182,11 @@ def test_a_kind_of_no_series_is_refused(folder: Path) -> None:
 
 def test_times_and_bins_out_of_range_are_named(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "far.csv").write_text("time,value\n1e30,1\n", encoding="utf-8")
-    given = ("-f", folder / "fast.yaml", "--request", "500m")
-    out = kscale("replay", "hpa", tmp_path / "far.csv", *given)
+    options = ("-f", folder / "fast.yaml", "--request", "500m")
+    out = kscale("replay", "hpa", tmp_path / "far.csv", *options)
     assert out.code == 2
     assert "nanoseconds since 1970 must fit 64 bits" in out.stderr
-    out = kscale("replay", "hpa", folder / "load.csv", *given, "--bin", "1ns")
+    out = kscale("replay", "hpa", folder / "load.csv", *options, "--bin", "1ns")
     assert out.code == 2
     assert "bins must be wider" in out.stderr
 
@@ -215,7 +215,7 @@ def test_a_load_from_prometheus_is_that_from_a_file(folder: Path) -> None:
     assert (got.code, written.code) == (0, 0), got.stderr + written.stderr
     assert json.loads(got.stdout) == json.loads(written.stdout)
     assert json.loads(got.stdout)["summaries"][0]["rescales"] > 0
-    assert {each["query"] for each in fake.asked} == {CPU, jobs}
+    assert {each["query"] for each in fake.requests} == {CPU, jobs}
     assert {each["X-Scope-OrgID"] for each in fake.headers} == {"team"}
     assert got.stderr.count("of 127.0.0.1:") == 1
 
@@ -231,7 +231,7 @@ def test_the_budget_is_that_of_all_queries_together(folder: Path) -> None:
     assert (both.code, "has answered more than the 4,000 bytes allowed" in both.stderr) == (2, True), both.stderr
 
 
-def test_what_prometheus_warns_of_is_said_once(folder: Path) -> None:
+def test_prometheus_warnings_are_reported_once(folder: Path) -> None:
     rest = ("-f", folder / "fast.yaml", "--request", "500m", *UNTIL)
     with FakePrometheus({}, loads={CPU: cores}, warnings=["partial response"]).served() as url:
         limits = ("--prometheus-url", url, "--history-length", "5d")
@@ -239,7 +239,7 @@ def test_what_prometheus_warns_of_is_said_once(folder: Path) -> None:
     assert (got.code, got.stderr.count("partial response")) == (0, 1), got.stderr
 
 
-def test_a_password_in_an_address_of_no_http_is_not_told(folder: Path) -> None:
+def test_password_in_a_non_http_address_is_not_shown(folder: Path) -> None:
     url = "ftp://admin:s3cret@prom.shop:9090"
     got = kscale("replay", "hpa", CPU, "-f", folder / "fast.yaml", "--request", "500m", "--prometheus-url", url)
     assert (got.code, "s3cret" in got.stdout + got.stderr) == (2, False), got.stderr
@@ -257,7 +257,7 @@ def test_a_query_without_a_metric_drives_the_first(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (("--until", "2026-01-06T00:00:00Z"), "--until: has no effect without --prometheus-url"),
         (("--history-length", "1h"), "--history-length: needs --prometheus-url"),
@@ -266,6 +266,6 @@ def test_a_query_without_a_metric_drives_the_first(folder: Path) -> None:
         (("--prometheus-url", "http://x", "--unit", "ms"), "--unit: has no effect with --prometheus-url"),
     ],
 )
-def test_options_that_only_one_source_reads(folder: Path, more: tuple[str, ...], said: str) -> None:
+def test_options_that_only_one_source_reads(folder: Path, more: tuple[str, ...], message: str) -> None:
     got = kscale("replay", "hpa", "load.csv", "-f", folder / "fast.yaml", *more)
-    assert (got.code, said in got.stderr) == (2, True), got.stderr
+    assert (got.code, message in got.stderr) == (2, True), got.stderr

@@ -70,9 +70,7 @@ def test_the_legacy_profile_takes_the_flags_and_defaults_of_release_1_3() -> Non
         (["--expander=least-waste", "--grpc-expander-url=x"], "--grpc-expander-url: release 1.3 has no such flag"),
     ],
 )
-def test_the_legacy_profile_refuses_by_name_what_release_1_3_does_not_have(
-    tmp_path: Path, flags: list[str], why: str
-) -> None:
+def test_legacy_profile_refuses_flags_unknown_to_release_1_3(tmp_path: Path, flags: list[str], why: str) -> None:
     config = tmp_path / "config"
     config.write_text(json.dumps({"clusters": [], "contexts": [], "users": []}))
     ended = run(*RUN, "--profile=legacy", f"--kubeconfig={config}", "--address=", *flags)
@@ -96,7 +94,7 @@ def test_flags_are_read_as_upstream_reads_them() -> None:
         LoopFlags(cores_total="5").options()  # type: ignore[call-arg]  # the same
 
 
-def taken() -> set[str]:
+def accepted_flags() -> set[str]:
     entry = find(" ".join(RUN))
     assert entry is not None
     return {name.removeprefix("--") for option in command_of(entry).params for name in option.opts}
@@ -106,9 +104,9 @@ def test_every_flag_of_upstream_is_taken_or_refused_by_name() -> None:
     """The file has what ``cluster-autoscaler --help`` lists; an end-to-end test holds it against the binary."""
     known = set(UPSTREAM.read_text().split())
     assert len(known) > 150
-    assert known - {"help"} - taken() - REFUSED.keys() - IDLE.keys() == set()
-    assert taken() & REFUSED.keys() == set()
-    assert (taken() | REFUSED.keys()) & IDLE.keys() == set()
+    assert known - {"help"} - accepted_flags() - REFUSED.keys() - IDLE.keys() == set()
+    assert accepted_flags() & REFUSED.keys() == set()
+    assert (accepted_flags() | REFUSED.keys()) & IDLE.keys() == set()
 
 
 class Management(Client):
@@ -126,7 +124,7 @@ def managed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str = GROUP
 ) -> tuple[Management, list[Mapping[str, object]]]:
     """A management cluster of one group, with its access in the file ``management``, and how it was connected to."""
-    clock, asked = SystemClock(), list[Mapping[str, object]]()
+    clock, connections = SystemClock(), list[Mapping[str, object]]()
     kinds = [("MachineDeployment", "autoscaling/v1"), ("MachineSet", "autoscaling/v1"), ("Machine", "")]
     served = [ServedResource(group, "v1beta2", kind, f"{kind.lower()}s", True, scale) for kind, scale in kinds]
     server = FakeApiServer(clock, resources=served)
@@ -141,8 +139,8 @@ def managed(
     server.put(f"machinedeployments.{group}", {"metadata": metadata, "spec": {"replicas": 0}})
     management = Management(server, clock)
 
-    def connect(access: object, clock: object, **given: object) -> Client:
-        asked.append(given)
+    def connect(access: object, clock: object, **options: object) -> Client:
+        connections.append(options)
         return management
 
     monkeypatch.setattr("kscale.world.kubernetes.aiohttp_transport.connect", connect)
@@ -153,7 +151,7 @@ def managed(
         "current-context": "c",
     }
     (tmp_path / "management").write_text(json.dumps(config))
-    return management, asked
+    return management, connections
 
 
 @pytest.mark.parametrize(
@@ -175,7 +173,7 @@ def test_a_management_cluster_of_its_own(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     group = variables.get("CAPI_GROUP") or GROUP
-    management, asked = managed(tmp_path, monkeypatch, group)
+    management, connections = managed(tmp_path, monkeypatch, group)
     clock, server = management.clock, management.served
     process = AutoscalerFlags(cloud_provider="clusterapi", cloud_config=str(tmp_path / "management"))
 
@@ -193,8 +191,10 @@ def test_a_management_cluster_of_its_own(
         await asyncio.to_thread(program.close)
 
     asyncio.run(main())
-    assert management.closed == len(asked) == 1
-    assert all((each["qps"], each["burst"]) == (process.kube_client_qps, process.kube_client_burst) for each in asked)
+    assert management.closed == len(connections) == 1
+    assert all(
+        (each["qps"], each["burst"]) == (process.kube_client_qps, process.kube_client_burst) for each in connections
+    )
 
 
 def surroundings(clock: Clock) -> ProgramContext:
@@ -216,9 +216,7 @@ class Ranker:
         Ranker.closed += 1
 
 
-def test_what_was_connected_to_is_let_go_of_when_it_cannot_be_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_are_closed_when_startup_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kscale.drivers.grpc_expander.GrpcExpander", Ranker)
     monkeypatch.setattr(Ranker, "closed", 0)
     management, _ = managed(tmp_path, monkeypatch)
@@ -334,7 +332,7 @@ def test_a_parallelism_that_upstream_refuses() -> None:
     assert "Invalid value for --predicate-parallelism flag: 0" in result.stderr
 
 
-def test_an_estimator_that_there_is_not_is_refused_before_anything_is_asked() -> None:
+def test_unknown_estimator_is_refused_before_any_request() -> None:
     result = run(*RUN, "--estimator=foo")
     assert result.code == 2
     assert "--estimator: Unknown estimator: foo" in result.stderr
@@ -348,7 +346,7 @@ def test_flags_that_ask_for_something_else_are_refused_by_name(name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--cloud-provider", "gce"], "there is no cloud provider 'gce' here"),
         (["--cloud-provider", "static"], "node groups of a file are for --dry-run"),
@@ -379,7 +377,7 @@ def test_flags_that_ask_for_something_else_are_refused_by_name(name: str) -> Non
         (["--max-inactivity", "x", "--cloud-provider", "static", "--dry-run"], "--cloud-config"),
     ],
 )
-def test_what_it_does_not_begin_with(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_invalid_startup_arguments_are_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text("- {id: pool, min: 0, max: 3, nodeSelector: {pool: a}}")
     (tmp_path / "deep.yaml").write_text("[" * 5_000)
     (tmp_path / "two.yaml").write_text("{}\n---\n{}\n")
@@ -396,7 +394,7 @@ def test_what_it_does_not_begin_with(arguments: list[str], said: str, tmp_path: 
     (tmp_path / "config").write_text(json.dumps(config))
     result = run(*RUN, "--kubeconfig", str(tmp_path / "config"), "--address=", *arguments)
     assert result.code == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_help_has_every_flag() -> None:

@@ -55,10 +55,10 @@ def test_defaults_are_upstreams() -> None:
 def test_the_legacy_profile() -> None:
     assert run("run", "horizontal", "--profile=legacy").code == 0
     assert driver().options == horizontal.ControllerFlags(profile="legacy").options()
-    for flags, said in ((["--profile=odd"], "odd"),):
+    for flags, message in ((["--profile=odd"], "odd"),):
         refused = run("run", "horizontal", *flags)
         assert refused.code == 2
-        assert said in refused.stderr
+        assert message in refused.stderr
 
 
 def test_flags() -> None:
@@ -96,7 +96,7 @@ def test_flags() -> None:
         ("--feature-gates=Nothing=true", "for --feature-gates: unrecognized feature gate: Nothing"),
     ],
 )
-def test_what_is_refused(flag: str, text: str) -> None:
+def test_unsupported_flags_are_refused(flag: str, text: str) -> None:
     result = run("run", "horizontal", flag)
     assert result.code == 2
     assert text in " ".join(result.stderr.split())

@@ -66,7 +66,7 @@ def test_each_program_of_the_vpa_runs_beside_the_others(tmp_path: Path) -> None:
         assert all(name in result.stdout for name in controllers.values())
 
 
-def test_what_cannot_be_meant(file: Path) -> None:
+def test_contradictory_arguments_are_refused(file: Path) -> None:
     for arguments, text in (
         (("--world", "flat"), "neither live nor simulated"),
         (("--scenario", file), "only with --world simulated"),
@@ -93,8 +93,8 @@ def test_flags_that_would_mean_nothing_are_refused(file: Path) -> None:
         ("vpa-updater", {"--dry-run": None, "--address": ":1", "--kube-api-burst": "7"}),
         ("vpa-admission", {"--dry-run": None, "--tls-cert-file": "none", "--port": "9", "--vpa-object-namespace": "a"}),
     ):
-        given = [name if value is None else f"{name}={value}" for name, value in flags.items()]
-        result = kscale_command("run", program, "--world", "simulated", "--scenario", file, *given)
+        words = [name if value is None else f"{name}={value}" for name, value in flags.items()]
+        result = kscale_command("run", program, "--world", "simulated", "--scenario", file, *words)
         assert result.code == 2
         for name in flags:
             assert f"{name}: has no effect with --world simulated" in result.stderr
@@ -113,11 +113,11 @@ def test_ctrl_c_ends_a_simulation_early_and_is_shown(file: Path, monkeypatch: py
     """The first asks it to end, the second is a KeyboardInterrupt as ever."""
     import kscale.simulation
 
-    whole = kscale.simulation.simulate
+    original = kscale.simulation.simulate
 
     def pressed(setup: Setup, **more: Any) -> Simulation:
         signal.raise_signal(signal.SIGINT)
-        return whole(setup, **more)
+        return original(setup, **more)
 
     monkeypatch.setattr(kscale.simulation, "simulate", pressed)
     before = signal.getsignal(signal.SIGINT)

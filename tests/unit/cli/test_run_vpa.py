@@ -34,7 +34,7 @@ def not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     RAN.clear()
     monkeypatch.delenv("NAMESPACE", raising=False)
     for module in (vpa_recommender, vpa_updater, vpa_admission):
-        monkeypatch.setattr(module, "run_program", lambda *given, **more: RAN.append((given, more)))
+        monkeypatch.setattr(module, "run_program", lambda *arguments, **more: RAN.append((arguments, more)))
 
 
 def options() -> Any:
@@ -50,13 +50,13 @@ def test_the_recommender_by_default() -> None:
 
 
 def test_the_recommenders_flags() -> None:
-    given = (
+    flags_ = (
         "--recommender-name=kscale", "--recommender-interval=30s", "--memory-saver=true", "--target-cpu-percentile=0.8",
         "--ignored-vpa-object-namespaces=a,b", "--container-recommendation-max-allowed-cpu=4",
         "--feature-gates=PerVPAConfig=true", "--checkpoints-timeout=1m30s", "--round-memory-bytes=1048576",
         "--leader-elect", "--kube-api-qps=5",
     )  # fmt: skip
-    assert run("run", "vpa-recommender", *given).code == 0
+    assert run("run", "vpa-recommender", *flags_).code == 0
     assert options() == RecommenderOptions(
         recommender_name="kscale",
         recommender_interval=timedelta(seconds=30),
@@ -74,7 +74,7 @@ def test_the_recommenders_flags() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         (
             "--strategy=percentile",
@@ -98,21 +98,21 @@ def test_the_recommenders_flags() -> None:
         ("--nothing-like-it", "No such option"),
     ],
 )
-def test_what_the_recommender_refuses(argument: str, said: str) -> None:
+def test_invalid_recommender_flags_are_refused(argument: str, message: str) -> None:
     result = run("run", "vpa-recommender", argument)
     assert result.code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert not RAN
 
 
 def test_a_history_of_prometheus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text("s3cr3t\n")
-    given = (
+    flags_ = (
         "--storage=prometheus", "--history-length=2d", "--container-name-label=container", "--prometheus-insecure",
         f"--prometheus-bearer-token-file={tmp_path}/token", "--prometheus-query-timeout=1m", "--pod-label-prefix=l_",
         "--vpa-object-namespace=shop",
     )  # fmt: skip
-    assert run("run", "vpa-recommender", *given).code == 0
+    assert run("run", "vpa-recommender", *flags_).code == 0
     ((_, _, build), _) = RAN[0]
     history = PrometheusHistory(
         history_length="2d", container_name_label="container", pod_label_prefix="l_", namespace="shop"
@@ -141,7 +141,7 @@ def test_a_strategy_of_samples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         ("--history-resolution=1m", "a history of 8d by 1m are more than 11,000 values of a container"),
         ("--history-resolution=0", "more than 11,000 values"),
@@ -151,10 +151,10 @@ def test_a_strategy_of_samples() -> None:
         ("--setting=cpu_percentile=101", "strategy percentile"),
     ],
 )
-def test_what_a_strategy_refuses(argument: str, said: str) -> None:
+def test_invalid_strategy_flags_are_refused(argument: str, message: str) -> None:
     result = run(*PERCENTILE, argument)
     assert (result.code, bool(RAN)) == (2, False)
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_a_strategy_of_ones_own_without_samples(tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_a_strategy_of_ones_own_without_samples(tmp_path: Path) -> None:
         "    needs_samples = False\n"
         "    def advise(self, usage): return StrategyAdvice()\n"
     )
-    given = ("run", "vpa-recommender", f"--strategy={file}:Mine", "--strategy-interval=5m")
-    assert run(*given).code == 0
-    result = run(*given, "--strategy-answer-bytes=9")
+    words = ("run", "vpa-recommender", f"--strategy={file}:Mine", "--strategy-interval=5m")
+    assert run(*words).code == 0
+    result = run(*words, "--strategy-answer-bytes=9")
     assert result.code == 2
     assert "--strategy-answer-bytes: has no effect without a --strategy of samples" in result.stderr
 
@@ -177,8 +177,8 @@ def test_a_question_takes_as_long_as_its_flag_says(monkeypatch: pytest.MonkeyPat
     build = RAN[0][0][2].keywords
     created: list[aiohttp.ClientTimeout] = []
 
-    def session(**given: Any) -> Any:
-        created.append(given["timeout"])
+    def session(**options: Any) -> Any:
+        created.append(options["timeout"])
         raise aiohttp.ClientError
 
     monkeypatch.setattr(aiohttp, "ClientSession", session)
@@ -227,12 +227,12 @@ def test_the_updater_by_default() -> None:
 
 def test_the_updaters_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESPACE", "vpa-system")
-    given = (
+    flags_ = (
         "--eviction-rate-limit=-1", "--eviction-tolerance=0.2", "--use-admission-controller-status=false",
         "--in-recommendation-bounds-eviction-lifetime-threshold=6h", "--feature-gates=InPlace=true,CPUStartupBoost=T",
         "--in-place-skip-disruption-budget", "--min-replicas=1", "--leader-elect=true",
     )  # fmt: skip
-    assert run("run", "vpa-updater", *given).code == 0
+    assert run("run", "vpa-updater", *flags_).code == 0
     assert options() == UpdaterOptions(
         eviction_tolerance=0.2,
         use_admission_controller_status=False,
@@ -245,7 +245,7 @@ def test_the_updaters_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RAN[0][1]["election"].resource_name == "vpa-updater"
 
 
-def test_what_the_updater_refuses() -> None:
+def test_invalid_updater_flags_are_refused() -> None:
     result = run("run", "vpa-updater", "--admission-controller-status-lease-timeout=0s")
     assert result.code == 2
     assert "--admission-controller-status-lease-timeout must be positive." in result.stderr
@@ -270,13 +270,13 @@ def files(tmp_path: Path) -> list[str]:
 
 def test_the_admission_controllers_flags(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESPACE", "vpa-system")
-    given = (
+    flags_ = (
         *files, "--port=9443", "--reload-cert", "--min-tls-version=tls1_3", "--webhook-labels=a:b",
         "--tls-ciphers=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256:UNKNOWN", "--webhook-failure-policy-fail=true",
         "--ignored-vpa-object-namespaces=a,b", "--max-allowed-cpu-boost=2", "--feature-gates=CPUStartupBoost=true",
         "--profiling=false",
     )  # fmt: skip
-    result = run("run", "vpa-admission", *given)
+    result = run("run", "vpa-admission", *flags_)
     assert (result.code, result.stderr) == (0, "")
     ((name, process, build), _) = RAN[0]
     assert (name, process.address, process.tls()) == ("vpa-admission-controller", ":8944", None)
@@ -301,7 +301,7 @@ def test_the_admission_controllers_flags(files: list[str], monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         ("--min-tls-version=ssl3", "unable to determine value for --min-tls-version (ssl3), must be either tls1_2 or"),
         ("--status-lease-update-interval=0s", "--status-lease-update-interval must be positive."),
@@ -311,10 +311,10 @@ def test_the_admission_controllers_flags(files: list[str], monkeypatch: pytest.M
         ("--tls-private-key-file=x", "No such option"),
     ],
 )
-def test_what_the_admission_controller_refuses(files: list[str], argument: str, said: str) -> None:
+def test_invalid_admission_flags_are_refused(files: list[str], argument: str, message: str) -> None:
     result = run("run", "vpa-admission", *files, argument)
     assert result.code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert not RAN
 
 
@@ -348,9 +348,7 @@ def test_every_flag_of_the_others(program: str, flags: str) -> None:
 @pytest.mark.parametrize(
     ("program", "flag", "name"), [("vpa-updater", "--plan", "plan"), ("vpa-recommender", "--explain", "explain")]
 )
-def test_what_rounds_do_to_nodes_is_told_on_stdout(
-    program: str, flag: str, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_effect_on_nodes_is_printed(program: str, flag: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("run", program, flag).code == 0
     (((_, _, build), _),) = RAN
     build.keywords[name](VPARoundPlan(now=None, program=program, vpas=[], effect=Effect()))
@@ -380,9 +378,9 @@ def test_flags_of_a_stock_deployment_that_change_nothing(program: str, flags: tu
 
 def test_the_updater_of_2020_has_the_flags_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESPACE", "elsewhere")
-    given = ("--updater-interval=30s", "--min-replicas=3", "--eviction-tolerance=0.3", "--eviction-rate-limit=1.5",
+    flags_ = ("--updater-interval=30s", "--min-replicas=3", "--eviction-tolerance=0.3", "--eviction-rate-limit=1.5",
              "--eviction-rate-burst=2", "--evict-after-oom-threshold=5m")  # fmt: skip
-    assert run("run", "vpa-updater", "--profile=legacy", *given).code == 0
+    assert run("run", "vpa-updater", "--profile=legacy", *flags_).code == 0
     assert options() == UpdaterOptions(
         profile="legacy",
         updater_interval=timedelta(seconds=30),

@@ -100,7 +100,7 @@ def test_groups_that_name_no_node(world: World) -> None:
     assert "No group has a node" not in world.run().stdout
 
 
-def test_a_pod_is_said_to_go_where_it_ends(world: World) -> None:
+def test_pod_is_reported_at_its_final_node(world: World) -> None:
     """One that lands on a node that goes later moves on with that one; it counts once."""
     names = [f"n{i}" for i in range(1, 5)]
     pods = [pod(f"p{i}", name) for i, name in enumerate(names)]
@@ -203,7 +203,7 @@ def test_nodes_of_no_group_and_pods_on_unknown_nodes(world: World) -> None:
     assert "group g is at its minimum of 1" in run.stdout
 
 
-def test_a_time_that_is_none(world: World) -> None:
+def test_invalid_now_is_refused(world: World) -> None:
     assert world.run(now="yesterday").code == 2
 
 
@@ -252,7 +252,7 @@ LONG_AGO = ("--scale-down-unneeded-time", "0")
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
-def test_what_keeps_a_node(world: World, option: list[str], without: str | None, with_it: str) -> None:
+def test_reasons_that_keep_a_node_are_shown(world: World, option: list[str], without: str | None, with_it: str) -> None:
     """n1 would be drained at once with an unneeded time of 0."""
     sized = [node(name) for name in ("n1", "n2", "n3")]
     for item in sized:
@@ -337,9 +337,9 @@ def test_min_replica_count(world: World) -> None:
 def test_how_many_go_at_once(world: World, option: list[str], drained: int, empty: int) -> None:
     names = [f"n{i}" for i in range(10)]
     # n9 keeps the rest: it is annotated, so that there is a place for the pods.
-    kept = node("n9")
-    kept["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
-    world.objects(*(node(name) for name in names[:-1]), kept, *(pod(f"p{i}", f"n{i}") for i in range(3)), REPLICAS)
+    protected = node("n9")
+    protected["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    world.objects(*(node(name) for name in names[:-1]), protected, *(pod(f"p{i}", f"n{i}") for i in range(3)), REPLICAS)
     report = world.report(*LONG_AGO, *option)
     assert (report["drained"], report["empty"]) == (drained, empty)
 
@@ -436,7 +436,7 @@ def test_options_that_cannot_be_meant(world: World, option: list[str], says: str
     assert "Traceback" not in run.stderr
 
 
-def test_a_saved_state_that_is_none(world: World) -> None:
+def test_invalid_saved_state_is_refused(world: World) -> None:
     saved = world.directory / "state.json"
     for text in ("", "[]", '{"kind": "LoopState", "version": 2, "scaleDown": {"unneededSince": {"n1": "soon"}}}'):
         saved.write_text(text)

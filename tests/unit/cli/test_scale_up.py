@@ -86,8 +86,8 @@ def test_every_format(tmp_path: Path, form: Format) -> None:
     if form is Format.JSON:
         plan = json.loads(got.stdout)
         validate(plan, schema("ScaleUpPlan"))
-        (left, *_) = plan["remainUnschedulable"]
-        assert left["rejected"]["a"]["numbers"] == [{"resource": "cpu", "asked": 64000, "free": 4000}]
+        (unplaced, *_) = plan["remainUnschedulable"]
+        assert unplaced["rejected"]["a"]["numbers"] == [{"resource": "cpu", "asked": 64000, "free": 4000}]
     elif form is Format.NAME:
         assert got.stdout == "nodegroup/a\n"
     else:
@@ -121,19 +121,21 @@ def test_the_chain_and_the_shares(tmp_path: Path) -> None:
 
 def test_no_time_for_every_pod(tmp_path: Path) -> None:
     flag = ("--flag", "enable-graceful-degradation")
-    kept = tmp_path / "state.json"
-    got = scale_up(tmp_path, [group("a")], *flag, "--max-looks", 8, "--save-state", kept)
+    state_file = tmp_path / "state.json"
+    got = scale_up(tmp_path, [group("a")], *flag, "--max-looks", 8, "--save-state", state_file)
     assert "4 pods not counted: there was no time to look at them (--pending-pods-batching-timeout)" in got.stdout
     assert "GracefulDegradationStarted" in got.stderr
     for _ in range(3):
-        got = scale_up(tmp_path, [group("a")], *flag, "--max-looks", 8, "--state", kept, "--save-state", kept)
+        got = scale_up(
+            tmp_path, [group("a")], *flag, "--max-looks", 8, "--state", state_file, "--save-state", state_file
+        )
     assert got.stdout.startswith(
         "No scale-up for 0 pods: there was no time for others, and this loop is for scale-down."
     )
     assert "needs --flag enable-graceful-degradation" in scale_up(tmp_path, [group("a")], "--max-looks", 8).stderr
 
 
-def test_a_cluster_without_nodes_is_left_alone_if_told_so(tmp_path: Path) -> None:
+def test_empty_cluster_is_not_scaled_up_if_disabled(tmp_path: Path) -> None:
     (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": PODS}))
     (tmp_path / "groups.json").write_text(json.dumps([group("a")]))
     got = run(
@@ -142,10 +144,10 @@ def test_a_cluster_without_nodes_is_left_alone_if_told_so(tmp_path: Path) -> Non
     assert got.stdout.startswith("No scale-up is tried. Cluster has no nodes.")
 
 
-def test_what_is_remembered(tmp_path: Path) -> None:
-    kept = tmp_path / "state.json"
-    scale_up(tmp_path, [group("a")], "--save-state", kept)
-    got = scale_up(tmp_path, [group("a", target=2)], "--state", kept)
+def test_saved_state_is_used_by_the_next_run(tmp_path: Path) -> None:
+    state_file = tmp_path / "state.json"
+    scale_up(tmp_path, [group("a")], "--save-state", state_file)
+    got = scale_up(tmp_path, [group("a", target=2)], "--state", state_file)
     assert "Nodes that are coming already: a 2." in got.stdout
     assert got.stdout.startswith("No node group can grow for 1 pod.")
 
@@ -162,7 +164,9 @@ def test_what_is_remembered(tmp_path: Path) -> None:
         ({}, "force-ds", False),
     ],
 )
-def test_flags_that_say_what_a_new_node_is(tmp_path: Path, spec: dict[str, Any], flag: str, grown: bool) -> None:
+def test_flags_that_describe_new_nodes_are_applied(
+    tmp_path: Path, spec: dict[str, Any], flag: str, grown: bool
+) -> None:
     daemon = {"name": "d", "resources": {"requests": {"cpu": "700m"}}}
     full = pod("full", "900m", nodeName="n")
     agent = {
@@ -185,7 +189,7 @@ def test_pods_of_one_namespace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "arguments", "said"),
+    ("groups", "arguments", "message"),
     [
         ([group("a", min=5, max=2)], [], "min 5 is more than max 2"),
         ([group("a"), group("a")], [], "the id is that of groups[0]"),
@@ -211,10 +215,10 @@ def test_pods_of_one_namespace(tmp_path: Path) -> None:
         ([group("a")], ["--now", "noon"], "--now"),
     ],
 )
-def test_mistakes_by_name(tmp_path: Path, groups: list[dict[str, Any]], arguments: list[str], said: str) -> None:
+def test_mistakes_by_name(tmp_path: Path, groups: list[dict[str, Any]], arguments: list[str], message: str) -> None:
     got = scale_up(tmp_path, groups, *arguments)
     assert (got.code, got.stdout) == (2, "")
-    assert said in got.stderr
+    assert message in got.stderr
     assert "internal error" not in got.stderr
 
 
@@ -241,13 +245,13 @@ def test_the_grpc_expander_asks_its_server(tmp_path: Path) -> None:
             ("b", 1, 4),
         ]
         assert sorted(request.nodeBytesMap) == ["a", "b", "full"]
-    gone = scale_up(tmp_path, groups, "--expander", "grpc", *flags)
-    assert gone.stdout.startswith("Scale up a 0 -> 2")
-    assert "GRPC call failed, no options filtered: rpc error: code = Unavailable" in gone.stderr
+    without_server = scale_up(tmp_path, groups, "--expander", "grpc", *flags)
+    assert without_server.stdout.startswith("Scale up a 0 -> 2")
+    assert "GRPC call failed, no options filtered: rpc error: code = Unavailable" in without_server.stderr
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "PriorityConfigMapInvalid: Wrong configuration for priority expander"),
         ("kind: ConfigMap\ndata: {other: x}\n", "doesn't contain priorities key"),
@@ -258,26 +262,26 @@ def test_the_grpc_expander_asks_its_server(tmp_path: Path) -> None:
         ("10: ['" + "(" * 3000 + "a" + ")" * 3000 + "']", "expression nests too deeply"),
     ],
 )
-def test_a_broken_priority_map_is_upstreams_event(tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_priority_map_is_upstreams_event(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "map.yaml").write_text(text)
     got = scale_up(tmp_path, [group("a")], "--expander", "priority", "--priority-config", tmp_path / "map.yaml")
     assert got.stdout.startswith("Scale up a 0 -> 2")
-    assert said in got.stderr
+    assert message in got.stderr
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"kind: ConfigMap\ndata: [a]\n", "map.yaml: ConfigMap: data: is no object"),
         (b"kind: ConfigMap\ndata:\n  priorities:\n    10: [a]\n", "map.yaml: ConfigMap: data[priorities]: is no text"),
         (b"\xff\xfe\x00", "map.yaml: not UTF-8"),
     ],
 )
-def test_what_is_no_priority_map(tmp_path: Path, text: bytes, said: str) -> None:
+def test_invalid_priority_maps_are_refused(tmp_path: Path, text: bytes, message: str) -> None:
     (tmp_path / "map.yaml").write_bytes(text)
     got = scale_up(tmp_path, [group("a")], "--expander", "priority", "--priority-config", tmp_path / "map.yaml")
     assert (got.code, got.stdout) == (2, "")
-    assert said in got.stderr
+    assert message in got.stderr
 
 
 TEMPLATE = {
@@ -348,8 +352,8 @@ def test_a_dump_of_a_node_that_is_starting_asks_for_the_state(tmp_path: Path) ->
     young["metadata"]["creationTimestamp"] = "2026-05-04T11:50:00Z"
     young["spec"] = {"taints": [{"key": "example.com/agent-not-ready", "effect": "NoExecute"}]}
     old["metadata"]["creationTimestamp"] = "2026-05-04T11:44:00Z"
-    taken = [pod(f"on-{name}", "900m", nodeName=name) for name in ("n", "old")]
-    pods = [old, young, *taken, pod("web", "900m")]
+    placed = [pod(f"on-{name}", "900m", nodeName=name) for name in ("n", "old")]
+    pods = [old, young, *placed, pod("web", "900m")]
     groups = [group("a", nodes=["old", "young"]), group("b", nodes=["n"], max=1, target=2)]
     got = scale_up(tmp_path, groups, pods=pods).stdout
     assert got.startswith("Scale up a 2 -> 3 (1 node) for 1 of 1 pod.\n")
@@ -363,9 +367,9 @@ def test_a_dump_of_a_node_that_is_starting_asks_for_the_state(tmp_path: Path) ->
     assert "may still be starting" not in scale_up(tmp_path, groups, "--state", state, pods=pods).stdout
 
 
-def test_flags_that_change_nothing_are_said(tmp_path: Path) -> None:
-    given = [f"--flag={text}" for text in ("address=:80", "scale-down-unneeded-time=1m", "cores-total=0:5")]
-    done = scale_up(tmp_path, [group("a")], *given)
+def test_flags_without_effect_are_reported(tmp_path: Path) -> None:
+    flags = [f"--flag={text}" for text in ("address=:80", "scale-down-unneeded-time=1m", "cores-total=0:5")]
+    done = scale_up(tmp_path, [group("a")], *flags)
     assert "--flag address has no effect here: it concerns a running autoscaler" in done.stderr
     assert "--flag scale-down-unneeded-time has no effect here: it concerns scale-down" in done.stderr
     assert done.stderr.count("has no effect") == 2
@@ -378,7 +382,7 @@ def test_no_pod_waits_for_ever(tmp_path: Path, delay: str) -> None:
     assert "Invalid value for '--new-pod-scale-up-delay'" in got.stderr
 
 
-def test_a_state_that_is_none_is_named(tmp_path: Path) -> None:
+def test_invalid_state_is_named(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text("state")
     got = scale_up(tmp_path, [group("a")], "--state", tmp_path / "state.json")
     assert got.code == 2
@@ -418,7 +422,7 @@ def test_release_1_3_by_one_option(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--profile", "1.3"], "unknown profile '1.3'; there are current, legacy"),
         (["--flag", "cores-total=3"], "'3' is no value of flag cores-total: wrong nodes configuration: 3"),
@@ -443,11 +447,11 @@ def test_release_1_3_by_one_option(tmp_path: Path) -> None:
         (["--flag", "max-nodes-per-scaleup=-5"], "max_nodes_per_scaleup: -5 is negative"),
     ],
 )
-def test_options_that_are_refused_by_name(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_options_that_are_refused_by_name(tmp_path: Path, arguments: list[str], message: str) -> None:
     got = scale_up(tmp_path, [group("a")], *arguments)
     assert got.code == 2
     assert got.stdout == ""
-    assert said in " ".join(got.stderr.replace("│", " ").split())
+    assert message in " ".join(got.stderr.replace("│", " ").split())
 
 
 def test_limits_by_flag_are_upstreams_reasons(tmp_path: Path) -> None:
@@ -474,7 +478,7 @@ def test_a_salvo_minimum_sizes_and_groups_to_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("profile", ["current", "legacy"])
-def test_the_price_expander_goes_by_prices(tmp_path: Path, profile: str) -> None:
+def test_price_expander_uses_group_prices(tmp_path: Path, profile: str) -> None:
     chain = ("--expander", "price", "--profile", profile)
     dear, cheap = group("a", price=100), group("b", price=1)
     got = scale_up(tmp_path, [dear, cheap], *chain)
@@ -492,7 +496,7 @@ def test_the_price_expander_goes_by_prices(tmp_path: Path, profile: str) -> None
     assert "inf" not in free.stdout.lower()
 
 
-def test_what_pods_are_worth_can_be_said(tmp_path: Path) -> None:
+def test_pod_prices_can_be_set(tmp_path: Path) -> None:
     # Few large pods of little memory: with a dear core they are worth much.
     rates = ("--price-per-core-hour", "0.5", "--price-per-gib-hour", "0.25")
     plan = json.loads(scale_up(tmp_path, [group("a", price=3)], "--expander", "price", *rates, "-o", "json").stdout)
@@ -503,7 +507,7 @@ def test_what_pods_are_worth_can_be_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--price-per-core-hour", "1"], "needs --expander price"),
         (["--expander", "price", "--price-per-core-hour", "nan"], "--price-per-core-hour"),
@@ -512,10 +516,10 @@ def test_what_pods_are_worth_can_be_said(tmp_path: Path) -> None:
         (["--expander", "price", "--price-per-core-hour", "-1"], "--price-per-core-hour"),
     ],
 )
-def test_prices_that_are_none(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_invalid_prices_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
     got = scale_up(tmp_path, [group("a", price=1)], *arguments)
     assert (got.code, got.stdout) == (2, "")
-    assert said in " ".join(got.stderr.split())
+    assert message in " ".join(got.stderr.split())
 
 
 def test_a_score_that_is_no_number_says_so(tmp_path: Path) -> None:
@@ -547,7 +551,7 @@ def _with_gpus(label: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("profile", ["current", "legacy"])
 @pytest.mark.parametrize(
-    ("label", "given", "grown"),
+    ("label", "flags", "grown"),
     [
         (_GKE, [], False),  # the label of a cloud is recognised
         ("k8s.amazonaws.com/accelerator", [], False),
@@ -556,14 +560,14 @@ def _with_gpus(label: str) -> dict[str, Any]:
         (_GKE, ["--gpu-label", "my.example/gpu"], True),
     ],
 )
-def test_limits_by_type_of_gpu(tmp_path: Path, profile: str, label: str, given: list[str], grown: bool) -> None:
-    limits = ("--profile", profile, "--flag", "gpu-total=nvidia-tesla-k80:0:1", *given)
+def test_limits_by_type_of_gpu(tmp_path: Path, profile: str, label: str, flags: list[str], grown: bool) -> None:
+    limits = ("--profile", profile, "--flag", "gpu-total=nvidia-tesla-k80:0:1", *flags)
     got = scale_up(tmp_path, [_with_gpus(label)], *limits, "-o", "name", pods=[pod("p", "2")])
     assert got.stdout.split() == (["nodegroup/gpus"] if grown else [])
-    assert (f"types of GPUs by the label {label}" in got.stderr) is (not given and not grown)
+    assert (f"types of GPUs by the label {label}" in got.stderr) is (not flags and not grown)
 
 
-def test_a_node_whose_gpu_has_not_shown_up_is_not_ready(tmp_path: Path) -> None:
+def test_node_with_missing_gpu_is_not_ready(tmp_path: Path) -> None:
     starting = node("n")
     starting["metadata"]["labels"] = {_GKE: "nvidia-tesla-k80"}
     (tmp_path / "groups.json").write_text(json.dumps([group("a")]))
@@ -576,7 +580,7 @@ def test_a_node_whose_gpu_has_not_shown_up_is_not_ready(tmp_path: Path) -> None:
     assert got.stdout.startswith("Scale up a 0 -> 2")
 
 
-def test_labels_of_two_clouds_are_told(tmp_path: Path) -> None:
+def test_gpu_labels_of_two_clouds_are_reported(tmp_path: Path) -> None:
     other = {**_with_gpus("k8s.amazonaws.com/accelerator"), "id": "others"}
     got = scale_up(tmp_path, [_with_gpus(_GKE), other])
     assert "nodes have labels of several clouds for GPUs" in got.stderr
@@ -601,14 +605,14 @@ def _decided(tmp_path: Path, nodes: list[dict[str, Any]], groups: list[dict[str,
 
 
 @pytest.mark.parametrize("profile", ["current", "legacy"])
-def test_a_group_scaled_to_zero_is_what_its_nodes_were(tmp_path: Path, profile: str) -> None:
-    kept = tmp_path / "state.json"
+def test_empty_group_keeps_the_template_of_its_nodes(tmp_path: Path, profile: str) -> None:
+    state_file = tmp_path / "state.json"
     by_label = [{"id": "a", "max": 5, "nodeSelector": {"pool": "a"}}]
-    common = ("--profile", profile, "--state", kept, "--save-state", kept)
+    common = ("--profile", profile, "--state", state_file, "--save-state", state_file)
     full = {**pod("full", "3", nodeName="a-1"), "status": {"phase": "Running"}}
     first = _decided(tmp_path, [node("n"), _sized("a-1", "4", labels={"pool": "a"}), full], by_label, *common)
     assert [(info["group"], info["current"], info["new"]) for info in first["scaleUps"]] == [("a", 1, 2)]
-    assert list(json.loads(kept.read_bytes())["templates"]) == ["a"]
+    assert list(json.loads(state_file.read_bytes())["templates"]) == ["a"]
     later = _decided(tmp_path, [node("n")], by_label, *common, "--now", "2026-05-04T13:00:00Z")
     assert [(info["group"], info["current"], info["new"]) for info in later["scaleUps"]] == [("a", 0, 1)]
 

@@ -62,7 +62,7 @@ def test_every_limit_is_in_the_table_with_its_default() -> None:
     assert documented == {flag: default for _, flag, default in flags()}
 
 
-def test_every_program_has_the_limits_of_what_it_talks_to() -> None:
+def test_every_program_has_the_limits_of_its_connections() -> None:
     everywhere = {flag for _, flag, _ in flags() if flag.startswith(("--kube-api", "--http"))}
     for program in PROGRAMS:
         assert {flag for name, flag, _ in flags() if name == program} >= everywhere, program

@@ -74,14 +74,14 @@ def test_rules(tmp_path: Path, own: str) -> None:
     assert chosen(f"{own}:none_of_them") == (), "the autoscaler keeps all"
 
 
-def test_options_without_a_price_are_told(tmp_path: Path) -> None:
+def test_options_without_price_are_reported(tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text(GROUPS.replace("price: 0.5, ", ""))
     result = ranker("least-cost", str(tmp_path / "groups.yaml"))(QUESTION)
     assert result == Ranking(groups=("a",), warnings=("node group b is left out: its price is not known",))
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("least",), "no rule 'least'"),
         (("least-cost",), "needs the groups' prices"),
@@ -93,14 +93,14 @@ def test_options_without_a_price_are_told(tmp_path: Path) -> None:
         (("least-waste", "--log-format=xml"), "neither text nor json"),
     ],
 )
-def test_what_cannot_be_used_is_named(words: tuple[str, ...], said: str, own: str) -> None:
+def test_unusable_settings_are_named(words: tuple[str, ...], message: str, own: str) -> None:
     files = ("--tls-cert-file", "none.crt", "--tls-private-key-file", "none.key", "--address", "127.0.0.1:0")
     result = run("serve", "expander", *(word.replace("OWN", own) for word in words), *files)
     assert (result.code, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
-def test_a_process_answers_until_it_is_told_to_end(tmp_path: Path, own: str) -> None:
+def test_process_serves_until_it_is_stopped(tmp_path: Path, own: str) -> None:
     issuer = trustme.CA()
     issued = issuer.issue_cert("127.0.0.1")
     (tmp_path / "crt").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))

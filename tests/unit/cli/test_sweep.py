@@ -42,7 +42,7 @@ def test_a_fleet_is_one_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (("--executor", "spark://x"), "is neither dask://HOST:PORT nor ray://HOST:PORT"),
         (("--executor", "ray://"), "is neither dask://HOST:PORT nor ray://HOST:PORT"),
@@ -53,6 +53,6 @@ def test_a_fleet_is_one_table(tmp_path: Path) -> None:
         (("--executor", "dask://127.0.0.1:1", "--jobs", 2), "exclude each other"),
     ],
 )
-def test_bad_usage(more: tuple[object, ...], said: str) -> None:
+def test_bad_usage(more: tuple[object, ...], message: str) -> None:
     got = kscale("sweep", "-f", EXAMPLES / "cluster.json.gz", *more)
-    assert (got.code, said in got.stderr) == (2, True)
+    assert (got.code, message in got.stderr) == (2, True)

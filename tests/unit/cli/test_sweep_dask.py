@@ -75,23 +75,23 @@ def test_answers_of_two_workers_are_those_of_one_process(cluster: Any, monkeypat
     assert values == list(rows_of_base(base(), scenarios))
 
 
-def test_an_interrupt_keeps_what_is_done(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_keeps_finished_answers(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second scenario reads a file that nobody has written yet; the press comes once the first is answered."""
     fifo = tmp_path / "pods.json"
     os.mkfifo(fifo)
     edits = [[], [{"pods": {"add": [fifo.name]}}]]
     scenarios = [{"name": name, "edits": each} for name, each in zip(("done", "waits"), edits, strict=True)]
     (tmp_path / "scenarios.json").write_text(json.dumps({"scenarios": scenarios}))
-    real, told = kscale.capacity.sweep.sweep, threading.Event()
+    real, one_done = kscale.capacity.sweep.sweep, threading.Event()
 
     def heard(*arguments: Any, **named: Any) -> Iterator[Any]:
         for answer in real(*arguments, **named):
             yield answer
-            told.set()
+            one_done.set()
 
     def press() -> None:
         with fifo.open("wb"):  # opens once a worker reads it
-            told.wait(120)  # an answer that never comes is a failure here, not a wait without an end
+            one_done.wait(120)  # an answer that never comes is a failure here, not a wait without an end
             if not over.is_set():
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             over.wait()
@@ -105,7 +105,7 @@ def test_an_interrupt_keeps_what_is_done(cluster: Any, tmp_path: Path, monkeypat
         got = run("sweep", tmp_path / "scenarios.json", *dump, "--executor", address(cluster), "-o", "json")
     finally:
         over.set()
-        told.set()
+        one_done.set()
         os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))  # where no worker came to read it
         presser.join()
     assert got.code == 130

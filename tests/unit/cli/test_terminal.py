@@ -17,7 +17,7 @@ class Screen(io.StringIO):
     def __init__(self, word: str = "") -> None:
         super().__init__()
         self.word = word
-        self.seen = Event()
+        self.is_shown = Event()
 
     def isatty(self) -> bool:
         return True
@@ -25,7 +25,7 @@ class Screen(io.StringIO):
     def write(self, text: str) -> int:
         written = super().write(text)
         if self.word and self.word in self.getvalue():
-            self.seen.set()
+            self.is_shown.set()
         return written
 
 
@@ -41,7 +41,7 @@ def test_long_work_says_so_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen("reading a\\x1bb ...")
     with Terminal(stderr=screen, environ={}).step("reading a\x1bb"):
-        assert screen.seen.wait(30)
+        assert screen.is_shown.wait(30)
 
 
 def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen("reading: 5 rows ...")
     with Terminal(stderr=screen, environ={}).step("reading") as tell:
         tell("reading: 5 rows")
-        assert screen.seen.wait(30)
+        assert screen.is_shown.wait(30)
 
 
 def test_long_work_says_nothing_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def file(tmp_path: Path) -> Callable[[str, bytes], Path]:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.json", b'{"kind":"List","items":[{"kind":"Pod",}]}', "a.json: line 1, column 39: malformed JSON"),
         ("a.yaml", b"kind: Pod\nmetadata: {name: [x\n", "a.yaml: line 3, column 1: malformed YAML"),
@@ -84,11 +84,13 @@ def file(tmp_path: Path) -> Callable[[str, bytes], Path]:
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_named(file: Callable[[str, bytes], Path], name: str, content: bytes, said: str) -> None:
+def test_unreadable_files_are_named(
+    file: Callable[[str, bytes], Path], name: str, content: bytes, message: str
+) -> None:
     result = kscale("validate", "-f", file(name, content))
     assert result.code == 2
     assert result.stdout.splitlines()[0].endswith((" 1 cannot.", " 2 cannot."))
-    assert said in result.stdout
+    assert message in result.stdout
     assert "Traceback" not in result.stderr
 
 
@@ -99,7 +101,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (listed(node("n"), node("n"), pod("p"), pod("p")), "4 objects: all can be read, 2 warnings."),
         (listed(node("n"), pod("p", nodeName="gone")), "Node gone: not in the input; pods on it: 1"),
@@ -110,10 +112,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (GOOD, "2 objects: all can be read."),
     ],
 )
-def test_what_is_odd_or_absent_is_counted(file: Callable[[str, bytes], Path], content: bytes, said: str) -> None:
+def test_unusual_and_missing_objects_are_counted(
+    file: Callable[[str, bytes], Path], content: bytes, message: str
+) -> None:
     result = kscale("validate", "-f", file("a.json", content))
     assert result.code == 0
-    assert said in result.stdout
+    assert message in result.stdout
 
 
 def test_the_record_says_the_same(file: Callable[[str, bytes], Path]) -> None:
@@ -124,7 +128,7 @@ def test_the_record_says_the_same(file: Callable[[str, bytes], Path]) -> None:
 
 
 @pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name", "csv", "markdown", "html"])
-def test_no_output_prints_what_may_be_secret(file: Callable[[str, bytes], Path], form: str) -> None:
+def test_no_output_prints_secrets(file: Callable[[str, bytes], Path], form: str) -> None:
     secret = pod("p")
     secret["metadata"]["annotations"] = {"token": SECRET, "number": 17}
     secret["spec"]["containers"][0]["env"] = [{"name": "P", "value": SECRET}, {"name": "Q", "value": 17}]
@@ -440,7 +444,7 @@ NEITHER = "must set either a target raw value or a target utilization"
         ),
     ],
 )
-def test_what_admission_refuses_is_named(
+def test_admission_refusals_are_named(
     file: Callable[[str, bytes], Path], item: dict[str, Any], problems: list[str]
 ) -> None:
     run = kscale("validate", "-f", file("a.json", listed(node("n"), item)), "-o", "json")
@@ -529,7 +533,7 @@ def keda_hpa(**metadata: Any) -> dict[str, Any]:
         ([STATEFUL, keda_hpa()], ""),
     ],
 )  # fmt: skip
-def test_what_keda_refuses_beside_other_objects_is_named(
+def test_keda_refusals_with_other_objects_are_named(
     file: Callable[[str, bytes], Path], items: list[dict[str, Any]], refused: str
 ) -> None:
     for order in (items, items[::-1]) if "ScaledObject 'web'" not in refused else (items,):
@@ -538,7 +542,7 @@ def test_what_keda_refuses_beside_other_objects_is_named(
         assert [text.partition("): ")[2].partition(": ")[2] for text in problems] == ([refused] if refused else [])
 
 
-def test_what_keda_cannot_check_or_warns_of_is_a_warning(file: Callable[[str, bytes], Path]) -> None:
+def test_keda_warnings_and_unchecked_fields_are_warnings(file: Callable[[str, bytes], Path]) -> None:
     item = scaled(pollingInterval=5, cooldownPeriod=9)
     run = kscale("validate", "-f", file("a.json", listed(node("n"), item)), "-o", "json")
     record = json.loads(run.stdout)
@@ -560,5 +564,5 @@ def test_unknown_fields_of_a_stored_object_are_a_warning(file: Callable[[str, by
     assert (run.code, record["problems"], record["warningCount"]) == (0, [], 2)
     assert record["warnings"][0].endswith("spec.minimumReplicas: unknown field: the server drops it")
     assert '"Auto" mode is deprecated' in record["warnings"][1]
-    shown = kscale("validate", "-f", file("b.json", listed(node("n"), hpa(resource="x")))).stdout
-    assert shown.startswith("2 objects: all can be read, 1 would be refused.\n")
+    output = kscale("validate", "-f", file("b.json", listed(node("n"), hpa(resource="x")))).stdout
+    assert output.startswith("2 objects: all can be read, 1 would be refused.\n")

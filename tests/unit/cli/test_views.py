@@ -108,7 +108,7 @@ def test_estimate_without_groups_or_pods() -> None:
     assert nothing.footer == ["1 pod not counted: waiting for scheduling gates."]
 
 
-def test_estimate_names_what_it_leaves_out_and_whose_room_counts_as_free() -> None:
+def test_estimate_footer_names_unmodelled_limits_and_expendable_pods() -> None:
     view = estimate_view(report(running=2, nowhere=0, unjudged="attach limit of d on new nodes"), "x")
     assert view.footer == [
         "2 running pods of a priority below -10 are expendable: their room counts as free.",
@@ -120,8 +120,8 @@ def no(plugin: str, *shortages: Shortage, detail: str = "", reason: str = "no") 
     return PluginVerdict(plugin=plugin, reasons=[reason], shortages=list(shortages), detail=detail)
 
 
-def short(asked: str, free: str, by: str, resource: str = "cpu") -> Shortage:
-    return Shortage(resource=resource, asked=asked, free=free, short=by)
+def short(requested: str, free: str, by: str, resource: str = "cpu") -> Shortage:
+    return Shortage(resource=resource, asked=requested, free=free, short=by)
 
 
 def explanation(fits_on: list[str], *verdicts: NodeVerdict, **more: object) -> Explanation:
@@ -220,9 +220,9 @@ def test_explain_does_not_propose_a_node_that_would_not_take_the_pod() -> None:
 
 def test_explain_shows_a_screenful_and_says_so() -> None:
     many = explanation([], *(NodeVerdict(node=f"n-{n}", first=no("NodeName")) for n in range(100)))
-    shown = text(many, explanation_view(many))
-    assert shown.count("NodeName") == 10
-    assert "... and 90 more; -o wide shows all." in shown
+    output = text(many, explanation_view(many))
+    assert output.count("NodeName") == 10
+    assert "... and 90 more; -o wide shows all." in output
     assert text(many, explanation_view(many), Format.WIDE).count("NodeName") == 100
     assert text(many, explanation_view(many), Format.CSV).count("NodeName") == 100
 

@@ -124,7 +124,7 @@ def test_a_vpa_without_a_recommendation(tmp_path: Path) -> None:
     assert {each["reason"] for each in only["unchanged"]} == {"NoRecommendation"}
 
 
-def test_new_pods_get_what_is_recommended(tmp_path: Path) -> None:
+def test_new_pods_get_the_recommendation(tmp_path: Path) -> None:
     (only,) = plan(tmp_path, objects(mode="Initial"))["vpas"]
     assert only["admission"] == [
         {
@@ -142,10 +142,10 @@ def test_new_pods_get_what_is_recommended(tmp_path: Path) -> None:
 def test_the_table_and_the_pods_of_a_name(tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects()}))
-    shown = kscale("vpa", "-f", path, "--now", NOW).stdout
-    assert shown.startswith("The updater would evict 1 and resize 0 pods.\n")
-    assert "1 Budget" in shown
-    assert "app: cpu 300m, memory 1Gi" in shown
+    output = kscale("vpa", "-f", path, "--now", NOW).stdout
+    assert output.startswith("The updater would evict 1 and resize 0 pods.\n")
+    assert "1 Budget" in output
+    assert "app: cpu 300m, memory 1Gi" in output
     named = kscale("vpa", "-f", path, "--now", NOW, "web", "-n", "shop").stdout
     assert "web-0  evicted" in named
     assert "1 of 2 replicas run, and 1 may be missing" in named

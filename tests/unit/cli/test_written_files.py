@@ -172,9 +172,9 @@ def test_old_or_new_and_never_half(
     assert "Traceback" not in ended.stderr
     assert "bug in kscale" not in ended.stderr
     now = contents(folder)
-    left = [name for name in now if name.endswith(".tmp")]
-    assert len(left) == (fault.signal == signal.SIGKILL)
-    for name in left:
+    temporary = [name for name in now if name.endswith(".tmp")]
+    assert len(temporary) == (fault.signal == signal.SIGKILL)
+    for name in temporary:
         del now[name]
     assert {name for name, content in now.items() if content not in (old.get(name), new[name])} == set()
     assert old.keys() <= now.keys()

@@ -60,13 +60,13 @@ def run(words: tuple[str, ...], folder: Path, fault: Fault | None = None) -> End
     stderr: list[str] = []
     try:
         while True:
-            said = ours.recv()
-            if said is None:
+            report = ours.recv()
+            if report is None:
                 assert fault is not None
                 assert process.pid is not None
                 os.kill(process.pid, fault.signal)
             else:
-                name, text = said
+                name, text = report
                 (writers if name == "writer" else stderr).append(text)
     except (EOFError, ConnectionError):
         pass
@@ -78,15 +78,15 @@ def run(words: tuple[str, ...], folder: Path, fault: Fault | None = None) -> End
 class _Stderr(io.TextIOBase):
     """A full disk, which is a limit of the process, does not meet it."""
 
-    def __init__(self, told: Connection) -> None:
-        self._told = told
+    def __init__(self, connection: Connection) -> None:
+        self._told = connection
 
     def write(self, text: str) -> int:
         self._told.send(("stderr", text))
         return len(text)
 
 
-def _main(words: tuple[str, ...], folder: str, fault: Fault | None, told: Connection) -> None:
+def _main(words: tuple[str, ...], folder: str, fault: Fault | None, connection: Connection) -> None:
     # Shells ignore SIGINT for what they run in the background, and nohup ignores SIGHUP.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -94,15 +94,15 @@ def _main(words: tuple[str, ...], folder: str, fault: Fault | None, told: Connec
     os.environ["XDG_DATA_HOME"] = folder
     os.environ.pop("KSCALE_DEBUG", None)
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
-    sys.stderr = _Stderr(told)
-    _watch(fault, told)
+    sys.stderr = _Stderr(connection)
+    _watch(fault, connection)
     sys.argv = ["kscale", *words]
     from kscale.cli import main
 
     main()
 
 
-def _watch(fault: Fault | None, told: Connection) -> None:
+def _watch(fault: Fault | None, connection: Connection) -> None:
     """Tell who writes each file, and let the fault come."""
     count = -1
     struck = False
@@ -116,7 +116,7 @@ def _watch(fault: Fault | None, told: Connection) -> None:
             data = bytes(data)
             super().write(data[: len(data) // 2])
             self.flush()
-            _strike(fault, told, self.tell())
+            _strike(fault, connection, self.tell())
             super().write(data[len(data) // 2 :])
             return len(data)
 
@@ -128,12 +128,12 @@ def _watch(fault: Fault | None, told: Connection) -> None:
         paths = [(Path(each.filename), each.name) for each in traceback.extract_stack()]
         callers = [(path.relative_to(_ROOT), name) for path, name in paths if path.is_relative_to(_ROOT)]
         place, name = next((path, name) for path, name in reversed(callers) if path.as_posix() != "kscale/files.py")
-        told.send(("writer", f"{place.as_posix()}:{name}"))
+        connection.send(("writer", f"{place.as_posix()}:{name}"))
         return Stopped(io.FileIO(file, mode, **more))
 
     def replace(source: Any, target: Any) -> None:
         if fault is not None and fault.nth == count and not fault.half:
-            _strike(fault, told, 0)
+            _strike(fault, connection, 0)
         os.rename(source, target)
 
     class Os:
@@ -144,10 +144,10 @@ def _watch(fault: Fault | None, told: Connection) -> None:
     files.os = Os()  # type: ignore[attr-defined, assignment]
 
 
-def _strike(fault: Fault, told: Connection, size: int) -> None:
+def _strike(fault: Fault, connection: Connection, size: int) -> None:
     if fault.signal == FULL:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         return
-    told.send(None)
-    while not told.poll(0.1):  # until the signal, which may come before this call waits and is handled after it
+    connection.send(None)
+    while not connection.poll(0.1):  # until the signal, which may come before this call waits and is handled after it
         pass

@@ -50,7 +50,7 @@ class Machines(Provider):
     ) -> None:
         self.api, self.least, self.most, self.boot, self.tells = api, least, most, boot, tells
         self.running: list[str] = []
-        self.made = 0
+        self.created = 0
         self.calls: list[tuple[Any, ...]] = []
         self.refuses: Callable[[tuple[Any, ...]], str] = lambda call: ""
         self.closed = False
@@ -89,14 +89,14 @@ class Machines(Provider):
             self.register(self._new())
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        self._asked("IncreaseSize", delta)
+        self._record("IncreaseSize", delta)
         for _ in range(delta):
             name = self._new()
             if self.boot is not None:
                 asyncio.get_running_loop().call_later(self.boot, self.register, name)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        self._asked("DecreaseTargetSize", delta)
+        self._record("DecreaseTargetSize", delta)
         nodes = {each["metadata"]["name"] for each in self.api.server.all("nodes")}
         waiting = [name for name in self.running if name not in nodes]
         if len(waiting) < -delta:
@@ -106,7 +106,7 @@ class Machines(Provider):
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         names = [node.name.removeprefix("fake:///") for node in nodes]
-        self._asked("DeleteNodes", *names)
+        self._record("DeleteNodes", *names)
         for name in names:
             self.running.remove(name)
             if name in {each["metadata"]["name"] for each in self.api.server.all("nodes")}:
@@ -129,12 +129,12 @@ class Machines(Provider):
         }
 
     def _new(self) -> str:
-        self.made += 1
-        name = f"pool-{self.made}"
+        self.created += 1
+        name = f"pool-{self.created}"
         self.running.append(name)
         return name
 
-    def _asked(self, *call: Any) -> None:
+    def _record(self, *call: Any) -> None:
         self.calls.append(call)
         if text := self.refuses(call):
             raise ProviderError(text, "cloudProviderError")
@@ -179,9 +179,9 @@ class Cluster:
 
     def bind(self, name: str, node: str) -> None:
         """What a scheduler does."""
-        held = self.server.get("pods", name, "default")
-        spec = {**held["spec"], "nodeName": node}
-        self.server.put("pods", {**held, "spec": spec, "status": {"phase": "Running"}})
+        pod = self.server.get("pods", name, "default")
+        spec = {**pod["spec"], "nodeName": node}
+        self.server.put("pods", {**pod, "spec": spec, "status": {"phase": "Running"}})
 
     def run(self, options: AutoscalingOptions = OPTIONS, *, dry_run: bool = False, **process: Any) -> Autoscaler:
         return Autoscaler(self, options, dry_run, **process)
@@ -214,8 +214,8 @@ class Autoscaler:
             self.around.append(around)
             board = CurrentNodes()
             health = HealthCheck(HealthCheckOptions(), around.steady.now())
-            told = AutoscalerProcess(dry_run=dry_run, **process)
-            driver = ClusterAutoscaler(options, told, around.steady, health, board, desk=self.desk)
+            context = AutoscalerProcess(dry_run=dry_run, **process)
+            driver = ClusterAutoscaler(options, context, around.steady, health, board, desk=self.desk)
             self.drivers.append(driver)
             return Program(
                 driver=driver,

@@ -93,12 +93,12 @@ class World:
 async def running(world: World, *, dry_run: bool = False, options: HPAOptions | None = None, **more: Any) -> Any:
     stop, around = asyncio.Event(), list[ProgramContext]()
 
-    def build(given: ProgramContext) -> Program:
-        around.append(given)
+    def build(context: ProgramContext) -> Program:
+        around.append(context)
         return Program(
             driver=HorizontalAutoscaler(options or HPAOptions(), manager="kscale", **more),
             metrics=HORIZONTAL_METRICS,
-            source=RESTMetrics(given.client, given.resources, given.steady),
+            source=RESTMetrics(context.client, context.resources, context.steady),
         )
 
     process = ProcessOptions(dry_run=dry_run)

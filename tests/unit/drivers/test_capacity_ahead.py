@@ -27,11 +27,11 @@ def put_template(cluster: Cluster) -> None:
 
 
 def conditions(cluster: Cluster, resource: ServedResource, name: str) -> dict[str, tuple[str, str]]:
-    held: dict[str, Any] = cluster.server.get(resource.group_resource, name, "shop")
-    return {each["type"]: (each["status"], each["reason"]) for each in held.get("status", {}).get("conditions", ())}
+    obj: dict[str, Any] = cluster.server.get(resource.group_resource, name, "shop")
+    return {each["type"]: (each["status"], each["reason"]) for each in obj.get("status", {}).get("conditions", ())}
 
 
-def test_a_buffer_holds_a_node_until_it_goes() -> None:
+def test_buffer_keeps_a_node_until_it_is_deleted() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         cluster.pod("a", node="pool-1")
@@ -60,7 +60,7 @@ def test_a_buffer_holds_a_node_until_it_goes() -> None:
     autoscaled(case, resources=[BUFFERS, TEMPLATES])
 
 
-def test_a_controller_says_what_a_buffer_is() -> None:
+def test_controller_writes_the_buffer_status() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         cluster.pod("a", node="pool-1")
@@ -80,10 +80,10 @@ def test_a_controller_says_what_a_buffer_is() -> None:
         assert status()["podTemplateRef"] == {"name": "capacitybuffer-spare-pod-template"}
         assert conditions(cluster, BUFFERS, "spare")["LimitedByQuotas"] == ("True", "ResourceQuotasAllocated")
         await until(lambda: cluster.cloud.calls == [("IncreaseSize", 1)], 30)
-        created = len([call for call in cluster.server.asked("POST") if "podtemplates" in call])
+        created = len([call for call in cluster.server.requested_paths("POST") if "podtemplates" in call])
         cluster.server.drop("resourcequotas", "q", "shop")
         await until(lambda: status()["replicas"] == 3, 30)
-        assert len([call for call in cluster.server.asked("POST") if "podtemplates" in call]) == created == 1
+        assert len([call for call in cluster.server.requested_paths("POST") if "podtemplates" in call]) == created == 1
         await running.end()
 
     autoscaled(case, resources=[BUFFERS, TEMPLATES, RESOURCE_QUOTAS])

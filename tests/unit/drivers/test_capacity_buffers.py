@@ -26,7 +26,7 @@ BUFFER = {
 }
 
 
-class Held:
+class BufferStores:
     """A buffer of a Deployment."""
 
     def __init__(self) -> None:
@@ -45,34 +45,34 @@ class Held:
         return self.deployment
 
 
-def looks(controller: BufferController, held: Held, seconds: float) -> bool:
+def looks(controller: BufferController, stores: BufferStores, seconds: float) -> bool:
     """Whether it asks anything then. It is told that nothing works."""
-    asked: list[Action] = []
+    actions: list[Action] = []
 
     def answer(action: Action) -> ApiError:
-        asked.append(action)
+        actions.append(action)
         return ApiError("no", reason="Forbidden", code=403)
 
     now = N0 + round(seconds * SECOND)
-    performed(controller.steps(controller.observe(cast(Stores, held), now), now), answer, now=now)
-    return any(isinstance(each, Discover) for each in asked)
+    performed(controller.steps(controller.observe(cast(Stores, stores), now), now), answer, now=now)
+    return any(isinstance(each, Discover) for each in actions)
 
 
-def test_the_status_of_a_workload_is_seen_at_once() -> None:
-    controller, held = BufferController(), Held()
-    assert looks(controller, held, 0)
-    held.deployed("2", 10)
-    assert looks(controller, held, 0.001), "before it is time to try again"
-    assert not looks(controller, held, 0.002)
+def test_workload_status_change_is_handled_immediately() -> None:
+    controller, stores = BufferController(), BufferStores()
+    assert looks(controller, stores, 0)
+    stores.deployed("2", 10)
+    assert looks(controller, stores, 0.001), "before it is time to try again"
+    assert not looks(controller, stores, 0.002)
 
 
-def test_failures_are_tried_again_no_later_than_the_resync() -> None:
-    controller, held = BufferController(), Held()
+def test_failures_are_retried_by_the_next_resync() -> None:
+    controller, stores = BufferController(), BufferStores()
     at, waits = 0.0, []
-    assert looks(controller, held, at)
+    assert looks(controller, stores, at)
     for _ in range(20):
         wait = 0.005
-        while not looks(controller, held, at + wait):
+        while not looks(controller, stores, at + wait):
             wait = min(2 * wait, 300) if wait < 300 else 2 * wait
         waits.append(wait)
         at += wait
@@ -80,7 +80,9 @@ def test_failures_are_tried_again_no_later_than_the_resync() -> None:
     assert waits[-3:] == [300, 300, 300]
 
 
-def told(controller: BufferController, held: Held, seconds: float, refused: bool) -> dict[str, float]:
+def observed_ages(
+    controller: BufferController, stores: BufferStores, seconds: float, refused: bool
+) -> dict[str, float]:
     """What it observes of a look then, by whether it is of new buffers: seconds ago."""
     now = N0 + round(seconds * SECOND)
 
@@ -89,20 +91,20 @@ def told(controller: BufferController, held: Held, seconds: float, refused: bool
             return ApiError("no", reason="Forbidden", code=403) if refused else None
         return ApiError("no", reason="NotFound", code=404)
 
-    ran = performed(controller.steps(controller.observe(cast(Stores, held), now), now), answer, now=now)
+    ran = performed(controller.steps(controller.observe(cast(Stores, stores), now), now), answer, now=now)
     name = "cluster_autoscaler_capacity_buffer_oldest_reconciliation_timestamp_seconds"
     assert {each.name for each in ran.observations} == {name}
     return {each.labels["new_buffer"]: now // SECOND - each.value for each in ran.observations}
 
 
-def test_it_tells_how_long_ago_the_oldest_buffer_was_reconciled() -> None:
+def test_age_of_the_oldest_reconciliation_is_reported() -> None:
     """``TestReconciliationTimestampCollector`` of upstream: new ones since they were made, the others since they were
     written; those of an earlier process count when they are written again."""
-    controller, held = BufferController(), Held()
-    held.buffer["metadata"]["creationTimestamp"] = to_text(N0 - 60 * SECOND)
-    assert told(controller, held, 0, True) == {"true": 60, "false": 0}
-    assert told(controller, held, 100, False) == {"true": 0, "false": 0}
-    assert told(controller, held, 130, True) == {"true": 0, "false": 30}
-    held.buffer["metadata"]["uid"] = "another"
-    held.buffer["status"] = {"conditions": [{"type": "ReadyForProvisioning", "status": "False"}]}
-    assert told(controller, held, 135, True) == {"true": 0, "false": 0}
+    controller, stores = BufferController(), BufferStores()
+    stores.buffer["metadata"]["creationTimestamp"] = to_text(N0 - 60 * SECOND)
+    assert observed_ages(controller, stores, 0, True) == {"true": 60, "false": 0}
+    assert observed_ages(controller, stores, 100, False) == {"true": 0, "false": 0}
+    assert observed_ages(controller, stores, 130, True) == {"true": 0, "false": 30}
+    stores.buffer["metadata"]["uid"] = "another"
+    stores.buffer["status"] = {"conditions": [{"type": "ReadyForProvisioning", "status": "False"}]}
+    assert observed_ages(controller, stores, 135, True) == {"true": 0, "false": 0}

@@ -76,7 +76,7 @@ def right_sized(api: FakeApi) -> None:
 def test_rounds_go_on(build: Any, begin: Callable[[FakeApi], None], asks: str, interval: int, hours: int) -> None:
     async def case(api: FakeApi) -> None:
         def rounds() -> int:
-            return sum(asks in path for method in ("GET", "PATCH") for path in api.server.asked(method))
+            return sum(asks in path for method in ("GET", "PATCH") for path in api.server.requested_paths(method))
 
         begin(api)
         clock = SetClock(api.clock)
@@ -104,10 +104,10 @@ def test_the_clock_is_set_while_sizes_are_written(hours: int) -> None:
             world.autoscale(f"w{i}")
 
         def sized() -> list[str]:
-            return [path for path in api.server.asked("PUT") if path.endswith("/scale")]
+            return [path for path in api.server.requested_paths("PUT") if path.endswith("/scale")]
 
         def syncs() -> int:
-            return sum("metrics.k8s.io" in path for path in api.server.asked("GET"))
+            return sum("metrics.k8s.io" in path for path in api.server.requested_paths("GET"))
 
         clock = SetClock(api.clock)
         async with running(api, horizontal_program, clock=clock):
@@ -136,10 +136,10 @@ def test_the_clock_is_set_while_checkpoints_are_written(hours: int) -> None:
             api.server.put(VPAS, autoscaler(f"v{i:02}", "web"))
 
         def written() -> list[str]:
-            return [path for path in api.server.asked("POST") if path.endswith("checkpoints")]
+            return [path for path in api.server.requested_paths("POST") if path.endswith("checkpoints")]
 
         def rounds() -> int:
-            return sum("metrics.k8s.io" in path for path in api.server.asked("GET"))
+            return sum("metrics.k8s.io" in path for path in api.server.requested_paths("GET"))
 
         clock = SetClock(api.clock)
         async with running(api, partial(recommender_program, options=options), clock=clock):
@@ -169,7 +169,7 @@ def test_the_clock_is_set_while_pods_are_evicted(hours: int) -> None:
         clock = SetClock(api.clock)
 
         def evicted() -> int:
-            return sum(path.endswith("/eviction") for path in api.server.asked("POST"))
+            return sum(path.endswith("/eviction") for path in api.server.requested_paths("POST"))
 
         async def live(seconds: float) -> None:
             end = api.clock.now() + round(seconds * SECOND)
@@ -200,7 +200,7 @@ def test_the_clock_is_set_while_an_eviction_is_under_way(hours: int) -> None:
         clock = SetClock(api.clock)
 
         def evicted() -> list[str]:
-            return [path for path in api.server.asked("POST") if path.endswith("/eviction")]
+            return [path for path in api.server.requested_paths("POST") if path.endswith("/eviction")]
 
         async def live(until: Callable[[], bool], most: int) -> None:
             for _ in range(most * 10):
@@ -232,7 +232,7 @@ def test_the_clock_is_set_while_the_status_lease_is_renewed(hours: int) -> None:
         clock = SetClock(api.clock)
 
         def renewals() -> int:
-            return sum("leases" in path for path in api.server.asked("PATCH"))
+            return sum("leases" in path for path in api.server.requested_paths("PATCH"))
 
         def renewed() -> str:
             lease: dict[str, Any] = api.server.get("leases.coordination.k8s.io", NAME, "kube-system")
@@ -279,7 +279,7 @@ def test_the_clock_is_set_while_a_pod_is_reviewed(hours: int) -> None:
             return list(json.loads(base64.b64decode(json.loads(reviewed.body)["response"]["patch"])))
 
         def scales() -> int:
-            return sum(path.endswith("/rollouts/r/scale") for path in api.server.asked("GET"))
+            return sum(path.endswith("/rollouts/r/scale") for path in api.server.requested_paths("GET"))
 
         async with running(api, build, clock=clock):
             await asyncio.sleep(60)
@@ -287,8 +287,8 @@ def test_the_clock_is_set_while_a_pod_is_reviewed(hours: int) -> None:
             api.server.delay = 3
             first = asyncio.create_task(patches())
             await asyncio.sleep(1)
-            asked = scales()
-            assert asked == before + 1
+            request_count = scales()
+            assert request_count == before + 1
             assert not first.done()
             clock.ahead = hours * HOUR
             result = await first
@@ -296,12 +296,14 @@ def test_the_clock_is_set_while_a_pod_is_reviewed(hours: int) -> None:
             for _ in range(20):
                 assert await patches() == result
                 await asyncio.sleep(60)
-            assert scales() == asked + 1 + 20  # its owner's once, and the one by which its VPA selects each time
+            assert (
+                scales() == request_count + 1 + 20
+            )  # its owner's once, and the one by which its VPA selects each time
 
     against_fake(case, resources=SERVED)
 
 
-def test_what_the_hpa_remembers_is_as_old_as_it_was() -> None:
+def test_hpa_history_keeps_its_age_when_the_clock_is_set() -> None:
     controller = HorizontalController(HPAOptions())
     now = 100 * HOUR
     controller.kept["a/b"] = HPAState(
@@ -315,7 +317,7 @@ def test_what_the_hpa_remembers_is_as_old_as_it_was() -> None:
     assert controller.kept["a/new"] == HPAState()
 
 
-def test_scales_are_as_old_as_they_were() -> None:
+def test_cached_scales_keep_their_age_when_the_clock_is_set() -> None:
     cache = ScaleCache()
     cache.now = 100 * HOUR
     cache.clock_set(HOUR)

@@ -19,7 +19,7 @@ from unit.drivers.set_clock import SetClock
 from unit.world.informer_cases import until
 
 
-def test_a_pod_gets_a_node_which_goes_when_the_pod_has_gone() -> None:
+def test_node_is_added_for_a_pod_and_removed_after_it() -> None:
     async def case(cluster: Cluster) -> None:
         cloud = cluster.cloud
         cloud.start()
@@ -52,7 +52,7 @@ def test_a_pod_gets_a_node_which_goes_when_the_pod_has_gone() -> None:
     autoscaled(case)
 
 
-def test_while_the_group_of_a_node_is_not_told_loops_go_on_and_nothing_goes() -> None:
+def test_unknown_node_group_stops_scale_down_but_not_loops() -> None:
     """Upstream cannot count what is in use then (``failed to get node group for node``), so that nothing is resized;
     it is no error of the loop."""
 
@@ -94,7 +94,7 @@ def test_nothing_goes_while_the_machines_of_a_group_are_being_replaced(caplog: p
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_the_price_expander_goes_by_what_the_cloud_tells(dry_run: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_price_expander_uses_provider_prices(dry_run: bool, caplog: pytest.LogCaptureFixture) -> None:
     async def case(cluster: Cluster) -> None:
         cloud = cluster.cloud
         cloud.start()
@@ -121,7 +121,7 @@ def test_the_price_expander_goes_by_what_the_cloud_tells(dry_run: bool, caplog: 
         autoscaled(case)
 
 
-def test_a_dry_run_says_the_same_each_loop_and_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_dry_run_logs_the_same_each_loop_and_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start(2)
         cluster.pod("a", node="pool-1")
@@ -131,26 +131,26 @@ def test_a_dry_run_says_the_same_each_loop_and_writes_nothing(caplog: pytest.Log
         cluster.pod("c", cpu="1900m")
         await asyncio.sleep(150)
         assert cluster.cloud.calls == []
-        assert all(cluster.server.asked(method) == [] for method in ("POST", "PATCH", "PUT", "DELETE"))
+        assert all(cluster.server.requested_paths(method) == [] for method in ("POST", "PATCH", "PUT", "DELETE"))
         await running.end()
 
     with caplog.at_level("INFO", "kscale"):
         autoscaled(case)
-    said = [record.getMessage() for record in caplog.records]
-    grown = [text for text in said if text.startswith("dry run: IncreaseSize")]
+    messages = [record.getMessage() for record in caplog.records]
+    grown = [text for text in messages if text.startswith("dry run: IncreaseSize")]
     assert len(grown) > 10
     assert set(grown) == {'dry run: IncreaseSize {"group":"pool","delta":1}'}
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["killed", "told to end"])
-def test_taints_of_a_process_that_ended_stay_and_are_removed_by_the_next(told: bool) -> None:
+@pytest.mark.parametrize("ends_cleanly", [False, True], ids=["killed", "told to end"])
+def test_taints_of_a_process_that_ended_stay_and_are_removed_by_the_next(ends_cleanly: bool) -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start(2)
         cluster.pod("a", node="pool-1")
         first = cluster.run()
         await until(lambda: "ToBeDeletedByClusterAutoscaler" in cluster.taints("pool-2"), 120)
-        await (first.end() if told else first.kill())
-        assert (cluster.nodes(), bool(cluster.status())) == (["pool-1", "pool-2"], not told)
+        await (first.end() if ends_cleanly else first.kill())
+        assert (cluster.nodes(), bool(cluster.status())) == (["pool-1", "pool-2"], not ends_cleanly)
         assert "ToBeDeletedByClusterAutoscaler" in cluster.taints("pool-2")
         assert cluster.server.get("nodes", "pool-2")["spec"]["unschedulable"]
         await asyncio.sleep(60)
@@ -164,7 +164,7 @@ def test_taints_of_a_process_that_ended_stay_and_are_removed_by_the_next(told: b
     autoscaled(case)
 
 
-def test_what_a_loop_went_by_is_told_to_who_asks() -> None:
+def test_debugging_snapshot_returns_the_loop_inputs() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         cluster.pod("a", node="pool-1", cpu="100m")
@@ -172,20 +172,20 @@ def test_what_a_loop_went_by_is_told_to_who_asks() -> None:
         cluster.pod("c", cpu="9")
         running = cluster.run()
         await until(lambda: bool(cluster.status()), 30)
-        told = json.loads(await running.desk.request())
-        (node,) = told["NodeList"]
+        inputs = json.loads(await running.desk.request())
+        (node,) = inputs["NodeList"]
         assert node["Node"]["metadata"]["name"] == "pool-1"
         assert [each["metadata"]["name"] for each in node["Pods"]] == ["a"]
-        assert [each["metadata"]["name"] for each in told["UnscheduledPodsCanBeScheduled"]] == ["b"]
-        assert told["TemplateNodes"]["pool"]["Node"]["metadata"]["name"] == "template"
-        assert told["StartTimestamp"] <= told["EndTimestamp"]
+        assert [each["metadata"]["name"] for each in inputs["UnscheduledPodsCanBeScheduled"]] == ["b"]
+        assert inputs["TemplateNodes"]["pool"]["Node"]["metadata"]["name"] == "template"
+        assert inputs["StartTimestamp"] <= inputs["EndTimestamp"]
         assert not running.desk.is_requested
         await running.end()
 
     autoscaled(case)
 
 
-def test_counters_begin_at_nothing() -> None:
+def test_counters_start_at_zero() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         running = cluster.run()
@@ -200,21 +200,21 @@ def test_counters_begin_at_nothing() -> None:
         for name in (each.name for each in METRICS.values() if not each.labels):
             assert metrics.value(name) is not None, name
         assert metrics.value("cluster_autoscaler_overflowing_controllers_count") == 0
-        shown, _ = metrics.exposition()
-        assert b'function_duration_quantile_seconds_count{function="main"} ' in shown
+        exposition, _ = metrics.exposition()
+        assert b'function_duration_quantile_seconds_count{function="main"} ' in exposition
         await running.end()
 
     autoscaled(case)
 
 
-def test_the_scheduler_has_another_profile() -> None:
+def test_custom_scheduler_profile_is_applied() -> None:
     """Without the filter for taints a pod takes a node that nobody may take by default."""
 
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
-        held = cluster.server.get("nodes", "pool-1")
+        node = cluster.server.get("nodes", "pool-1")
         taint = {"key": "own", "value": "", "effect": "NoSchedule"}
-        cluster.server.put("nodes", {**held, "spec": {**held["spec"], "taints": [taint]}})
+        cluster.server.put("nodes", {**node, "spec": {**node["spec"], "taints": [taint]}})
         cluster.pod("a", cpu="100m")
         running = cluster.run(profile=SchedulerProfile(disabled_filters=frozenset({"TaintToleration"})))
         await asyncio.sleep(60)
@@ -250,7 +250,7 @@ def test_the_clock_is_set(hours: int) -> None:
 QUOTAS = ServedResource("autoscaling.x-k8s.io", "v1beta1", "CapacityQuota", "capacityquotas", False)
 
 
-def test_a_quota_counts_once_the_controller_has_looked_at_it() -> None:
+def test_quota_applies_after_its_first_reconciliation() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         quota = {"metadata": {"name": "q"}, "spec": {"limits": {"resources": {"nodes": "1"}}}}
@@ -266,12 +266,12 @@ def test_a_quota_counts_once_the_controller_has_looked_at_it() -> None:
             "cluster-autoscaler.kubernetes.io/valid": "True",
             "Reconciled": "True",
         }
-        writes = len(cluster.server.asked("PATCH"))
+        writes = len(cluster.server.requested_paths("PATCH"))
         cluster.pod("a", cpu="1500m", node="pool-1")
         cluster.pod("b")
         await asyncio.sleep(30)
         assert cluster.cloud.calls == []
-        quotas = [call for call in cluster.server.asked("PATCH")[writes:] if "capacityquotas" in call]
+        quotas = [call for call in cluster.server.requested_paths("PATCH")[writes:] if "capacityquotas" in call]
         assert quotas == []
         await running.end()
 
@@ -299,7 +299,7 @@ def test_a_machine_that_never_becomes_a_node_is_deleted() -> None:
     autoscaled(case, boot=None)
 
 
-def test_a_machine_that_the_cloud_never_made() -> None:
+def test_never_created_machine_is_removed() -> None:
     """The request times out, the target is lowered, and the group is left alone for a while. (Upstream asks for that
     twice: a group without the instances of its target has the wrong size, too. The cloud refuses the second.)"""
 
@@ -378,16 +378,16 @@ def test_each_event_names_its_object_by_uid() -> None:
         await until(lambda: cluster.nodes() == ["pool-1", "pool-2"], 90)
         await running.end()
         plurals = {"Pod": "pods", "ConfigMap": "configmaps", "Lease": "leases.coordination.k8s.io", "Node": "nodes"}
-        told = {}
+        kinds = {}
         for each in cluster.server.all("events"):
             about = each["involvedObject"]
-            told[each["reason"]] = about["kind"]
+            kinds[each["reason"]] = about["kind"]
             assert about.get("uid"), each
             if about["name"] != "cluster-autoscaler-status":  # deleted at the end
-                held = cluster.server.get(plurals[about["kind"]], about["name"], about.get("namespace", ""))
-                assert about["uid"] == held["metadata"]["uid"], each
+                obj = cluster.server.get(plurals[about["kind"]], about["name"], about.get("namespace", ""))
+                assert about["uid"] == obj["metadata"]["uid"], each
         assert (
-            told.items()
+            kinds.items()
             >= {
                 "TriggeredScaleUp": "Pod",
                 "NotTriggerScaleUp": "Pod",

@@ -72,7 +72,7 @@ TABLE: dict[str, tuple[list[Event], Event, int, int | None]] = {
 }
 
 
-def said(correlator: EventCorrelator, what: Event, now: Moment) -> Correlated | None:
+def correlate(correlator: EventCorrelator, what: Event, now: Moment) -> Correlated | None:
     return correlator.correlate(make_event(what, component="kubelet", now=now), now)
 
 
@@ -81,9 +81,9 @@ def test_event_correlator(name: str) -> None:
     before, new, interval, count = TABLE[name]
     correlator, now = EventCorrelator(), T0
     for each in before:
-        said(correlator, each, now)
+        correlate(correlator, each, now)
         now += 3 * interval * SECOND
-    result = said(correlator, new, now)
+    result = correlate(correlator, new, now)
     if count is None:
         assert result is None
         return
@@ -95,8 +95,8 @@ def test_event_correlator(name: str) -> None:
     assert (result.event.first_timestamp == result.event.last_timestamp) == (count == 1)
 
 
-def by_reason(seen: EventObject) -> tuple[object, str]:
-    return object_spam_key(seen), seen.reason
+def by_reason(event: EventObject) -> tuple[object, str]:
+    return object_spam_key(event), event.reason
 
 
 # TestEventSpamFilter
@@ -110,34 +110,36 @@ def by_reason(seen: EventObject) -> tuple[object, str]:
 )
 def test_spam_filter(options: CorrelatorOptions, new: Event, sent: bool) -> None:
     correlator = EventCorrelator(options)
-    assert said(correlator, event("original", "i am first"), T0) is not None
-    assert (said(correlator, new, T0 + SECOND) is not None) is sent
+    assert correlate(correlator, event("original", "i am first"), T0) is not None
+    assert (correlate(correlator, new, T0 + SECOND) is not None) is sent
 
 
 def test_spam_of_the_cluster_autoscaler() -> None:
     correlator = EventCorrelator(CLUSTER_AUTOSCALER)
     status = ObjectReference(kind="ConfigMap", namespace="kube-system", name="cluster-autoscaler-status")
-    asked = [
+    events = [
         event("ScaleDown", "a"), event("ScaleDown", "b"), event("ScaleDownFailed", "a"),
         event("ScaledUpGroup", "a", status), event("ScaledUpGroup", "b", status), event("ScaledUpGroup", "a", status),
     ]  # fmt: skip
-    assert [said(correlator, each, T0) is not None for each in asked] == [True, False, True, True, True, False]
+    assert [correlate(correlator, each, T0) is not None for each in events] == [True, False, True, True, True, False]
 
 
 def test_the_budget_comes_back() -> None:
     correlator = EventCorrelator()
-    assert [said(correlator, AGAIN, T0) is not None for _ in range(26)] == [True] * 25 + [False]
-    assert said(correlator, AGAIN, T0 + 299 * SECOND) is None
-    result = said(correlator, AGAIN, T0 + 301 * SECOND)
+    assert [correlate(correlator, AGAIN, T0) is not None for _ in range(26)] == [True] * 25 + [False]
+    assert correlate(correlator, AGAIN, T0 + 299 * SECOND) is None
+    result = correlate(correlator, AGAIN, T0 + 301 * SECOND)
     assert result is not None
     assert result.event.count == 28  # what was not sent was counted
 
 
-def test_only_so_many_are_remembered() -> None:
+def test_cache_size_is_limited() -> None:
     correlator = EventCorrelator(CorrelatorOptions(cache_size=2))
     for i in (1, 2, 1, 3):  # 2 was used last, and goes
-        said(correlator, event("r", str(i)), T0)
-    counts = [result.event.count for i in (1, 2) if (result := said(correlator, event("r", str(i)), T0)) is not None]
+        correlate(correlator, event("r", str(i)), T0)
+    counts = [
+        result.event.count for i in (1, 2) if (result := correlate(correlator, event("r", str(i)), T0)) is not None
+    ]
     assert counts == [3, 1]
 
 
@@ -166,11 +168,11 @@ def test_the_object_of_an_event() -> None:
 class Sink:
     def __init__(self, *errors: ApiError | None) -> None:
         self.errors = list(errors)
-        self.asked: list[Create | Patch] = []
+        self.requests: list[Create | Patch] = []
 
     def __call__(self, action: Action, now: Moment) -> Outcome:
         assert isinstance(action, Create | Patch)
-        self.asked.append(action)
+        self.requests.append(action)
         return Outcome(at=now, error=self.errors.pop(0) if self.errors else None)
 
 
@@ -183,7 +185,7 @@ def sent(correlator: EventCorrelator, sink: Sink, what: Event, now: Moment = T0)
 
 # TestWriteEventError
 @pytest.mark.parametrize(
-    ("errors", "tries", "told"),
+    ("errors", "tries", "is_sent"),
     [
         ([ApiError("refused", code=403, reason="Forbidden")] * 99, 1, False),
         ([ApiError("connection refused")] * 99, 12, False),
@@ -192,10 +194,10 @@ def sent(correlator: EventCorrelator, sink: Sink, what: Event, now: Moment = T0)
     ],
     ids=["giveUp2", "retry2", "succeedEventually", "at once"],
 )
-def test_write_errors(errors: list[ApiError], tries: int, told: bool) -> None:
+def test_write_errors(errors: list[ApiError], tries: int, is_sent: bool) -> None:
     sink = Sink(*errors)
-    assert sent(EventCorrelator(), sink, FIRST)[0] is told
-    assert len(sink.asked) == tries
+    assert sent(EventCorrelator(), sink, FIRST)[0] is is_sent
+    assert len(sink.requests) == tries
 
 
 def test_pauses() -> None:
@@ -216,11 +218,11 @@ def test_pauses() -> None:
 
 
 # TestUpdateExpiredEvent
-def test_an_event_that_is_gone_is_made_again() -> None:
+def test_deleted_event_is_created_again() -> None:
     correlator, sink = EventCorrelator(), Sink(None, ApiError("gone", code=404, reason="NotFound"))
     assert sent(correlator, sink, AGAIN)[0]
     assert sent(correlator, sink, AGAIN, T0 + 5 * SECOND)[0]
-    first, patch, again = sink.asked
+    first, patch, again = sink.requests
     assert isinstance(first, Create)
     assert patch == Patch(
         kind="Event",
@@ -237,7 +239,7 @@ def test_an_event_that_is_gone_is_made_again() -> None:
 def test_spam_is_not_sent() -> None:
     correlator, sink = EventCorrelator(CLUSTER_AUTOSCALER), Sink()
     assert [sent(correlator, sink, FIRST)[0] for _ in range(2)] == [True, False]
-    assert len(sink.asked) == 1
+    assert len(sink.requests) == 1
 
 
 def test_caches_hold_no_text_of_events() -> None:

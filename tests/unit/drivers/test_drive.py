@@ -44,14 +44,14 @@ class FakeStores:
     def __init__(self) -> None:
         self.synced = self.settled = True
         self.calls: list[Callable[[Change | None], None]] = []
-        self.seen = self.coming = 0
+        self.processed = self.coming = 0
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
         self.calls.append(call)
         return lambda: self.calls.remove(call)
 
     async def caught_up(self) -> None:
-        self.seen += self.coming
+        self.processed += self.coming
         self.coming = 0
 
     def tell(self, change: Change | None) -> None:
@@ -59,7 +59,7 @@ class FakeStores:
             call(change)
 
     def objects(self, kind: str) -> Sequence[KubeObject]:
-        return [Node()] * self.seen
+        return [Node()] * self.processed
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
         return None
@@ -104,9 +104,11 @@ class FakeDriver:
 
 
 def driven(
-    script: Callable[[FakeStores, FakeDriver], Awaitable[None]], takes: int = 0, told: list[Observation] | None = None
+    script: Callable[[FakeStores, FakeDriver], Awaitable[None]],
+    takes: int = 0,
+    observations: list[Observation] | None = None,
 ) -> list[tuple[int, float]]:
-    observe = (lambda _: None) if told is None else told.append
+    observe = (lambda _: None) if observations is None else observations.append
 
     async def main(clock: VirtualClock) -> list[tuple[int, float]]:
         stores, driver = FakeStores(), FakeDriver(clock.now(), takes)
@@ -137,20 +139,20 @@ class SeeingDriver(FakeDriver):
 
     def __init__(self, now: Moment) -> None:
         super().__init__(now)
-        self.held: list[bool] = []
+        self.still_alive: list[bool] = []
 
     def observe(self, stores: Any, now: Moment) -> Any:
         return Sight()
 
     def steps(self, sight: Any, now: Moment) -> Steps[None]:
-        progress, seen = Progress(now), ref(sight)
+        progress, sight_ref = Progress(now), ref(sight)
         del sight
         yield from progress.clock()
-        self.held.append(seen() is not None)
+        self.still_alive.append(sight_ref() is not None)
         self.due = progress.now + 10 * SECOND
 
 
-def test_what_a_round_has_seen_is_its_own() -> None:
+def test_round_releases_its_observation() -> None:
     """A driver that lets go of it frees it: all the objects as they were before."""
 
     async def main(clock: VirtualClock) -> list[bool]:
@@ -160,7 +162,7 @@ def test_what_a_round_has_seen_is_its_own() -> None:
             await asyncio.sleep(25)
             live.scope.cancel()
             await driving
-        return driver.held
+        return driver.still_alive
 
     assert run_in_virtual_time(main, now=T0) == [False, False]
 
@@ -168,10 +170,10 @@ def test_what_a_round_has_seen_is_its_own() -> None:
 def test_a_change_brings_a_round_forward_and_one_during_a_round_is_not_lost() -> None:
     async def script(stores: FakeStores, driver: FakeDriver) -> None:
         await asyncio.sleep(4)
-        stores.seen = 1
+        stores.processed = 1
         stores.tell(Change(watch=WATCH, new=Node()))
         await asyncio.sleep(1)
-        stores.seen = 2
+        stores.processed = 2
         stores.tell(Change(watch=WATCH, new=Node()))
         stores.tell(Change(watch=WATCH, new=Node()))
         await asyncio.sleep(4)
@@ -179,7 +181,7 @@ def test_a_change_brings_a_round_forward_and_one_during_a_round_is_not_lost() ->
     assert driven(script, takes=2 * SECOND) == [(1, 4.0), (2, 6.0)]
 
 
-def test_what_has_come_is_taken_up_before_a_round() -> None:
+def test_received_events_are_applied_before_a_round() -> None:
     async def script(stores: FakeStores, driver: FakeDriver) -> None:
         stores.coming = 3
         await asyncio.sleep(11)
@@ -187,7 +189,7 @@ def test_what_has_come_is_taken_up_before_a_round() -> None:
     assert driven(script) == [(3, 10.0)]
 
 
-def test_nothing_is_decided_while_the_stores_are_not_settled() -> None:
+def test_no_round_starts_while_stores_are_unsettled() -> None:
     async def script(stores: FakeStores, driver: FakeDriver) -> None:
         stores.settled = False
         stores.tell(Change(watch=WATCH, new=Node()))
@@ -197,13 +199,13 @@ def test_nothing_is_decided_while_the_stores_are_not_settled() -> None:
         stores.tell(None)
         await asyncio.sleep(1)
 
-    told: list[Observation] = []
-    assert driven(script, told=told) == [(0, 60.0)]
-    assert [each.name for each in told] == ["kscale_skipped_loops_total", "kscale_decision_seconds"]
+    observations: list[Observation] = []
+    assert driven(script, observations=observations) == [(0, 60.0)]
+    assert [each.name for each in observations] == ["kscale_skipped_loops_total", "kscale_decision_seconds"]
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_a_round_that_is_due_while_a_kind_is_listed_anew_is_told_once(synced: bool) -> None:
+def test_round_delayed_by_a_relist_is_reported_once(synced: bool) -> None:
     """Before all has been listed for the first time no round can be due."""
 
     async def script(stores: FakeStores, driver: FakeDriver) -> None:
@@ -215,15 +217,15 @@ def test_a_round_that_is_due_while_a_kind_is_listed_anew_is_told_once(synced: bo
         stores.tell(None)
         await asyncio.sleep(1)
 
-    told: list[Observation] = []
-    assert driven(script, told=told) == [(0, 21.0)]
+    observations: list[Observation] = []
+    assert driven(script, observations=observations) == [(0, 21.0)]
     skipped = [Observation(name="kscale_skipped_loops_total", labels={"driver": "fake"})]
-    assert [each for each in told if each.name.startswith("kscale_skipped")] == skipped[: int(synced)]
+    assert [each for each in observations if each.name.startswith("kscale_skipped")] == skipped[: int(synced)]
 
 
-def test_it_is_told_how_long_a_round_decided() -> None:
+def test_decision_time_of_a_round_is_reported() -> None:
     """And not how long it waited: here each look at the clock is a second after the last."""
-    told: list[Observation] = []
+    observations: list[Observation] = []
 
     async def main(clock: VirtualClock) -> None:
         class Ticking:
@@ -239,13 +241,13 @@ def test_it_is_told_how_long_a_round_decided() -> None:
         driver = FakeDriver(clock.now(), takes=60 * SECOND)
         async with Live(nothing, Ticking()) as live:
             asyncio.get_running_loop().call_later(11, live.scope.cancel)
-            await drive(driver, FakeStores(), live, clock, observe=told.append)
+            await drive(driver, FakeStores(), live, clock, observe=observations.append)
 
     run_in_virtual_time(main, now=T0)
-    assert told == [Observation(name="kscale_decision_seconds", value=2.0, labels={"driver": "fake"})]
+    assert observations == [Observation(name="kscale_decision_seconds", value=2.0, labels={"driver": "fake"})]
 
 
-def test_it_is_told_what_machines_decided_that_a_machine_runs() -> None:
+def test_decision_time_includes_nested_machines() -> None:
     def inner(now: Moment) -> Steps[None]:
         yield from Progress(now).wait(SECOND)
 

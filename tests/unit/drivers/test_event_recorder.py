@@ -35,7 +35,7 @@ def recording(case: Callable[[FakeApi, EventRecorder], Awaitable[None]]) -> Fake
     return against_fake(run)
 
 
-def told(api: FakeApi) -> list[tuple[str, str, str, str, int]]:
+def stored_events(api: FakeApi) -> list[tuple[str, str, str, str, int]]:
     return sorted(
         (each["metadata"]["namespace"], each["involvedObject"]["name"], each["reason"], each["message"], each["count"])
         for each in api.server.all("events")
@@ -50,7 +50,10 @@ def test_events_come_to_the_server() -> None:
         await recorder.wait_until_sent()
 
     api = recording(case)
-    assert told(api) == [("default", "n1", "ScaleDown", "gone", 1), ("shop", "web-1", "TriggeredScaleUp", "up", 1)]
+    assert stored_events(api) == [
+        ("default", "n1", "ScaleDown", "gone", 1),
+        ("shop", "web-1", "TriggeredScaleUp", "up", 1),
+    ]
     (result,) = (each for each in api.server.all("events") if each["reason"] == "ScaleDown")
     assert result["source"] == {"component": "cluster-autoscaler"}
     assert result["reportingComponent"] == "cluster-autoscaler"
@@ -64,13 +67,13 @@ def test_an_event_again_is_counted() -> None:
             await asyncio.sleep(301)
 
     api = recording(case)
-    assert told(api) == [("shop", "web-1", "NotTriggerScaleUp", "no", 2)]
+    assert stored_events(api) == [("shop", "web-1", "NotTriggerScaleUp", "no", 2)]
     patch = api.server.calls[-1]
     assert patch.content_type == "application/strategic-merge-patch+json"
     assert json.loads(patch.body or b"")["count"] == 2
 
 
-def test_a_server_that_is_down_holds_up_nobody() -> None:
+def test_unavailable_server_does_not_block_the_recorder() -> None:
     async def case(api: FakeApi, recorder: EventRecorder) -> None:
         down = [True]
         api.server.fault = lambda call: REFUSED if down else None

@@ -75,21 +75,21 @@ GROUPS = groups_from([
 ])  # fmt: skip
 
 
-def _asked(cluster: kscale.Cluster, groups: Any = GROUPS, **more: Any) -> list[Any]:
+def _sent_requests(cluster: kscale.Cluster, groups: Any = GROUPS, **more: Any) -> list[Any]:
     """The requests of one loop, as a server reads them."""
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def rank(question: RankOptions) -> Ranking:
         request = Request(question)
         assert request.warnings == ()
-        asked.append(MESSAGES["BestOptionsRequest"].FromString(request.data))
+        requests.append(MESSAGES["BestOptionsRequest"].FromString(request.data))
         return Ranking(groups=("b",))
 
     options = ca.AutoscalingOptions(expander="grpc", **more.pop("options", {}))
     inputs = ca.LoopInputs(**more)
     plan = kscale.scale_up(cluster, groups, now=NOW, options=options, rank=rank, inputs=inputs)
     assert {plan.chosen} <= {"b", None}
-    return asked
+    return requests
 
 
 def _sent(*pods: Mapping[str, Any]) -> set[bytes]:
@@ -106,7 +106,7 @@ def test_pods_are_sent_with_all_that_they_were_read_with(form: str, tmp_path: An
         "file": lambda: kscale.load(tmp_path / "dump.json"),
         "bytes": lambda: kscale.load(text),
     }[form]()
-    (request,) = _asked(cluster)
+    (request,) = _sent_requests(cluster)
     assert [option.nodeGroupId for option in request.options] == ["a", "b"]
     for option in request.options:
         assert set(option.podBytes) == _sent(*pods)  # no controller: nothing was compared, nothing is stripped
@@ -116,10 +116,10 @@ def test_pods_that_upstream_compares_are_sent_without_environment() -> None:
     """Replicas lose theirs; a controller's only pod, one of other labels, and pods without controller keep it."""
     replicas = [_pod(f"web-{i}", "rs-web") for i in range(3)]
     shaped = [_pod("mix-0", "rs-mix"), _pod("mix-1", "rs-mix", dnsPolicy="Default")]
-    kept = [_pod("one", "rs-one"), _pod("lone"), _pod("mix-2", "rs-mix", {"a": "c"})]
-    (request,) = _asked(kscale.Cluster([*replicas, *shaped, *kept]))
+    unchanged = [_pod("one", "rs-one"), _pod("lone"), _pod("mix-2", "rs-mix", {"a": "c"})]
+    (request,) = _sent_requests(kscale.Cluster([*replicas, *shaped, *unchanged]))
     stripped = [without_environment(pod) for pod in (*replicas, *shaped)]
-    assert set(request.options[0].podBytes) == _sent(*stripped, *kept)
+    assert set(request.options[0].podBytes) == _sent(*stripped, *unchanged)
     for pod in stripped:
         for container in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
             assert "env" not in container
@@ -129,7 +129,7 @@ def test_pods_that_upstream_compares_are_sent_without_environment() -> None:
 
 def test_the_eleventh_shape_of_a_controller_is_compared_too() -> None:
     pods = [_pod(f"p-{i}", "rs", hostname=f"h{i}", subdomain=f"s{i}") for i in range(12)]
-    (request,) = _asked(kscale.Cluster(pods))
+    (request,) = _sent_requests(kscale.Cluster(pods))
     assert set(request.options[0].podBytes) == _sent(*map(without_environment, pods))
 
 
@@ -138,7 +138,7 @@ def test_pods_are_sent_as_the_list_processors_made_them() -> None:
     tpu = _pod("tpu")
     tpu["spec"]["containers"][0]["resources"]["requests"]["cloud-tpus.google.com/v2"] = 8
     moving = _pod("moving", "rs", nodeName="n")
-    (request,) = _asked(kscale.Cluster([_node("n"), tpu, moving, _pod("lone")]), draining=["n"])
+    (request,) = _sent_requests(kscale.Cluster([_node("n"), tpu, moving, _pod("lone")]), draining=["n"])
     del tpu["spec"]["containers"][0]["resources"]["requests"]["cloud-tpus.google.com/v2"]
     del moving["spec"]["nodeName"]
     assert set(request.options[0].podBytes) == _sent(tpu, moving, _pod("lone"))
@@ -155,20 +155,20 @@ def _small_and_large() -> list[Any]:
     )
 
 
-def test_every_round_of_a_salvo_asks_with_whole_pods() -> None:
+def test_every_salvo_round_sends_complete_pods() -> None:
     pods = [_pod("small"), _pod("large")]
     pods[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6"
     groups = _small_and_large()
-    first, second = _asked(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
+    first, second = _sent_requests(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
     assert [set(option.podBytes) for option in first.options] == [_sent(pods[0]), _sent(*pods)]
     assert [set(option.podBytes) for option in second.options] == [_sent(pods[1])]
 
 
-def test_what_a_round_stripped_stays_stripped() -> None:
+def test_stripped_pods_stay_stripped_in_later_rounds() -> None:
     pods = [_pod("small", "rs"), _pod("large", "rs")]
     pods[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6"
     groups = _small_and_large()
-    _, second = _asked(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
+    _, second = _sent_requests(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
     assert set(second.options[0].podBytes) == _sent(without_environment(pods[1]))
 
 
@@ -187,7 +187,7 @@ def test_template_nodes_are_those_of_every_group() -> None:
         {"id": "b", "max": 10, "template": {"status": {"capacity": _AMOUNTS, "allocatable": _AMOUNTS}}},
         {"id": "full", "max": 0, "template": {"status": {"capacity": _AMOUNTS, "allocatable": _AMOUNTS}}},
     ])  # fmt: skip
-    (request,) = _asked(kscale.Cluster([real, _pod("lone")]), groups)
+    (request,) = _sent_requests(kscale.Cluster([real, _pod("lone")]), groups)
     assert sorted(request.nodeBytesMap) == ["a", "b", "full"]
     name = "template-node-for-a-0"
     labels = {"kubernetes.io/hostname": name, "cluster-autoscaler.kubernetes.io/template-node": "true"}
@@ -195,13 +195,13 @@ def test_template_nodes_are_those_of_every_group() -> None:
     assert request.nodeBytesMap["a"] == encode("Node", want).data
 
 
-def test_a_node_loses_nothing() -> None:
+def test_encoding_a_node_is_lossless() -> None:
     real = _node("n", images=[{"names": ["web:1"], "sizeBytes": 5}])
-    kept = from_dict(real, Node)
-    assert encode("Node", to_dict(kept)).data == encode("Node", real).data
+    node = from_dict(real, Node)
+    assert encode("Node", to_dict(node)).data == encode("Node", real).data
 
 
-def test_without_anybody_to_ask_every_option_stays() -> None:
+def test_missing_server_keeps_every_option() -> None:
     plan = kscale.scale_up(kscale.Cluster([_pod("p")]), GROUPS, now=NOW, options=ca.AutoscalingOptions(expander="grpc"))
     assert plan.chosen == "a"
     assert plan.warnings == ["Incorrect gRPC client config, filtering no options"]

@@ -52,21 +52,21 @@ OPTIONS = [
 NODES = {"a": node("template-a", 4000, 1 << 32), "b": node("template-b", 8000, 1 << 33)}
 
 
-def asked(issued: Issued, rank: Any) -> tuple[list[str], list[str]]:
+def expand_with(issued: Issued, rank: Any) -> tuple[list[str], list[str]]:
     with serving(issued, rank) as server, GrpcExpander(server.url, issued.ca) as client:
         result = ca.expand(OPTIONS, "grpc", ca.ExpanderInput(nodes=NODES), rank=client)
     return [option.group for option in result.survivors], result.warnings
 
 
-def test_what_is_asked_arrives(issued: Issued) -> None:
-    seen: list[RankOptions] = []
+def test_rank_request_arrives_complete(issued: Issued) -> None:
+    questions: list[RankOptions] = []
 
     def rank(question: RankOptions) -> Ranking:
-        seen.append(question)
+        questions.append(question)
         return Ranking(groups=("b",))
 
-    assert asked(issued, rank) == (["b"], [])
-    (question,) = seen
+    assert expand_with(issued, rank) == (["b"], [])
+    (question,) = questions
     result = [(o.group, o.node_count, o.debug, [(run.count, run.pod.name) for run in o.pods]) for o in question.options]
     assert result == [("a", 3, "why", [(2, "web"), (1, "job")]), ("b", 1, "", [(2, "web")])]
     sent = to_dict(pod("web", 500))
@@ -82,10 +82,10 @@ def test_pods_of_a_controller_are_read_once(issued: Issued) -> None:
     datas = [encode("Pod", to_dict(each)).data for each in pods]
     option = MESSAGES["Option"](nodeGroupId="a", nodeCount=7, podBytes=datas)
     request = MESSAGES["BestOptionsRequest"](options=[option, option])
-    seen: list[RankOptions] = []
+    questions: list[RankOptions] = []
 
     def rank(question: RankOptions) -> Ranking:
-        seen.append(question)
+        questions.append(question)
         return Ranking(groups=("a",))
 
     with serving(issued, rank) as server:
@@ -93,7 +93,7 @@ def test_pods_of_a_controller_are_read_once(issued: Issued) -> None:
         with grpc.secure_channel(server.url, credentials) as channel:
             data = channel.unary_unary("/grpcplugin.Expander/BestOptions")(request.SerializeToString(), timeout=10)
     assert [each.nodeGroupId for each in MESSAGES["BestOptionsResponse"].FromString(data).options] == ["a"]
-    first, second = seen[0].options
+    first, second = questions[0].options
     assert [(run.count, run.pod.name) for run in first.pods] == [(50, "web-0"), (1, "job")]
     assert second.pods[0].pod is first.pods[0].pod
 
@@ -102,10 +102,10 @@ def broken(question: RankOptions) -> Ranking:
     raise KeyError("group")
 
 
-def test_what_goes_wrong_is_an_error_of_the_call(issued: Issued) -> None:
+def test_failures_are_grpc_errors(issued: Issued) -> None:
     failed = "GRPC call failed, no options filtered: rpc error: code = Unknown desc = "
-    assert asked(issued, lambda question: ApiError("not today")) == (["a", "b"], [f"{failed}not today"])
-    assert asked(issued, broken) == (["a", "b"], [f"{failed}KeyError: 'group'"])
+    assert expand_with(issued, lambda question: ApiError("not today")) == (["a", "b"], [f"{failed}not today"])
+    assert expand_with(issued, broken) == (["a", "b"], [f"{failed}KeyError: 'group'"])
     with serving(issued, broken) as server:
         credentials = grpc.ssl_channel_credentials(root_certificates=issued.ca.read_bytes())
         with grpc.secure_channel(server.url, credentials) as channel, pytest.raises(grpc.RpcError, match="no question"):
@@ -141,34 +141,34 @@ WEB = [ca.PodRun(pod("web", 1000, 1 << 30), 4)]
 
 def test_least_cost() -> None:
     """Four pods of a core: two nodes of 4 cores at 1 an hour, or one of 8 at 1.5."""
-    asked = question(("a", 2, WEB), ("b", 1, WEB), a=node("a", 4000, 1 << 34), b=node("b", 8000, 1 << 35))
-    ranked = least_cost(asked, {"a": 1.0, "b": 1.5})
+    options = question(("a", 2, WEB), ("b", 1, WEB), a=node("a", 4000, 1 << 34), b=node("b", 8000, 1 << 35))
+    ranked = least_cost(options, {"a": 1.0, "b": 1.5})
     assert best_of(ranked) == ["b"]
     assert [each.score for each in ranked] == [
         pytest.approx((2.0 / (4 * 1.5 / (8 + 32 / 7.5) * (1 + 1 / 7.5)),)),
         pytest.approx((1.5 / (4 * 1.5 / (8 + 32 / 7.5) * (1 + 1 / 7.5)),)),
     ]
-    assert best_of(least_cost(asked, {"a": 0.7, "b": 1.5})) == ["a"]
-    assert best_of(least_cost(asked, {"a": 0.75, "b": 1.5})) == ["a", "b"]
-    without = least_cost(asked, {"a": 9.0})
+    assert best_of(least_cost(options, {"a": 0.7, "b": 1.5})) == ["a"]
+    assert best_of(least_cost(options, {"a": 0.75, "b": 1.5})) == ["a", "b"]
+    without = least_cost(options, {"a": 9.0})
     assert best_of(without) == ["a"]
     assert [each.note for each in without if each.score is None] == ["its price is not known"]
     with pytest.raises(InputError, match="price is not known"):
-        best_of(least_cost(asked, {}))
+        best_of(least_cost(options, {}))
 
 
 def test_an_option_for_fewer_pods_is_not_cheaper_for_that() -> None:
     few, all_ = [ca.PodRun(pod("web", 1000, 1 << 30), 1)], WEB
-    asked = question(("a", 1, few), ("b", 1, all_), a=node("a", 4000, 1 << 34), b=node("b", 4000, 1 << 34))
-    assert best_of(least_cost(asked, {"a": 1.0, "b": 1.2})) == ["b"]
+    options = question(("a", 1, few), ("b", 1, all_), a=node("a", 4000, 1 << 34), b=node("b", 4000, 1 << 34))
+    assert best_of(least_cost(options, {"a": 1.0, "b": 1.2})) == ["b"]
 
 
 def test_least_waste_is_upstreams() -> None:
-    asked = question(("a", 2, WEB), ("b", 1, WEB), a=node("a", 4000, 1 << 34), b=node("b", 4000, 1 << 34))
-    ranked = least_waste(asked)
+    asked_options = question(("a", 2, WEB), ("b", 1, WEB), a=node("a", 4000, 1 << 34), b=node("b", 4000, 1 << 34))
+    ranked = least_waste(asked_options)
     assert best_of(ranked) == ["b"]
-    options = [ca.Option(group=o.group, node_count=o.node_count, pods=list(o.pods)) for o in asked.options]
-    theirs = ca.expand(options, "least-waste", ca.ExpanderInput(nodes=asked.nodes)).steps[0].filtered.scores
+    options = [ca.Option(group=o.group, node_count=o.node_count, pods=list(o.pods)) for o in asked_options.options]
+    theirs = ca.expand(options, "least-waste", ca.ExpanderInput(nodes=asked_options.nodes)).steps[0].filtered.scores
     assert {each.group: each.score[0] for each in ranked if each.score} == theirs
     assert "2 nodes, 1 are proven to be needed" in ranked[0].note
     lacking = least_waste(question(("a", 2, WEB)))
@@ -181,12 +181,12 @@ def test_least_waste_is_upstreams() -> None:
     assert best_of(mixed) == ["b"], "one option that is wrong does not spoil the others"
 
 
-def test_between_equals_the_one_that_is_packed_best() -> None:
+def test_tie_prefers_the_best_packed_option() -> None:
     """Both waste a half; five pods of 0.6 need five nodes of a core, four pods of a core but two of two."""
     odd = [ca.PodRun(pod("odd", 600, 0), 4)]
     even = [ca.PodRun(pod("even", 600, 0), 4)]
-    asked = question(("a", 4, odd), ("b", 2, even), a=node("a", 1000, 1 << 30), b=node("b", 2000, 2 << 30))
-    ranked = {each.group: each.score for each in least_waste(asked)}
+    options = question(("a", 4, odd), ("b", 2, even), a=node("a", 1000, 1 << 30), b=node("b", 2000, 2 << 30))
+    ranked = {each.group: each.score for each in least_waste(options)}
     assert ranked["a"] == (pytest.approx(1.4), 0.0)
     assert ranked["b"] == (pytest.approx(1.4), 0.0)
     spread = question(("a", 4, WEB), ("b", 2, WEB), a=node("a", 2000, 1 << 31), b=node("b", 4000, 1 << 32))

@@ -29,7 +29,7 @@ class Priced(Provider):
 
     def __init__(self) -> None:
         self.costs = {"small": 4.0, "large": 1.0}
-        self.asked: list[GetPrices] = []
+        self.requests: list[GetPrices] = []
 
     def refresh(self) -> Sequence[NodeGroup]:
         cores = {"small": 2, "large": 8}
@@ -46,7 +46,7 @@ class Priced(Provider):
         ]
 
     def prices(self, question: GetPrices) -> Prices:
-        self.asked.append(question)
+        self.requests.append(question)
         hours = (question.end - question.start) / (3600 * SECOND)
         return Prices(
             nodes=tuple(self._node((each.metadata.labels or {})["group"], hours) for each in question.nodes),
@@ -92,11 +92,11 @@ def chosen(client: ExternalGroups) -> tuple[str | None, dict[str, Any]]:
 def test_the_cheaper_group_grows(client: ExternalGroups, cloud: Priced) -> None:
     group, parts = chosen(client)
     assert group == "large"
-    assert {name: (told["all_nodes_price"], told["pods_price"]) for name, told in parts.items()} == {
+    assert {name: (prices["all_nodes_price"], prices["pods_price"]) for name, prices in parts.items()} == {
         "small": (16.0, pytest.approx(7.2)),
         "large": (1.0, pytest.approx(7.2)),
     }
-    assert {(each.start, each.end) for each in cloud.asked} == {(N0, N0 + 3600 * SECOND)}
+    assert {(each.start, each.end) for each in cloud.requests} == {(N0, N0 + 3600 * SECOND)}
     cloud.costs["large"] = 300.0
     assert chosen(client)[0] == "small"
 
@@ -111,7 +111,7 @@ def test_a_group_without_a_price_does_not_grow(client: ExternalGroups, cloud: Pr
     assert client.prices(question) == Prices(nodes=(2.0, error))
 
 
-def test_a_provider_that_tells_no_prices(client: ExternalGroups, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provider_without_prices_is_reported(client: ExternalGroups, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Priced, "prices")
     question = GetPrices(pods=({"metadata": {"name": "p"}},), start=0, end=SECOND)
     with pytest.raises(ProviderError, match="Not implemented"):
@@ -122,14 +122,14 @@ def test_a_provider_that_tells_no_prices(client: ExternalGroups, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "told",
+    "answer",
     [Prices(), Prices(nodes=(1.0, 2.0)), Prices(pods=(1.0,)), Prices(nodes=("dear",))],  # type: ignore[arg-type]  # what is wrong
 )
 def test_a_provider_that_answers_something_else_is_named(
-    client: ExternalGroups, cloud: Priced, monkeypatch: pytest.MonkeyPatch, told: Prices
+    client: ExternalGroups, cloud: Priced, monkeypatch: pytest.MonkeyPatch, answer: Prices
 ) -> None:
     (group, _) = client.refresh()
-    monkeypatch.setattr(cloud, "prices", lambda _: told)
+    monkeypatch.setattr(cloud, "prices", lambda _: answer)
     (result,) = client.prices(GetPrices(nodes=(group.node_template.node,), start=0, end=SECOND)).nodes
     assert isinstance(result, ApiError)
     assert "priced: Prices: nodes: the provider returned Prices(" in result.message

@@ -67,7 +67,7 @@ def _abort(request: Any, context: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("answer", "left", "warnings"),
+    ("answer", "remaining", "warnings"),
     [
         (names("c", "a"), ["c", "a"], []),
         (names("b"), ["b"], []),
@@ -87,27 +87,29 @@ def _abort(request: Any, context: Any) -> Any:
         ]),
     ],
 )  # fmt: skip
-def test_answers(server: Server, cert: Path, answer: Answer, left: list[str], warnings: list[str]) -> None:
+def test_answers_filter_the_options(
+    server: Server, cert: Path, answer: Answer, remaining: list[str], warnings: list[str]
+) -> None:
     server.answer = answer
     with GrpcExpander(server.url, cert) as rank:
         result = ca.expand(_options(), "grpc", rank=rank)
-    assert (_groups(result), result.warnings) == (left, warnings)
+    assert (_groups(result), result.warnings) == (remaining, warnings)
     assert len(server.requests) == 1
 
 
-def test_what_is_asked(server: Server, cert: Path) -> None:
+def test_request_contains_options_and_nodes(server: Server, cert: Path) -> None:
     server.answer = names("a")
     nodes = {"a": node("template-a", 4000, 1 << 30), "z": node("template-z", 8000, 1 << 30)}
     with GrpcExpander(server.url, cert) as rank:
         ca.expand(_options(), "grpc", ca.ExpanderInput(nodes=nodes), rank=rank)
-    (asked,) = server.requests
+    (request,) = server.requests
     web, job = (encode("Pod", to_dict(each)).data for each in (pod("web", 500), pod("job", 100)))
-    assert [(o.nodeGroupId, o.nodeCount, o.debug, list(o.podBytes)) for o in asked.options] == [
+    assert [(o.nodeGroupId, o.nodeCount, o.debug, list(o.podBytes)) for o in request.options] == [
         ("a", 3, "why", [web, web, job]),
         ("b", 0, "", []),
         ("c", 1, "", [web, web]),
     ]
-    assert dict(asked.nodeBytesMap) == {name: encode("Node", to_dict(each)).data for name, each in nodes.items()}
+    assert dict(request.nodeBytesMap) == {name: encode("Node", to_dict(each)).data for name, each in nodes.items()}
 
 
 def test_one_connection_serves_a_whole_chain_and_many_loops(server: Server, cert: Path) -> None:
@@ -166,17 +168,17 @@ def test_a_call_ends_after_its_time(server: Server, cert: Path) -> None:
     assert result.warnings == [f"{_FAILED}DeadlineExceeded desc = Deadline Exceeded"]
 
 
-def test_the_time_is_five_seconds_unless_said(server: Server, cert: Path) -> None:
-    left: list[float] = []
+def test_default_timeout_is_five_seconds(server: Server, cert: Path) -> None:
+    times_left: list[float] = []
 
     def note(request: Any, context: Any) -> Any:
-        left.append(context.time_remaining())
+        times_left.append(context.time_remaining())
         return MESSAGES["BestOptionsResponse"]()
 
     server.answer = note
     with GrpcExpander(server.url, cert) as rank:
         ca.expand(_options(), "grpc", rank=rank)
-    assert 0 < left[0] <= 5 == TIMEOUT
+    assert 0 < times_left[0] <= 5 == TIMEOUT
 
 
 def test_long_answers(server: Server, cert: Path) -> None:
@@ -200,7 +202,7 @@ def test_long_questions(server: Server, cert: Path) -> None:
         assert _groups(ca.expand(options, "grpc", rank=rank)) == ["b"]
 
 
-def test_a_server_with_another_certificate_is_not_asked(server: Server, tmp_path: Path) -> None:
+def test_server_with_untrusted_certificate_gets_no_request(server: Server, tmp_path: Path) -> None:
     with GrpcExpander(server.url, certificate_of(trustme.CA(), tmp_path)) as rank:
         result = ca.expand(_options(), "grpc", rank=rank)
     assert _groups(result) == ["a", "b", "c"]
@@ -208,7 +210,7 @@ def test_a_server_with_another_certificate_is_not_asked(server: Server, tmp_path
     assert server.requests == []
 
 
-def test_a_server_with_a_certificate_for_another_host_is_not_asked(issuer: trustme.CA, cert: Path) -> None:
+def test_server_with_certificate_for_another_host_gets_no_request(issuer: trustme.CA, cert: Path) -> None:
     with serving(names("a"), issuer, host="expander.example") as other, GrpcExpander(other.url, cert) as rank:
         result = ca.expand(_options(), "grpc", rank=rank)
     assert "code = Unavailable" in result.warnings[0]
@@ -216,7 +218,7 @@ def test_a_server_with_a_certificate_for_another_host_is_not_asked(issuer: trust
 
 
 @pytest.mark.parametrize("name", ["https_proxy", "http_proxy", "grpc_proxy"])
-def test_no_proxy_is_asked_for_a_server_on_this_machine(
+def test_local_server_is_called_without_proxy(
     server: Server, cert: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -226,10 +228,10 @@ def test_no_proxy_is_asked_for_a_server_on_this_machine(
         assert _groups(ca.expand(_options(), "grpc", rank=rank)) == ["b"]
 
 
-def test_no_server_at_all(issuer: trustme.CA, cert: Path) -> None:
-    with serving(names("a"), issuer) as gone:
+def test_unreachable_server_keeps_every_option(issuer: trustme.CA, cert: Path) -> None:
+    with serving(names("a"), issuer) as stopped:
         pass
-    with GrpcExpander(gone.url, cert) as rank:
+    with GrpcExpander(stopped.url, cert) as rank:
         result = ca.expand(_options(), "grpc", rank=rank)
     assert _groups(result) == ["a", "b", "c"]
     assert "code = Unavailable" in result.warnings[0]
@@ -267,7 +269,7 @@ def test_text_that_is_not_utf_8_is_an_error_of_the_call(cert: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", [b"\x0a", b"\x0a\x01\x0a", b"\x0a\x03\x0a\x01\xff", b"\x0c", b"\x02\x00"])
-def test_answers_that_are_none(damaged: bytes) -> None:
+def test_invalid_answers_raise_a_value_error(damaged: bytes) -> None:
     with pytest.raises(ValueError, match=r"no answer|not UTF-8"):
         answered_groups(damaged)
 

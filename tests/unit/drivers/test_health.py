@@ -24,16 +24,16 @@ def check(activity: float = 1, failing: float = 1, startup: float = 1, *, monito
     return created
 
 
-def at(made: HealthCheck, activity: float, success: float) -> HealthCheck:
-    made.last_activity, made.last_success = T0 + round(activity * SECOND), T0 + round(success * SECOND)
-    return made
+def at(check: HealthCheck, activity: float, success: float) -> HealthCheck:
+    check.last_activity, check.last_success = T0 + round(activity * SECOND), T0 + round(success * SECOND)
+    return check
 
 
 @pytest.mark.parametrize(
     ("since", "monitored", "healthy"),
     [(0, True, True), (-2, True, False), (-2, False, True), (2, False, True), (-1, True, True)],
 )
-def test_what_counts(since: float, monitored: bool, healthy: bool) -> None:
+def test_health_depends_on_the_last_activity(since: float, monitored: bool, healthy: bool) -> None:
     assert (at(check(monitored=monitored), since, since).check(T0) == "") is healthy
 
 
@@ -79,7 +79,7 @@ def test_the_first_loop_never_has_less(inactivity: int, failing: int, startup: i
     assert options.startup == timedelta(minutes=counts)
 
 
-def test_monitoring_moves_what_it_goes_by() -> None:
+def test_starting_monitoring_resets_the_times() -> None:
     created = HealthCheck(HealthCheckOptions(), T0)
     later: Moment = T0 + 3600 * SECOND
     assert created.check(later) == ""

@@ -32,7 +32,7 @@ def autoscaler(name: str = "web", **metadata: Any) -> HorizontalPodAutoscaler:
 
 
 def reconciled(
-    controller: HorizontalController, hpa: HorizontalPodAutoscaler, *, now: int = NOW, seen: str | None = None
+    controller: HorizontalController, hpa: HorizontalPodAutoscaler, *, now: int = NOW, seen_version: str | None = None
 ) -> DryRun[ReconcileResult]:
     """One reconcile of a target at zero replicas, whose status write makes version 5."""
     key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
@@ -42,7 +42,7 @@ def reconciled(
         now=now,
         options=controller.options,
         selectors=controller.selectors,
-        seen_version=seen,
+        seen_version=seen_version,
     )
     return performed(
         machine, lambda action: Scale(spec=ScaleSpec(replicas=0)) if isinstance(action, GetScale) else "5", now=now
@@ -50,7 +50,7 @@ def reconciled(
 
 
 Event = Callable[[HorizontalController], None]
-GONE = Tombstone(namespace="shop", name="web")
+TOMBSTONE = Tombstone(namespace="shop", name="web")
 
 
 def updating(old: HorizontalPodAutoscaler | Tombstone, new: HorizontalPodAutoscaler | Tombstone) -> Event:
@@ -63,13 +63,13 @@ def updating(old: HorizontalPodAutoscaler | Tombstone, new: HorizontalPodAutosca
         pytest.param(lambda controller: controller.added(autoscaler(), now=NOW), True, True, id="add"),
         pytest.param(updating(autoscaler(), autoscaler(generation=2)), True, True, id="another generation"),
         pytest.param(updating(autoscaler(), autoscaler(resourceVersion="7")), True, False, id="same generation"),
-        pytest.param(updating(GONE, autoscaler(generation=2)), True, False, id="old unknown"),
-        pytest.param(updating(autoscaler(), GONE), True, False, id="new unknown"),
+        pytest.param(updating(TOMBSTONE, autoscaler(generation=2)), True, False, id="old unknown"),
+        pytest.param(updating(autoscaler(), TOMBSTONE), True, False, id="new unknown"),
         pytest.param(updating(autoscaler(), autoscaler(generation=2)), False, False, id="gate off, other generation"),
         pytest.param(updating(autoscaler(), autoscaler()), False, False, id="gate off, same generation"),
     ],
 )
-def test_what_an_event_makes_due(event: Event, generation_gate: bool, at_once: bool) -> None:
+def test_event_makes_its_hpa_due(event: Event, generation_gate: bool, at_once: bool) -> None:
     controller = HorizontalController(HPAOptions(feature_gates={"HPAGeneration": generation_gate}))
     event(controller)
     assert controller.due(KEY) == (None if at_once else NOW + PERIOD)
@@ -137,7 +137,7 @@ def test_a_key_in_work_runs_once_more_after_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seen", "skips"),
+    ("written", "seen_version", "skips"),
     [
         pytest.param(WrittenVersion("u", "5"), "1", 1, id="older"),
         pytest.param(WrittenVersion("u", "5"), "5", 0, id="the written one"),
@@ -148,12 +148,12 @@ def test_a_key_in_work_runs_once_more_after_it() -> None:
         pytest.param(None, "1", 0, id="nothing written"),
     ],
 )
-def test_stale_objects_are_skipped_and_counted(written: WrittenVersion | None, seen: str, skips: int) -> None:
+def test_stale_objects_are_skipped_and_counted(written: WrittenVersion | None, seen_version: str, skips: int) -> None:
     controller = HorizontalController(state=ControllerState(hpas={KEY: HPAState(written=written)}))
     hpa = autoscaler()
     controller.added(hpa, now=NOW)
     assert controller.take(NOW) == KEY
-    run = reconciled(controller, hpa, seen=seen)
+    run = reconciled(controller, hpa, seen_version=seen_version)
     record = run.value
     controller.done(KEY, record, now=NOW)
     text = "read version: 1 is not as new as written version: 5 for group resource horizontalpodautoscalers.autoscaling"
@@ -162,20 +162,22 @@ def test_stale_objects_are_skipped_and_counted(written: WrittenVersion | None, s
     assert counted == [{"group": "autoscaling", "resource": "horizontalpodautoscalers"}] * skips
     assert controller.due(KEY) == NOW + PERIOD  # it was there: it comes up again
     assert controller.take(NOW + PERIOD) == KEY
-    assert reconciled(controller, hpa, now=NOW + PERIOD, seen="5").value.error is None  # the watch has caught up
+    assert (
+        reconciled(controller, hpa, now=NOW + PERIOD, seen_version="5").value.error is None
+    )  # the watch has caught up
 
 
 @pytest.mark.parametrize(
-    ("gone", "written"),
+    ("deleted", "written"),
     [
         pytest.param(autoscaler(), None, id="object"),
         pytest.param(Tombstone(namespace="shop", name="web", last=autoscaler()), None, id="tombstone"),
         pytest.param(autoscaler(uid="other"), WrittenVersion("u", "5"), id="another object"),
-        pytest.param(GONE, WrittenVersion("u", "5"), id="nobody knows which"),
+        pytest.param(TOMBSTONE, WrittenVersion("u", "5"), id="nobody knows which"),
     ],
 )
-def test_a_delete_event_clears_what_was_written(
-    gone: HorizontalPodAutoscaler | Tombstone, written: WrittenVersion | None
+def test_delete_event_clears_the_written_version(
+    deleted: HorizontalPodAutoscaler | Tombstone, written: WrittenVersion | None
 ) -> None:
     controller = HorizontalController()
     hpa = autoscaler()
@@ -183,8 +185,8 @@ def test_a_delete_event_clears_what_was_written(
     assert controller.take(NOW) == KEY
     controller.done(KEY, reconciled(controller, hpa).value, now=NOW)
     assert controller.state(KEY).written == WrittenVersion("u", "5")
-    controller.deleted(gone)
-    controller.deleted(gone)
+    controller.deleted(deleted)
+    controller.deleted(deleted)
     assert controller.num_horizontal_pod_autoscalers == 0
     state = controller.state(KEY)
     assert (state.written, state.registered) == (written, False)
@@ -204,7 +206,7 @@ def test_a_saved_selector_is_registered_again() -> None:
     assert controller.selectors.matching("shop", [{"app": "web"}]) == ["web"]  # before it is reconciled
 
 
-def test_an_hpa_made_anew_is_registered_anew() -> None:
+def test_recreated_hpa_is_registered_again() -> None:
     controller = HorizontalController(state=ControllerState(hpas={KEY: HPAState(selector="app=web")}))
     controller.added(autoscaler(), now=NOW)
     controller.deleted(autoscaler())

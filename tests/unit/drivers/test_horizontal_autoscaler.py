@@ -28,7 +28,7 @@ from unit.world.fake_api_server import Late, status
 from unit.world.test_informer import FakeApi, against_fake
 
 
-def test_it_scales_up_and_says_so() -> None:
+def test_controller_scales_up_and_reports_it() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 900, 900)
         world.deploy("idle", 500)
@@ -53,15 +53,15 @@ def test_it_scales_up_and_says_so() -> None:
             labels = {"namespace": "default", "hpa_name": "web"}
             assert around.metrics.value("horizontal_pod_autoscaler_controller_desired_replicas", **labels) == 4
         assert world.events() == [("SuccessfulRescale", "web")]
-        asked = [path for path in world.server.asked("GET") if "metrics" in path]
-        assert asked == ["/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"]  # one for both
-        scales = [path for path in world.server.asked() if path.endswith("/scale")]
+        requests = [path for path in world.server.requested_paths("GET") if "metrics" in path]
+        assert requests == ["/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"]  # one for both
+        scales = [path for path in world.server.requested_paths() if path.endswith("/scale")]
         assert scales == ["/apis/apps/v1/namespaces/default/deployments/web/scale"] * 2  # GET only before the PUT
 
     scenario(case)
 
 
-def test_it_goes_on_each_sync_period() -> None:
+def test_controller_reconciles_each_sync_period() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 500, 500)
         world.autoscale("web")
@@ -70,10 +70,10 @@ def test_it_goes_on_each_sync_period() -> None:
             world.cpu |= {"web-0": 1000, "web-1": 1000}
             await asyncio.sleep(30)
             assert world.replicas("web") == 4
-            asked = [path for path in world.server.asked("GET") if "metrics" in path]
+            requests = [path for path in world.server.requested_paths("GET") if "metrics" in path]
             await asyncio.sleep(150)
-            again = [path for path in world.server.asked("GET") if "metrics" in path]
-            assert len(again) == len(asked) + 10
+            again = [path for path in world.server.requested_paths("GET") if "metrics" in path]
+            assert len(again) == len(requests) + 10
 
     scenario(case)
 
@@ -88,8 +88,8 @@ def test_a_round_that_writes_for_long_asks_once() -> None:
         async with running(world):
             await asyncio.sleep(12)
             assert all(world.reasons(f"w{i}") for i in range(40))
-            asked = [path for path in world.server.asked("GET") if "metrics" in path]
-            assert len(asked) == 1
+            requests = [path for path in world.server.requested_paths("GET") if "metrics" in path]
+            assert len(requests) == 1
 
     async def main(api: FakeApi) -> None:
         await case(World(api))
@@ -97,7 +97,7 @@ def test_a_round_that_writes_for_long_asks_once() -> None:
     against_fake(main, delay=0.9)
 
 
-def test_its_queue_is_measured() -> None:
+def test_work_queue_metrics_are_exported() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 500, 500)
         world.autoscale("web")
@@ -130,7 +130,7 @@ def test_a_new_generation_is_looked_at_at_once() -> None:
     scenario(case)
 
 
-def test_an_hpa_that_is_gone_is_forgotten() -> None:
+def test_deleted_hpa_is_forgotten() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 500)
         world.autoscale("web")
@@ -138,9 +138,9 @@ def test_an_hpa_that_is_gone_is_forgotten() -> None:
             world.server.drop(HPAS, "web", "default")
             await asyncio.sleep(60)
             assert around.metrics.value("horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers") == 0
-            before = len([path for path in world.server.asked("GET") if "metrics" in path])
+            before = len([path for path in world.server.requested_paths("GET") if "metrics" in path])
             await asyncio.sleep(60)
-            assert len([path for path in world.server.asked("GET") if "metrics" in path]) == before
+            assert len([path for path in world.server.requested_paths("GET") if "metrics" in path]) == before
 
     scenario(case)
 
@@ -151,7 +151,7 @@ def test_series_of_hpas_that_come_and_go_are_removed() -> None:
 
     async def case(world: World) -> None:
         async with running(world) as around:
-            left = []
+            series_counts = []
             for batch in range(3):
                 names = [f"web-{batch}-{number}" for number in range(50)]
                 for name in names:
@@ -164,9 +164,9 @@ def test_series_of_hpas_that_come_and_go_are_removed() -> None:
                     world.server.drop("deployments.apps", name, "default")
                     world.server.drop("pods", f"{name}-0", "default")
                 await asyncio.sleep(40)
-                left.append(series(around))
-            assert [each for each in left[-1] if sizes in each or "web-" in each] == []
-            assert left[2] == left[1] == left[0]
+                series_counts.append(series(around))
+            assert [each for each in series_counts[-1] if sizes in each or "web-" in each] == []
+            assert series_counts[2] == series_counts[1] == series_counts[0]
 
     scenario(case)
 
@@ -284,7 +284,7 @@ def test_a_custom_resource_that_comes_later() -> None:
     scenario(case, resources=[WIDGET])
 
 
-def test_what_one_remembers_outlives_a_round() -> None:
+def test_recommendations_are_kept_across_rounds() -> None:
     """Scaling down waits for the window: recommendations of every round are kept."""
 
     async def case(world: World) -> None:
@@ -302,7 +302,7 @@ def test_what_one_remembers_outlives_a_round() -> None:
     scenario(case)
 
 
-def test_rivals_are_told() -> None:
+def test_ambiguous_hpas_are_reported() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 900, 900)
         world.autoscale("web")
@@ -321,7 +321,7 @@ def test_options_reach_decisions() -> None:
     assert driver.controller.options.sync_period_ns == 30 * SECOND
 
 
-def test_a_restart_begins_anew() -> None:
+def test_restart_forgets_recommendations() -> None:
     """What was recommended is forgotten, as upstream's is: the size that is found is held for a window."""
 
     async def case(world: World) -> None:
@@ -391,7 +391,7 @@ def test_any_write_may_fail_or_be_late(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("own_collector")
-def test_the_collector_is_at_ease_while_a_round_of_many_is_under_way() -> None:
+def test_garbage_collector_is_relaxed_during_a_large_round() -> None:
     before, hpas = gc.get_threshold(), 100_000
     sight = HorizontalView(hpas=[HorizontalPodAutoscaler()] * hpas)
     steps = HorizontalAutoscaler(take_over=True).steps(sight, 1_800_000_000 * SECOND)
@@ -401,13 +401,13 @@ def test_the_collector_is_at_ease_while_a_round_of_many_is_under_way() -> None:
     assert gc.get_threshold() == before
 
 
-def test_what_is_noticed_while_a_round_takes_in_is_not_lost() -> None:
+def test_changes_during_a_round_are_not_lost() -> None:
     """The watch of HPAs goes on while a round ends in another thread, which may take in just before an HPA is added to
     what was noticed."""
     driver, now = HorizontalAutoscaler(take_over=True), 1_800_000_000 * SECOND
-    kept: Any = type(driver._changes)
+    changes_type: Any = type(driver._changes)
 
-    class Slow(kept):  # type: ignore[misc]  # of whatever it is kept in
+    class Slow(changes_type):  # type: ignore[misc]  # of whatever it is kept in
         def append(self, noticed: Any) -> None:
             for _ in driver.steps(HorizontalView(), now):
                 pass
@@ -440,7 +440,7 @@ def test_a_controller_that_was_silent_and_comes_back_is_left_its_hpa() -> None:
     scenario(case)
 
 
-def test_an_adapter_whose_times_are_none_costs_its_own_hpa_and_no_more() -> None:
+def test_adapter_with_invalid_times_affects_only_its_hpa() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 900, 900)
         world.autoscale("web")
@@ -456,7 +456,7 @@ def test_an_adapter_whose_times_are_none_costs_its_own_hpa_and_no_more() -> None
     scenario(case)
 
 
-def test_it_goes_on_after_the_server_was_restored_from_a_backup() -> None:
+def test_controller_continues_after_a_server_restore() -> None:
     """The new versions are older than those of the controller's own writes, which no longer mean anything."""
 
     async def case(world: World) -> None:
@@ -480,7 +480,7 @@ def test_it_goes_on_after_the_server_was_restored_from_a_backup() -> None:
 
 
 @pytest.mark.parametrize("watched", [False, True])
-def test_a_round_whose_scales_were_asked_for_is_not_repeated(watched: bool) -> None:
+def test_round_with_requested_scales_is_not_repeated(watched: bool) -> None:
     """Though as many others are watched: of HPAs that are left alone."""
     driver, now = HorizontalAutoscaler(HPAOptions(), manager="ours", repeats=True), 1_800_000_000 * SECOND
     them = [{"manager": "them", "subresource": "status", "time": to_text(now)}]

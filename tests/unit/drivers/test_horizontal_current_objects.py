@@ -21,15 +21,15 @@ SLOW = 1.5
 
 async def decided(world: World, change: Callable[[], Any], *, seconds: float = SLOW + 4) -> None:
     """Run the program for some seconds, and make a change while it waits for its first answer about metrics."""
-    asked, waiting = world.server.call, asyncio.Event()
+    original_call, waiting = world.server.call, asyncio.Event()
 
     async def call(call: Call) -> Answer:
         if call.path.startswith("/apis/metrics.k8s.io/"):
             waiting.set()
-            answer = await asked(call)  # usage as it was
+            answer = await original_call(call)  # usage as it was
             await asyncio.sleep(SLOW)
             return answer
-        return await asked(call)
+        return await original_call(call)
 
     world.server.call = call  # type: ignore[method-assign]
 
@@ -70,7 +70,7 @@ def three_at_75(world: World) -> None:
     world.autoscale("web")
 
 
-def test_a_pod_that_becomes_ready_while_metrics_are_asked_for_counts_as_ready() -> None:
+def test_pod_that_becomes_ready_during_the_metrics_request_counts_as_ready() -> None:
     async def case(world: World) -> None:
         three_at_75(world)
         await decided(world, lambda: be_ready(world, "web-2"))
@@ -88,7 +88,7 @@ def test_a_pod_that_stays_unready_holds_the_size() -> None:
     scenario(case)
 
 
-def test_a_pod_that_is_deleted_while_metrics_are_asked_for_does_not_count() -> None:
+def test_pod_deleted_during_the_metrics_request_does_not_count() -> None:
     """Without the usage of the one that goes, the others are at their target."""
 
     async def case(world: World) -> None:
@@ -117,7 +117,7 @@ def test_the_size_of_a_target_that_is_changed_meanwhile_is_decided_from_as_it_is
     scenario(case)
 
 
-def test_a_target_whose_status_is_written_meanwhile_is_resized_without_a_conflict() -> None:
+def test_concurrent_status_write_does_not_conflict_with_the_resize() -> None:
     """The Deployment controller writes statuses all the time, right after the last resize above all."""
 
     async def case(world: World) -> None:
@@ -179,7 +179,7 @@ def test_a_maximum_that_is_lowered_meanwhile_holds() -> None:
     scenario(case)
 
 
-def test_an_hpa_that_asks_for_another_metric_meanwhile_is_decided_by_that_one() -> None:
+def test_hpa_with_a_changed_metric_uses_the_new_metric() -> None:
     """It has no answer of the old one, and is asked about anew at once; others are decided."""
 
     async def case(world: World) -> None:
@@ -209,10 +209,10 @@ def writes(world: World, name: str) -> list[int]:
 def timed(world: World) -> None:
     """Note when each call is answered."""
     world.times = list[tuple[int, Call]]()
-    asked = world.server.call
+    original_call = world.server.call
 
     async def call(call: Call) -> Any:
-        answer = await asked(call)
+        answer = await original_call(call)
         world.times.append((world.api.clock.now(), call))
         return answer
 
@@ -224,12 +224,12 @@ def busy(world: World, count: int) -> None:
     for number in range(count):
         world.deploy(f"w{number}", 500)
         world.autoscale(f"w{number}")
-    asked = world.server.call
+    original_call = world.server.call
 
     async def call(call: Call) -> Any:
         if call.path.startswith("/apis/metrics.k8s.io/"):
             world.cpu = {name: 480 + (used + 7) % 40 for name, used in world.cpu.items()}
-        return await asked(call)
+        return await original_call(call)
 
     world.server.call = call  # type: ignore[method-assign]
 
@@ -271,7 +271,7 @@ def test_the_scale_of_many_is_written_without_waiting_for_statuses() -> None:
     scenario(case)
 
 
-def test_what_happens_beside_a_round_does_not_bring_the_next_one_nearer() -> None:
+def test_unrelated_writes_do_not_advance_the_next_round() -> None:
     """Annotations that somebody writes after each decision."""
 
     async def case(world: World) -> None:

@@ -118,7 +118,7 @@ def test_a_large_review_is_answered_as_a_small_one() -> None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"{}", review({"metadata": {"name": "p"}}, "pods", "apps")])
-def test_what_cannot_be_read_is_admitted_as_it_is(body: bytes) -> None:
+def test_unreadable_review_is_admitted_unchanged(body: bytes) -> None:
     async def run() -> ReviewResult:
         large = reviews_of(driver_for(1))
         try:
@@ -149,12 +149,12 @@ def test_the_event_loop_goes_on_while_a_large_review_is_read(monkeypatch: pytest
     release, began = threading.Event(), threading.Event()
     read = vpa_admission.read_review
 
-    def held(*args: Any, **options: Any) -> Any:
+    def blocked_read(*args: Any, **options: Any) -> Any:
         began.set()
         assert release.wait(60)
         return read(*args, **options)
 
-    monkeypatch.setattr(vpa_admission, "read_review", held)
+    monkeypatch.setattr(vpa_admission, "read_review", blocked_read)
 
     async def run() -> None:
         driver, body = driver_for(5), review(pod_of(5))

@@ -87,7 +87,7 @@ def test_work_is_done_by_the_leader(elected: Any) -> None:
     result, server, took = elected(lambda: asyncio.sleep(60, "done"), release=True)
     assert (result, took) == ("done", 60 * SECOND)
     assert server.holders[-1] == ""
-    assert server.asked.count("patch") == 32  # at 0, 2, ..., 60 s, and the release
+    assert server.requests.count("patch") == 32  # at 0, 2, ..., 60 s, and the release
     assert server.events == ["me became leader", "me stopped leading"]
 
 
@@ -96,7 +96,7 @@ def test_the_lease_is_kept_for_the_next_start_unless_it_is_given_up(elected: Any
     assert server.holders[-1] == "me"
 
 
-def test_who_cannot_renew_stops_working(elected: Any) -> None:
+def test_work_stops_when_the_lease_cannot_be_renewed(elected: Any) -> None:
     stopped: list[bool] = []
 
     async def work() -> None:
@@ -125,7 +125,7 @@ def test_stopped_before_it_led(elected: Any) -> None:
     assert (result, server.holders, took) == (None, [], 30 * SECOND)
 
 
-def test_the_lease_is_given_up_where_the_work_cannot_be_done_with_what_it_was_given(elected: Any) -> None:
+def test_lease_is_released_when_the_work_raises_an_input_error(elected: Any) -> None:
     """So that the next start, with other flags, need not wait for it."""
 
     async def work() -> None:
@@ -144,10 +144,10 @@ def test_a_renewal_that_fails_is_tried_again_by_reading_the_lease(elected: Any) 
 
     result, server, took = elected(lambda: asyncio.sleep(21, "done"), refuse=refuse)
     assert (result, took) == ("done", 21 * SECOND)
-    assert server.asked == ["get", "create", *["patch"] * 5, "get", *["patch"] * 7]  # at 0, 2, ..., 20 s; two at 8 s
+    assert server.requests == ["get", "create", *["patch"] * 5, "get", *["patch"] * 7]  # at 0, 2, ..., 20 s; two at 8 s
 
 
-def test_who_is_refused_for_too_long_stops_working(elected: Any) -> None:
+def test_work_stops_when_renewals_are_refused_too_long(elected: Any) -> None:
     """The time that the first renewal took counts."""
 
     def refuse(verb: str, number: int) -> ApiError | None:

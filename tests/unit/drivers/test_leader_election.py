@@ -60,7 +60,7 @@ class Server:
     def __init__(self, spec: LeaseSpec | None = None) -> None:
         self.version = 1
         self.spec = spec
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.events: list[str] = []
         self.holders: list[str] = []
         self.refuse: Callable[[str, int], ApiError | None] = lambda verb, number: None
@@ -74,9 +74,9 @@ class Server:
             case Observe():
                 return Outcome(at=now)
         verb = type(action).__name__.lower()
-        self.asked.append(verb)
+        self.requests.append(verb)
         at = now + self.delay(verb)
-        refused = self.refuse(verb, self.asked.count(verb))
+        refused = self.refuse(verb, self.requests.count(verb))
         if refused is not None:
             return Outcome(at=at, error=refused)
         match action:
@@ -136,13 +136,13 @@ TABLE = {
 
 @pytest.mark.parametrize("name", TABLE)
 def test_try_acquire_or_renew(name: str) -> None:
-    held, observed, ago, asked, results, transitions, holder = TABLE[name]
-    elector, server = LeaderElector(options()), Server(held)
+    lease, observed, ago, requests, results, transitions, holder = TABLE[name]
+    elector, server = LeaderElector(options()), Server(lease)
     if observed is not None:
         elector.observed, elector._raw = observed, observed
     elector._observed_at = T0 + ago
     assert [tried(elector, server, T0 + i * 3 * SECOND) for i in range(len(results))] == results
-    assert server.asked == asked
+    assert server.requests == requests
     assert elector.leader == holder
     assert (elector.observed.lease_transitions or 0) == transitions
 
@@ -168,7 +168,7 @@ def test_the_lease_that_is_written() -> None:
     assert server.spec.renew_time == "2027-01-15T08:00:01.000000Z"
 
 
-def test_what_a_coordinated_election_left_goes() -> None:
+def test_fields_of_a_coordinated_election_are_cleared() -> None:
     server = Server(LeaseSpec(holder_identity="", strategy="OldestEmulationVersion", preferred_holder="x"))
     assert tried(LeaderElector(options()), server, T0)
     assert (server.spec.strategy, server.spec.preferred_holder) == (None, None)  # type: ignore[union-attr]  # written
@@ -202,14 +202,14 @@ class Stops:
 
 # TestFastPathLeaderElection
 @pytest.mark.parametrize(
-    ("refused", "last", "asked"),
+    ("refused", "last", "requests"),
     [
         ((), 2, ["get", "create", "patch", "patch"]),
         ((2,), 4, ["get", "create", "patch", "patch", "get", "patch", "patch"]),
     ],
     ids=["Exercise fast path after lock acquired", "Fallback to slow path after fast path fails"],
 )
-def test_fast_path(refused: tuple[int, ...], last: int, asked: list[str]) -> None:
+def test_fast_path(refused: tuple[int, ...], last: int, requests: list[str]) -> None:
     server = Server()
     process = Stops(LeaderElector(options(lease=15, renew=2, retry=1)), server)
 
@@ -221,7 +221,7 @@ def test_fast_path(refused: tuple[int, ...], last: int, asked: list[str]) -> Non
 
     server.refuse = refuse
     run_virtually(process.machine, server.perform, now=T0)
-    assert server.asked == asked
+    assert server.requests == requests
 
 
 # TestReleaseLeaseLeases, TestReleaseMethodCallsGet, TestReleaseRetriesOnConflict
@@ -230,7 +230,7 @@ def test_release() -> None:
     assert tried(elector, server, T0)
     server.refuse = lambda verb, number: CONFLICT if (verb, number) == ("patch", 1) else None
     assert run_virtually(elector.release, server.perform, now=T0)
-    assert server.asked == ["get", "create", "get", "patch", "get", "patch"]
+    assert server.requests == ["get", "create", "get", "patch", "get", "patch"]
     assert server.spec == LeaseSpec(
         holder_identity="",
         lease_duration_seconds=1,
@@ -299,7 +299,7 @@ def test_validation(wrong: LeaderElectionOptions, text: str) -> None:
 
 # TestLeaderElectionHealthChecker
 @pytest.mark.parametrize(
-    ("holder", "later", "said"),
+    ("holder", "later", "message"),
     [
         ("baz", 3600, "failed election to renew leadership on lease bar"),
         ("otherServer", 3600, ""),
@@ -309,11 +309,11 @@ def test_validation(wrong: LeaderElectionOptions, text: str) -> None:
         ("baz", 80.000000001, "failed election to renew leadership on lease bar"),
     ],
 )
-def test_health(holder: str, later: float, said: str) -> None:
+def test_health(holder: str, later: float, message: str) -> None:
     elector = LeaderElector(options(lease=60))
     assert elector.check(T0) == ""
     elector.observed, elector._observed_at = spec(holder), T0
-    assert elector.check(T0 + round(later * SECOND), tolerance=timedelta(seconds=20)) == said
+    assert elector.check(T0 + round(later * SECOND), tolerance=timedelta(seconds=20)) == message
 
 
 def test_a_request_that_hangs_does_not_outlast_the_renew_deadline() -> None:
@@ -350,7 +350,7 @@ def test_a_dry_run_leads() -> None:
     assert run.value
     assert [type(action) for action in run.actions] == [Get, Create]
     assert [event.about for event in run.events] == ["Lease/foo/bar"]
-    assert [(seen.name, seen.value) for seen in run.observations] == [
+    assert [(observation.name, observation.value) for observation in run.observations] == [
         ("leader_election_master_status", 0.0), ("leader_election_master_status", 1.0),
     ]  # fmt: skip
 
@@ -439,17 +439,17 @@ def test_each_change_and_each_failed_try_is_logged(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("verb", "held", "text"),
+    ("verb", "lease", "text"),
     [
         ("create", None, "Error initially creating lease lock"),
         ("patch", spec(""), "Failed to update lease"),
     ],
 )
 def test_a_lease_that_cannot_be_written_is_logged(
-    verb: str, held: LeaseSpec | None, text: str, caplog: pytest.LogCaptureFixture
+    verb: str, lease: LeaseSpec | None, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = Server(held)
-    server.refuse = lambda asked, number: CONFLICT if (asked, number) == (verb, 1) else None
+    server = Server(lease)
+    server.refuse = lambda method, number: CONFLICT if (method, number) == (verb, 1) else None
     assert run_virtually(LeaderElector(options()).acquire, server.perform, now=T0)
     assert ("ERROR", text, LOCK | {"err": "changed"}) in logged(caplog)
 

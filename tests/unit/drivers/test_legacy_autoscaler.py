@@ -109,10 +109,10 @@ def test_a_node_is_drained_in_the_background_while_loops_go_on() -> None:
         cluster.pod("a", node="pool-1", cpu="1000m")
         cluster.pod("b", node="pool-2", cpu="900m")
         cluster.pod("c", node="pool-3", cpu="1100m")
-        held = [True]
+        refusing = [True]
 
         def fault(call: Call) -> Answer | None:
-            refused = held[0] and call.path.endswith("/eviction")
+            refused = refusing[0] and call.path.endswith("/eviction")
             return Answer(429, {}, json.dumps(status(429, "TooManyRequests", "no")).encode()) if refused else None
 
         cluster.server.fault = fault
@@ -127,11 +127,11 @@ def test_a_node_is_drained_in_the_background_while_loops_go_on() -> None:
 
         await until(is_waiting, 30)
         assert cluster.cloud.calls == []
-        held[0] = False
+        refusing[0] = False
         await until(lambda: cluster.nodes() == ["pool-1", "pool-3"], 60)
         assert cluster.cloud.calls == [("DeleteNodes", "pool-2")]
-        told = "Scale-down: removing node pool-2, utilization: 0.45, pods to reschedule: default/b"
-        assert told in messages(cluster, "ScaleDown")
+        message = "Scale-down: removing node pool-2, utilization: 0.45, pods to reschedule: default/b"
+        assert message in messages(cluster, "ScaleDown")
         assert value(running, "scaled_down_nodes_total", reason="underutilized") == 1
         assert value(running, "evicted_pods_total") == 1
         await running.end()

@@ -119,7 +119,7 @@ def test_a_machine_runs_as_in_virtual_time() -> None:
     )
 
 
-def test_what_was_begun_in_the_background_is_waited_for() -> None:
+def test_background_work_is_awaited_at_the_end() -> None:
     async def main(live: Live, world: World) -> None:
         await live.run(lambda now: (yield from Progress(now).act(InBackground(partial(asks, "slow")))))  # type: ignore[arg-type, misc, return-value]
         world.note("returned")
@@ -158,7 +158,7 @@ def test_a_scope_that_is_cancelled() -> None:
     assert "g" not in [what for what, _ in world.log]  # what is asked for afterwards is not even begun
 
 
-def test_what_a_machine_returns_within_a_time_may_be_an_error() -> None:
+def test_error_returned_within_a_time_limit_is_a_value() -> None:
     """It is what it has to say, and no refusal of the time that it was given."""
 
     def machine(now: Moment) -> Steps[Any]:
@@ -211,17 +211,17 @@ class Alone:
         yield from Progress(now).clock()
 
 
-def test_nobody_holds_company_that_has_ended() -> None:
+def test_finished_machines_are_released() -> None:
     """Ten thousand machines and what they were made of would stay until the next that is asked for has been done."""
-    held: list[ref[Alone]] = []
+    references: list[ref[Alone]] = []
 
     def machine(now: Moment) -> Steps[bool]:
         progress = Progress(now)
         company = [Alone()]
-        held.append(ref(company[0]))
+        references.append(ref(company[0]))
         yield from progress.together(company)
         del company
-        return held[0]() is None
+        return references[0]() is None
 
     assert in_world(lambda live, _: live.run(machine))[0]
 
@@ -231,7 +231,7 @@ def test_a_fault_of_a_machine_is_raised() -> None:
         in_world(lambda live, world: live.run(faulty))
 
 
-def test_a_fault_in_company_ends_the_company() -> None:
+def test_error_of_one_machine_ends_its_siblings() -> None:
     closed: list[str] = []
 
     def other(now: Moment) -> Steps[None]:
@@ -314,7 +314,7 @@ def test_a_cancelled_machine_is_closed_after_its_step() -> None:
     assert closed == [True]
 
 
-def test_questions_are_asked_of_the_world() -> None:
+def test_reads_go_to_the_performer() -> None:
     async def perform(action: Action) -> Outcome:
         assert isinstance(action, Get)
         return Outcome(at=T0, value=Node())
@@ -335,10 +335,10 @@ class CountingExecutor(ThreadPoolExecutor):
 
     def __init__(self) -> None:
         super().__init__(1)
-        self.given = 0
+        self.submitted = 0
 
     def submit(self, *call: Any, **named: Any) -> Any:
-        self.given += 1
+        self.submitted += 1
         return super().submit(*call, **named)
 
 
@@ -354,7 +354,7 @@ def test_brief_steps_are_taken_on_the_loop() -> None:
         result = yield from Progress(now).together([machine] * 4, at_most=1, brief=True)
         return threading.get_ident(), result
 
-    async def main(*, taken: bool) -> tuple[int, list[list[int]]]:
+    async def main(*, inline: bool) -> tuple[int, list[list[int]]]:
         turn, released = asyncio.Lock(), list[bool]()
 
         def release() -> None:
@@ -362,22 +362,22 @@ def test_brief_steps_are_taken_on_the_loop() -> None:
             turn.release()
 
         async def perform(_: Action) -> Outcome:
-            if taken and not released:
+            if inline and not released:
                 await turn.acquire()
                 asyncio.get_running_loop().call_later(0.01, release)
             return Outcome(at=0)
 
         async with Live(perform, SystemClock(), worker=worker, turn=turn) as live:
             result: tuple[int, list[list[int]]] = await live.run(all_of_them)
-            assert taken == bool(released)
+            assert inline == bool(released)
             return result
 
     here = threading.get_ident()
     with ThreadPoolExecutor(1) as worker:
-        thread, result = asyncio.run(main(taken=False))
+        thread, result = asyncio.run(main(inline=False))
         assert thread != here
         assert result == [[here, here]] * 4
-        _, result = asyncio.run(main(taken=True))
+        _, result = asyncio.run(main(inline=True))
         assert result[0] == [here, thread]
 
 
@@ -442,7 +442,7 @@ def test_brief_steps_let_others_take_their_turn() -> None:
     assert turns >= 15  # all five places let go after two steps each, in the same turn of the loop
 
 
-def test_what_is_observed_later_is_made_in_the_thread() -> None:
+def test_deferred_observations_are_built_in_the_worker_thread() -> None:
     created: list[int] = []
 
     def observed() -> list[Observation]:
@@ -488,11 +488,11 @@ def test_steps_that_are_due_together_go_to_the_thread_together() -> None:
     assert isinstance(fault, ZeroDivisionError)
     assert len(result) == 100
     assert set(result) != {threading.get_ident()}
-    assert worker.given < 20
+    assert worker.submitted < 20
 
 
-def test_who_is_cancelled_before_its_step_is_taken_takes_none() -> None:
-    taken: list[str] = []
+def test_machine_cancelled_before_its_step_runs_none() -> None:
+    steps: list[str] = []
     holding, let_go = threading.Event(), threading.Event()
 
     def first(now: Moment) -> Steps[None]:
@@ -501,7 +501,7 @@ def test_who_is_cancelled_before_its_step_is_taken_takes_none() -> None:
         yield from Progress(now).observe()
 
     def second(now: Moment) -> Steps[None]:
-        taken.append("second")
+        steps.append("second")
         yield from Progress(now).observe()
 
     async def main() -> None:
@@ -519,19 +519,19 @@ def test_who_is_cancelled_before_its_step_is_taken_takes_none() -> None:
                 await running
 
     asyncio.run(main())
-    assert taken == []
+    assert steps == []
 
 
 def test_a_quick_step_does_not_wait_for_a_slow_one_that_was_due_with_it() -> None:
     """Nor does who gives it up, and one whose turn has not come by then is not taken."""
     slow_began, let_go = threading.Event(), threading.Event()
-    taken: list[str] = []
+    steps: list[str] = []
 
     def quick(now: Moment) -> Steps[None]:
         try:
             yield from Progress(now).emit(Event(regarding=ObjectReference(), type="Normal", reason="r", message="m"))
         finally:
-            taken.append("quick is closed")
+            steps.append("quick is closed")
 
     def slow(now: Moment) -> Steps[str]:
         slow_began.set()
@@ -540,7 +540,7 @@ def test_a_quick_step_does_not_wait_for_a_slow_one_that_was_due_with_it() -> Non
         return "slow"
 
     def later(now: Moment) -> Steps[None]:
-        taken.append("later")
+        steps.append("later")
         yield from Progress(now).observe()
 
     async def perform(action: Action) -> Outcome:
@@ -570,7 +570,7 @@ def test_a_quick_step_does_not_wait_for_a_slow_one_that_was_due_with_it() -> Non
 
     acted = asyncio.Event()
     asyncio.run(main())
-    assert taken == ["quick is closed"]
+    assert steps == ["quick is closed"]
 
 
 def test_faults_of_steps_that_are_due_together_are_each_ones_own() -> None:
@@ -624,7 +624,7 @@ def test_reports_between_two_requests_wake_the_worker_once(fails: bool) -> None:
             assert asyncio.run(run(worker)) == "done"
     reports = ["Observe"] * 20 + ["Emit"]
     assert performed == ["first", *reports, *([] if fails else ["second"])]
-    assert worker.given == (2 if fails else 3)
+    assert worker.submitted == (2 if fails else 3)
 
 
 def test_reading_the_clock_does_not_leave_the_worker() -> None:
@@ -647,7 +647,7 @@ def test_reading_the_clock_does_not_leave_the_worker() -> None:
 
     with CountingExecutor() as worker:
         assert asyncio.run(run(worker)) == "done"
-    assert (worker.given, errors) == (2, [True])
+    assert (worker.submitted, errors) == (2, [True])
 
 
 class StoppedClock(SystemClock):
@@ -659,7 +659,7 @@ class StoppedClock(SystemClock):
 
 @pytest.mark.parametrize("first", ["result", "cancellation"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_machine_whose_step_has_a_result_already_is_cancelled_at_once(
+def test_machine_with_a_finished_step_is_cancelled_immediately(
     fails: bool, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it would wait for the end of a step that has ended: a program that is told to end would not."""

@@ -124,7 +124,7 @@ def against(case: Callable[[FakeApi], Awaitable[None]]) -> FakeApi:
     return against_fake(case)
 
 
-def test_it_leads_watches_writes_reports_and_ends() -> None:
+def test_process_leads_writes_reports_and_shuts_down() -> None:
     async def case(api: FakeApi) -> None:
         await api.create("pods", pod("a"))
         run = Run(api, ProcessOptions(election=ELECTION))
@@ -142,8 +142,8 @@ def test_it_leads_watches_writes_reports_and_ends() -> None:
         assert run.maps() == ["farewell", "tally-1", "tally-2"]
         assert run.closed == 1
         assert api.server.get("leases.coordination.k8s.io", "tally", "default")["spec"]["holderIdentity"] == ""
-        said = [each["message"] for each in api.server.all("events") if each["reason"] == "Counted"]
-        assert said == ["1 pods", "2 pods"]
+        messages = [each["message"] for each in api.server.all("events") if each["reason"] == "Counted"]
+        assert messages == ["1 pods", "2 pods"]
 
     against(case)
 
@@ -156,7 +156,7 @@ def test_a_dry_run_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
             await until(lambda: (run.around[0].metrics.value("rounds_total") or 0) > 3 if run.around else False)
             run.stop.set()
             await run.task
-        assert all(api.server.asked(method) == [] for method in ("POST", "PATCH", "PUT", "DELETE"))
+        assert all(api.server.requested_paths(method) == [] for method in ("POST", "PATCH", "PUT", "DELETE"))
 
     against(case)
     lines = [record.getMessage() for record in caplog.records]
@@ -164,7 +164,7 @@ def test_a_dry_run_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     assert "dry run: event Normal Counted ConfigMap/default/tally-1: 1 pods" in lines
 
 
-def test_the_lease_that_is_lost_ends_it() -> None:
+def test_lost_lease_ends_the_process() -> None:
     async def case(api: FakeApi) -> None:
         run = Run(api, ProcessOptions(election=ELECTION))
         await until(lambda: run.maps() == ["tally-0"])
@@ -184,7 +184,7 @@ def take_the_lease(api: FakeApi) -> None:
     api.server.put("leases.coordination.k8s.io", {**lease, "spec": spec})
 
 
-def test_told_to_stop_after_the_lease_was_lost_it_leaves_the_end_to_the_leader() -> None:
+def test_shutdown_after_a_lost_lease_skips_the_final_write() -> None:
     """While what ran beside it still ends."""
     ending: list[str] = []
 
@@ -209,7 +209,7 @@ def test_told_to_stop_after_the_lease_was_lost_it_leaves_the_end_to_the_leader()
     against(case)
 
 
-def test_told_to_stop_while_a_broken_leader_gives_the_lease_up_it_says_no_farewell() -> None:
+def test_shutdown_while_releasing_the_lease_skips_the_final_write() -> None:
     """Another may lead as soon as that is written."""
 
     async def broken() -> None:
@@ -272,7 +272,7 @@ class Thoughtful(Tally):
         yield from super().steps(sight, now)
 
 
-def test_its_end_does_not_wait_for_a_decision() -> None:
+def test_shutdown_does_not_wait_for_a_decision() -> None:
     async def main() -> list[str]:
         api = FakeApi(SystemClock())
         run = Run(api, ProcessOptions(election=ELECTION), driver=(driver := Thoughtful()))
@@ -289,7 +289,7 @@ def test_its_end_does_not_wait_for_a_decision() -> None:
     assert asyncio.run(main()) == ["farewell"]
 
 
-def test_a_candidate_that_waits_can_be_told_to_stop() -> None:
+def test_waiting_candidate_can_be_stopped() -> None:
     async def case(api: FakeApi) -> None:
         first = Run(api, ProcessOptions(election=ELECTION))
         await until(lambda: first.maps() == ["tally-0"])
@@ -306,7 +306,7 @@ def test_a_candidate_that_waits_can_be_told_to_stop() -> None:
     against(case)
 
 
-def test_what_runs_beside_it_and_fails_ends_it() -> None:
+def test_failing_side_task_ends_the_process() -> None:
     async def broken() -> None:
         await asyncio.sleep(5)
         raise ValueError("it broke")
@@ -320,7 +320,7 @@ def test_what_runs_beside_it_and_fails_ends_it() -> None:
     against(case)
 
 
-def test_what_cannot_be_listed_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_list_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def case(api: FakeApi) -> None:
         refusal = status(403, "Forbidden", "pods is forbidden: no")
         api.server.fault = lambda call: Answer(403, {}, json.dumps(refusal).encode()) if "/pods" in call.path else None
@@ -339,8 +339,8 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], str]]:
     """What ``/readyz`` of each process asks; nothing is served."""
     result: list[Callable[[], str]] = []
 
-    def endpoints(**given: Any) -> dict[str, Any]:
-        result.append(given["ready"])
+    def endpoints(**arguments: Any) -> dict[str, Any]:
+        result.append(arguments["ready"])
         return {}
 
     monkeypatch.setattr("kscale.drivers.process.endpoints", endpoints)
@@ -348,7 +348,7 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], str]]:
     return result
 
 
-def test_it_is_ready_when_the_lists_have_come_and_its_program_is(ready: list[Callable[[], str]]) -> None:
+def test_process_is_ready_after_lists_and_program(ready: list[Callable[[], str]]) -> None:
     async def case(api: FakeApi) -> None:
         why = ["it does not listen yet"]
         refusal = Answer(403, {}, json.dumps(status(403, "Forbidden", "no")).encode())
@@ -381,7 +381,7 @@ def test_a_candidate_that_waits_for_the_lease_is_ready(ready: list[Callable[[], 
     against(case)
 
 
-def test_health_is_the_programs() -> None:
+def test_health_endpoint_reports_the_program_health() -> None:
     async def case(api: FakeApi) -> None:
         health = HealthCheck(HealthCheckOptions(max_startup_time=timedelta(minutes=1)), api.clock.now())
         begun: list[bool] = []

@@ -17,18 +17,18 @@ TEN = timedelta(seconds=10)
 
 
 def pod(ago: int = 0, *, phase: str = "Pending", node: str = "", **condition: Any) -> Pod:
-    said = {
+    scheduled = {
         "type": "PodScheduled",
         "status": "False",
         "reason": "Unschedulable",
         "lastTransitionTime": to_text(T0 - ago * SECOND),
         **condition,
     }
-    return from_dict({"spec": {"nodeName": node}, "status": {"phase": phase, "conditions": [said]}}, Pod)
+    return from_dict({"spec": {"nodeName": node}, "status": {"phase": phase, "conditions": [scheduled]}}, Pod)
 
 
 @pytest.mark.parametrize(
-    ("seen", "begins"),
+    ("waiting_pod", "begins"),
     [
         (pod(), True),
         (pod(10), True),
@@ -43,8 +43,8 @@ def pod(ago: int = 0, *, phase: str = "Pending", node: str = "", **condition: An
         (Pod(), False),
     ],
 )
-def test_pods_that_begin_a_loop(seen: Pod, begins: bool) -> None:
-    assert is_recent_unschedulable(seen, T0) is begins
+def test_pods_that_begin_a_loop(waiting_pod: Pod, begins: bool) -> None:
+    assert is_recent_unschedulable(waiting_pod, T0) is begins
 
 
 def test_the_first_loop_waits() -> None:
@@ -84,7 +84,7 @@ def test_a_pod_that_came_during_a_loop_is_remembered_once() -> None:
         ("last_provisioning_request", "provisioning request was processed"),
     ],
 )
-def test_a_loop_that_did_something_is_followed_at_once_and_so_is_the_next(kind: str, name: str) -> None:
+def test_productive_loop_is_followed_immediately(kind: str, name: str) -> None:
     """Two moments are kept, so that two kinds of work may take turns without a pause."""
     trigger = LoopTrigger(TEN, now=T0)
     happened = {kind: T0 + 11 * SECOND}
@@ -103,7 +103,7 @@ def test_a_loop_that_did_something_is_followed_at_once_and_so_is_the_next(kind: 
 
 @pytest.mark.parametrize("kind", ["last_scale_up", "last_scale_down_delete", "last_provisioning_request"])
 @pytest.mark.parametrize(("earlier", "at_once"), [(0, True), (1, False)])
-def test_what_happens_as_the_loop_before_begins_counts(kind: str, earlier: int, at_once: bool) -> None:
+def test_event_at_the_previous_loop_start_counts(kind: str, earlier: int, at_once: bool) -> None:
     """The usual case: a scale-up bears the moment at which its loop began."""
     trigger = LoopTrigger(TEN, now=T0)
     trigger.register_start(T0 + 10 * SECOND)

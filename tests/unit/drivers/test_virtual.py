@@ -41,7 +41,7 @@ from unit.world.simulated_cases import T0, deployment, run, world_of
 OPTIONS = AutoscalingOptions(
     scale_down_unneeded_time=timedelta(minutes=1), scale_down_delay_after_add=timedelta(seconds=30)
 )
-TOLD = IncreaseSize | DeleteNodes | Evict | PutScale | Resize
+RECORDED_ACTIONS = IncreaseSize | DeleteNodes | Evict | PutScale | Resize
 
 
 class Drive:
@@ -49,13 +49,13 @@ class Drive:
 
     def __init__(self, world: SimulatedWorld, driver: Driver[Any], rank: int = 40) -> None:
         self.world = world
-        self.asked: list[tuple[float, Any]] = []
+        self.actions: list[tuple[float, Any]] = []
         self.drive = VirtualDrive(driver, world.stores(driver.watches), world.time, self.perform, rank=rank)
 
     def perform(self, action: Action, now: Moment) -> Outcome:
         outcome = self.world.perform(action, now)
-        if isinstance(action, TOLD) and outcome.error is None:
-            self.asked.append(((now - T0) / SECOND, action))
+        if isinstance(action, RECORDED_ACTIONS) and outcome.error is None:
+            self.actions.append(((now - T0) / SECOND, action))
         return outcome
 
 
@@ -65,8 +65,8 @@ def cluster_autoscaler(world: SimulatedWorld, *, repeats: bool = False) -> Clust
 
 
 def scale(world: SimulatedWorld, replicas: int) -> None:
-    held = world.api.get("Deployment", "shop", "web")
-    world.api.put(replace(held, spec=replace(held.spec, replicas=replicas)))
+    deployment = world.api.get("Deployment", "shop", "web")
+    world.api.put(replace(deployment, spec=replace(deployment.spec, replicas=replicas)))
 
 
 def nodes(world: SimulatedWorld) -> list[str]:
@@ -77,17 +77,17 @@ def test_the_cluster_autoscaler_grows_and_shrinks_its_group() -> None:
     world = world_of(deployment(replicas=2, cpu="3"))
     drive = Drive(world, cluster_autoscaler(world))
     run(world, 90)
-    assert (nodes(world), [type(each) for _, each in drive.asked]) == (["pool-0", "pool-1"], [IncreaseSize])
+    assert (nodes(world), [type(each) for _, each in drive.actions]) == (["pool-0", "pool-1"], [IncreaseSize])
     scale(world, 1)
     run(world, 240)
-    assert [type(each) for _, each in drive.asked] == [IncreaseSize, DeleteNodes]
+    assert [type(each) for _, each in drive.actions] == [IncreaseSize, DeleteNodes]
     assert len(nodes(world)) == 1
     assert "autoscalerStatus: Running" in world.api.get("ConfigMap", "kube-system", "cluster-autoscaler-status").data[
         "status"
     ]  # fmt: skip
 
 
-def test_a_driver_that_is_killed_does_nothing_more_and_another_goes_on() -> None:
+def test_killed_driver_stops_and_a_new_one_continues() -> None:
     world = world_of(deployment(replicas=2, cpu="1"), size=2)
     first = Drive(world, cluster_autoscaler(world))
     tainted: list[float] = []
@@ -99,15 +99,15 @@ def test_a_driver_that_is_killed_does_nothing_more_and_another_goes_on() -> None
             if any(taint.key.startswith("ToBeDeleted") for taint in node.spec.taints)
         ]
     first.drive.stop()
-    known = len(first.asked)
+    known = len(first.actions)
     run(world, 60)
-    assert (len(first.asked), len(nodes(world))) == (known, 2)
+    assert (len(first.actions), len(nodes(world))) == (known, 2)
     second = Drive(world, cluster_autoscaler(world))
     run(world, 12)
     keys = {taint.key for node in world.api.get_all("Node").values() for taint in node.spec.taints}
     assert "ToBeDeletedByClusterAutoscaler" not in keys
     run(world, 300)
-    assert [type(each) for _, each in second.asked if isinstance(each, DeleteNodes)] == [DeleteNodes]
+    assert [type(each) for _, each in second.actions if isinstance(each, DeleteNodes)] == [DeleteNodes]
     assert len(nodes(world)) == 1
 
 
@@ -146,7 +146,7 @@ def test_horizontal_follows_the_load_and_the_cluster_autoscaler_the_pods() -> No
     assert len(nodes(world)) == 1
     conditions = world.api.get("HorizontalPodAutoscaler", "shop", "web").status.conditions
     assert {each.type: each.status for each in conditions}["ScalingActive"] == "True"
-    assert [type(each) for _, each in machines.asked if not isinstance(each, Evict)] == [IncreaseSize, DeleteNodes]
+    assert [type(each) for _, each in machines.actions if not isinstance(each, Evict)] == [IncreaseSize, DeleteNodes]
 
 
 def test_horizontal_keeps_a_round_only_to_repeat_it() -> None:
@@ -185,13 +185,13 @@ def test_the_vpa_recommends_and_resizes() -> None:
     options = UpdaterOptions(use_admission_controller_status=False)
     updater = Drive(world, VpaUpdater(options), rank=41)
     run(world, 3700)
-    held = world.api.get("VerticalPodAutoscaler", "shop", "web")
-    target = held.status.recommendation.container_recommendations[0].target
+    autoscaler = world.api.get("VerticalPodAutoscaler", "shop", "web")
+    target = autoscaler.status.recommendation.container_recommendations[0].target
     assert target["cpu"].milli_value() > 700
-    assert Resize in {type(each) for _, each in updater.asked}
+    assert Resize in {type(each) for _, each in updater.actions}
     requests = [
         each.spec.containers[0].resources.requests["cpu"].milli_value() for each in world.api.get_all("Pod").values()
     ]
     assert min(requests) > 700
     assert list(world.api.get_all("VerticalPodAutoscalerCheckpoint"))
-    assert any(isinstance(each, Patch | Resize) for _, each in updater.asked)
+    assert any(isinstance(each, Patch | Resize) for _, each in updater.actions)

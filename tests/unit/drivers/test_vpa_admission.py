@@ -39,9 +39,9 @@ def against(case: Callable[[FakeApi], Awaitable[None]], **more: Any) -> FakeApi:
     return against_fake(case, resources=SERVED, **more)
 
 
-def building(**given: Any) -> Callable[[ProgramContext], Program]:
+def building(**arguments: Any) -> Callable[[ProgramContext], Program]:
     def build(_: ProgramContext) -> Program:
-        return Program(driver=AdmissionController(holder="host", **given), metrics=ADMISSION_METRICS)
+        return Program(driver=AdmissionController(holder="host", **arguments), metrics=ADMISSION_METRICS)
 
     return build
 
@@ -54,7 +54,7 @@ def hook(api: FakeApi) -> dict[str, Any]:
 # -- registration and lease ------------------------------------------------------------------------------------------
 
 
-def test_it_registers_after_ten_seconds_and_says_that_it_lives() -> None:
+def test_webhook_is_registered_after_ten_seconds_with_a_status_lease() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         old = {"metadata": {"name": "vpa-webhook-config", "labels": {"old": "yes"}}, "webhooks": []}
@@ -102,16 +102,16 @@ def test_it_registers_after_ten_seconds_and_says_that_it_lives() -> None:
 
 
 @pytest.mark.parametrize(("takes", "waits"), [(3, 3), (60, 5)])
-def test_it_answers_once_it_knows_which_kinds_are_served_or_after_five_seconds(takes: int, waits: int) -> None:
+def test_reviews_wait_for_discovery_up_to_five_seconds(takes: int, waits: int) -> None:
     """Until then, of a target that only has a scale nothing could be found out."""
 
     async def case(api: FakeApi) -> None:
-        asked = api.server.call
+        original_call = api.server.call
 
         async def slow(call: Call) -> Answer:
             if call.path == "/apis":
                 await asyncio.sleep(takes)
-            return await asked(call)
+            return await original_call(call)
 
         api.server.call = slow  # type: ignore[method-assign]
         async with running(api, building()) as run:
@@ -140,7 +140,7 @@ def test_without_a_registration_its_lease_waits_for_nothing() -> None:
     against(case)
 
 
-def test_by_url_and_with_another_policy() -> None:
+def test_webhook_by_url_with_failure_policy_is_registered() -> None:
     async def case(api: FakeApi) -> None:
         registration = RegistrationOptions(
             register_by_url=True,
@@ -161,26 +161,26 @@ def test_by_url_and_with_another_policy() -> None:
     against(case)
 
 
-def test_the_ca_is_replaced_if_it_is_another() -> None:
-    held: list[bytes | None] = [b"one"]
+def test_changed_ca_is_written_to_the_webhook() -> None:
+    current_ca: list[bytes | None] = [b"one"]
 
     def patches(api: FakeApi) -> int:
-        return sum(path.endswith("vpa-webhook-config") for path in api.server.asked("PATCH"))
+        return sum(path.endswith("vpa-webhook-config") for path in api.server.requested_paths("PATCH"))
 
     async def case(api: FakeApi) -> None:
-        async with running(api, building(ca=lambda: held[0], reload=True)):
+        async with running(api, building(ca=lambda: current_ca[0], reload=True)):
             await asyncio.sleep(20)
             for nothing_new in (None, b"", b"one"):
-                held[0] = nothing_new
+                current_ca[0] = nothing_new
                 await asyncio.sleep(3)
                 assert patches(api) == 0
-            held[0] = b"two"
+            current_ca[0] = b"two"
             await asyncio.sleep(3)
             assert hook(api)["clientConfig"]["caBundle"] == base64.b64encode(b"two").decode()
             assert hook(api)["rules"]
             assert patches(api) == 1
             async with api.away():
-                held[0] = b"three"
+                current_ca[0] = b"three"
                 await asyncio.sleep(5)
             await asyncio.sleep(3)
             assert hook(api)["clientConfig"]["caBundle"] == base64.b64encode(b"three").decode()
@@ -188,17 +188,19 @@ def test_the_ca_is_replaced_if_it_is_another() -> None:
     against(case)
 
 
-@pytest.mark.parametrize("given", [{"reload": False}, {"registration": RegistrationOptions(register_webhook=False)}])
-def test_what_is_not_asked_for_is_not_done(given: dict[str, Any]) -> None:
-    held = [b"one"]
+@pytest.mark.parametrize(
+    "arguments", [{"reload": False}, {"registration": RegistrationOptions(register_webhook=False)}]
+)
+def test_disabled_features_write_nothing(arguments: dict[str, Any]) -> None:
+    current_ca = [b"one"]
 
     async def case(api: FakeApi) -> None:
-        async with running(api, building(ca=lambda: held[0], **{"reload": True, **given})):
+        async with running(api, building(ca=lambda: current_ca[0], **{"reload": True, **arguments})):
             await asyncio.sleep(15)
-            held[0] = b"two"
+            current_ca[0] = b"two"
             await asyncio.sleep(30)
-            assert not any(path.endswith("vpa-webhook-config") for path in api.server.asked("PATCH"))
-            assert bool(api.server.all(HOOKS)) is (given == {"reload": False})
+            assert not any(path.endswith("vpa-webhook-config") for path in api.server.requested_paths("PATCH"))
+            assert bool(api.server.all(HOOKS)) is (arguments == {"reload": False})
             assert api.server.all(LEASES)
 
     against(case)
@@ -210,14 +212,18 @@ def test_a_dry_run_registers_nothing_and_has_no_lease(caplog: pytest.LogCaptureF
     async def case(api: FakeApi) -> None:
         async with running(api, building(ca=lambda: b"ca", reload=True), dry_run=True):
             await asyncio.sleep(60)
-        assert [*api.server.asked("POST"), *api.server.asked("PATCH"), *api.server.asked("DELETE")] == []
+        assert [
+            *api.server.requested_paths("POST"),
+            *api.server.requested_paths("PATCH"),
+            *api.server.requested_paths("DELETE"),
+        ] == []
 
     against(case)
-    said = [each.getMessage() for each in caplog.records]
-    assert any("dry run" in text and "vpa-webhook-config" in text for text in said)
+    messages = [each.getMessage() for each in caplog.records]
+    assert any("dry run" in text and "vpa-webhook-config" in text for text in messages)
 
 
-def test_without_a_registration_it_ends() -> None:
+def test_controller_without_registration_shuts_down() -> None:
     async def case(api: FakeApi) -> None:
         refusal = json.dumps(status(403, "Forbidden", "not you")).encode()
         api.server.fault = lambda call: Answer(403, {}, refusal) if call.method == "POST" else None
@@ -240,18 +246,18 @@ def test_without_a_registration_it_ends() -> None:
         ("a:", {"a": ""}),
     ],
 )
-def test_labels(text: str, labels: dict[str, str]) -> None:
+def test_webhook_labels_are_parsed(text: str, labels: dict[str, str]) -> None:
     """As upstream's TestConvertLabelsToMap has them."""
     assert labels_of(text) == labels
 
 
 @pytest.mark.parametrize("text", ["a", "a:b,c", ":b", " :b", "a:b,", '""'])
-def test_labels_that_are_none(text: str) -> None:
+def test_invalid_webhook_labels_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=rf"^labels '{text.strip(chr(34))}' are invalid, the format should be"):
         labels_of(text)
 
 
-def test_what_it_answers_from_follows_the_watches() -> None:
+def test_answers_follow_watched_objects() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         limits = {"kind": "LimitRange", "apiVersion": "v1", "metadata": {"name": "l", "namespace": NAMESPACE}}
@@ -295,8 +301,8 @@ class Files:
 
 def review(obj: dict[str, Any], resource: str = "pods", group: str = "") -> bytes:
     about = {"group": group, "version": "v1", "resource": resource}
-    asked = {"uid": "u", "namespace": NAMESPACE, "operation": "CREATE", "resource": about, "object": obj}
-    return json.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": asked}).encode()
+    request = {"uid": "u", "namespace": NAMESPACE, "operation": "CREATE", "resource": about, "object": obj}
+    return json.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}).encode()
 
 
 Ask = Callable[..., Awaitable[tuple[int, bytes]]]
@@ -402,9 +408,9 @@ def test_certificates_change_and_no_request_is_lost(tmp_path: Path) -> None:
             else:  # half of a pair: what was there goes on
                 Path(files.key).write_text("nonsense")
             assert refresh() is renewed
-            seen = len(answers)
+            answered = len(answers)
             async with asyncio.timeout(10):
-                while len(answers) < seen + 8:
+                while len(answers) < answered + 8:
                     await asyncio.sleep(0.01)
         stop.set()
         await asyncio.gather(*clients)

@@ -202,7 +202,7 @@ WATCHES: dict[str, Watch] = {
 
 @pytest.mark.parametrize("events", [False, True], ids=["list", "watch"])
 @pytest.mark.parametrize("case", CASES)
-def test_what_decides_in_an_object_decides_in_the_store(case: str, events: bool) -> None:
+def test_stored_objects_keep_every_decisive_field(case: str, events: bool) -> None:
     one, other = CASES[case]
     assert updated(plain(one)) != updated(plain(other)), f"{case} makes no difference here"
     for each in (one, other):
@@ -223,5 +223,5 @@ def test_the_watches_of_the_vpa_keep_whole_objects() -> None:
 @pytest.mark.parametrize("number", range(len(PODS)))
 def test_a_pod_is_stored_with_everything_that_it_says(number: int, events: bool) -> None:
     """For the recommender, too: it reads requests, kills and labels of pods."""
-    (kept,) = stored((PODS[number],), events=events)
-    assert to_dict(kept) == to_dict(from_dict(PODS[number], Pod))
+    (stored_pod,) = stored((PODS[number],), events=events)
+    assert to_dict(stored_pod) == to_dict(from_dict(PODS[number], Pod))

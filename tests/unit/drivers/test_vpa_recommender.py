@@ -76,17 +76,17 @@ async def begun(api: FakeApi, count: int) -> AsyncIterator[None]:
 
 
 def writes(api: FakeApi) -> list[str]:
-    return [path for method in ("POST", "PATCH", "PUT", "DELETE") for path in api.server.asked(method)]
+    return [path for method in ("POST", "PATCH", "PUT", "DELETE") for path in api.server.requested_paths(method)]
 
 
-def test_it_explains_what_its_recommendations_do_to_nodes() -> None:
+def test_recommender_reports_the_effect_on_nodes() -> None:
     """Before it writes anything, and on the nodes as they are: beside another's pod there is place for one."""
-    told: list[VPARoundPlan] = []
+    plans: list[VPARoundPlan] = []
     written: list[list[str]] = []
 
     async def case(api: FakeApi) -> None:
         def tell(plan: VPARoundPlan) -> None:
-            told.append(plan)
+            plans.append(plan)
             written.append(writes(api))
 
         cluster(api, cpu="900m")
@@ -97,21 +97,23 @@ def test_it_explains_what_its_recommendations_do_to_nodes() -> None:
         async with running(api, build):
             await asyncio.sleep(30)
             await minutes(api, 3)
-            said = [each for each in api.server.all("events") if each["reason"] == "NodesPlanned"]
-            assert [(each["involvedObject"]["name"], each["count"]) for each in said] == [("n", 1)]  # nothing new since
-            assert "pods of 1 VPAs" in said[0]["message"]
+            plan_events = [each for each in api.server.all("events") if each["reason"] == "NodesPlanned"]
+            assert [(each["involvedObject"]["name"], each["count"]) for each in plan_events] == [
+                ("n", 1)
+            ]  # nothing new since
+            assert "pods of 1 VPAs" in plan_events[0]["message"]
 
     against(case)
-    assert len(told) == 3
+    assert len(plans) == 3
     assert written[0] == []
     assert any(path.endswith("/status") for path in written[1])
-    for plan in told:
+    for plan in plans:
         assert (plan.anew.placed, len(plan.anew.waiting)) == (1, 1)
         assert plan.vpas == [PlannedVPA(namespace=NAMESPACE, name="web", pods=2)]
         assert (plan.effect.nodes_before, plan.effect.nodes_after) == (3, 2)
 
 
-def test_it_recommends_each_minute_and_keeps_checkpoints() -> None:
+def test_recommender_runs_each_minute_and_writes_checkpoints() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -121,10 +123,10 @@ def test_it_recommends_each_minute_and_keeps_checkpoints() -> None:
             await minutes(api, 3)
             assert recommended(api) == {"c": {"cpu": "247m", "memory": "380258472"}}
             assert conditions(api) == {"RecommendationProvided": ("True", "")}
-            (kept,) = api.server.all(CHECKPOINTS)
-            assert kept["metadata"]["name"] == "web-c"
-            assert kept["spec"] == {"containerName": "c", "vpaObjectName": "web"}
-            assert kept["status"]["totalSamplesCount"] == 6
+            (checkpoint,) = api.server.all(CHECKPOINTS)
+            assert checkpoint["metadata"]["name"] == "web-c"
+            assert checkpoint["spec"] == {"containerName": "c", "vpaObjectName": "web"}
+            assert checkpoint["status"]["totalSamplesCount"] == 6
             assert run.metric("vpa_recommender_aggregate_container_states_count") == 1
             responses = {"is_error": "false", "client_name": "default-metrics-client"}
             assert run.metric("vpa_recommender_metric_server_responses", **responses) == 3
@@ -171,7 +173,7 @@ def test_a_restart_goes_on_from_checkpoints() -> None:
         ({"3": [0] * 1000}, f"bucketWeights[3]: [{'0, ' * 13}... (3,000 characters) is no uint32"),
     ],
 )
-def test_a_damaged_checkpoint_costs_itself_and_no_more(
+def test_damaged_checkpoint_affects_no_other(
     weights: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The API server holds whatever is written as weights."""
@@ -184,9 +186,9 @@ def test_a_damaged_checkpoint_costs_itself_and_no_more(
             used(api, f"{name}-0", "700m", "300Mi")
         async with running(api, building()):
             await asyncio.sleep(MINUTE + 1)
-        kept = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)
-        kept["status"]["cpuHistogram"]["bucketWeights"] = weights
-        api.server.put(CHECKPOINTS, kept)
+        checkpoint = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)
+        checkpoint["status"]["cpuHistogram"]["bucketWeights"] = weights
+        api.server.put(CHECKPOINTS, checkpoint)
         async with running(api, building()) as run:
             await asyncio.sleep(1)
             driver = run.driver
@@ -199,8 +201,8 @@ def test_a_damaged_checkpoint_costs_itself_and_no_more(
             assert written == {"14": 10000}  # of what was seen since
 
     against(case)
-    said = f"cannot load checkpoint for VPA {NAMESPACE}/web. Reason: status.cpuHistogram.{why}"
-    assert said in [each.getMessage() for each in caplog.records]
+    message = f"cannot load checkpoint for VPA {NAMESPACE}/web. Reason: status.cpuHistogram.{why}"
+    assert message in [each.getMessage() for each in caplog.records]
 
 
 def test_checkpoints_of_more_samples_than_an_int32_has_are_read_and_counted_on() -> None:
@@ -212,9 +214,9 @@ def test_checkpoints_of_more_samples_than_an_int32_has_are_read_and_counted_on()
         api.server.put(VPAS, autoscaler("web"))
         async with begun(api, 2):
             pass
-        kept = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)
-        kept["status"]["totalSamplesCount"] = many
-        api.server.put(CHECKPOINTS, kept)
+        checkpoint = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)
+        checkpoint["status"]["totalSamplesCount"] = many
+        api.server.put(CHECKPOINTS, checkpoint)
         async with begun(api, 2):
             pass
         assert api.server.get(CHECKPOINTS, "web-c", NAMESPACE)["status"]["totalSamplesCount"] == many + 4
@@ -222,7 +224,7 @@ def test_checkpoints_of_more_samples_than_an_int32_has_are_read_and_counted_on()
     against(case)
 
 
-def test_without_its_checkpoints_it_does_not_begin() -> None:
+def test_recommender_does_not_start_without_checkpoints() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -239,7 +241,7 @@ def test_without_its_checkpoints_it_does_not_begin() -> None:
     against(case)
 
 
-def test_a_kill_for_memory_raises_what_is_recommended() -> None:
+def test_oom_kill_raises_the_recommendation() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, memory="1Gi")
         api.server.put(VPAS, autoscaler("web"))
@@ -264,9 +266,7 @@ FAR = [None, "0001-01-01T00:00:00Z", "1700-01-01T00:00:00Z", "2200-01-01T00:00:0
 
 
 @pytest.mark.parametrize("time", FAR)
-def test_usage_at_a_time_that_is_none_costs_its_sample_and_no_more(
-    time: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_usage_with_invalid_time_drops_only_its_sample(time: str | None, caplog: pytest.LogCaptureFixture) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -277,19 +277,17 @@ def test_usage_at_a_time_that_is_none_costs_its_sample_and_no_more(
                 odd = api.server.get("pods.metrics.k8s.io", "web-0", NAMESPACE)
                 api.server.put("pods.metrics.k8s.io", {**odd, "timestamp": time})
                 await asyncio.sleep(MINUTE)
-            kept = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)["status"]
-            assert kept["totalSamplesCount"] == 2 * 2 + 2  # of the other pod they count
+            status = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)["status"]
+            assert status["totalSamplesCount"] == 2 * 2 + 2  # of the other pod they count
             assert recommended(api)["c"]["cpu"] == "1038m"
 
     against(case)
-    said = f"Error adding metric sample: {NAMESPACE}/web-0/c: sample discarded (invalid or out of order)"
-    assert [each.getMessage() for each in caplog.records].count(said) >= 4  # of two rounds, CPU and memory
+    message = f"Error adding metric sample: {NAMESPACE}/web-0/c: sample discarded (invalid or out of order)"
+    assert [each.getMessage() for each in caplog.records].count(message) >= 4  # of two rounds, CPU and memory
 
 
 @pytest.mark.parametrize("time", FAR)
-def test_a_kill_for_memory_at_a_time_that_is_none_is_not_counted(
-    time: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_oom_kill_with_invalid_time_is_not_counted(time: str | None, caplog: pytest.LogCaptureFixture) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -303,8 +301,8 @@ def test_a_kill_for_memory_at_a_time_that_is_none_is_not_counted(
             assert recommended(api) == before
 
     against(case)
-    said = [each.getMessage() for each in caplog.records]
-    assert any(text.startswith(f"Failed to record OOM: {NAMESPACE}/web-0/c: ") for text in said)
+    messages = [each.getMessage() for each in caplog.records]
+    assert any(text.startswith(f"Failed to record OOM: {NAMESPACE}/web-0/c: ") for text in messages)
 
 
 def test_an_eviction_for_memory_counts() -> None:
@@ -312,7 +310,7 @@ def test_an_eviction_for_memory_counts() -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
         async with begun(api, 1):
-            told = {
+            annotations = {
                 "offending_containers": "c",
                 "offending_containers_usage": "2Gi",
                 "starved_resource": "memory",
@@ -320,7 +318,7 @@ def test_an_eviction_for_memory_counts() -> None:
             event = {
                 "kind": "Event",
                 "apiVersion": "v1",
-                "metadata": meta("e", annotations=told, creationTimestamp="2027-01-15T08:01:10Z"),
+                "metadata": meta("e", annotations=annotations, creationTimestamp="2027-01-15T08:01:10Z"),
                 "reason": "Evicted",
                 "involvedObject": {"kind": "Pod", "namespace": NAMESPACE, "name": "web-0"},
             }
@@ -342,10 +340,12 @@ def test_a_target_that_only_has_a_scale() -> None:
         api.server.put(VPAS, autoscaler("lost", kind="Nobody", api="example.com/v1"))
         async with begun(api, 2):
             assert recommended(api)["c"]["cpu"] == "247m"
-            (said,) = [text for kind, (_, text) in conditions(api, "lost").items() if kind == "ConfigUnsupported"]
-            assert said.startswith("Cannot read targetRef. Reason: unhandled targetRef example.com/v1 / Nobody / lost")
-            asked = [path for path in api.server.asked("GET") if path.endswith("/rollouts/web/scale")]
-            assert asked
+            (message,) = [text for kind, (_, text) in conditions(api, "lost").items() if kind == "ConfigUnsupported"]
+            assert message.startswith(
+                "Cannot read targetRef. Reason: unhandled targetRef example.com/v1 / Nobody / lost"
+            )
+            requests = [path for path in api.server.requested_paths("GET") if path.endswith("/rollouts/web/scale")]
+            assert requests
             # Its scale is remembered for ten minutes, but who is selected is asked for in every round.
             await minutes(api, 12)
             assert len(recommended(api)) == 1
@@ -353,7 +353,7 @@ def test_a_target_that_only_has_a_scale() -> None:
     against(case)
 
 
-def test_which_kinds_are_served_is_asked_every_five_minutes_and_what_was_known_stays() -> None:
+def test_discovery_is_repeated_every_five_minutes_and_keeps_known_kinds() -> None:
     async def case(api: FakeApi) -> None:
         rollouts = api.server.served.pop("rollouts.argoproj.io")
         rollout = ("Rollout", "argoproj.io/v1alpha1")
@@ -362,8 +362,8 @@ def test_which_kinds_are_served_is_asked_every_five_minutes_and_what_was_known_s
         def supported() -> bool:
             return "ConfigUnsupported" not in conditions(api, "r")
 
-        def asked() -> int:
-            return api.server.asked("GET").count("/apis")
+        def count_discoveries() -> int:
+            return api.server.requested_paths("GET").count("/apis")
 
         async with running(api, building()):
             await asyncio.sleep(MINUTE + 1)
@@ -373,15 +373,15 @@ def test_which_kinds_are_served_is_asked_every_five_minutes_and_what_was_known_s
             api.server.put("rollouts.argoproj.io", workload("r", kind=rollout[0], api=rollout[1]))
             await asyncio.sleep(3 * MINUTE)
             assert not supported()
-            assert asked() == 1
+            assert count_discoveries() == 1
             await asyncio.sleep(2 * MINUTE)
             assert supported()
-            assert asked() == 2
+            assert count_discoveries() == 2
             refusal = Answer(503, {}, json.dumps(status(503, "ServiceUnavailable", "no")).encode())
             api.server.fault = lambda call: refusal if call.path == "/apis" else None
             await asyncio.sleep(10 * MINUTE)
             assert supported()
-            assert asked() > 5  # again and again, until there is an answer
+            assert count_discoveries() > 5  # again and again, until there is an answer
 
     against(case)
 
@@ -433,7 +433,7 @@ def test_only_its_own_vpas() -> None:
     against(case)
 
 
-def test_a_metrics_server_that_is_away_costs_a_round_and_no_more() -> None:
+def test_unavailable_metrics_server_costs_one_round() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -457,10 +457,10 @@ class OldPrometheus:
 
     def __init__(self, **answers: Any) -> None:
         self.answers: dict[str, Any] = answers
-        self.asked: list[QueryPrometheus] = []
+        self.queries: list[QueryPrometheus] = []
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-        self.asked.append(question)
+        self.queries.append(question)
         result = next(value for name, value in self.answers.items() if name in question.query)
         if result is None:
             await asyncio.sleep(3600)
@@ -499,7 +499,7 @@ def test_a_history_of_prometheus() -> None:
             driver = run.driver
             assert isinstance(driver, VpaRecommender)
             assert sorted(driver.state.pods) == [(NAMESPACE, "web-0"), (NAMESPACE, "web-gone")]
-            cpu, memory, labels = source.asked
+            cpu, memory, labels = source.queries
             assert cpu.query.startswith("rate(container_cpu_usage_seconds_total{")
             assert (cpu.step, cpu.start) == (3600 * SECOND, cpu.end - 8 * 24 * 3600 * SECOND)
             assert memory.query.startswith("container_memory_working_set_bytes{")
@@ -517,7 +517,7 @@ def test_a_history_of_prometheus() -> None:
     against(case)
 
 
-def test_a_part_of_the_history_is_told_as_such_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_partial_history_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """Thanos and Mimir give what they have, and warn."""
 
     class Partial(OldPrometheus):
@@ -538,12 +538,12 @@ def test_a_part_of_the_history_is_told_as_such_once(caplog: pytest.LogCaptureFix
 
     with caplog.at_level("ERROR", "kscale"):
         against(case)
-    said = [each.getMessage() for each in caplog.records]
-    assert said.count("Prometheus warns of the cluster history: store s-1 is away") == 1
+    messages = [each.getMessage() for each in caplog.records]
+    assert messages.count("Prometheus warns of the cluster history: store s-1 is away") == 1
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (
             {"memory_working_set": ApiError("bad_data: no", 400)},
@@ -556,7 +556,9 @@ def test_a_part_of_the_history_is_told_as_such_once(caplog: pytest.LogCaptureFix
         ),
     ],
 )
-def test_a_prometheus_that_does_not_answer(answer: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_prometheus_that_does_not_answer(
+    answer: dict[str, Any], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """It goes on without: there are no checkpoints to write over."""
 
     async def case(api: FakeApi) -> None:
@@ -573,7 +575,7 @@ def test_a_prometheus_that_does_not_answer(answer: dict[str, Any], said: str, ca
 
     with caplog.at_level("ERROR", "kscale"):
         against(case)
-    assert said in [each.getMessage() for each in caplog.records]
+    assert message in [each.getMessage() for each in caplog.records]
 
 
 def test_pods_that_come_and_go() -> None:
@@ -613,11 +615,11 @@ def test_a_dry_run_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level("INFO", "kscale"):
         against(case)
-    said = [each.getMessage() for each in caplog.records]
-    assert any(line.startswith("dry run: Patch ") and '"VerticalPodAutoscaler"' in line for line in said)
+    messages = [each.getMessage() for each in caplog.records]
+    assert any(line.startswith("dry run: Patch ") and '"VerticalPodAutoscaler"' in line for line in messages)
 
 
-def test_its_health_goes_by_its_rounds() -> None:
+def test_health_depends_on_recent_rounds() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -641,7 +643,7 @@ def test_its_health_goes_by_its_rounds() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_in_any_order(seed: int) -> None:
+def test_recommendations_survive_broken_connections_and_delays(seed: int) -> None:
     """Connections break, answers are slow: what is recommended in the end is the same."""
 
     async def case(api: FakeApi) -> None:
@@ -658,7 +660,7 @@ def test_in_any_order(seed: int) -> None:
     against(case, seed=seed, cut=seed, delay=0.01)
 
 
-def test_ticks_are_those_of_a_clock() -> None:
+def test_rounds_start_at_clock_ticks() -> None:
     """A round that takes long is followed by the next at once, and by that of the clock then."""
     from kscale.drivers.vpa_watches import Ticker
 

@@ -23,9 +23,9 @@ def known_pods(run: Run) -> set[str]:
     return {name for _, name in run.driver.state.pods}
 
 
-def test_external_metrics_are_asked_pod_by_pod() -> None:
+def test_external_metrics_are_requested_per_pod() -> None:
     """And metrics-server is not. What comes of it is what the same usage gives from metrics-server."""
-    asked: list[tuple[str, str]] = []
+    requests: list[tuple[str, str]] = []
     usage: list[bool] = []
 
     async def case(api: FakeApi) -> None:
@@ -34,7 +34,7 @@ def test_external_metrics_are_asked_pod_by_pod() -> None:
             if not call.path.startswith(EXTERNAL):
                 return None
             metric = call.path.removeprefix(EXTERNAL)
-            asked.append((metric, dict(call.query)["labelSelector"]))
+            requests.append((metric, dict(call.query)["labelSelector"]))
             item = {"metricName": metric, "metricLabels": {"name": "c"}, "value": AMOUNTS[metric]}
             items = [item | {"timestamp": to_text(api.clock.now())}]
             return Answer(200, {}, json.dumps({"kind": "ExternalMetricValueList", "items": items}).encode())
@@ -54,11 +54,11 @@ def test_external_metrics_are_asked_pod_by_pod() -> None:
             assert run.metric("vpa_recommender_metric_server_responses", **responses) == 3
 
     against(case)
-    assert asked[:4] == [(metric, f"app=web,pod=web-{i}") for i in range(2) for metric in AMOUNTS]
-    assert (len(asked), any(usage)) == (3 * 4, False)
+    assert requests[:4] == [(metric, f"app=web,pod=web-{i}") for i in range(2) for metric in AMOUNTS]
+    assert (len(requests), any(usage)) == (3 * 4, False)
 
 
-def test_an_adapter_whose_times_are_none_costs_a_round_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_adapter_with_invalid_times_costs_one_round(caplog: pytest.LogCaptureFixture) -> None:
     times = ["lately"]
 
     async def case(api: FakeApi) -> None:
@@ -82,11 +82,11 @@ def test_an_adapter_whose_times_are_none_costs_a_round_and_no_more(caplog: pytes
             assert recommended(api)["c"]["cpu"] == "247m"
 
     against(case)
-    said = 'Cannot get ContainerMetricsSnapshot from MetricsClient: items[0].timestamp: "lately" is not'
-    assert any(each.getMessage().startswith(said) for each in caplog.records)
+    message = 'Cannot get ContainerMetricsSnapshot from MetricsClient: items[0].timestamp: "lately" is not'
+    assert any(each.getMessage().startswith(message) for each in caplog.records)
 
 
-def test_the_memory_saver_knows_pods_that_somebody_selects() -> None:
+def test_memory_saver_tracks_only_selected_pods() -> None:
     """Those of a VPA that is new are listed."""
 
     async def case(api: FakeApi) -> None:

@@ -88,9 +88,9 @@ def provided(api: FakeApi, name: str = "web") -> tuple[str, str]:
     return result["status"], result.get("reason", "")
 
 
-def asked_of_usage(source: OldPrometheus) -> int:
+def count_usage_queries(source: OldPrometheus) -> int:
     """How often the samples of one namespace were asked for."""
-    return sum(f'namespace="{NAMESPACE}"' in each.query and "memory" in each.query for each in source.asked)
+    return sum(f'namespace="{NAMESPACE}"' in each.query and "memory" in each.query for each in source.queries)
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ async def recommending(
         yield source
 
 
-def test_targets_are_the_strategys_and_bounds_hold_them() -> None:
+def test_strategy_targets_are_capped_by_bounds() -> None:
     async def case(api: FakeApi) -> None:
         async with recommending(api) as source:
             expected = find_strategy("percentile").advise(usage())
@@ -121,9 +121,9 @@ def test_targets_are_the_strategys_and_bounds_hold_them() -> None:
                 assert lower <= target <= upper
             assert provided(api) == ("True", "")
             await minutes(api, 8)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             await minutes(api, 3)  # the interval is over
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
             assert recommendation(api) == [
                 one | {key: recommendation(api)[0][key] for key in ("lowerBound", "upperBound")}
             ]
@@ -138,9 +138,9 @@ def test_the_interval_is_that_of_before_when_the_clock_is_set(hours: int) -> Non
         async with recommending(api, clock=clock) as source:
             clock.ahead = hours * HOUR * SECOND
             await minutes(api, 7)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             await minutes(api, 4)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
 
     against(case)
 
@@ -151,13 +151,13 @@ def test_a_vpa_that_is_new_does_not_wait() -> None:
             await minutes(api, 1)
             api.server.put(VPAS, autoscaler("other", "web", updatePolicy={"updateMode": "Off"}))
             await minutes(api, 1)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
             assert recommended(api, "other") == recommended(api)
 
     against(case)
 
 
-def test_without_samples_what_was_recommended_stays_and_the_status_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_samples_keep_the_recommendation_and_set_a_condition(caplog: pytest.LogCaptureFixture) -> None:
     """After a restart too: nothing is recommended from what metrics-server says alone."""
 
     async def case(api: FakeApi) -> None:
@@ -185,8 +185,8 @@ def test_without_samples_what_was_recommended_stays_and_the_status_says_so(caplo
             assert recommended(api)["c"]["cpu"] == "780m"
 
     against(case)
-    said = "Cannot get samples for the strategy percentile: bad_gateway: no"
-    assert said in {each.getMessage() for each in caplog.records}
+    message = "Cannot get samples for the strategy percentile: bad_gateway: no"
+    assert message in {each.getMessage() for each in caplog.records}
 
 
 def test_a_kill_for_memory_counts_for_the_strategy() -> None:
@@ -207,7 +207,7 @@ def test_a_kill_for_memory_counts_for_the_strategy() -> None:
     against(case)
 
 
-def test_a_strategy_that_fails_costs_its_advice_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_strategy_affects_only_its_recommendation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "mine.py").write_text(
         "from kscale.vpa.strategies import StrategyAdvice, Strategy\n\n\n"
         "class Mine(Strategy):\n"
@@ -242,29 +242,31 @@ def test_a_strategy_that_fails_costs_its_advice_and_no_more(tmp_path: Path, capl
             assert recommended(api) == {"c": {"cpu": f"{upstreams + 1}m"}}
             assert provided(api, "lone") == ("False", "StrategyFailed")
             await minutes(api, 8)
-            assert (asked_of_usage(source), len(failures())) == (1, 1)
+            assert (count_usage_queries(source), len(failures())) == (1, 1)
             await minutes(api, 3)  # the interval is over
-            assert (asked_of_usage(source), len(failures())) == (2, 2)
+            assert (count_usage_queries(source), len(failures())) == (2, 2)
 
     def failures() -> list[str]:
-        said = (each.getMessage() for each in caplog.records)
-        return [each for each in said if f"container c of {NAMESPACE}/lone: failed: ValueError: nothing of it" in each]
+        messages = (each.getMessage() for each in caplog.records)
+        return [
+            each for each in messages if f"container c of {NAMESPACE}/lone: failed: ValueError: nothing of it" in each
+        ]
 
     against(plain)
     against(case)
 
 
-def test_a_vpa_that_was_gone_is_new_again() -> None:
+def test_recreated_vpa_is_new() -> None:
     """Also the last one of its namespace."""
 
     async def case(api: FakeApi) -> None:
         async with recommending(api) as source:
             api.server.drop(VPAS, "web", NAMESPACE)
             await minutes(api, 2)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             api.server.put(VPAS, autoscaler("web"))
             await minutes(api, 1)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
             assert recommended(api)["c"]["cpu"] == "780m"
 
     against(case)
@@ -280,7 +282,7 @@ def test_pods_that_no_vpa_selects_do_not_count() -> None:
     against(case)
 
 
-def test_a_vpa_of_another_workload_has_nothing_of_the_first() -> None:
+def test_retargeted_vpa_uses_no_old_samples() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         cluster(api, "db", pods=1)
@@ -294,7 +296,7 @@ def test_a_vpa_of_another_workload_has_nothing_of_the_first() -> None:
                 VPAS, {**autoscaler("web", "db"), "status": api.server.get(VPAS, "web", NAMESPACE)["status"]}
             )
             await minutes(api, 2)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
             assert recommended(api) == {}
 
     against(case)
@@ -306,12 +308,12 @@ def test_a_container_that_is_new_does_not_wait() -> None:
     async def case(api: FakeApi) -> None:
         async with recommending(api, interval=60 * MINUTE) as source:
             await minutes(api, 1)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             pod = running_pod("web-2", "web")
             pod["spec"]["containers"][0]["name"] = "d"
             api.server.put("pods", pod)
             await minutes(api, 5)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             for answer in ("cpu_usage", "memory_working_set"):
                 ((labels, values), *_) = source.answers[answer]
                 source.answers[answer].append(({**labels, "pod_name": "web-2", "name": "d"}, values))
@@ -320,7 +322,7 @@ def test_a_container_that_is_new_does_not_wait() -> None:
             measured["containers"][0]["name"] = "d"
             api.server.put("pods.metrics.k8s.io", measured)
             await minutes(api, 5)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
             assert recommended(api)["d"]["cpu"] == "390m"
 
     against(case)

@@ -21,7 +21,7 @@ from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from kscale.vpa.strategies import find_strategy
 from unit.drivers.set_clock import SetClock
 from unit.drivers.test_vpa_recommender import MINUTE, VPAS, OldPrometheus, against, minutes, recommended
-from unit.drivers.test_vpa_strategies import HOUR, asked_of_usage, building, prometheus, provided, recommending
+from unit.drivers.test_vpa_strategies import HOUR, building, count_usage_queries, prometheus, provided, recommending
 from unit.drivers.vpa_world import NAMESPACE, autoscaler, cluster, meta, running, running_pod, workload
 from unit.world.test_informer import FakeApi
 
@@ -53,7 +53,7 @@ class Apart(OldPrometheus):
 
 
 @pytest.mark.parametrize("says", [ApiError("bad_data: too many samples", 422), None])
-def test_a_namespace_without_an_answer_holds_up_no_other(says: ApiError | None) -> None:
+def test_unanswered_namespace_delays_no_other(says: ApiError | None) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -63,11 +63,11 @@ def test_a_namespace_without_an_answer_holds_up_no_other(says: ApiError | None) 
             await asyncio.sleep(1)
             await minutes(api, 3)
             assert recommended(api)["c"]["cpu"] == "780m"
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             for _ in range(12):
                 await minutes(api, 1)
                 assert run.programs[0].health.check(run.around[0].steady.now()) == ""
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
 
     against(case)
 
@@ -119,14 +119,14 @@ def test_an_answer_that_takes_longer_than_a_round_comes_in_a_later_one() -> None
             assert provided(api) == ("False", "NoSamples")  # a round has gone on meanwhile
             await minutes(api, 2)
             assert recommended(api)["c"]["cpu"] == "780m"
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             name, labels = "vpa_recommender_metric_server_responses", {"client_name": "default-metrics-client"}
             assert run.metric(name, is_error="false", **labels) == 4  # a round each minute
 
     against(case)
 
 
-def test_the_interval_counts_from_when_it_was_asked_also_when_the_clock_is_set_meanwhile() -> None:
+def test_interval_starts_at_the_request_even_if_the_clock_is_set() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -137,14 +137,14 @@ def test_the_interval_counts_from_when_it_was_asked_also_when_the_clock_is_set_m
             await minutes(api, 1)
             clock.ahead = HOUR * SECOND
             await minutes(api, 8)
-            assert asked_of_usage(source) == 1
+            assert count_usage_queries(source) == 1
             await minutes(api, 3)
-            assert asked_of_usage(source) == 2
+            assert count_usage_queries(source) == 2
 
     against(case)
 
 
-def test_a_vpa_that_is_gone_when_the_answer_comes_gets_none_of_it() -> None:
+def test_deleted_vpa_ignores_a_late_answer() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         cluster(api, "db", pods=1)
@@ -156,12 +156,12 @@ def test_a_vpa_that_is_gone_when_the_answer_comes_gets_none_of_it() -> None:
             api.server.put(VPAS, autoscaler("web", "db"))  # from now on it is another
             await minutes(api, 4)
             assert recommended(api) == {}
-            assert asked_of_usage(source) == 2  # it was not there when the first was asked
+            assert count_usage_queries(source) == 2  # it was not there when the first was asked
 
     against(case)
 
 
-def test_a_workload_that_comes_while_prometheus_is_asked_is_asked_for_in_the_next_round() -> None:
+def test_workload_added_during_a_request_is_requested_next_round() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
@@ -179,7 +179,7 @@ def test_a_workload_that_comes_while_prometheus_is_asked_is_asked_for_in_the_nex
             assert recommended(api, "late") == {}
             await minutes(api, 3)
             assert recommended(api, "late")["c"]["cpu"] == "2"
-            assert asked_of_usage(source) == 2  # the interval, ten minutes, is not over
+            assert count_usage_queries(source) == 2  # the interval, ten minutes, is not over
 
     against(case)
 
@@ -215,7 +215,7 @@ def hanging(api: FakeApi, *namespaces: str) -> Hangs:
     return Hangs(prometheus(api), *namespaces)
 
 
-def test_three_namespaces_that_hang_hold_up_nobody_who_comes_either() -> None:
+def test_three_hanging_namespaces_do_not_delay_new_ones() -> None:
     async def case(api: FakeApi) -> None:
         source = hanging(api, "aaa", "aab", "aac")
         async with running(api, patient(source)):
@@ -229,7 +229,7 @@ def test_three_namespaces_that_hang_hold_up_nobody_who_comes_either() -> None:
     against(case)
 
 
-def test_four_namespaces_are_asked_at_a_time() -> None:
+def test_at_most_four_namespaces_are_requested_at_once() -> None:
     async def case(api: FakeApi) -> None:
         many = [f"a{i}" for i in range(6)]
         source = hanging(api, *many)
@@ -244,7 +244,7 @@ def test_four_namespaces_are_asked_at_a_time() -> None:
     against(case)
 
 
-def test_however_many_namespaces_hang_a_place_is_left_for_who_comes() -> None:
+def test_hanging_namespaces_leave_a_slot_for_new_ones() -> None:
     """Once each has had the time of a question."""
 
     async def case(api: FakeApi) -> None:
@@ -269,7 +269,7 @@ def test_however_many_namespaces_hang_a_place_is_left_for_who_comes() -> None:
     against(case)
 
 
-def test_rounds_do_not_wait_for_namespaces_that_nobody_asks_for_yet() -> None:
+def test_rounds_do_not_wait_for_unrequested_namespaces() -> None:
     """Nor do they ask for labels that nobody needs: where three hang, a fourth that had no answer waits."""
 
     async def case(api: FakeApi) -> None:
@@ -277,7 +277,7 @@ def test_rounds_do_not_wait_for_namespaces_that_nobody_asks_for_yet() -> None:
         source = hanging(api, *many)
 
         def of_labels() -> int:
-            return sum("namespace=" not in each.query for each in source.asked)
+            return sum("namespace=" not in each.query for each in source.queries)
 
         async with running(api, patient(source)):
             await asyncio.sleep(1)
@@ -290,13 +290,13 @@ def test_rounds_do_not_wait_for_namespaces_that_nobody_asks_for_yet() -> None:
     against(case)
 
 
-def test_samples_of_a_namespace_are_let_go_before_the_next_is_asked_for() -> None:
-    held = []
+def test_samples_are_released_before_the_next_namespace() -> None:
+    live_counts = []
 
     class Looks(Hangs):
         async def query(self, question: QueryPrometheus) -> bytes | ApiError:
             if 'namespace="zed"' in question.query and "cpu" in question.query:
-                held.append(sum(type(each).__name__ == "_Samples" for each in gc.get_objects()))
+                live_counts.append(sum(type(each).__name__ == "_Samples" for each in gc.get_objects()))
             return await super().query(question)
 
     async def case(api: FakeApi) -> None:
@@ -310,10 +310,10 @@ def test_samples_of_a_namespace_are_let_go_before_the_next_is_asked_for() -> Non
             await minutes(api, 1)
 
     against(case)
-    assert held == [0]
+    assert live_counts == [0]
 
 
-def test_after_a_fault_namespaces_are_asked_for_again() -> None:
+def test_namespaces_are_requested_again_after_an_error() -> None:
     begin = 1_800_000_000 * SECOND
     state = RecommenderState()
     state.observed = [state.add_vpa(from_dict(autoscaler("web"), VerticalPodAutoscaler), Selector()).key]
@@ -347,7 +347,7 @@ def test_answers_have_a_limit() -> None:
     async def case(api: FakeApi) -> None:
         source = prometheus(api)
         async with recommending(api, source):
-            limits = {each.most_bytes for each in source.asked}
+            limits = {each.most_bytes for each in source.queries}
             assert limits == {None, 512 * 2**20}  # the history at the start is upstream's, and has none
 
     against(case)
@@ -385,26 +385,30 @@ def test_samples_that_no_strategy_is_given_are_not_counted() -> None:
     against(case)
 
 
-def test_a_kill_of_a_pod_that_was_never_seen_counts_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_oom_kill_of_an_unknown_pod_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody knows its labels. Upstream's ``RecordOOM`` refuses it as well."""
 
     async def case(api: FakeApi) -> None:
         async with recommending(api):
             before = recommended(api)
             about = {"kind": "Pod", "namespace": NAMESPACE, "name": "web-9"}
-            told = {"offending_containers": "c", "offending_containers_usage": "8Gi", "starved_resource": "memory"}
-            metadata = meta("web-9.1", annotations=told, creationTimestamp="2027-01-15T08:01:00Z")
+            annotations = {
+                "offending_containers": "c",
+                "offending_containers_usage": "8Gi",
+                "starved_resource": "memory",
+            }
+            metadata = meta("web-9.1", annotations=annotations, creationTimestamp="2027-01-15T08:01:00Z")
             event = {"kind": "Event", "apiVersion": "v1", "metadata": metadata, "reason": "Evicted"}
             api.server.put("events", {**event, "type": "Warning", "involvedObject": about})
             await minutes(api, 12)
             assert recommended(api) == before
 
     against(case)
-    said = {each.getMessage() for each in caplog.records}
-    assert any(each.startswith(f"Failed to record OOM: {NAMESPACE}/web-9/c: KeyError: ") for each in said)
+    messages = {each.getMessage() for each in caplog.records}
+    assert any(each.startswith(f"Failed to record OOM: {NAMESPACE}/web-9/c: KeyError: ") for each in messages)
 
 
-def test_what_prometheus_warns_of_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_prometheus_warnings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Warns(OldPrometheus):
         async def query(self, question: QueryPrometheus) -> bytes | ApiError:
             answer = await super().query(question)
@@ -416,5 +420,5 @@ def test_what_prometheus_warns_of_is_said(caplog: pytest.LogCaptureFixture) -> N
             pass
 
     against(case)
-    said = "Prometheus warns of the samples for the strategy percentile: partial response"
-    assert [each.getMessage() for each in caplog.records].count(said) == 1
+    message = "Prometheus warns of the samples for the strategy percentile: partial response"
+    assert [each.getMessage() for each in caplog.records].count(message) == 1

@@ -72,10 +72,10 @@ def events(api: FakeApi) -> list[str]:
 
 
 def writes(api: FakeApi) -> list[str]:
-    return [path for method in ("POST", "PATCH", "PUT", "DELETE") for path in api.server.asked(method)]
+    return [path for method in ("POST", "PATCH", "PUT", "DELETE") for path in api.server.requested_paths(method)]
 
 
-def test_it_evicts_within_its_budget_and_says_so() -> None:
+def test_updater_evicts_within_the_budget_and_emits_events() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, pods=4)
         api.server.put(VPAS, far())
@@ -105,8 +105,8 @@ def test_it_evicts_within_its_budget_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_it_says_what_a_loop_does_to_nodes_before_it_acts(dry_run: bool) -> None:
-    told: list[tuple[VPARoundPlan, int]] = []
+def test_updater_reports_the_effect_on_nodes_before_acting(dry_run: bool) -> None:
+    plans: list[tuple[VPARoundPlan, int]] = []
 
     async def case(api: FakeApi) -> None:
         cluster(api, pods=4)
@@ -114,7 +114,7 @@ def test_it_says_what_a_loop_does_to_nodes_before_it_acts(dry_run: bool) -> None
         api.server.put(VPAS, far())
         lives(api)
         build = partial(
-            updater_program, options=UpdaterOptions(), plan=lambda plan: told.append((plan, len(pods(api))))
+            updater_program, options=UpdaterOptions(), plan=lambda plan: plans.append((plan, len(pods(api))))
         )
         async with running(api, build, dry_run=dry_run):
             await asyncio.sleep(50)
@@ -124,7 +124,7 @@ def test_it_says_what_a_loop_does_to_nodes_before_it_acts(dry_run: bool) -> None
             assert ("Node NodesPlanned" in events(api)) is not dry_run
 
     against(case)
-    ((plan, there),) = told
+    ((plan, there),) = plans
     assert there == 4
     assert plan.vpas == [PlannedVPA(namespace=NAMESPACE, name="web", pods=2, evict=["web-0", "web-1"], resize=[])]
     effect = plan.effect
@@ -137,20 +137,20 @@ def test_it_says_what_a_loop_does_to_nodes_before_it_acts(dry_run: bool) -> None
     assert plan.anew == PutAnew(placed=1, waiting=[f"{NAMESPACE}/web-1"])
 
 
-def test_a_plan_is_of_what_is_resized_and_of_nothing_where_nothing_can_be() -> None:
-    told: list[VPARoundPlan] = []
+def test_plan_contains_only_resizable_pods() -> None:
+    plans: list[VPARoundPlan] = []
 
     async def case(api: FakeApi) -> None:
         cluster(api, pods=2)
         api.server.put("nodes", node())
         api.server.put(VPAS, far("InPlaceOrRecreate"))
-        async with running(api, partial(updater_program, options=UpdaterOptions(), plan=told.append)):
+        async with running(api, partial(updater_program, options=UpdaterOptions(), plan=plans.append)):
             await asyncio.sleep(70)
             lives(api)
             await asyncio.sleep(MINUTE)
 
     against(case)
-    without, plan = told
+    without, plan = plans
     assert (without.vpas, without.event) == ([], None)  # the admission controller did not say that it lives
     (vpa,) = plan.vpas
     assert vpa.resize
@@ -173,17 +173,17 @@ def test_without_an_admission_controller_nothing_is_done(caplog: pytest.LogCaptu
 
     with caplog.at_level("WARNING", "kscale"):
         against(case)
-    said = [each.getMessage() for each in caplog.records]
-    assert "Admission Controller status is not valid. Skipping update loop" in said
-    assert any(text.startswith("Error getting Admission Controller status. Skipping") for text in said)
+    messages = [each.getMessage() for each in caplog.records]
+    assert "Admission Controller status is not valid. Skipping update loop" in messages
+    assert any(text.startswith("Error getting Admission Controller status. Skipping") for text in messages)
 
 
 def test_a_disruption_budget_refuses() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, pods=4)
         api.server.put(VPAS, far())
-        said = "Cannot evict pod as it would violate the pod's disruption budget."
-        api.server.may_evict = lambda pod: RefusalError(429, "TooManyRequests", said)
+        message = "Cannot evict pod as it would violate the pod's disruption budget."
+        api.server.may_evict = lambda pod: RefusalError(429, "TooManyRequests", message)
         async with running(api, building(use_admission_controller_status=False)) as run:
             await asyncio.sleep(1.5 * MINUTE)
             assert len(pods(api)) == 4
@@ -246,7 +246,7 @@ def test_a_resize_that_is_refused_ends_in_an_eviction() -> None:
     against(case)
 
 
-def test_in_place_only_never_evicts_and_remembers_what_had_no_room() -> None:
+def test_in_place_mode_never_evicts_and_remembers_infeasible_resizes() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, pods=2)
         api.server.put("replicasets.apps", workload("web", 2))
@@ -324,13 +324,13 @@ def test_a_dry_run_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level("INFO", "kscale"):
         against(case)
-    said = [each.getMessage() for each in caplog.records]
-    assert any(text.startswith("dry run: Evict ") for text in said)
-    assert any("dry run: event Normal EvictedByVPA Pod/shop/web-" in text for text in said)
-    assert any(text.startswith("Pod accepted for update: shop/web-") for text in said)
+    messages = [each.getMessage() for each in caplog.records]
+    assert any(text.startswith("dry run: Evict ") for text in messages)
+    assert any("dry run: event Normal EvictedByVPA Pod/shop/web-" in text for text in messages)
+    assert any(text.startswith("Pod accepted for update: shop/web-") for text in messages)
 
 
-def test_its_health_goes_by_its_loops() -> None:
+def test_health_depends_on_recent_loops() -> None:
     def health(run: Run) -> str:
         check = run.programs[0].health
         assert check is not None
@@ -350,7 +350,7 @@ def test_its_health_goes_by_its_loops() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_in_any_order(seed: int) -> None:
+def test_updates_survive_broken_connections(seed: int) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, pods=4)
         api.server.put(VPAS, far("InPlaceOrRecreate"))
@@ -384,7 +384,10 @@ def test_the_updater_of_2020_evicts_whether_the_admission_controller_lives_or_no
             await asyncio.sleep(5)
             assert events(api) == ["Pod EvictedByVPA"] * 2  # the VPA itself got none
             assert run.metric("vpa_updater_evicted_pods_total") == 2
-            assert api.server.asked("GET").count(f"/apis/coordination.k8s.io/v1/namespaces/kube-system/{LEASES}") == 0
+            assert (
+                api.server.requested_paths("GET").count(f"/apis/coordination.k8s.io/v1/namespaces/kube-system/{LEASES}")
+                == 0
+            )
 
     with caplog.at_level("INFO", "kscale"):
         against(case)
@@ -421,7 +424,7 @@ def test_the_updater_of_2020_leaves_pods_inside_the_bounds_alone_for_twelve_hour
         ("current", "Too few replicas: ReplicaSet shop/web has 1 live pods", "No VPA objects to process"),
     ],
 )
-def test_it_says_why_nothing_is_done(profile: str, few: str, none: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_updater_logs_why_nothing_is_done(profile: str, few: str, none: str, caplog: pytest.LogCaptureFixture) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, pods=1)
         api.server.put(VPAS, far())

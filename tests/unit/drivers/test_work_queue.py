@@ -22,9 +22,9 @@ def counted(queue: WorkQueue, now: int) -> dict[str, Observation]:
     return {each.name.removeprefix("workqueue_"): each for each in result}
 
 
-def gauges(found: dict[str, Observation]) -> tuple[float, float, float]:
+def gauges(observations: dict[str, Observation]) -> tuple[float, float, float]:
     names = ("depth", "unfinished_work_seconds", "longest_running_processor_seconds")
-    depth, unfinished, longest = (found[name].value for name in names)
+    depth, unfinished, longest = (observations[name].value for name in names)
     return depth, unfinished, longest
 
 
@@ -34,7 +34,7 @@ def bucket(observation: Observation) -> list[float]:
     return [(*BOUNDS, float("inf"))[i] for i, count in enumerate(observation.buckets) for _ in range(count)]
 
 
-def test_what_waits_and_what_is_worked_on_is_counted() -> None:
+def test_waiting_and_active_keys_are_counted() -> None:
     queue = WorkQueue("q")
     queue.add("a", NOW)
     queue.add("a", NOW)  # once is enough
@@ -60,7 +60,7 @@ def test_what_waits_and_what_is_worked_on_is_counted() -> None:
     assert set(counted(queue, NOW)) == {"depth", "unfinished_work_seconds", "longest_running_processor_seconds"}
 
 
-def test_what_comes_up_later_is_a_retry_and_waits_from_when_it_is_due() -> None:
+def test_delayed_add_is_a_retry_and_waits_from_its_due_time() -> None:
     queue = WorkQueue("q")
     queue.add_after("a", NOW + 15 * SECOND)
     queue.add_after("a", NOW + 20 * SECOND)
@@ -72,7 +72,7 @@ def test_what_comes_up_later_is_a_retry_and_waits_from_when_it_is_due() -> None:
     assert (result["queue_duration_seconds"].value, result["adds_total"].value) == (1, 1)
 
 
-def test_all_that_is_ready_is_taken_as_one_by_one() -> None:
+def test_taking_all_ready_keys_equals_taking_each() -> None:
     def filled() -> WorkQueue:
         queue = WorkQueue("q")
         for key, due in (("c", 3), ("a", 1), ("b", 1), ("late", 9)):
@@ -95,7 +95,7 @@ def test_all_that_is_ready_is_taken_as_one_by_one() -> None:
 def test_keys_that_come_up_together_do_as_each_would_alone(data: st.DataObject) -> None:
     """Added at once, later, or by the end of work; some of them sooner; the clock is set."""
     one, all_ = WorkQueue("q"), WorkQueue("q")
-    at, taken = NOW, list[str]()
+    at, popped = NOW, list[str]()
     seconds, some = st.integers(0, 6), st.lists(st.sampled_from("abcde"), unique=True)
     for _ in range(data.draw(st.integers(1, 12))):
         at += data.draw(seconds) * SECOND
@@ -111,7 +111,7 @@ def test_keys_that_come_up_together_do_as_each_would_alone(data: st.DataObject) 
                 one.clock_set(by), all_.clock_set(by)
                 at += by
             case _:
-                over = [key for key in taken if key in data.draw(some)]
+                over = [key for key in popped if key in data.draw(some)]
                 due = at + data.draw(seconds) * SECOND
                 for key in over:
                     one.add_after(key, due)
@@ -122,7 +122,7 @@ def test_keys_that_come_up_together_do_as_each_would_alone(data: st.DataObject) 
         assert list(iter(partial(one.take, at), None)) == all_.take_all(at)
         assert one.working == all_.working
         assert counted(one, at) == counted(all_, at)
-        taken = sorted(all_.working)
+        popped = sorted(all_.working)
 
 
 def test_work_is_over_for_all_as_for_one_by_one() -> None:
@@ -170,7 +170,7 @@ def rounds(offsets: dict[str, float], takes: float, until: int, *, each: int = 2
 
 
 @pytest.mark.parametrize("takes", [0.0, 0.3])
-def test_keys_that_are_apart_come_together(takes: float) -> None:
+def test_nearby_due_times_are_merged(takes: float) -> None:
     result = rounds({"a": 0, "b": 0.4, "c": 3, "d": 6.5}, takes, 300)
     assert [keys for _, keys in result[-8:]] == [["a", "b", "c", "d"]] * 8
     last: dict[str, int] = {}
@@ -182,7 +182,7 @@ def test_keys_that_are_apart_come_together(takes: float) -> None:
     assert {later - earlier for (earlier, _), (later, _) in pairwise(result[-8:])} == {int((15 + takes) * SECOND)}
 
 
-def test_nobody_waits_for_a_single_key_that_is_far() -> None:
+def test_keys_do_not_wait_for_a_distant_key() -> None:
     result = rounds({"a": 0, "b": 5}, 0.0, 300, each=1)
     assert [keys for _, keys in result[-4:]] == [["a"], ["b"], ["a"], ["b"]]
     result = [end for end, keys in result if keys == ["a"]]

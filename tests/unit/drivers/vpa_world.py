@@ -96,9 +96,9 @@ class Run:
             self.programs.append(build(around))
             return self.programs[0]
 
-        given = ProcessOptions(**options)
+        process_options = ProcessOptions(**options)
         self.task = asyncio.create_task(
-            run_process(built, api.client, given, version="1", stop=self.stop, clock=clock or api.clock)
+            run_process(built, api.client, process_options, version="1", stop=self.stop, clock=clock or api.clock)
         )
 
     @property

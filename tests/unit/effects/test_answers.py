@@ -118,14 +118,14 @@ def test_legal_answers_pass(action: Action, value: Any) -> None:
         (Emit(()), "said"),
     ],
 )
-def test_what_is_no_answer_is_named(action: Action, value: Any) -> None:
+def test_illegal_outcome_names_the_action(action: Action, value: Any) -> None:
     with pytest.raises(IllegalOutcomeError, match=f"^{type(action).__name__}: .* is due, not ") as caught:
         check_outcome(action, Outcome(at=7, value=value))
     assert caught.value.action is action
 
 
 @pytest.mark.parametrize(
-    ("action", "outcome", "told"),
+    ("action", "outcome", "message"),
     [
         (Wait(5), None, "an Outcome is due, not NoneType"),
         (Wait(5), Outcome(at=1.5), "not float"),  # type: ignore[arg-type]  # a world in Python may answer anything
@@ -136,14 +136,14 @@ def test_what_is_no_answer_is_named(action: Action, value: Any) -> None:
         ("refresh", Outcome(at=1), "no such action"),
     ],
 )
-def test_outcomes_that_cannot_be_are_named(action: Any, outcome: Any, told: str) -> None:
-    with pytest.raises(IllegalOutcomeError, match=told):
+def test_outcomes_that_cannot_be_are_named(action: Any, outcome: Any, message: str) -> None:
+    with pytest.raises(IllegalOutcomeError, match=message):
         check_outcome(action, outcome)
 
 
 def test_an_error_may_stand_for_the_answer_of_a_question() -> None:
-    gone = Outcome(at=1, error=ApiError("gone", code=404, reason="NotFound"))
-    assert check_outcome(Get(kind="Pod", name="p"), gone).error == gone.error
+    not_found = Outcome(at=1, error=ApiError("gone", code=404, reason="NotFound"))
+    assert check_outcome(Get(kind="Pod", name="p"), not_found).error == not_found.error
 
 
 def test_a_machine_holds_answers_against_the_table_whoever_runs_it() -> None:

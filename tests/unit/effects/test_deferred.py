@@ -6,7 +6,7 @@ from kscale.effects import Deferred, Emit, Event, Moment, Progress, Steps, run_d
 from kscale.objects.api.core import ObjectReference
 
 
-def test_they_are_made_once_and_only_if_somebody_looks() -> None:
+def test_deferred_items_are_built_once_on_access() -> None:
     created: list[str] = []
 
     def make() -> list[str]:
@@ -21,12 +21,12 @@ def test_they_are_made_once_and_only_if_somebody_looks() -> None:
     assert created == ["made"]
 
 
-def test_they_are_pickled_as_lists() -> None:
+def test_deferred_items_are_pickled_as_lists() -> None:
     some = Deferred(lambda: (name for name in "ab"))
     assert pickle.loads(pickle.dumps(some)) == ["a", "b"]
 
 
-def test_events_of_a_dry_run_are_made_when_somebody_looks() -> None:
+def test_events_of_a_dry_run_are_built_on_access() -> None:
     created: list[str] = []
 
     def say(name: str) -> Event:

@@ -25,11 +25,11 @@ from kscale.objects.api.core import Node, ObjectReference
 from kscale.objects.api.meta import ObjectMeta
 
 
-def _said(text: str) -> Event:
+def _event(text: str) -> Event:
     return Event(regarding=ObjectReference(kind="Node", name="n"), type="Normal", reason="Said", message=text)
 
 
-def test_actions_reports_and_time_are_told_in_order() -> None:
+def test_actions_reports_and_time_are_recorded_in_order() -> None:
     def part(name: str) -> Steps[str]:
         p = Progress(0)
         yield from p.act(Evict(namespace="shop", name=name))
@@ -37,19 +37,19 @@ def test_actions_reports_and_time_are_told_in_order() -> None:
 
     def later(now: Moment) -> Steps[None]:
         p = Progress(now)
-        yield from p.emit(_said(f"later, at {now}"))
+        yield from p.emit(_event(f"later, at {now}"))
 
-    def whole() -> Steps[tuple[int, list[str]]]:
+    def complete() -> Steps[tuple[int, list[str]]]:
         p = Progress(100)
         yield from p.act(IncreaseSize(group="a", delta=2))
-        yield from p.emit(_said("one"), _said("two"))
+        yield from p.emit(_event("one"), _event("two"))
         yield from p.wait(50)
         yield from p.observe(Observation(name="done_total"))
         yield from p.act(InBackground(later))
         values = yield from p.together([lambda _: part("x"), lambda _: part("y")])
         return p.now, values
 
-    done = run_dry(whole(), now=100)
+    done = run_dry(complete(), now=100)
     assert done.value == (150, ["x", "y"])
     assert done.actions == [
         IncreaseSize(group="a", delta=2),
@@ -60,7 +60,7 @@ def test_actions_reports_and_time_are_told_in_order() -> None:
     assert done.observations == [Observation(name="done_total")]
 
 
-def test_questions_need_somebody_who_answers() -> None:
+def test_reads_without_responder_raise_an_error() -> None:
     def asks() -> Steps[str]:
         p = Progress(0)
         result = yield from p.act(Get(kind="Node", name="n"))
@@ -88,16 +88,16 @@ def test_waits_and_company_are_not_among_the_actions() -> None:
     def waits(now: Moment) -> Steps[None]:
         yield from Progress(now).wait(5)
 
-    def whole() -> Steps[None]:
+    def complete() -> Steps[None]:
         p = Progress(0)
         yield from p.act(Wait(3))
         yield from p.act(Together(machines=(waits, waits)))
         yield from p.act(Emit(()))
 
-    assert run_dry(whole(), now=0).actions == []
+    assert run_dry(complete(), now=0).actions == []
 
 
-def test_the_clock_is_what_the_world_says_after_a_while() -> None:
+def test_clock_follows_the_world() -> None:
     """A world in which each outcome is a second later: what is worked out takes its time."""
 
     def machine(now: Moment) -> Steps[list[Moment]]:

@@ -1,4 +1,4 @@
-"""What counts as a time at a public door."""
+"""What counts as a time in public functions."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -16,7 +16,7 @@ def test_an_aware_datetime_and_nanoseconds_are_the_same_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         (datetime(2026, 1, 1), "2026-01-01T00:00:00 has no time zone"),  # noqa: DTZ001 (the point of the test)
         (datetime(9999, 1, 1, tzinfo=UTC), "9999-01-01T00:00:00+00:00 is no moment: nanoseconds in 64 bits reach from"),
@@ -28,10 +28,10 @@ def test_an_aware_datetime_and_nanoseconds_are_the_same_moment() -> None:
         (2**63, "9223372036854775808 nanoseconds are more than 64 bits hold"),
     ],
 )
-def test_anything_else_is_refused_by_name(value: object, told: str) -> None:
+def test_anything_else_is_refused_by_name(value: object, message: str) -> None:
     with pytest.raises(InputError, match=r"^since: ") as caught:
         moment(value, "since")  # type: ignore[arg-type]  # what a caller without a type checker may give
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.problems[0].field == "since"
 
 

@@ -38,7 +38,7 @@ from kscale.snapshot.caches import collector_paused
 T0 = 1_000
 
 
-def nobody(action: Action, now: Moment) -> Outcome:
+def no_requests(action: Action, now: Moment) -> Outcome:
     raise AssertionError(action)
 
 
@@ -61,7 +61,7 @@ def test_time_decides_and_then_the_turn() -> None:
         log.append(("joined", p.now - T0))
         return names
 
-    assert run_virtually(machine, nobody, now=T0) == ["c", "a", "b"]
+    assert run_virtually(machine, no_requests, now=T0) == ["c", "a", "b"]
     assert log == [
         ("back", 0), ("c", 0), ("a", 0), ("b", 0), ("a", 1), ("back", 2), ("b", 2),
         ("c", 3), ("joined", 3), ("back", 4),
@@ -77,21 +77,21 @@ def test_so_many_at_a_time(at_most: int | None, took: int) -> None:
         yield from p.together([partial(sleeper, log, str(i), [2]) for i in range(5)], at_most=at_most)
         return p.now - now
 
-    assert run_virtually(machine, nobody, now=T0) == took
+    assert run_virtually(machine, no_requests, now=T0) == took
     assert [name for name, when in log if when == 0] == [str(i) for i in range(at_most or 5)][:5]
 
 
-class Kept:
+class Returned:
     """What a machine returns, of which can be seen whether somebody has it still."""
 
 
-def test_what_machines_returned_together_is_gone_with_the_last_who_has_it() -> None:
+def test_results_of_machines_are_freed_with_the_last_reference() -> None:
     """Nothing is left for the cyclic garbage collector, which would have to walk over a whole world to find it."""
-    result: list[weakref.ref[Kept]] = []
+    result: list[weakref.ref[Returned]] = []
 
-    def one(now: Moment) -> Steps[Kept]:
+    def one(now: Moment) -> Steps[Returned]:
         yield from Progress(now).wait(1)
-        created = Kept()
+        created = Returned()
         result.append(weakref.ref(created))
         return created
 
@@ -99,18 +99,18 @@ def test_what_machines_returned_together_is_gone_with_the_last_who_has_it() -> N
         return len((yield from Progress(now).together([one, one], at_most=1)))
 
     with collector_paused():
-        assert run_virtually(both, nobody, now=T0) == 2
+        assert run_virtually(both, no_requests, now=T0) == 2
         assert [each() for each in result] == [None, None]
 
 
-def test_nobody_together() -> None:
+def test_together_without_machines_returns_an_empty_list() -> None:
     def machine(now: Moment) -> Steps[list[Any]]:
         return (yield from Progress(now).together([]))
 
-    assert run_virtually(machine, nobody, now=T0) == []
+    assert run_virtually(machine, no_requests, now=T0) == []
 
 
-def test_what_takes_its_time_is_done_at_its_end() -> None:
+def test_delayed_action_is_done_at_its_end() -> None:
     done: list[tuple[str, Moment]] = []
 
     def perform(action: Action, now: Moment) -> Outcome:
@@ -150,7 +150,7 @@ def test_an_action_is_performed_after_the_shortest_latency() -> None:
 
 def test_up_to_a_moment() -> None:
     log: list[Any] = []
-    time = VirtualTime(nobody, now=T0)
+    time = VirtualTime(no_requests, now=T0)
     running = time.start(partial(sleeper, log, "a", [5, 5]))
     time.run(T0 + 5)
     assert (log, time.now, time.idle, time.next_due) == ([("a", 0), ("a", 5)], T0 + 5, False, T0 + 10)
@@ -166,7 +166,7 @@ def test_up_to_a_moment() -> None:
 
 def test_at_one_time_the_rank_decides() -> None:
     log: list[Any] = []
-    time = VirtualTime(nobody, now=T0)
+    time = VirtualTime(no_requests, now=T0)
     time.start(partial(sleeper, log, "driver", [3]), rank=1)
     time.at(T0 + 3, lambda: log.append(("world", 3)))
     time.at(T0, lambda: log.append(("world", 0)))
@@ -174,7 +174,7 @@ def test_at_one_time_the_rank_decides() -> None:
     assert log == [("world", 0), ("driver", 0), ("world", 3), ("driver", 3)]
 
 
-def test_what_is_cancelled_does_not_go_on() -> None:
+def test_cancelled_machine_is_closed() -> None:
     log: list[Any] = []
     closed: list[bool] = []
 
@@ -184,7 +184,7 @@ def test_what_is_cancelled_does_not_go_on() -> None:
         finally:
             closed.append(True)
 
-    time = VirtualTime(nobody, now=T0)
+    time = VirtualTime(no_requests, now=T0)
     running = time.start(machine)
     never = time.at(T0 + 1, lambda: log.append("never"))
     never.cancel()
@@ -195,7 +195,7 @@ def test_what_is_cancelled_does_not_go_on() -> None:
     assert log == [("a", 0), ("a", 5)]
 
 
-def test_what_happens_meanwhile_comes_before_the_late_answer() -> None:
+def test_events_before_a_late_answer_happen_first() -> None:
     """A request that times out may have happened all the same: the world does it before it says no."""
     log: list[str] = []
 
@@ -213,12 +213,12 @@ def test_what_happens_meanwhile_comes_before_the_late_answer() -> None:
     assert (log, time.now) == (["resized", "told"], T0 + 10)
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_limits_are_value_errors() -> None:
     def too_few(now: Moment) -> Steps[Any]:
         return (yield from Progress(now).together([partial(sleeper, [], "a", [])], at_most=0))
 
     with pytest.raises(ValueError, match="0 machines at a time never end"):
-        run_virtually(too_few, nobody, now=T0)
+        run_virtually(too_few, no_requests, now=T0)
 
     def reader(now: Moment) -> Steps[Any]:
         return (yield from Progress(now).act(IncreaseSize(group="a", delta=1)))
@@ -228,22 +228,22 @@ def test_what_cannot_be() -> None:
     with pytest.raises(IllegalOutcomeError, match="Get: an object of the kind is due, not NoneType"):
         run_virtually(lambda now: Progress(now).act(Get(kind="Pod", name="p")), lambda _, now: Outcome(at=now), now=T0)
     with pytest.raises(ValueError, match="is over"):
-        VirtualTime(nobody, now=T0).at(T0 - 1, list)
+        VirtualTime(no_requests, now=T0).at(T0 - 1, list)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-2, 2)), max_size=30))
-def test_what_is_due_happens_by_time_rank_and_turn(due: list[tuple[int, int]]) -> None:
+def test_due_callbacks_run_by_time_rank_and_order(due: list[tuple[int, int]]) -> None:
     log: list[tuple[int, int, int]] = []
-    time = VirtualTime(nobody, now=T0)
+    time = VirtualTime(no_requests, now=T0)
     for turn, (after, rank) in enumerate(due):
         time.at(T0 + after, lambda item=(after, rank, turn): log.append(item), rank=rank)
-    seen = []
+    times = []
     while (at := time.next_due) is not None:
-        seen.append(at)
+        times.append(at)
         assert time.step()
         assert time.now == at
     assert log == sorted((after, rank, turn) for turn, (after, rank) in enumerate(due))
-    assert seen == sorted(seen)
+    assert times == sorted(times)
 
 
 def slow(log: list[Any], action: Action, now: Moment) -> Outcome:
@@ -256,15 +256,15 @@ def test_a_machine_that_runs_out_of_time() -> None:
 
     def machine(now: Moment) -> Steps[str]:
         p = Progress(now)
-        seen = []
+        outcomes = []
         for action in (IncreaseSize(group="a", delta=1), IncreaseSize(group="b", delta=1)):
             outcome = yield from p.act(action)
-            seen.append((outcome.error, p.now - T0))
+            outcomes.append((outcome.error, p.now - T0))
         yield from p.emit(
             Event(regarding=ObjectReference(), type="Normal", reason="Late", message="taken all the same")
         )
         assert (yield from p.wait(5)).error == DEADLINE_EXCEEDED
-        log.extend(seen)
+        log.extend(outcomes)
         return "given up"
 
     def outer(now: Moment) -> Steps[tuple[str, Moment]]:
@@ -303,12 +303,12 @@ def test_time_is_shared_with_machines_together_and_never_grows() -> None:
         ended.append((yield from asks(now)))
 
     result = run_virtually(outer, lambda action, now: Outcome(at=now + 7), now=T0)
-    gone = "context deadline exceeded"
-    assert result == (("", 7), [(gone, 11), (gone, 11), (gone, 11)])
+    exceeded = "context deadline exceeded"
+    assert result == (("", 7), [(exceeded, 11), (exceeded, 11), (exceeded, 11)])
     assert ended == [("", 18)]
 
 
-def test_what_a_machine_in_time_starts_in_the_background_has_its_own() -> None:
+def test_background_machine_has_no_time_limit_of_its_parent() -> None:
     ended: list[Moment] = []
 
     def child(now: Moment) -> Steps[None]:
@@ -322,15 +322,15 @@ def test_what_a_machine_in_time_starts_in_the_background_has_its_own() -> None:
     def outer(now: Moment) -> Steps[None]:
         yield from Progress(now).within(1, parent)
 
-    run_virtually(outer, nobody, now=T0)
+    run_virtually(outer, no_requests, now=T0)
     assert ended == [50]
 
 
 def test_now_is_an_aware_datetime_or_a_moment() -> None:
-    assert VirtualTime(nobody, now=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)).now == 10**9
+    assert VirtualTime(no_requests, now=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)).now == 10**9
     for wrong in (datetime(2026, 5, 4), "2026-05-04T00:00:00Z", 1.5):  # noqa: DTZ001 - a naive one is the point
         with pytest.raises(InputError, match="now"):
-            VirtualTime(nobody, now=wrong)  # type: ignore[arg-type]
+            VirtualTime(no_requests, now=wrong)  # type: ignore[arg-type]
 
 
 class _Write(SingleAction):

@@ -13,8 +13,10 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.decode import from_dict
 
 
-@pytest.mark.parametrize(("gate", "stored", "kept"), [(True, False, True), (False, False, False), (False, True, True)])
-def test_a_tolerance_is_dropped_without_its_gate(gate: bool, stored: bool, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("gate", "stored", "is_stored"), [(True, False, True), (False, False, False), (False, True, True)]
+)
+def test_a_tolerance_is_dropped_without_its_gate(gate: bool, stored: bool, is_stored: bool) -> None:
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     hpa = {
         "apiVersion": "autoscaling/v2",
@@ -27,7 +29,7 @@ def test_a_tolerance_is_dropped_without_its_gate(gate: bool, stored: bool, kept:
     assert out is not None
     assert out.spec.behavior is not None
     assert out.spec.behavior.scale_up is not None
-    assert (out.spec.behavior.scale_up.tolerance is not None) == kept
+    assert (out.spec.behavior.scale_up.tolerance is not None) == is_stored
 
 
 class V2HorizontalPodAutoscaler:
@@ -58,6 +60,6 @@ def test_clients_objects_and_structs_are_taken_as_plain_data_is() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, "web", [1]])
-def test_what_is_no_object_is_named(value: Any) -> None:
+def test_non_objects_are_an_input_error(value: Any) -> None:
     with pytest.raises(InputError, match="a HorizontalPodAutoscaler is a struct, a mapping or a client's object, not "):
         admit(value)

@@ -40,12 +40,12 @@ def has_room(history: HistoryColumns) -> bool:
 
 def add(history: HistoryColumns, rows: list[list[Entry]], entry: Entry) -> None:
     """Two more entries in every row, written as kernels write them."""
-    for row, held in enumerate(rows):
+    for row, entries in enumerate(rows):
         for _ in range(2):
             at = history.begin[row] + history.size[row]
             history.values[at], history.times[at], history.outdated[at] = entry
             history.size[row] += 1
-            held.append(entry)
+            entries.append(entry)
 
 
 @given(rows_drawn)
@@ -55,8 +55,8 @@ def test_histories_hold_their_rows(rows: list[list[Entry]]) -> None:
     assert has_room(created)
     plain = HistoryColumns.recommendations([[Recommendation(value, time) for value, time, _ in row] for row in rows])
     check(plain, [[(value, time, False) for value, time, _ in row] for row in rows])
-    for row, held in enumerate(rows):
-        assert plain.get_recommendations(row) == tuple(Recommendation(value, time) for value, time, _ in held)
+    for row, entries in enumerate(rows):
+        assert plain.get_recommendations(row) == tuple(Recommendation(value, time) for value, time, _ in entries)
 
 
 @given(rows_drawn, entries, st.integers(1, 6))
@@ -89,12 +89,12 @@ def test_how_much_a_history_grows() -> None:
 @given(rows_drawn, st.data())
 def test_rows_are_taken_from_histories(rows: list[list[Entry]], data: st.DataObject) -> None:
     history = events(rows)
-    wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8)) if rows else []
-    taken = history.take(np.array(wanted, np.int64))
-    check(taken, [rows[row] for row in wanted])
-    assert has_room(taken)
-    in_order = all(first < second for first, second in pairwise(wanted))
-    assert (taken.values is history.values) is in_order  # only those in another order are copied
+    rows_taken = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8)) if rows else []
+    result = history.take(np.array(rows_taken, np.int64))
+    check(result, [rows[row] for row in rows_taken])
+    assert has_room(result)
+    in_order = all(first < second for first, second in pairwise(rows_taken))
+    assert (result.values is history.values) is in_order  # only those in another order are copied
 
 
 @given(rows_drawn, rows_drawn, rows_drawn)
@@ -116,17 +116,22 @@ rules = st.none() | st.builds(
 )
 
 
-def check_rules(found: ScalingRuleColumns, given_: list[HPAScalingRules | None], windows: list[int]) -> None:
+def check_rules(columns: ScalingRuleColumns, given_: list[HPAScalingRules | None], windows: list[int]) -> None:
     select, kinds = {"Min": 1, "Disabled": 2}, {"Pods": 0, "Percent": 1, "Other": 2}
-    assert len(found.select) == len(found.window) == len(found.begin) == len(found.end) == len(given_)
+    assert len(columns.select) == len(columns.window) == len(columns.begin) == len(columns.end) == len(given_)
     for row, (item, window) in enumerate(zip(given_, windows, strict=True)):
         own = item or HPAScalingRules()
-        assert found.select[row] == select.get(own.select_policy or "", 0)
-        said = own.stabilization_window_seconds
-        assert found.window[row] == (window if said is None else said)
-        of_row = slice(found.begin[row], found.end[row])
+        assert columns.select[row] == select.get(own.select_policy or "", 0)
+        own_window = own.stabilization_window_seconds
+        assert columns.window[row] == (window if own_window is None else own_window)
+        of_row = slice(columns.begin[row], columns.end[row])
         assert [
-            *zip(found.type[of_row].tolist(), found.value[of_row].tolist(), found.period[of_row].tolist(), strict=True)
+            *zip(
+                columns.type[of_row].tolist(),
+                columns.value[of_row].tolist(),
+                columns.period[of_row].tolist(),
+                strict=True,
+            )
         ] == [(kinds[policy.type], policy.value, policy.period_seconds) for policy in own.policies or []]
 
 

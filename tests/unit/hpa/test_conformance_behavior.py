@@ -39,8 +39,8 @@ def scaling(pods: int, pods_period: int, percent: int, percent_period: int, wind
 
 
 def behavior(up: HPAScalingRules | None, down: HPAScalingRules | None) -> HorizontalPodAutoscalerBehavior:
-    given = HorizontalPodAutoscalerBehavior(scale_up=up, scale_down=down)
-    spec = HorizontalPodAutoscalerSpec(max_replicas=1, behavior=given)
+    rules = HorizontalPodAutoscalerBehavior(scale_up=up, scale_down=down)
+    spec = HorizontalPodAutoscalerSpec(max_replicas=1, behavior=rules)
     filled = apply_defaults(HorizontalPodAutoscaler(spec=spec)).spec.behavior
     assert filled is not None
     return filled
@@ -136,9 +136,9 @@ def test_without_rules_up_the_window_up_is_empty(age: int, result: int) -> None:
 
 @pytest.mark.parametrize(("current", "proposal", "result"), [(1, 100, 2), (5, 0, 3)], ids=["up", "down"])
 def test_min_policies(current: int, proposal: int, result: int) -> None:
-    given = scaling(2, 60, 50, 60, 0)
-    given.select_policy = "Min"
-    rules, state = behavior(given, given), HPAState(recommendations=())
+    min_rules = scaling(2, 60, 50, 60, 0)
+    min_rules.select_policy = "Min"
+    rules, state = behavior(min_rules, min_rules), HPAState(recommendations=())
     assert normalize(current, proposal, 1, 1000, rules, state, options=OPTIONS, now=NOW).desired == result
 
 
@@ -149,9 +149,9 @@ def test_min_policies(current: int, proposal: int, result: int) -> None:
      (False, 5, 80, 0), (False, 10, 90, 0), (False, 50, 34, 32)],
 )  # fmt: skip
 def test_percent_policies_are_products_of_doubles(up: bool, start: int, percent: int, result: int) -> None:
-    given = scaling(0, 0, percent, 60, 0)
+    rules = scaling(0, 0, percent, 60, 0)
     state = HPAState(recommendations=())
-    out = normalize(start, 1000 if up else 0, -1, 1000, behavior(given, given), state, options=OPTIONS, now=NOW)
+    out = normalize(start, 1000 if up else 0, -1, 1000, behavior(rules, rules), state, options=OPTIONS, now=NOW)
     assert out.desired == result
 
 
@@ -215,7 +215,7 @@ def test_rate_limits(line: str) -> None:
 
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
 @pytest.mark.parametrize(
-    ("rules", "before", "seen", "after"),
+    ("rules", "before", "changed", "after"),
     [
         pytest.param("-", "", 0, "", id="no behaviour"),
         pytest.param("10,60,100,60,0", "", 0, "5", id="empty"),
@@ -227,10 +227,10 @@ def test_rate_limits(line: str) -> None:
         pytest.param("10,120,100,30,0", "7@58 6@59", 13, "7 6 5", id="longest period counts"),
     ],
 )
-def test_event_storage(up: bool, rules: str, before: str, seen: int, after: str) -> None:
+def test_event_storage(up: bool, rules: str, before: str, changed: int, after: str) -> None:
     pairs = [entry.split("@") for entry in before.split()]
     events = tuple(ScaleEvent(int(change), NOW - int(age) * SECOND) for change, age in pairs)
-    given = rules_of(rules)
+    scaling_rules = rules_of(rules)
     state = HPAState(scale_up_events=events) if up else HPAState(scale_down_events=events)
     # What counts of the last 60 s: a policy of 100 pods per 60 s lets the size change by what is left of them.
     budget = scaling(100, 60, 0, 0, 0)
@@ -244,10 +244,10 @@ def test_event_storage(up: bool, rules: str, before: str, seen: int, after: str)
         options=OPTIONS,
         now=NOW,
     )
-    assert abs(limited.desired - 10) == 100 - seen
+    assert abs(limited.desired - 10) == 100 - changed
     result = store_scale_event(
         state,
-        None if given is None else behavior(given, given),
+        None if scaling_rules is None else behavior(scaling_rules, scaling_rules),
         10,
         15 if up else 5,
         options=OPTIONS,
@@ -335,6 +335,6 @@ def test_the_kernel_stores_events_as_the_reference_does(
     state = HPAState(scale_up_events=stored) if up else HPAState(scale_down_events=stored)
     both = HorizontalPodAutoscalerBehavior(scale_up=api_rules(rules), scale_down=api_rules(rules))
     result = store_scale_event(state, both, 10, 10 + change if up else 10 - change, options=OPTIONS, now=NOW)
-    wanted = [[each[0], each[1], int(each[2])] for each in events]
-    reference.store_event(wanted, rules[2], change, NOW)
-    assert [[each.change, each.time, int(each.outdated)] for each in result[0 if up else 1]] == wanted
+    expected = [[each[0], each[1], int(each[2])] for each in events]
+    reference.store_event(expected, rules[2], change, NOW)
+    assert [[each.change, each.time, int(each.outdated)] for each in result[0 if up else 1]] == expected

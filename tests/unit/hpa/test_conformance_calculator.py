@@ -350,7 +350,7 @@ def test_sidecars_count_and_init_containers_do_not(
         pytest.param([("x", None)], [("x", 1)], "x", "missing request for cpu in container x", id="and stops at it"),
     ],
 )
-def test_containers_are_asked_for_requests_before_sidecars(
+def test_container_requests_are_read_before_sidecar_requests(
     containers: list[tuple[str, int | None]], init_containers: list[tuple[str, int | None]], named: str, want: str
 ) -> None:
     spec = {

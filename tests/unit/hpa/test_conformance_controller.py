@@ -433,10 +433,10 @@ def test_only_a_registered_hpa_gets_a_selector(store: SelectorStore, namespace: 
     assert store.namespaces() == ("ns",)
 
 
-@pytest.mark.parametrize(("limit", "found"), [(0, ["a", "b"]), (2, ["a", "b"]), (1, ["a"])])
-def test_matches_are_limited(store: SelectorStore, limit: int, found: list[str]) -> None:
-    assert store.matching("ns", WEB, limit) == found
-    assert store.copy().matching("ns", WEB, limit) == found
+@pytest.mark.parametrize(("limit", "matches"), [(0, ["a", "b"]), (2, ["a", "b"]), (1, ["a"])])
+def test_matches_are_limited(store: SelectorStore, limit: int, matches: list[str]) -> None:
+    assert store.matching("ns", WEB, limit) == matches
+    assert store.copy().matching("ns", WEB, limit) == matches
 
 
 @pytest.mark.parametrize("labels", [[{"app": "web"}], [{"app": "db"}], [None], []])
@@ -446,8 +446,8 @@ def test_other_namespaces_never_match(store: SelectorStore, labels: list[dict[st
 
 @pytest.mark.parametrize("order", ["abc", "cba", "bca"])
 def test_the_last_hpa_takes_its_namespace_with_it(store: SelectorStore, order: str) -> None:
-    for left, name in zip((2, 1, 0), order, strict=True):
+    for remaining, name in zip((2, 1, 0), order, strict=True):
         assert store.delete("ns", name)
         assert not store.delete("ns", name)
-        assert store.namespaces() == (("ns",) if left else ())
+        assert store.namespaces() == (("ns",) if remaining else ())
     assert store.matching("ns", WEB) == []

@@ -23,7 +23,7 @@ LISTS: Final = {"resource": PodMetricsList, "custom": MetricValueList, "external
 # -- metrics clients -------------------------------------------------------------------------------------------------
 
 
-def asked(query: Generator[Any, Any, Any], answer: Any) -> Any:
+def client_result(query: Generator[Any, Any, Any], answer: Any) -> Any:
     """What a client makes of one answer."""
     next(query)
     with pytest.raises(StopIteration) as stop:
@@ -59,19 +59,19 @@ def pod_metrics(*usages: list[int]) -> PodMetricsList:
     [("", {"pod0": 100, "pod1": 700}), ("c0", {"pod0": 100, "pod1": 300}), ("c1", {"pod1": 400}), ("c2", {})],
 )
 def test_usage_of_pods(container: str, want: dict[str, int]) -> None:
-    result = asked(query("resource", container), pod_metrics([100], [300, 400], []))
+    result = client_result(query("resource", container), pod_metrics([100], [300, 400], []))
     assert result.samples == {name: Sample(value, TIME, 60 * SECOND) for name, value in want.items()}
     assert result.timestamp == TIME
 
 
 @pytest.mark.parametrize("values", [[10, 20, 30], [0, 0, 0]], ids=["some", "all zero"])
-@pytest.mark.parametrize(("given", "seconds"), [({}, 60), ({"windowSeconds": 30}, 30), ({"windowSeconds": 0}, 0)])
-def test_custom_metrics_of_pods(values: list[int], given: dict[str, int], seconds: int) -> None:
+@pytest.mark.parametrize(("extra", "seconds"), [({}, 60), ({"windowSeconds": 30}, 30), ({"windowSeconds": 0}, 0)])
+def test_custom_metrics_of_pods(values: list[int], extra: dict[str, int], seconds: int) -> None:
     items = [
-        {"describedObject": {"kind": "Pod", "name": f"pod{i}"}, "timestamp": NOW, "value": str(value), **given}
+        {"describedObject": {"kind": "Pod", "name": f"pod{i}"}, "timestamp": NOW, "value": str(value), **extra}
         for i, value in enumerate(values)
     ]
-    result = asked(query("custom"), from_dict({"items": items}, MetricValueList))
+    result = client_result(query("custom"), from_dict({"items": items}, MetricValueList))
     window = seconds * SECOND
     assert result.samples == {f"pod{i}": Sample(value * 1000, TIME, window) for i, value in enumerate(values)}
 
@@ -80,7 +80,7 @@ def test_custom_metrics_of_pods(values: list[int], given: dict[str, int], second
 def test_external_metrics(values: list[int]) -> None:
     items = [{"metricName": "qps", "timestamp": NOW, "value": str(value)} for value in values]
     answer = from_dict({"items": items}, ExternalMetricValueList)
-    assert asked(query("external"), answer) == ([value * 1000 for value in values], TIME)
+    assert client_result(query("external"), answer) == ([value * 1000 for value in values], TIME)
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -89,7 +89,7 @@ def test_a_custom_metric_of_an_object(value: int, listed: bool) -> None:
     service = CrossVersionObjectReference(kind="Service", name="front", api_version="v1")
     asking = RESTMetricsClient(Progress(TIME)).get_object_metric("qps", "test-namespace", service, "")
     answer = from_dict({"timestamp": NOW, "value": str(value)}, MetricValue)
-    assert asked(asking, MetricValueList(items=[answer]) if listed else answer) == (value * 1000, TIME)
+    assert client_result(asking, MetricValueList(items=[answer]) if listed else answer) == (value * 1000, TIME)
 
 
 @pytest.mark.parametrize("count", [0, 2])
@@ -164,8 +164,8 @@ POLICIES: Final = [{"type": "Pods", "value": 1, "periodSeconds": 60}]
 
 
 def metric(type_: str, source: str | None = None) -> dict[str, Any]:
-    name, given = SOURCES[source or type_]
-    return {"type": type_, name: given}
+    name, fields = SOURCES[source or type_]
+    return {"type": type_, name: fields}
 
 
 def document(**spec: Any) -> dict[str, Any]:
@@ -178,8 +178,8 @@ def document(**spec: Any) -> dict[str, Any]:
     }
 
 
-def errors(given: dict[str, Any], old: dict[str, Any] | None = None, *, to_zero: bool = True) -> list[str]:
-    out = admit(given, old, options=HPAOptions(feature_gates={"HPAScaleToZero": to_zero}))
+def errors(document_: dict[str, Any], old: dict[str, Any] | None = None, *, to_zero: bool = True) -> list[str]:
+    out = admit(document_, old, options=HPAOptions(feature_gates={"HPAScaleToZero": to_zero}))
     assert out.decode_error is None
     assert (out.hpa is None) == bool(out.errors)
     return [str(error) for error in out.errors]
@@ -195,10 +195,10 @@ def test_every_source_is_taken_under_its_own_type(type_: str) -> None:
 def test_the_source_must_be_that_of_the_type(type_: str, source: str) -> None:
     if type_ == source:
         source = "none"
-    given = {"type": type_} if source == "none" else metric(type_, source)
+    metric_ = {"type": type_} if source == "none" else metric(type_, source)
     path = f"spec.metrics[0].{SOURCES[type_][0]}"
     want = [f"{path}: Required value: must populate information for the given metric source"]
-    assert [each for each in errors(document(metrics=[given])) if each.startswith(f"{path}:")] == want
+    assert [each for each in errors(document(metrics=[metric_])) if each.startswith(f"{path}:")] == want
 
 
 @pytest.mark.parametrize("metrics", [["Object"], ["External"], ["Resource", "External"]])
@@ -220,12 +220,12 @@ def test_zero_replicas_need_a_metric_that_lives_without_pods(type_: str) -> None
 
 @pytest.mark.parametrize("direction", ["scaleUp", "scaleDown"])
 @pytest.mark.parametrize(
-    ("tolerance", "shown"),
+    ("tolerance", "printed"),
     [("0", ""), ("0.1", ""), ("10", ""), ("100m", ""), ("1m", ""), ("-0.001", "-1m"), ("-10m", "-10m")],
 )
-def test_tolerances(direction: str, tolerance: str, shown: str) -> None:
+def test_tolerances(direction: str, tolerance: str, printed: str) -> None:
     path = f"spec.behavior.{direction}.tolerance"
-    want = [f'{path}: Invalid value: "{shown}": must be greater than or equal to 0'] if shown else []
+    want = [f'{path}: Invalid value: "{printed}": must be greater than or equal to 0'] if printed else []
     assert errors(document(behavior={direction: {"policies": POLICIES, "tolerance": tolerance}})) == want
 
 

@@ -124,13 +124,13 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @st.composite
-def damaged(draw: st.DrawFn, whole: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def damaged(draw: st.DrawFn, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Documents of which up to four places are changed, dropped, doubled, or hold what another place held."""
-    given = copy.deepcopy(whole)
+    copied = copy.deepcopy(documents)
     for _ in range(draw(st.integers(1, 4))):
-        result = places(given)
+        result = places(copied)
         place = draw(st.sampled_from([each for each in result if len(each) > 1] or result))
-        holder: Any = given
+        holder: Any = copied
         for key in place[:-1]:
             holder = holder[key]
         what = draw(st.sampled_from(["change", "change", "change", "drop", "double", "move"]))
@@ -139,13 +139,13 @@ def damaged(draw: st.DrawFn, whole: list[dict[str, Any]]) -> list[dict[str, Any]
         elif what == "double" and isinstance(holder, list):
             holder.append(copy.deepcopy(holder[place[-1]]))
         elif what == "move":
-            other: Any = given
+            other: Any = copied
             for key in draw(st.sampled_from(result)):
                 other = other[key]
             holder[place[-1]] = copy.deepcopy(other)
         else:
             holder[place[-1]] = copy.deepcopy(draw(values))
-    return given
+    return copied
 
 
 @seed(7)
@@ -313,6 +313,6 @@ def test_pods_without_a_name_are_duplicates_however_they_are_read() -> None:
         containers = [{"name": "c", "image": None}]  # a null image takes the slow decoder
         return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": ""}, "spec": {"containers": containers}, **more}
 
-    given = [nameless(), nameless(), nameless(status=None)]
-    for text in (json.dumps({"kind": "List", "apiVersion": "v1", "items": given}), "\n".join(map(json.dumps, given))):
+    items = [nameless(), nameless(), nameless(status=None)]
+    for text in (json.dumps({"kind": "List", "apiVersion": "v1", "items": items}), "\n".join(map(json.dumps, items))):
         assert read_dump(text.encode(), strict=False).duplicates == ["Pod default/"] * 2

@@ -167,7 +167,7 @@ class World:
     state: ControllerState
     options: HPAOptions
     indexed: bool = False
-    asked: bool = False
+    lazy: bool = False
 
 
 @st.composite
@@ -261,7 +261,7 @@ def worlds(draw: st.DrawFn) -> World:
         profile=profile,
     )
     state = ControllerState(hpas=states)
-    return World(hpas, scales, all_pods, lists, state, options, indexed=draw(st.booleans()), asked=draw(st.booleans()))
+    return World(hpas, scales, all_pods, lists, state, options, indexed=draw(st.booleans()), lazy=draw(st.booleans()))
 
 
 def one_by_one(
@@ -303,14 +303,14 @@ def one_by_one(
 
 
 def batch(world: World, **more: Any) -> Decisions:
-    given: dict[str, Any] = {"options": world.options, "state": world.state, "now": NOW, **more}
+    arguments: dict[str, Any] = {"options": world.options, "state": world.state, "now": NOW, **more}
     pods: Any = world.pods
     if world.indexed:
         pods = Cluster()
         for pod in world.pods:
             pods.apply({"apiVersion": "v1", "kind": "Pod", **to_dict(pod)})
-    metrics = (lambda query: world.metrics(query)) if world.asked else world.metrics
-    return decide(world.hpas, world.scales, pods, metrics, **given)
+    metrics = (lambda query: world.metrics(query)) if world.lazy else world.metrics
+    return decide(world.hpas, world.scales, pods, metrics, **arguments)
 
 
 def decisive(want: ReconcileResult) -> int:
@@ -335,7 +335,7 @@ def reason_of(want: ReconcileResult) -> str:
     return "metric_above"
 
 
-def told(column: Any, row: int) -> int | None:
+def unmasked(column: Any, row: int) -> int | None:
     """A value of a masked column; what is masked is nothing a caller could take for a size."""
     assert not np.ma.getmaskarray(column)[row] or column.data[row] == -1
     return None if np.ma.getmaskarray(column)[row] else int(column[row])
@@ -346,26 +346,26 @@ def compare(decisions: Decisions, row: int, run: DryRun[ReconcileResult], *, ref
     branch = DECISION_BRANCHES[decisions.branch[row]]
     if want.desired_replicas is None and not refused:
         assert branch in ("no_scale", "failed")
-    assert told(decisions.desired, row) == want.desired_replicas
-    assert told(decisions.current, row) == want.current_replicas
-    assert told(decisions.proposal, row) == want.proposal
-    assert told(decisions.stabilized, row) == (None if want.normalized is None else want.normalized.stabilized)
+    assert unmasked(decisions.desired, row) == want.desired_replicas
+    assert unmasked(decisions.current, row) == want.current_replicas
+    assert unmasked(decisions.proposal, row) == want.proposal
+    assert unmasked(decisions.stabilized, row) == (None if want.normalized is None else want.normalized.stabilized)
     assert bool(decisions.rescaled[row]) == (want.scale_written is not None)
     assert ("none", "internal", "spec")[decisions.error[row]] == want.error_class
-    said = {each.reason for each in run.events}
+    reasons = {each.reason for each in run.events}
     events = int(decisions.events[row])
-    assert bool(events & 1) == ("FailedGetScale" in said)
-    assert bool(events & 2) == bool(said & {"SelectorRequired", "InvalidSelector", "AmbiguousSelector"})
+    assert bool(events & 1) == ("FailedGetScale" in reasons)
+    assert bool(events & 2) == bool(reasons & {"SelectorRequired", "InvalidSelector", "AmbiguousSelector"})
     failed = [i for i, each in enumerate(want.metrics) if isinstance(each, MetricError)]
     assert decisions.invalid[row] == len(failed)
     assert decisions.first_invalid[row] == (failed[0] if failed else -1)
     assert decisions.best[row] == decisive(want)
     assert RESCALE_REASONS[decisions.reason[row]] == reason_of(want)
     of_metrics = {each.reason for each in want.metrics if isinstance(each, MetricError)}
-    assert bool(events & 4) == bool(said & of_metrics)
-    assert bool(events & 8) == ("FailedComputeMetricsReplicas" in said)
-    assert bool(events & 16) == ("SuccessfulRescale" in said)
-    assert bool(events & 32) == ("FailedRescale" in said)
+    assert bool(events & 4) == bool(reasons & of_metrics)
+    assert bool(events & 8) == ("FailedComputeMetricsReplicas" in reasons)
+    assert bool(events & 16) == ("SuccessfulRescale" in reasons)
+    assert bool(events & 32) == ("FailedRescale" in reasons)
     assert decisions.state.get(f"{want.namespace}/{want.name}") == want.state
     columns = decisions.memory.conditions
     for j, type_ in enumerate(CONDITION_TYPES):
@@ -408,7 +408,7 @@ def test_a_batch_decides_as_the_step_machine_does(world: World) -> None:
         if isinstance(want, InputError):
             assert str(decisions.problems[row]) == str(want)
             key = decisions.keys[row]
-            assert (decisions.error[row], decisions.events[row], told(decisions.desired, row)) == (2, 0, None)
+            assert (decisions.error[row], decisions.events[row], unmasked(decisions.desired, row)) == (2, 0, None)
             assert decisions.state.get(key) == world.state.get(key)
             continue
         compare(decisions, row, want)
@@ -477,7 +477,7 @@ def test_no_hpas_at_all() -> None:
     assert len(decide([], {}, [], MetricLists(), now=NOW)) == 0
 
 
-def test_an_error_of_data_says_whose_it_is() -> None:
+def test_data_error_names_its_hpa() -> None:
     target = {"type": "Utilization", "averageUtilization": "x"}
     bad = {
         "apiVersion": "autoscaling/v2",

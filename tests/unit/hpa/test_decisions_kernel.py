@@ -58,20 +58,20 @@ memories = st.builds(
 def test_the_kernel_decides_as_the_reference_does(
     rows: list[tuple[reference.Target, reference.Memory]], to_zero: bool, legacy: bool
 ) -> None:
-    given = [target for target, _ in rows]
-    ends = np.cumsum([len(each.metrics) for each in given])
-    flat = [metric for each in given for metric in each.metrics]
+    target_rows = [target for target, _ in rows]
+    ends = np.cumsum([len(each.metrics) for each in target_rows])
+    flat = [metric for each in target_rows for metric in each.metrics]
     columns = TargetColumns(
-        scale_error=np.array([ERRORS.index(each.scale_error) for each in given], np.uint8),
-        current=np.array([each.current for each in given], np.int32),
-        minimum=np.array([each.minimum for each in given], np.int32),
-        maximum=np.array([each.maximum for each in given], np.int32),
-        object_metric=np.array([each.object_metric for each in given], np.uint8),
-        behavior=np.array([each.rules is not None for each in given], np.uint8),
-        selector_error=np.array([SELECTOR_ERRORS.index(each.selector_error) for each in given], np.uint8),
-        refused=np.array([each.refused for each in given], np.uint8),
+        scale_error=np.array([ERRORS.index(each.scale_error) for each in target_rows], np.uint8),
+        current=np.array([each.current for each in target_rows], np.int32),
+        minimum=np.array([each.minimum for each in target_rows], np.int32),
+        maximum=np.array([each.maximum for each in target_rows], np.int32),
+        object_metric=np.array([each.object_metric for each in target_rows], np.uint8),
+        behavior=np.array([each.rules is not None for each in target_rows], np.uint8),
+        selector_error=np.array([SELECTOR_ERRORS.index(each.selector_error) for each in target_rows], np.uint8),
+        refused=np.array([each.refused for each in target_rows], np.uint8),
         fresh=np.array([memory.past is None for _, memory in rows], np.uint8),
-        metrics_begin=(ends - [len(each.metrics) for each in given]).astype(np.int64),
+        metrics_begin=(ends - [len(each.metrics) for each in target_rows]).astype(np.int64),
         metrics_end=ends.astype(np.int64),
     )
     past = HistoryColumns.recommendations([[Recommendation(*each) for each in memory.past or ()] for _, memory in rows])
@@ -89,9 +89,11 @@ def test_the_kernel_decides_as_the_reference_does(
         columns,
         np.array([replicas for replicas, _ in flat], np.int32),
         np.array([ERRORS.index(error) for _, error in flat], np.uint8),
-        ScalingRuleColumns.from_rules([None if each.rules is None else api_rules(each.rules[0]) for each in given], 0),
         ScalingRuleColumns.from_rules(
-            [None if each.rules is None else api_rules(each.rules[1]) for each in given], 300
+            [None if each.rules is None else api_rules(each.rules[0]) for each in target_rows], 0
+        ),
+        ScalingRuleColumns.from_rules(
+            [None if each.rules is None else api_rules(each.rules[1]) for each in target_rows], 300
         ),
         past,
         added,
@@ -107,7 +109,7 @@ def test_the_kernel_decides_as_the_reference_does(
     for i, (target, memory) in enumerate(rows):
         after = copy.deepcopy(memory)
         want = reference.decide(target, after, NOW, WINDOW, to_zero=to_zero, legacy=legacy)
-        branch, desired, proposal, stabilized, best, invalid, first, rescaled, why, events, error, held = (
+        branch, desired, proposal, stabilized, best, invalid, first, rescaled, why, events, error, limit = (
             int(column[i]) for column in result
         )
         assert (DECISION_BRANCHES[branch], ERRORS[error], bool(rescaled)) == (want.branch, want.error, want.rescaled)
@@ -116,13 +118,17 @@ def test_the_kernel_decides_as_the_reference_does(
         if want.branch not in ("no_scale", "failed"):
             assert (desired, RESCALE_REASONS[why]) == (want.desired, want.reason)
         if want.proposal is not None:
-            assert (proposal, stabilized, STABILIZED_CONDITIONS[held][0]) == (want.proposal, want.stabilized, want.held)
-        told: dict[str, Any] = {
+            assert (proposal, stabilized, STABILIZED_CONDITIONS[limit][0]) == (
+                want.proposal,
+                want.stabilized,
+                want.limited_by,
+            )
+        conditions: dict[str, Any] = {
             type_: (status[i, j] == 1, CONDITION_REASONS[reason[i, j]], int(time[i, j]))
             for j, type_ in enumerate(CONDITION_TYPES)
             if status[i, j]
         }
-        assert told == after.conditions
+        assert conditions == after.conditions
         assert [(value, when) for value, when, _ in past.entries(i)] == (after.past or [])
         assert [list(each) for each in added.entries(i)] == after.added
         assert [list(each) for each in removed.entries(i)] == after.removed

@@ -20,10 +20,10 @@ def test_recorded_first_steps() -> None:
     adapter: Any = golden_support.adapter("hpa-reconcile")
     decided = 0
     for case in golden_support.cases(golden_support.VECTORS, ["hpa-reconcile"]):
-        given, step, want = case["input"], case["input"]["steps"][0], case["want"]["steps"][0]
+        inputs, step, want = case["input"], case["input"]["steps"][0], case["want"]["steps"][0]
         if step.get("errors"):
             continue  # a batch takes every action to succeed
-        limits = given["options"]
+        limits = inputs["options"]
         options = HPAOptions(
             horizontal_pod_autoscaler_tolerance=limits["tolerance"],
             horizontal_pod_autoscaler_downscale_stabilization=timedelta(seconds=limits["downscale_stabilization_s"]),
@@ -31,10 +31,10 @@ def test_recorded_first_steps() -> None:
                 seconds=limits["cpu_initialization_period_s"]
             ),
             horizontal_pod_autoscaler_initial_readiness_delay=timedelta(seconds=limits["initial_readiness_delay_s"]),
-            feature_gates=given.get("gates") or {},
+            feature_gates=inputs.get("gates") or {},
         )
-        hpa, state, store = adapter._stored(given["hpa"]), adapter._state(given.get("state")), SelectorStore()
-        for other in given.get("other_hpas") or []:
+        hpa, state, store = adapter._stored(inputs["hpa"]), adapter._state(inputs.get("state")), SelectorStore()
+        for other in inputs.get("other_hpas") or []:
             store.put_if_absent(other["namespace"], other["name"], other["selector"])
         world, key = adapter.World(step, 10), f"{hpa.metadata.namespace}/{hpa.metadata.name}"
         result = decide(

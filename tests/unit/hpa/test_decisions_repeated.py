@@ -151,26 +151,26 @@ def _key(which: int) -> str:
     return f"ns/{'abc'[which % 3]}"
 
 
-def _columns(found: Any) -> dict[str, Any]:
-    return {each.name: getattr(found, each.name) for each in fields(found)}
+def _columns(decisions: Any) -> dict[str, Any]:
+    return {each.name: getattr(decisions, each.name) for each in fields(decisions)}
 
 
-def _same(kept: Decisions, fresh: Decisions) -> None:
-    names = _columns(kept).keys() - {"origin", "memory", "metrics", "problems", "carried", "sizes"}
-    for name in (*names, *kept.sizes):
-        one, other = getattr(kept, name), getattr(fresh, name)
+def _same(repeated: Decisions, fresh: Decisions) -> None:
+    names = _columns(repeated).keys() - {"origin", "memory", "metrics", "problems", "carried", "sizes"}
+    for name in (*names, *repeated.sizes):
+        one, other = getattr(repeated, name), getattr(fresh, name)
         assert np.array_equal(np.ma.filled(one, -1), np.ma.filled(other, -1)) if len(one) else not len(other), name
-    for name, one in _columns(kept.metrics).items():
+    for name, one in _columns(repeated.metrics).items():
         assert np.array_equal(one, getattr(fresh.metrics, name), equal_nan=one.dtype.kind == "f"), name
-    for name, one in _columns(kept.memory.conditions).items():
+    for name, one in _columns(repeated.memory.conditions).items():
         assert np.array_equal(one, getattr(fresh.memory.conditions, name)), name
-    assert {row: str(each) for row, each in kept.problems.items()} == {
+    assert {row: str(each) for row, each in repeated.problems.items()} == {
         row: str(each) for row, each in fresh.problems.items()
     }
-    assert kept.state == fresh.state
-    for row in range(len(kept)):
-        if row not in kept.problems:
-            assert repr(kept[row]) == repr(fresh[row])
+    assert repeated.state == fresh.state
+    for row in range(len(repeated)):
+        if row not in repeated.problems:
+            assert repr(repeated[row]) == repr(fresh[row])
 
 
 @st.composite
@@ -205,12 +205,14 @@ several = st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 11)), max_
 
 @settings(max_examples=examples(1 / 4), deadline=None)
 @given(worlds(), worlds(), st.lists(several, min_size=1, max_size=4))
-def test_kept_is_fresh(world: World, other: World, steps: list[list[tuple[Any, int]]]) -> None:
+def test_repeated_decisions_equal_fresh_ones(world: World, other: World, steps: list[list[tuple[Any, int]]]) -> None:
     _run(world, other, steps)
 
 
 @given(calm_worlds(), calm_worlds(), st.lists(several, min_size=1, max_size=4))
-def test_kept_is_fresh_where_most_is_kept(world: World, other: World, steps: list[list[tuple[Any, int]]]) -> None:
+def test_repeated_decisions_equal_fresh_ones_if_most_are_unchanged(
+    world: World, other: World, steps: list[list[tuple[Any, int]]]
+) -> None:
     _run(world, other, steps)
 
 
@@ -220,9 +222,9 @@ def _run(world: World, other: World, steps: list[list[tuple[Any, int]]]) -> None
     for step, several in enumerate(steps):
         for change, which in several:
             change(rounds, which)
-        kept = rounds.decide(step + 1, state=None, previous=last)
-        _same(kept, rounds.decide(step + 1, state=last.state))
-        last = kept
+        repeated = rounds.decide(step + 1, state=None, previous=last)
+        _same(repeated, rounds.decide(step + 1, state=last.state))
+        last = repeated
 
 
 objects = [object() for _ in range(6)]
@@ -230,22 +232,22 @@ somes = st.lists(st.sampled_from(objects), max_size=8)
 
 
 @given(somes, somes)
-def test_kept_rows(now: list[object], before: list[object]) -> None:
-    kept = UnchangedRows.compare(now, before)
-    rows = kept.source.tolist()
+def test_unchanged_rows_are_matched(now: list[object], before: list[object]) -> None:
+    unchanged = UnchangedRows.compare(now, before)
+    rows = unchanged.source.tolist()
     assert [before[row] if row >= 0 else None for row in rows] == [
         each if row >= 0 else None for each, row in zip(now, rows, strict=True)
     ]
-    assert kept.fresh.tolist() == [place for place, row in enumerate(rows) if row < 0]
-    assert not kept.in_place or len(now) == len(before)
+    assert unchanged.fresh.tolist() == [place for place, row in enumerate(rows) if row < 0]
+    assert not unchanged.in_place or len(now) == len(before)
     old = np.arange(len(before))
-    new = -1 - np.arange(len(kept.fresh))
+    new = -1 - np.arange(len(unchanged.fresh))
     want = list(rows)
-    for place, value in zip(kept.fresh.tolist(), new.tolist(), strict=True):
+    for place, value in zip(unchanged.fresh.tolist(), new.tolist(), strict=True):
         want[place] = value
-    assert kept.array(old, new).tolist() == want
-    assert list(kept.list(old.tolist(), new.tolist())) == want
-    if not kept.in_place:
+    assert unchanged.array(old, new).tolist() == want
+    assert list(unchanged.list(old.tolist(), new.tolist())) == want
+    if not unchanged.in_place:
         assert all((row < 0) == all(each is not one for one in before) for each, row in zip(now, rows, strict=True))
 
 
@@ -284,7 +286,7 @@ def _an_hpa(name: str) -> HorizontalPodAutoscaler:
     )
 
 
-def test_what_is_missing_is_told_by_the_name_of_each() -> None:
+def test_missing_data_errors_name_each_hpa() -> None:
     hpas = [_an_hpa("a"), _an_hpa("b")]
     first = decide(hpas, {}, Cluster(), MetricLists(), now=NOW)
     again = decide(hpas[::-1], {}, Cluster(), MetricLists(), now=NOW, previous=first)

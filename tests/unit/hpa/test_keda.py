@@ -53,7 +53,7 @@ def test_settings_of_the_generated_hpa() -> None:
     assert document["spec"]["behavior"] == {"scaleUp": {"tolerance": "0.2"}}
 
 
-def test_what_keda_does_itself_is_listed() -> None:
+def test_unmodelled_keda_features_are_listed() -> None:
     assert list_unmodelled_features(scaled(minReplicaCount=1)) == []
     assert list_unmodelled_features(scaled(idleReplicaCount=0, fallback={}, advanced={"scalingModifiers": {}})) == [
         "activation between 0 and 1 replicas (pollingInterval, cooldownPeriod)",
@@ -69,7 +69,7 @@ def test_an_hpa_in_the_dump_goes_before_the_generated_one() -> None:
     assert [hpa.spec.max_replicas for hpa in dump.hpas.values()] == [50]
 
 
-def test_a_trigger_whose_target_cannot_be_told_is_left_out_and_said() -> None:
+def test_trigger_with_unknown_target_is_skipped_and_reported() -> None:
     triggers = [
         {"type": "aws-cloudwatch", "metadata": {"targetMetricValue": "5"}},
         {"type": "kafka", "metadata": {"lagThreshold": "${LAG}"}},
@@ -127,7 +127,7 @@ def test_names_without_a_status_are_those_that_scalers_give(kind: str, settings:
     assert metric["external"]["metric"]["name"] == name
 
 
-def test_values_without_labels_count_for_any_and_it_is_said() -> None:
+def test_values_without_labels_match_any_selector_and_are_reported() -> None:
     """What KEDA's server answers: ``metricLabels`` is null, although the HPA asks for those of its ScaledObject."""
     deployment = {
         "apiVersion": "apps/v1",
@@ -177,7 +177,7 @@ def test_a_paused_object_has_no_hpa(annotations: dict[str, str], replicas: int |
 
 
 @pytest.mark.parametrize("text", ["false", "0", "F"])
-def test_a_pause_that_is_false_is_none(text: str) -> None:
+def test_false_pause_annotation_does_not_pause(text: str) -> None:
     dump = read_dump(annotated(paused=text))
     assert list(dump.hpas) == ["ns/keda-hpa-jobs"]
     assert hpa_report(dump).paused == []
@@ -258,7 +258,7 @@ def test_values_with_labels_need_no_scope() -> None:
         ("NS", "is none of NS, NS/HPA and NS:SELECTOR"),
     ],
 )
-def test_a_scope_that_nobody_has_is_refused(scope: str, text: str) -> None:
+def test_unknown_scope_is_refused(scope: str, text: str) -> None:
     with pytest.raises(InputError, match=text):
         read_dump(two_objects(), metrics=[(scope, listed("1"))])
 
@@ -286,7 +286,7 @@ def warnings_of(*items: dict[str, Any]) -> dict[str, list[str]]:
     return {each.name: list(each.warnings) for each in hpa_report(read_dump(list(items))).hpas}
 
 
-def test_what_the_webhook_refuses_is_a_warning_of_the_hpa() -> None:
+def test_webhook_refusals_are_warnings_of_the_hpa() -> None:
     refuses = "KEDA's webhook refuses ScaledObject ns/jobs:"
     request = "the scaledobject has a cpu trigger but the container app doesn't have the cpu request defined"
     never_zero = (
@@ -347,7 +347,7 @@ def test_an_hpa_that_scales_the_target_already_is_named() -> None:
     ],
 )
 @pytest.mark.parametrize("recorded", [None, 7])
-def test_the_annotation_says_how_many_replicas_a_paused_target_has(
+def test_paused_replicas_annotation_sets_the_replicas(
     recorded: int | None, text: str, replicas: int | None, error: str
 ) -> None:
     """KEDA writes ``status.pausedReplicaCount`` after the annotation, and pauses by the annotation alone."""

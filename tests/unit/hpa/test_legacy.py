@@ -275,7 +275,7 @@ def test_more_pods_than_replicas_may_turn_the_direction(options: HPAOptions, met
 
 
 @BOTH
-def test_what_is_said_when_no_sample_counts(options: HPAOptions) -> None:
+def test_event_without_counted_samples_has_the_upstream_message(options: HPAOptions) -> None:
     done = run(autoscaler(CPU), World(1, pods(1, [500], "ph P"), [500]), options)
     text = "for any ready pods" if options.legacy else "for targeted pods (pods might be unready)"
     assert done.events[0].message == f"failed to get cpu utilization: did not receive metrics {text}"
@@ -304,8 +304,11 @@ def test_sidecars_and_requests_of_the_whole_pod_do_not_count(options: HPAOptions
     main = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
     sidecar = {"name": "log", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}}
     spec = {"containers": [main], "initContainers": [sidecar]}
-    whole = {**spec, "resources": {"requests": {"cpu": "4"}}}
-    listed = [from_dict({"metadata": {"name": f"p{i}"}, "spec": each}, Pod) for i, each in enumerate((spec, whole))]
+    with_pod_requests = {**spec, "resources": {"requests": {"cpu": "4"}}}
+    listed = [
+        from_dict({"metadata": {"name": f"p{i}"}, "spec": each}, Pod)
+        for i, each in enumerate((spec, with_pod_requests))
+    ]
     result, bad, _ = get_pod_requests(listed, "", "cpu", options=options)
     assert (result.tolist(), bad) == ([1000, 1000] if options.legacy else [1500, 4000], -1)
 
@@ -380,7 +383,7 @@ def test_status_is_written_as_v1_with_its_annotations(options: HPAOptions) -> No
 # -- the profile as an option ----------------------------------------------------------------------------------------
 
 
-def test_a_profile_and_gates_that_there_are_none_of_are_refused() -> None:
+def test_unknown_profiles_and_gates_are_refused() -> None:
     with pytest.raises(
         InputError, match=r"unknown profile 'old'; there are current, legacy, legacy-1\.19, legacy-1\.18"
     ):

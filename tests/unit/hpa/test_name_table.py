@@ -13,10 +13,10 @@ names = st.lists(st.one_of(st.text(max_size=20), st.sampled_from(["ns/a", "ns/b"
 
 
 @given(names, names)
-def test_rows_are_those_of_a_dict(keys: list[str], asked: list[str]) -> None:
+def test_rows_are_those_of_a_dict(keys: list[str], requested: list[str]) -> None:
     rows = {key: row for row, key in enumerate(keys)}
-    wanted = [*asked, *keys]
-    assert NameTable(keys).rows(wanted).tolist() == [rows.get(key, -1) for key in wanted]
+    looked_up = [*requested, *keys]
+    assert NameTable(keys).rows(looked_up).tolist() == [rows.get(key, -1) for key in looked_up]
 
 
 @given(st.integers(0, 400), st.integers(0, 400), st.randoms(use_true_random=False))
@@ -25,7 +25,7 @@ def test_rows_of_many_names_in_any_order(count: int, doubled: int, random: Rando
     keys += [f"ns-{i % 7}/{'x' * (i % 19)}{i}" for i in range(min(doubled, count))]
     rows = {key: row for row, key in enumerate(keys)}
     table = NameTable(keys)
-    wanted = [*keys, *(f"ns-1/{i}" for i in range(50))]
-    assert table.rows(wanted).tolist() == [rows.get(key, -1) for key in wanted]
-    random.shuffle(wanted)
-    assert table.rows(wanted).tolist() == [rows.get(key, -1) for key in wanted]
+    names = [*keys, *(f"ns-1/{i}" for i in range(50))]
+    assert table.rows(names).tolist() == [rows.get(key, -1) for key in names]
+    random.shuffle(names)
+    assert table.rows(names).tolist() == [rows.get(key, -1) for key in names]

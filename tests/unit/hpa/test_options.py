@@ -49,8 +49,8 @@ def test_release_1_18_has_one_worker_and_no_gate() -> None:
     assert not any(legacy.gates[gate] for gate in FEATURE_GATES)
 
 
-def test_what_is_no_option_is_named() -> None:
-    for given, named in (
+def test_invalid_options_are_named() -> None:
+    for fields, named in (
         ({"profile": "old"}, "unknown profile 'old'"),
         ({"feature_gates": {"HPANoSuch": True}}, "unrecognized feature gate: HPANoSuch"),
         ({"profile": "legacy", "feature_gates": {"HPAGeneration": True}}, "unrecognized feature gate: HPAGeneration"),
@@ -62,4 +62,4 @@ def test_what_is_no_option_is_named() -> None:
         ({"concurrent_horizontal_pod_autoscaler_syncs": 0}, "must be greater than 0, but got 0"),
     ):
         with pytest.raises(InputError, match=named):
-            HPAOptions(**given)
+            HPAOptions(**fields)

@@ -12,7 +12,7 @@ from kscale.objects.pod_metrics import PodUsage
 from kscale.snapshot.cluster import Cluster
 
 APPS, PODS = ("a", "b", "c"), ("p0", "p1")
-WANTED = [("shop", "app=a"), ("shop", "app in (b,c)"), ("shop", "app")]
+SELECTIONS = [("shop", "app=a"), ("shop", "app in (b,c)"), ("shop", "app")]
 
 comes = st.tuples(st.sampled_from(APPS), st.sampled_from(PODS), st.sampled_from(APPS))  # app, name, label
 happenings = st.one_of(
@@ -52,7 +52,7 @@ class World:
             case _:
                 self.cluster = Cluster(reversed([*self.cluster]))
 
-    def told(self) -> PodUsage:
+    def join_usage(self) -> PodUsage:
         for app in APPS:
             if app not in self.parts:
                 self.parts[app] = PodUsage.of([item(name, label) for name, label in self.usage[app].items()])
@@ -66,27 +66,27 @@ def item(name: str, label: str) -> PodMetrics:
 
 
 @given(st.lists(st.lists(happenings, max_size=3), max_size=6))
-def test_usage_is_of_the_pods_that_it_would_be_of_anew(rounds: list[list[tuple[str, ...]]]) -> None:
+def test_incremental_usage_join_equals_a_fresh_join(rounds: list[list[tuple[str, ...]]]) -> None:
     world, before = World(), None
     for happened in [[], *rounds]:
         for each in happened:
             world.happen(*each)
-        pods, usage = to_batch_pods(world.cluster), world.told()
-        selected = pods.select(WANTED)
-        again, anew = (join_usage(usage, pods, selected, WANTED, last) for last in (before, None))
-        assert seen(again) == seen(anew)
+        pods, usage = to_batch_pods(world.cluster), world.join_usage()
+        selected = pods.select(SELECTIONS)
+        again, anew = (join_usage(usage, pods, selected, SELECTIONS, last) for last in (before, None))
+        assert usage_rows(again) == usage_rows(anew)
         before = again
 
 
-def test_who_has_moved_is_known_where_all_have_usage() -> None:
+def test_changed_positions_are_known_if_all_pods_have_usage() -> None:
     world = World()
-    pods, usage = to_batch_pods(world.cluster), world.told()
-    before = join_usage(usage, pods, pods.select(WANTED), WANTED)
+    pods, usage = to_batch_pods(world.cluster), world.join_usage()
+    before = join_usage(usage, pods, pods.select(SELECTIONS), SELECTIONS)
     world.happen("no pod", "a", "p0")
     world.happen("no usage", "a", "p0")
     world.happen("pod", "c", "p2", "c")
     world.happen("usage", "c", "p2", "c")
-    pods, usage = to_batch_pods(world.cluster), world.told()
+    pods, usage = to_batch_pods(world.cluster), world.join_usage()
     assert before.placed is not None
     again = before.placed.update(usage, pods)
     assert again is not None
@@ -96,15 +96,15 @@ def test_who_has_moved_is_known_where_all_have_usage() -> None:
 def test_for_a_round_there_is_no_usage_at_all() -> None:
     """As where every question was refused."""
     world = World()
-    pods, usage = to_batch_pods(world.cluster), world.told()
-    selected = pods.select(WANTED)
-    before = join_usage(usage, pods, selected, WANTED)
+    pods, usage = to_batch_pods(world.cluster), world.join_usage()
+    selected = pods.select(SELECTIONS)
+    before = join_usage(usage, pods, selected, SELECTIONS)
     assert before.placed is not None
     for nothing in (PodUsage.concatenate([]), PodUsage.of([])):
-        result = join_usage(nothing, pods, selected, WANTED, before)
-        assert seen(result) == seen(join_usage(nothing, pods, selected, WANTED))
-        assert seen(join_usage(usage, pods, selected, WANTED, result)) == seen(before)
+        result = join_usage(nothing, pods, selected, SELECTIONS, before)
+        assert usage_rows(result) == usage_rows(join_usage(nothing, pods, selected, SELECTIONS))
+        assert usage_rows(join_usage(usage, pods, selected, SELECTIONS, result)) == usage_rows(before)
 
 
-def seen(found: JoinedUsage) -> tuple[object, ...]:
-    return found.item.tolist(), found.answered.tolist(), found.others
+def usage_rows(usage: JoinedUsage) -> tuple[object, ...]:
+    return usage.item.tolist(), usage.answered.tolist(), usage.others

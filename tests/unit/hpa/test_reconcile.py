@@ -145,7 +145,7 @@ def test_a_conflict_is_tried_again_five_times_at_most(refused: int) -> None:
 
 
 @pytest.mark.parametrize("reason", ["InternalError", ""])
-def test_another_refusal_is_final_but_the_scale_is_read_anew(reason: str) -> None:
+def test_other_refusals_are_final_and_reread_the_scale(reason: str) -> None:
     done = run(lambda action: ApiError("no", reason=reason) if isinstance(action, PutScale) else calm(action))
     kinds = [type(each) for each in done.actions]
     assert kinds == [GetScale, List, GetMetric, PutScale, GetScale, WriteStatus]
@@ -164,7 +164,7 @@ def test_a_wait_that_is_cut_short_ends_the_retries() -> None:
     assert record.error == "failed to rescale Deployment/shop/web: changed meanwhile"
 
 
-def test_every_metric_and_the_whole_are_timed_by_what_the_world_took() -> None:
+def test_durations_of_metrics_and_reconcile_are_measured_in_world_time() -> None:
     took = {"jobs": 2 * SECOND, "lag": SECOND // 2}
 
     def perform(action: Action, at: Moment) -> Outcome:
@@ -215,12 +215,12 @@ def test_the_table_of_metrics_is_upstreams() -> None:
 
 
 @pytest.mark.parametrize("now", ["2026-03-02T12:00:00Z", 1.5, None])
-def test_what_is_no_moment_is_refused_at_the_door(now: Any) -> None:
+def test_invalid_now_is_refused(now: Any) -> None:
     with pytest.raises(InputError, match=r"^now: "):
         reconcile(autoscaler("jobs"), HPAState(), now=now)
 
 
-def test_a_record_is_told_and_pickles() -> None:
+def test_result_has_a_repr_and_can_be_pickled() -> None:
     at = datetime(2026, 3, 2, 12, tzinfo=UTC)
     done = run_dry(reconcile(autoscaler("jobs"), HPAState(), now=at), now=NOW, respond=calm)
     assert repr(done.value) == "<Reconciliation shop/web: 3 -> 4, external metric jobs(nil) above target>"

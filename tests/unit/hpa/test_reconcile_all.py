@@ -129,15 +129,15 @@ def a_queue_that_is_empty() -> World:
 
 @given(worlds(), st.sets(st.sampled_from(["ns/a", "ns/b", "ns/c"])), st.sets(st.sampled_from(["ns/a", "ns/b", "ns/c"])))
 @example(a_queue_that_is_empty(), set(), set())
-def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], refused: set[str]) -> None:
+def test_batch_equals_single_reconciles(world: World, watched: set[str], refused: set[str]) -> None:
     with_names(world)
     states = {key: msgspec.structs.replace(state, registered=True) for key, state in world.state.hpas.items()}
     world.state = ControllerState(hpas=states)
     refusals = dict.fromkeys(refused, CONFLICT)
-    kept = StateStore(states)
+    states_ = StateStore(states)
     steps = reconcile_all(
         world.hpas,
-        kept,
+        states_,
         pods_of(world),
         scales={key: scale for key, scale in world.scales.items() if key in watched and isinstance(scale, Scale)},
         now=NOW,
@@ -148,25 +148,23 @@ def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], 
     run = performed(steps, lambda action: answer(world, action, refusals), now=NOW)
     result: BatchResult = run.value
     assert not result.unfinished
-    kept.put(result.keys, result.histories, result.plain_states)
-    said = by_hpa(run)
+    states_.put(result.keys, result.histories, result.plain_states)
+    written = by_hpa(run)
     counted = len(run.observations)
     for key, want in zip(states, one_by_one(world, store_of(world), refusals), strict=True):
         name = key.split("/")[1]
         if isinstance(want, InputError):
             assert str(result.problems[key]) == str(want)
-            assert kept[key] == states[key]
+            assert states_[key] == states[key]
             continue
-        assert said[name] == by_hpa(want)[name]
-        assert kept[key] == want.value.state
+        assert written[name] == by_hpa(want)[name]
+        assert states_[key] == want.value.state
         counted -= len(want.observations)
     assert result.problems or counted == 0
 
 
 @given(worlds(), st.lists(st.booleans(), min_size=3, max_size=3), st.sampled_from(["", "ns/a", "ns/b"]), st.booleans())
-def test_a_batch_that_follows_another_does_what_one_does_that_begins_anew(
-    world: World, seen: list[bool], resized: str, lost: bool
-) -> None:
+def test_following_batch_equals_a_fresh_batch(world: World, were_seen: list[bool], resized: str, lost: bool) -> None:
     """What was written of an HPA has been seen by then, or not. Later a scale is another, or usage of a pod is not
     told any more."""
     with_names(world)
@@ -175,21 +173,21 @@ def test_a_batch_that_follows_another_does_what_one_does_that_begins_anew(
     world.state = ControllerState(hpas=states)
     outcomes = []
     for follows in (False, True):
-        kept, store, pods = StateStore(states), store_of(world), pods_of(world)
+        states_, store, pods = StateStore(states), store_of(world), pods_of(world)
         hpas, before, now = list(world.hpas), None, world
         for period in range(5):
             if period == 3:
                 now = replace(world, scales={**scales, **another_size(resized, scales.get(resized))})
             if period == 4 and lost:
                 now = replace(now, metrics=without_the_last(world.metrics))
-            run = batch(now, hpas, kept, store, pods, NOW + period * 15 * SECOND, before if follows else None)
+            run = batch(now, hpas, states_, store, pods, NOW + period * 15 * SECOND, before if follows else None)
             before = run.value
-            kept.put(before.keys, before.histories, before.plain_states)
-            for row, (hpa, is_seen) in enumerate(zip(hpas, seen, strict=False)):
+            states_.put(before.keys, before.histories, before.plain_states)
+            for row, (hpa, is_seen) in enumerate(zip(hpas, were_seen, strict=False)):
                 if is_seen and (status := before.written.get(hpa.key)) is not None:
                     hpas[row] = msgspec.structs.replace(hpa, status=status)
             problems = {key: str(problem) for key, problem in before.problems.items()}
-            outcomes.append((by_hpa(run), run.observations, dict(kept), problems, before.written, before.keys))
+            outcomes.append((by_hpa(run), run.observations, dict(states_), problems, before.written, before.keys))
     assert outcomes[:5] == outcomes[5:]
 
 
@@ -201,17 +199,17 @@ def another_size(key: str, scale: Scale | ApiError | None) -> dict[str, Scale]:
 
 
 def without_the_last(metrics: Any) -> Any:
-    def fewer(asked: GetMetric) -> Any:
-        result = metrics(asked)
+    def fewer(request: GetMetric) -> Any:
+        result = metrics(request)
         return PodMetricsList(items=result.items[:-1]) if isinstance(result, PodMetricsList) else result
 
     return fewer
 
 
-def test_what_is_decided_again_is_not_worked_out_again() -> None:
+def test_unchanged_decisions_are_not_recomputed() -> None:
     """Of what stays as it was; what is decided of another scale or of another value is, though no size changes."""
     hpas = [a_steady_hpa(name) for name in ("a", "b")]
-    kept, store = StateStore(), SelectorStore()
+    states_, store = StateStore(), SelectorStore()
     for hpa in hpas:
         store.put_if_absent("ns", hpa.name)
     one, other = ({hpa.key: a_scale(hpa.name, size) for hpa in hpas} for size in (2, 3))
@@ -222,11 +220,11 @@ def test_what_is_decided_again_is_not_worked_out_again() -> None:
         for name, value in zip(("a", "b"), values, strict=True):
             lists.add_external("ns", [from_dict({"metricName": name, "value": value}, ExternalMetricValue)])
         world, now = World(hpas, {**scales[period]}, [], lists, ControllerState(), HPAOptions()), NOW + period * SECOND
-        anew = batch(world, hpas, kept, store, [], now, None)
-        run = batch(world, hpas, kept, store, [], now, result[-1] if result else None)
+        anew = batch(world, hpas, states_, store, [], now, None)
+        run = batch(world, hpas, states_, store, [], now, result[-1] if result else None)
         assert (by_hpa(run), run.observations) == (by_hpa(anew), anew.observations)
         result.append(run.value)
-        kept.put(result[-1].keys, result[-1].histories, result[-1].plain_states)
+        states_.put(result[-1].keys, result[-1].histories, result[-1].plain_states)
         hpas = [
             msgspec.structs.replace(hpa, status=status) if (status := result[-1].written.get(hpa.key)) else hpa
             for hpa in hpas
@@ -237,9 +235,9 @@ def test_what_is_decided_again_is_not_worked_out_again() -> None:
     assert [row is before for row, before in zip(result[5].rows, result[1].rows, strict=True)] == [True, False]
 
 
-def test_who_gets_another_metric_is_worked_out_anew() -> None:
+def test_changed_metrics_are_recomputed() -> None:
     """And who has fewer again, though the size stays, and the scale is the very same."""
-    one, store, kept, before = a_steady_hpa("a"), SelectorStore(), StateStore(), None
+    one, store, states_, before = a_steady_hpa("a"), SelectorStore(), StateStore(), None
     store.put_if_absent("ns", "a")
     twice = msgspec.structs.replace(one.spec, metrics=2 * (one.spec.metrics or []))
     lists, scales = MetricLists(), {"ns/a": a_scale("a", 2)}
@@ -248,21 +246,21 @@ def test_who_gets_another_metric_is_worked_out_anew() -> None:
     for period, spec in enumerate([one.spec, twice, twice, one.spec, one.spec]):
         hpas = [msgspec.structs.replace(one, spec=spec, status=status)]
         world, now = World(hpas, {**scales}, [], lists, ControllerState(), HPAOptions()), NOW + period * SECOND
-        anew = batch(world, hpas, kept, store, [], now, None)
-        run = batch(world, hpas, kept, store, [], now, before)
+        anew = batch(world, hpas, states_, store, [], now, None)
+        run = batch(world, hpas, states_, store, [], now, before)
         assert (by_hpa(run), run.observations) == (by_hpa(anew), anew.observations)
         before = run.value
-        kept.put(before.keys, before.histories, before.plain_states)
+        states_.put(before.keys, before.histories, before.plain_states)
         status = before.written.get("ns/a", status)
         assert [len(each.written) for each in (before, anew.value)] == [period not in (2, 4)] * 2
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_other_usage_of_the_same_size_is_told_as_if_it_were_worked_out(refused: bool) -> None:
+def test_changed_usage_of_the_same_size_is_reported_as_if_recomputed(refused: bool) -> None:
     """Within the tolerance: the status has other metrics, and nothing else. A write that is refused is tried again."""
     hpas = [a_steady_hpa(name) for name in ("a", "b")]
     hpas = [msgspec.structs.replace(hpa, metadata=ObjectMeta(name=hpa.name, namespace="ns", uid="u")) for hpa in hpas]
-    kept, store, result = StateStore(), SelectorStore(), list[BatchResult]()
+    states_, store, result = StateStore(), SelectorStore(), list[BatchResult]()
     for hpa in hpas:
         store.put_if_absent("ns", hpa.name)
     scales = {hpa.key: a_scale(hpa.name, 2) for hpa in hpas}
@@ -272,13 +270,13 @@ def test_other_usage_of_the_same_size_is_told_as_if_it_were_worked_out(refused: 
             lists.add_external("ns", [from_dict({"metricName": name, "value": value}, ExternalMetricValue)])
         world, now = World(hpas, {**scales}, [], lists, ControllerState(), HPAOptions()), NOW + period * SECOND
         error = CONFLICT if refused and period == 2 else str(period)
-        anew = batch(world, hpas, kept, store, [], now, None, error)
-        run = batch(world, hpas, kept, store, [], now, result[-1] if result else None, error)
+        anew = batch(world, hpas, states_, store, [], now, None, error)
+        run = batch(world, hpas, states_, store, [], now, result[-1] if result else None, error)
         assert (by_hpa(run), run.observations) == (by_hpa(anew), anew.observations)
         assert (run.value.records, run.value.plain_states) == (anew.value.records, anew.value.plain_states)
         assert bool(run.value.records) == (error is CONFLICT)
         result.append(run.value)
-        kept.put(result[-1].keys, result[-1].histories, result[-1].plain_states)
+        states_.put(result[-1].keys, result[-1].histories, result[-1].plain_states)
         metadata = [msgspec.structs.replace(hpa.metadata, resource_version=str(period)) for hpa in hpas]
         hpas = [
             msgspec.structs.replace(hpa, status=result[-1].written.get(hpa.key, hpa.status), metadata=own)
@@ -294,14 +292,14 @@ def test_specs_that_are_the_same_are_not_read_again() -> None:
     world = World(
         hpas, {hpa.key: a_scale(hpa.name, 1) for hpa in hpas}, [], MetricLists(), ControllerState(), HPAOptions()
     )
-    kept, store = StateStore(), SelectorStore()
+    states_, store = StateStore(), SelectorStore()
     for hpa in hpas:
         store.put_if_absent("ns", hpa.name)
     result: list[BatchResult] = []
     for period in range(4):
-        run = batch(world, hpas, kept, store, [], NOW + period * 15 * SECOND, result[-1] if result else None)
+        run = batch(world, hpas, states_, store, [], NOW + period * 15 * SECOND, result[-1] if result else None)
         result.append(run.value)
-        kept.put(result[-1].keys, result[-1].histories, result[-1].plain_states)
+        states_.put(result[-1].keys, result[-1].histories, result[-1].plain_states)
         if not period:  # what was written of them is seen
             hpas = [msgspec.structs.replace(hpa, status=result[0].records[hpa.key].status) for hpa in hpas]
     third, last = result[2:]
@@ -320,11 +318,11 @@ def a_queue_that_keeps_its_size() -> World:
     return World([hpa], {"ns/a": scale}, [], world.metrics, ControllerState(hpas=states), HPAOptions())
 
 
-def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
+def test_unchanged_size_in_a_batch_has_the_same_state_and_counters() -> None:
     """First it writes its status, and remembers at which version; then it has nothing to write."""
     world = a_queue_that_keeps_its_size()
     with_names(world)
-    kept = StateStore(world.state.hpas)
+    states_ = StateStore(world.state.hpas)
 
     def answered(action: Action) -> Any:
         if isinstance(action, List):
@@ -332,7 +330,7 @@ def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
         return "7" if isinstance(action, WriteStatus) else answer(world, action, {})
 
     for writes in (True, False):
-        (hpa,), state = world.hpas, kept["ns/a"]
+        (hpa,), state = world.hpas, states_["ns/a"]
         store, own = store_of(world), store_of(world)
         alone = performed(
             reconcile(hpa, state, now=NOW, options=world.options, selectors=own, mapper=BUILT_IN_MAPPER),
@@ -341,7 +339,7 @@ def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
         )
         steps = reconcile_all(
             [hpa],
-            kept,
+            states_,
             [],
             scales={},
             now=NOW,
@@ -350,12 +348,12 @@ def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
             mapper=BUILT_IN_MAPPER,
         )
         run = performed(steps, answered, now=NOW)
-        kept.put(run.value.keys, run.value.histories, run.value.plain_states)
+        states_.put(run.value.keys, run.value.histories, run.value.plain_states)
         assert [isinstance(each, WriteStatus) for each in run.actions].count(True) == writes
         assert run.value.decisions.decided_by_metrics().all()
         assert sorted(map(repr, run.observations)) == sorted(map(repr, alone.observations))
-        assert kept["ns/a"] == alone.value.state
-        assert kept["ns/a"].written == (WrittenVersion("u", "7") if writes else None)
+        assert states_["ns/a"] == alone.value.state
+        assert states_["ns/a"].written == (WrittenVersion("u", "7") if writes else None)
         metadata = msgspec.structs.replace(hpa.metadata, resource_version="7")
         world.hpas[0] = msgspec.structs.replace(hpa, metadata=metadata, status=alone.value.status)
 
@@ -363,7 +361,7 @@ def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
 def batch(
     world: World,
     hpas: list[HorizontalPodAutoscaler],
-    kept: StateStore,
+    states_: StateStore,
     store: SelectorStore,
     pods: Any,
     now: int,
@@ -373,7 +371,7 @@ def batch(
     """A batch of HPAs whose scales are watched; ``written``: what writing a status is answered."""
     steps = reconcile_all(
         hpas,
-        kept,
+        states_,
         pods,
         scales={key: scale for key, scale in world.scales.items() if isinstance(scale, Scale)},
         now=now,
@@ -404,43 +402,43 @@ changes = st.one_of(
 
 
 @given(st.lists(changes, max_size=6), st.permutations(KEYS), st.integers(0, 5))
-def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: list[str], count: int) -> None:
-    kept, plain = StateStore(), dict[str, HPAState]()
+def test_state_store_behaves_like_a_dict(steps: list[tuple[str, Any, int]], order: list[str], count: int) -> None:
+    stored, plain = StateStore(), dict[str, HPAState]()
     last: Any = None
     for what, keys, number in steps:
         if what == "put":
             states = [a_state(number + i) for i in range(len(keys))]
             last = keys if last != keys else last  # a batch that repeats another has the very same list
-            kept.put(last, StateColumns.from_states(states), [each.without_histories() for each in states])
+            stored.put(last, StateColumns.from_states(states), [each.without_histories() for each in states])
             plain.update(zip(keys, states, strict=True))
         elif what == "set":
-            kept[keys] = plain[keys] = a_state(number)
+            stored[keys] = plain[keys] = a_state(number)
         elif keys in plain:
-            del kept[keys], plain[keys]
-    assert dict(kept) == plain
-    assert len(kept) == len(plain)
-    wanted = order[:count]
-    histories, rest = kept.get_columns(wanted)
+            del stored[keys], plain[keys]
+    assert dict(stored) == plain
+    assert len(stored) == len(plain)
+    names = order[:count]
+    histories, rest = stored.get_columns(names)
     result = [histories.state(row, each) for row, each in enumerate(rest)]
-    assert result == [plain.get(key, HPAState()) for key in wanted]
+    assert result == [plain.get(key, HPAState()) for key in names]
     again = StateStore()
-    again.put(wanted, histories, rest)  # and once more through columns
-    assert [again[key] for key in wanted] == result
+    again.put(names, histories, rest)  # and once more through columns
+    assert [again[key] for key in names] == result
 
 
 @pytest.mark.parametrize("asking", [0, 1])
-def test_who_comes_too_late_is_left_for_another_time(asking: int) -> None:
+def test_unfinished_hpas_are_left_for_the_next_batch(asking: int) -> None:
     """Sizes go before statuses; what was not begun in time is as if it had not been looked at. How long was asked
     before costs nobody his turn."""
     names = ["a", "b", "c"]
     hpas = [an_hpa(name) for name in names]
     scales = {f"ns/{name}": a_scale(name, 0 if name == "c" else 2) for name in names}
-    store, kept = SelectorStore(), StateStore()
+    store, states_ = SelectorStore(), StateStore()
     for name in names:
         store.put_if_absent("ns", name)
     steps = reconcile_all(
         hpas,
-        kept,
+        states_,
         [],
         scales={} if asking else scales,
         now=NOW,
@@ -477,7 +475,7 @@ def a_backlog(name: str, metric: str) -> HorizontalPodAutoscaler:
 
 
 @pytest.mark.parametrize("slow", ["metric", "scale"])
-def test_a_question_that_takes_too_long_holds_up_only_those_who_need_the_answer(slow: str) -> None:
+def test_slow_request_delays_only_its_own_hpas(slow: str) -> None:
     """Also among many, of which all together take longer: each has its time. Whoever is held up is as if it had not
     been looked at, and the others are decided as without it."""
     names, late = [f"h{i}" for i in range(8)], ("h1", "h5")
@@ -498,12 +496,12 @@ def test_a_question_that_takes_too_long_holds_up_only_those_who_need_the_answer(
         return Outcome(at=at)
 
     def batch(*some: str) -> tuple[BatchResult, dict[str, HPAState]]:
-        store, kept = SelectorStore(), StateStore()
+        store, states_ = SelectorStore(), StateStore()
         for name in some:
             store.put_if_absent("ns", name)
         steps = reconcile_all(
             [a_backlog(name, "slow" if slow == "metric" and name in late else name) for name in some],
-            kept,
+            states_,
             [],
             scales={f"ns/{name}": scales[name] for name in some if slow == "metric"},
             now=NOW,
@@ -513,17 +511,17 @@ def test_a_question_that_takes_too_long_holds_up_only_those_who_need_the_answer(
             within=4 * SECOND,
         )
         result: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
-        kept.put(result.keys, result.histories, result.plain_states)
-        return result, dict(kept)
+        states_.put(result.keys, result.histories, result.plain_states)
+        return result, dict(states_)
 
-    result, kept = batch(*names)
+    result, states_ = batch(*names)
     rest, alone = batch(*(name for name in names if name not in late))
     assert (result.late, result.unfinished) == (["ns/h1", "ns/h5"], [])
-    assert kept.keys() == alone.keys()
+    assert states_.keys() == alone.keys()
     assert [each.scale_written for each in result.records.values()] == [3] * 6
     for key, record in rest.records.items():
         assert result.records[key].proposal == record.proposal
-        assert [each.replicas for each in kept[key].recommendations or ()] == [1, 3]
+        assert [each.replicas for each in states_[key].recommendations or ()] == [1, 3]
     assert result.at - NOW < 30 * SECOND
     assert Counter(begun)["slow"] == (1 if slow == "metric" else 0)
 
@@ -552,17 +550,17 @@ def test_a_scale_that_takes_too_long_is_late_whoever_else_is_watched() -> None:
     assert (result.late, result.keys, result.records) == (["ns/a"], [], {})
 
 
-def test_who_never_gets_the_time_is_not_asked_for_ever() -> None:
+def test_always_late_hpas_stop_being_requested() -> None:
     """Of a source of metrics with a shorter time of its own."""
-    names, store, asked = ("a", "b"), SelectorStore(), Counter[str]()
+    names, store, request_counts = ("a", "b"), SelectorStore(), Counter[str]()
     for name in names:
         store.put_if_absent("ns", name)
 
     def perform(action: Action, at: int) -> Outcome:
         if not isinstance(action, GetMetric):
             return Outcome(at=at, value=a_scale("b", 1) if isinstance(action, GetScale) else None)
-        asked[action.metric] += 1
-        assert asked[action.metric] < 5
+        request_counts[action.metric] += 1
+        assert request_counts[action.metric] < 5
         if action.metric == "a":
             return Outcome(at=at + SECOND, error=DEADLINE_EXCEEDED)
         value = from_dict({"metricName": action.metric, "value": "3"}, ExternalMetricValue)
@@ -585,7 +583,7 @@ def test_who_never_gets_the_time_is_not_asked_for_ever() -> None:
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
-def test_who_comes_too_late_is_of_few_namespaces(order: str) -> None:
+def test_late_hpas_are_limited_to_few_namespaces(order: str) -> None:
     """What is decided anew has the metrics of its namespace asked for again. Who is given first comes first, whatever
     the name: what was too late is given first the next time."""
     hpas = [an_hpa(f"h{i}") for i in range(6)]
@@ -615,7 +613,7 @@ def test_who_comes_too_late_is_of_few_namespaces(order: str) -> None:
 
 
 @pytest.mark.parametrize("since", [1, 3])
-def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None:
+def test_resize_uses_the_current_scale(since: int) -> None:
     """The watch says 1; when the size is to be written the API server says ``since``."""
     cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
     spec = {
@@ -626,8 +624,8 @@ def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None
     hpa = apply_defaults(
         from_dict({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec}, HorizontalPodAutoscaler)
     )
-    seen, there = a_scale("a", 1), a_scale("a", since)
-    seen.status.selector = there.status.selector = "app=a"
+    at_start, there = a_scale("a", 1), a_scale("a", since)
+    at_start.status.selector = there.status.selector = "app=a"
     container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}
     pod = {
@@ -647,7 +645,7 @@ def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None
         [hpa],
         StateStore(),
         [from_dict(pod, Pod)],
-        scales={"ns/a": seen},
+        scales={"ns/a": at_start},
         now=NOW,
         options=HPAOptions(),
         selectors=store,
@@ -679,7 +677,7 @@ def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None
     assert reports == 1, "all that is counted of one is told at once"
 
 
-def test_who_has_to_work_a_size_out_does_so_apart() -> None:
+def test_size_computation_is_a_separate_step() -> None:
     """That takes long where pods are many: it is no brief step."""
     hpa = an_hpa("a")
     store = SelectorStore()

@@ -91,20 +91,20 @@ def autoscaler(
 
 
 @dataclass
-class Made:
+class SimulatedPod:
     at: int
     ready: int
-    gone: int | None = None
+    deleted_at: int | None = None
 
 
 @dataclass
 class Tick:
     """The plant at one sync: answers a reconcile."""
 
-    pods: list[Made]
-    gone: list[Made]
+    pods: list[SimulatedPod]
+    deleted: list[SimulatedPod]
     now: int
-    seen: int
+    visible: int
     amounts: dict[str, float]  # by metric
     window: float
     named: bool  # usage is asked of a container
@@ -117,7 +117,7 @@ class Tick:
             return [self.listed(i, pod) for i, pod in enumerate(self.pods)]
         return self.metrics(action) if isinstance(action, GetMetric) else None
 
-    def listed(self, i: int, pod: Made) -> Pod:
+    def listed(self, i: int, pod: SimulatedPod) -> Pod:
         ready = pod.ready <= self.now
         condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": at(pod.ready)}
         phase = "Running" if ready else "Pending"
@@ -131,15 +131,17 @@ class Tick:
         )
 
     def metrics(self, query: GetMetric) -> Any:
-        stamp = at(self.seen)
+        stamp = at(self.visible)
         if query.api == "external":
             value = {"metricName": query.metric, "value": f"{milli(self.amounts[query.metric])}m"}
             return from_dict({"items": [value]}, ExternalMetricValueList)
         if query.name:
             amount = f"{milli(self.amounts[query.metric])}m"
             return from_dict({"timestamp": stamp, "value": amount}, MetricValue)
-        known = [i for i, pod in enumerate(self.pods) if pod.ready <= self.seen]
-        had_theirs = [pod for pod in self.gone if pod.gone is not None and pod.ready <= self.seen < pod.gone]
+        known = [i for i, pod in enumerate(self.pods) if pod.ready <= self.visible]
+        had_theirs = [
+            pod for pod in self.deleted if pod.deleted_at is not None and pod.ready <= self.visible < pod.deleted_at
+        ]
 
         def each(name: str) -> str:
             return f"{milli(self.amounts.get(name, 0.0) / (len(known) + len(had_theirs)))}m"
@@ -164,7 +166,7 @@ class Steps:
 
     sizes: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
-    asked: list[int] = field(default_factory=list)
+    desired: list[int] = field(default_factory=list)
     records: list[ReconcileResult] = field(default_factory=list)
 
 
@@ -181,27 +183,27 @@ def step_by_step(
     long_ago = START - startup - options.cpu_initialization_ns - options.initial_readiness_ns - lag - SECOND
     assert hpa.spec.min_replicas is not None
     start = max(1, hpa.spec.min_replicas) if plant.start is None else plant.start
-    pods = [Made(long_ago, long_ago + startup) for _ in range(start)]
-    gone: list[Made] = []
+    pods = [SimulatedPod(long_ago, long_ago + startup) for _ in range(start)]
+    deleted: list[SimulatedPod] = []
     state, steps, now = HPAState(), Steps(), times[0]
     while now <= times[-1]:
         if recorded is not None:
-            left = resize(pods, recorded[len(steps.sizes)], now if steps.sizes else long_ago, startup)
-            gone += left if steps.sizes else []  # at first nobody goes: so many there are
+            removed = resize(pods, recorded[len(steps.sizes)], now if steps.sizes else long_ago, startup)
+            deleted += removed if steps.sizes else []  # at first nobody goes: so many there are
         steps.sizes.append(len(pods))
         steps.ready.append(sum(pod.ready <= now for pod in pods))
-        seen = now - lag
-        last = max((i for i, time in enumerate(times) if time <= seen), default=0)
+        visible_until = now - lag
+        last = max((i for i, time in enumerate(times) if time <= visible_until), default=0)
         amounts = {name: values[last] for name, values in loads.items()}
-        tick = Tick(pods, gone, now, seen, amounts, plant.window, "c/cpu" in loads)
+        tick = Tick(pods, deleted, now, visible_until, amounts, plant.window, "c/cpu" in loads)
         out = run_dry(reconcile(hpa, state, now=now, options=options), now=now, respond=tick).value
         state = out.state
         hpa = HorizontalPodAutoscaler(metadata=hpa.metadata, spec=hpa.spec, status=out.status)
-        wanted = len(pods) if out.desired_replicas is None else out.desired_replicas
-        steps.asked.append(wanted)
+        desired = len(pods) if out.desired_replicas is None else out.desired_replicas
+        steps.desired.append(desired)
         steps.records.append(out)
         if recorded is None:
-            gone += resize(pods, wanted, now, startup)
+            deleted += resize(pods, desired, now, startup)
         now += options.sync_period_ns
     return steps
 
@@ -220,12 +222,12 @@ def milli(amount: float) -> int:
     return math.floor(amount * 1000) if amount < 0 else math.ceil(amount * 1000)
 
 
-def resize(pods: list[Made], wanted: int, now: int, startup: int) -> list[Made]:
+def resize(pods: list[SimulatedPod], desired: int, now: int, startup: int) -> list[SimulatedPod]:
     """The newest go first; those that go."""
-    gone = [replace(pod, gone=now) for pod in pods[wanted:]]
-    del pods[wanted:]
-    pods += [Made(now, now + startup) for _ in range(wanted - len(pods))]
-    return gone
+    removed = [replace(pod, deleted_at=now) for pod in pods[desired:]]
+    del pods[desired:]
+    pods += [SimulatedPod(now, now + startup) for _ in range(desired - len(pods))]
+    return removed
 
 
 def at(time: int) -> str:
@@ -296,7 +298,7 @@ def test_the_loop_is_the_step_machine(
     steps = step_by_step(hpa, times, loads, plant, options, recorded)
     assert result.replicas.tolist() == steps.sizes
     assert result.ready.tolist() == steps.ready
-    assert result.desired.tolist() == steps.asked
+    assert result.desired.tolist() == steps.desired
     assert result.decided_by.tolist() == [decisive(each) for each in steps.records]
     assert result.metrics == tuple(metrics)
     for tick, record in enumerate(steps.records):
@@ -307,7 +309,7 @@ def test_the_loop_is_the_step_machine(
                 assert result.usage[i, tick] == each.replicas.usage
 
 
-def test_a_ramp_costs_what_it_costs() -> None:
+def test_ramp_cost_is_exact() -> None:
     times = START + np.arange(0, 3600, 15, dtype=np.int64) * SECOND
     load = Load(times, np.concatenate([np.full(120, 1.0), np.full(120, 3.5)]))
     slow = autoscaler("cpu", {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}})
@@ -359,7 +361,7 @@ NOW_AND_THEN = np.array([START, START + SECOND])
         (object_(metric="x", type="Value", averageValue="1"), Plant(), "type and field agree"),
     ],
 )
-def test_what_cannot_be_replayed_is_named(
+def test_unreplayable_metrics_are_named(
     monkeypatch: pytest.MonkeyPatch, metric: dict[str, Any], plant: Plant, message: str
 ) -> None:
     monkeypatch.setitem(METRICS, "bad", metric)
@@ -418,11 +420,11 @@ def test_pods_that_are_measured_at_other_times_add_up(offsets: list[int]) -> Non
     assert set(build_recorded_replicas(series).value.tolist()) == {6.0}
 
 
-def test_a_pod_that_is_gone_is_not_held() -> None:
+def test_series_of_a_deleted_pod_is_not_extended() -> None:
     series = pods_of([0, 1])
-    kept = ~((series.series == 1) & (series.time > START + 100 * SECOND))
-    gone = Series.of(series.keys, series.series[kept], series.time[kept], series.value[kept])
-    load = build_load(gone)
+    remaining = ~((series.series == 1) & (series.time > START + 100 * SECOND))
+    shortened = Series.of(series.keys, series.series[remaining], series.time[remaining], series.value[remaining])
+    load = build_load(shortened)
     assert load.get_values(np.array([START + 90 * SECOND, START + 135 * SECOND])).tolist() == [4.0, 2.0]
 
 
@@ -452,7 +454,7 @@ def test_a_recording_must_overlap() -> None:
             replay_report([autoscaler("lag", None)], load, Plant(), recorded=Load(late, np.full(20, 3.0)))
 
 
-def test_metrics_of_one_name_are_told_apart() -> None:
+def test_metrics_with_the_same_name_are_distinguished() -> None:
     hpa = autoscaler(["depth", "depth"], None)
     times = START + np.arange(20, dtype=np.int64) * 15 * SECOND
     report, _ = replay_report([hpa], {"depth": Load(times, np.full(20, 9.0))}, Plant())

@@ -140,7 +140,7 @@ def kernel(rows: list[Query], threads: int) -> list[Answer]:
 
 @settings(max_examples=examples(5), deadline=None)
 @given(st.lists(queries(), min_size=1, max_size=4), st.sampled_from([1, 2, 5]), st.sampled_from(RELEASES))
-def test_the_kernel_computes_what_the_reference_does(rows: list[Query], threads: int, release: str) -> None:
+def test_kernel_matches_the_reference(rows: list[Query], threads: int, release: str) -> None:
     for query in rows:
         query.cpu_initialization = rows[0].cpu_initialization
         query.initial_readiness = rows[0].initial_readiness

@@ -89,14 +89,14 @@ def rivals() -> Dump:
 
 def test_an_hpa_decides_as_it_does_among_all() -> None:
     dump = rivals()
-    whole = hpa_report(dump)
-    assert [each.conditions[1].reason for each in whole.hpas] == ["AmbiguousSelector", "AmbiguousSelector"]
+    full_report = hpa_report(dump)
+    assert [each.conditions[1].reason for each in full_report.hpas] == ["AmbiguousSelector", "AmbiguousSelector"]
     alone = hpa_report(dump, [dump.hpas["shop/web"]])
-    assert list(alone.hpas) == [whole.hpas[0]]
-    assert alone.state == whole.state
+    assert list(alone.hpas) == [full_report.hpas[0]]
+    assert alone.state == full_report.state
 
 
-def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_hpas_are_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     dump, explained = rivals(), []
     summarize = Decisions.summarize
 
@@ -109,14 +109,18 @@ def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) ->
     assert explained == ["shop/rival"]
 
 
-def test_what_names_no_namespace_is_in_default() -> None:
+def test_objects_without_namespace_are_in_default() -> None:
     named = [hpa("web"), deployment(2), *(pod(f"web-{i}") for i in range(2)), usage(("web-0", "90m"), ("web-1", "90m"))]
     bare = json.loads(json.dumps(named).replace('"namespace": "shop"', '"labels_of": ""'))
     dump = read_dump(bare)
     assert list(dump.hpas) == ["default/web"]
     assert dump.pods.namespaces == {"default"}
-    (said,), (meant,) = hpa_report(dump).hpas, hpa_report(read_dump(named)).hpas
-    assert (said.namespace, said.desired_replicas, said.metrics) == ("default", meant.desired_replicas, meant.metrics)
+    (implicit,), (meant,) = hpa_report(dump).hpas, hpa_report(read_dump(named)).hpas
+    assert (implicit.namespace, implicit.desired_replicas, implicit.metrics) == (
+        "default",
+        meant.desired_replicas,
+        meant.metrics,
+    )
     text = io.BytesIO(json.dumps({"apiVersion": "v1", "kind": "List", "items": bare}).encode())
     assert hpa_report(read_dump(text)).hpas == hpa_report(dump).hpas
     assert not dump.duplicates
@@ -124,11 +128,11 @@ def test_what_names_no_namespace_is_in_default() -> None:
 
 def test_a_given_state_is_carried_over() -> None:
     dump = rivals()
-    gone = HPAState(recommendations=())
-    before = ControllerState(hpas={"shop/gone": gone, "shop/web": gone})
+    deleted_state = HPAState(recommendations=())
+    before = ControllerState(hpas={"shop/gone": deleted_state, "shop/web": deleted_state})
     report = hpa_report(dump, [dump.hpas["shop/web"]], state=before)
     assert set(report.state.hpas) == {"shop/gone", "shop/web", "shop/rival"}
-    assert report.state.hpas["shop/gone"] == gone
+    assert report.state.hpas["shop/gone"] == deleted_state
     assert report.without_state == ["shop/rival"]
 
 
@@ -213,9 +217,9 @@ def test_odd_definitions_are_named(spec: dict[str, Any], field: str) -> None:
     ],
 )
 def test_an_empty_list_is_an_answer(listed: dict[str, Any], metric: dict[str, Any] | None, text: str) -> None:
-    given = [hpa(metrics=None if metric is None else [metric]), deployment(1), pod("web-0")]
+    objects = [hpa(metrics=None if metric is None else [metric]), deployment(1), pod("web-0")]
     for source in (listed, msgspec.json.encode(listed)):
-        dump = read_dump(given, source)
+        dump = read_dump(objects, source)
         (row,) = hpa_report(dump).hpas
         assert text in (row.error or "")
         assert dump.missing() == []
@@ -225,10 +229,10 @@ def test_a_list_given_twice_counts_once(tmp_path: Path) -> None:
     values = external_list(q="30")
     values["items"] *= 2  # an adapter that answers two series without labels: they add up
     values["items"].append({"metricName": "q", "metricLabels": {"a": "b"}, "value": "5"})
-    given = [hpa(metrics=[external("q", averageValue="10")]), deployment(3), pod("web-0"), usage(("web-0", "1m"))]
+    objects = [hpa(metrics=[external("q", averageValue="10")]), deployment(3), pod("web-0"), usage(("web-0", "1m"))]
     (tmp_path / "values.json").write_bytes(msgspec.json.encode(values))
-    once = hpa_report(read_dump(given, tmp_path / "values.json"))
-    twice = hpa_report(read_dump(given, given, tmp_path / "values.json", tmp_path / "values.json"))
+    once = hpa_report(read_dump(objects, tmp_path / "values.json"))
+    twice = hpa_report(read_dump(objects, objects, tmp_path / "values.json", tmp_path / "values.json"))
     assert [each.desired_replicas for each in once.hpas] == [6]  # 65 of 10 a pod is 7, the limit 4 or twice
     assert [each.proposal for each in once.hpas] == [7]
     assert twice.hpas == once.hpas
@@ -279,7 +283,7 @@ def test_custom_metrics_match_their_labels_and_groups() -> None:
     assert hpa_report(mixed).hpas[0].metrics[0].current == "50"
 
 
-def test_values_that_do_not_say_their_labels_are_told() -> None:
+def test_values_without_labels_are_reported() -> None:
     dump = with_object(object_value("20", v1=True), selector={"matchLabels": {"code": "200"}})
     report = hpa_report(dump)
     assert report.hpas[0].metrics[0].current == "20"
@@ -287,7 +291,7 @@ def test_values_that_do_not_say_their_labels_are_told() -> None:
     assert report.unmodelled == {"HorizontalPodAutoscaler shop/web": [text]}
 
 
-def test_what_is_missing_says_both_directions() -> None:
+def test_missing_metrics_message_names_both_directions() -> None:
     (alone,) = read_dump([hpa(), deployment(1), pod("web-0")]).missing()
     assert alone.endswith("which forbids scaling down, and scaling up too where an HPA has no other metrics")
 
@@ -336,7 +340,7 @@ ROLLOUT = ("argoproj.io/v1alpha1", "Rollout", {}, {"HPAReplicas": 10, "replicas"
         ),
     ],
 )
-def test_the_scale_of_a_known_kind_needs_no_definition_and_that_is_said(
+def test_scale_of_a_known_kind_needs_no_definition_and_is_noted(
     target: tuple[str, str, dict[str, Any], dict[str, Any]], paths: str
 ) -> None:
     report = hpa_report(read_dump(custom(*target)))
@@ -357,7 +361,7 @@ def test_the_scale_of_a_deployment_config_selects_its_name_too() -> None:
     assert report.assumed == {}  # OpenShift serves the kind without a definition
 
 
-def test_a_definition_says_where_the_scale_is() -> None:
+def test_definition_gives_the_scale_paths() -> None:
     paths = {
         "specReplicasPath": ".spec.size",
         "statusReplicasPath": ".status.ready",
@@ -369,7 +373,7 @@ def test_a_definition_says_where_the_scale_is() -> None:
     assert report.assumed == {}
 
 
-def test_a_kind_whose_definition_has_no_scale_has_none() -> None:
+def test_kind_without_scale_subresource_has_no_scale() -> None:
     objects = custom("x.io/v1", "Widget", {}, {"replicas": 10, "selector": "app=web"})
     (only,) = hpa_report(read_dump([*objects, definition("x.io", "Widget", "v1", None)])).hpas
     assert only.desired_replicas is None

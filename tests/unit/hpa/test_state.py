@@ -34,7 +34,7 @@ def saved(hpas: Any, **more: Any) -> bytes:
         (b"[]", "not an HPA state"),
     ],
 )
-def test_what_cannot_be_used_is_named(data: bytes, message: str) -> None:
+def test_invalid_states_are_named(data: bytes, message: str) -> None:
     with pytest.raises(StateError) as error:
         ControllerState.from_json(data)
     assert message in str(error.value)

@@ -36,7 +36,7 @@ def document(**status: Any) -> dict[str, Any]:
     }
 
 
-def test_the_generation_of_a_condition_is_kept() -> None:
+def test_observed_generation_of_conditions_is_preserved() -> None:
     admitted = admit(document(conditions=[CONDITION]), document(), subresource="status")
     assert admitted.hpa is not None
     assert to_dict(admitted.hpa)["status"]["conditions"] == [CONDITION]
@@ -132,9 +132,9 @@ def test_an_object_of_a_dump_keeps_its_status() -> None:
         assert hpa.status.current_replicas == 3
 
 
-def test_what_is_no_int64_is_not_decoded() -> None:
-    given = document(conditions=[{**CONDITION, "observedGeneration": 2**63}])
-    text = admit(given).decode_error
+def test_values_beyond_int64_are_a_decode_error() -> None:
+    document_ = document(conditions=[{**CONDITION, "observedGeneration": 2**63}])
+    text = admit(document_).decode_error
     assert text is not None
     assert text.startswith("json: cannot unmarshal number 9223372036854775808 into Go struct field ")
     assert text.endswith("observedGeneration of type int64")

@@ -21,20 +21,24 @@ def _decided(world: World) -> Decisions:
     )
 
 
-def _agree(found: Decisions) -> None:
-    rows = [row for row in range(len(found)) if row not in found.problems][::-1]
-    assert found.origin is not None
-    for row, summary in zip(rows, found.summarize(rows), strict=True):
-        want = ReconcileSummary.of_run(found[row])
+def _agree(decisions: Decisions) -> None:
+    rows = [row for row in range(len(decisions)) if row not in decisions.problems][::-1]
+    assert decisions.origin is not None
+    for row, summary in zip(rows, decisions.summarize(rows), strict=True):
+        want = ReconcileSummary.of_run(decisions[row])
         assert comparable(summary) == comparable(want)
-        hpa, best, scale = found.origin.objects.hpas[row], int(found.best[row]), found.origin.inputs.scales[row]
-        decision, wanted = (
-            build_decision(hpa, each, best, scale=scale, options=found.origin.options) for each in (summary, want)
+        hpa, best, scale = (
+            decisions.origin.objects.hpas[row],
+            int(decisions.best[row]),
+            decisions.origin.inputs.scales[row],
         )
-        assert msgspec.json.encode(decision) == msgspec.json.encode(wanted)
-    for row in found.problems:
-        with pytest.raises(type(found.problems[row])):
-            found.summarize([row])
+        decision, expected = (
+            build_decision(hpa, each, best, scale=scale, options=decisions.origin.options) for each in (summary, want)
+        )
+        assert msgspec.json.encode(decision) == msgspec.json.encode(expected)
+    for row in decisions.problems:
+        with pytest.raises(type(decisions.problems[row])):
+            decisions.summarize([row])
 
 
 @settings(max_examples=examples(1 / 3), deadline=None)

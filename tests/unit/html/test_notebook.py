@@ -34,14 +34,14 @@ class Report(Record, frozen=True):
 
 
 def test_a_record() -> None:
-    shown = Report(total=3, names=["a", "<b>"], lines=[Line(name=f"n{i}", count=i) for i in range(60)])._repr_html_()
-    assert shown.startswith("<div><p><strong>Report: total=3, 2 names, 60 lines</strong></p>")
-    assert "<td>total</td><td>3</td>" in shown
-    assert "<td>names</td><td>a, &lt;b&gt;</td>" in shown
-    assert "<caption>lines</caption><thead><tr><th>name</th><th>count</th></tr></thead>" in shown
-    assert "<td>n49</td><td>49</td>" in shown
-    assert "<td>n50</td>" not in shown
-    assert "and 10 more" in shown
+    text = Report(total=3, names=["a", "<b>"], lines=[Line(name=f"n{i}", count=i) for i in range(60)])._repr_html_()
+    assert text.startswith("<div><p><strong>Report: total=3, 2 names, 60 lines</strong></p>")
+    assert "<td>total</td><td>3</td>" in text
+    assert "<td>names</td><td>a, &lt;b&gt;</td>" in text
+    assert "<caption>lines</caption><thead><tr><th>name</th><th>count</th></tr></thead>" in text
+    assert "<td>n49</td><td>49</td>" in text
+    assert "<td>n50</td>" not in text
+    assert "and 10 more" in text
 
 
 def test_an_empty_table_is_nothing() -> None:
@@ -104,11 +104,11 @@ def test_scale_down_and_a_whole_loop() -> None:
     assert "<td>moves</td><td>drained</td><td>1</td><td></td>" in down
     assert "<td>full</td><td>stays</td><td></td><td>NotUnderutilized</td>" in down
     report = kscale.ca.run_once(cluster, groups, now=1_800_000_000 * SECOND, options=options)
-    whole = report._repr_html_()
-    assert whole.startswith("<div><p><strong>&lt;LoopReport: scale_up=")
-    assert whole.endswith("</div>")
-    assert "<strong>&lt;ScaleUpPlan: " in whole
-    assert down.partition("<table>")[2] in whole
+    text = report._repr_html_()
+    assert text.startswith("<div><p><strong>&lt;LoopReport: scale_up=")
+    assert text.endswith("</div>")
+    assert "<strong>&lt;ScaleUpPlan: " in text
+    assert down.partition("<table>")[2] in text
 
 
 def test_decisions_of_hpas() -> None:
@@ -132,23 +132,25 @@ def test_decisions_of_hpas() -> None:
     ]
     scale = Scale(spec=ScaleSpec(replicas=3), status=ScaleStatus(replicas=3, selector="app=web"))
     decisions = hpa.decide(hpas, {"d/a<b": scale}, [], hpa.MetricLists(), now=1_800_000_000 * SECOND)
-    shown = decisions._repr_html_()
-    assert "<th>hpa</th><th>current</th><th>desired</th><th>decidedBy</th><th>reason</th>" in shown
-    assert "<td>d/a&lt;b</td><td>3</td><td>2</td><td>above_max</td><td>above_max</td>" in shown
-    assert "<td>d/none</td><td></td><td></td><td>no_scale</td><td>none</td>" in shown
+    text = decisions._repr_html_()
+    assert "<th>hpa</th><th>current</th><th>desired</th><th>decidedBy</th><th>reason</th>" in text
+    assert "<td>d/a&lt;b</td><td>3</td><td>2</td><td>above_max</td><td>above_max</td>" in text
+    assert "<td>d/none</td><td></td><td></td><td>no_scale</td><td>none</td>" in text
 
 
 def test_rounds_of_the_vpa() -> None:
     target = {"cpu": Quantity("25m"), "memory": Quantity("250Mi")}
-    told = [RecommendedContainerResources(container_name="c", target=target)]
-    status = VerticalPodAutoscalerStatus(recommendation=RecommendedPodResources(container_recommendations=told))
+    recommendations = [RecommendedContainerResources(container_name="c", target=target)]
+    status = VerticalPodAutoscalerStatus(
+        recommendation=RecommendedPodResources(container_recommendations=recommendations)
+    )
     of_one = VpaResult(namespace="d", name="v", status=status, status_written=True, pod_count=1, selector="")
-    shown = RecommenderResult(vpas=[of_one])._repr_html_()
-    assert "<strong>&lt;RecommenderResult: 1 VPAs, 1 statuses written, 0 samples refused&gt;</strong>" in shown
-    assert "<td>d/v</td><td>c</td><td>25m</td><td>250Mi</td>" in shown
+    text = RecommenderResult(vpas=[of_one])._repr_html_()
+    assert "<strong>&lt;RecommenderResult: 1 VPAs, 1 statuses written, 0 samples refused&gt;</strong>" in text
+    assert "<td>d/v</td><td>c</td><td>25m</td><td>250Mi</td>" in text
     pod = ChosenPod(
         namespace="d", pod="p", vpa="v", outside_recommended_range=True, scale_up=True, resource_diff=1.0,
         quick_oom=False, targets="c: cpu 25m",
     )  # fmt: skip
-    shown = UpdaterResult(chosen=[pod])._repr_html_()
-    assert "<td>d/p</td><td>v</td><td>c: cpu 25m</td>" in shown
+    text = UpdaterResult(chosen=[pod])._repr_html_()
+    assert "<td>d/p</td><td>v</td><td>c: cpu 25m</td>" in text

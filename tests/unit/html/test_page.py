@@ -30,7 +30,7 @@ class Reader(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.seen = ""
+        self.text = ""
         self.scripts: list[str] = []
         self.feed(text)
         self.close()
@@ -50,7 +50,7 @@ class Reader(HTMLParser):
         if self.open[-1:] == ["script"]:
             self.scripts[-1] += data
         elif self.open[-1:] != ["style"]:
-            self.seen += data
+            self.text += data
 
 
 def blocks(name: str) -> Sequence[Block]:
@@ -64,7 +64,7 @@ def blocks(name: str) -> Sequence[Block]:
     )
 
 
-def made(name: str, record: bytes = b"{}") -> str:
+def make_page(name: str, record: bytes = b"{}") -> str:
     table = Table(
         [Column(name), Column("NODES", "right"), Column("WIDE", wide=True)],
         [[name, 1234, None], [Cell("big", "warn", 7), 0.5, name]],
@@ -75,19 +75,19 @@ def made(name: str, record: bytes = b"{}") -> str:
 
 @given((st.text(max_size=60) | st.just(HOSTILE)).map(lambda text: f"{text}!"))
 def test_names_are_text_and_nothing_else(name: str) -> None:
-    plain, result = Reader(made("name")), Reader(made(name))
+    plain, result = Reader(make_page("name")), Reader(make_page(name))
     assert [tag for tag, _ in result.tags] == [tag for tag, _ in plain.tags]
     for (_, mine), (_, its) in zip(result.tags, plain.tags, strict=True):
         assert mine.keys() == its.keys(), "no attribute more"
     assert result.scripts == plain.scripts
-    assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e]", made(name))
+    assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e]", make_page(name))
 
 
-def test_it_needs_nothing_else() -> None:
-    text = made("shop/web", b'{"kind":"Sample","name":"</script><b>"}')
+def test_page_is_self_contained() -> None:
+    text = make_page("shop/web", b'{"kind":"Sample","name":"</script><b>"}')
     result = Reader(text)
-    held, script = result.scripts
-    assert json.loads(held) == {"kind": "Sample", "name": "</script><b>"}
+    record, script = result.scripts
+    assert json.loads(record) == {"kind": "Sample", "name": "</script><b>"}
     digest = b64encode(sha256(script.encode()).digest()).decode()
     (policy,) = [has["content"] for tag, has in result.tags if has.get("http-equiv") == "Content-Security-Policy"]
     assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -98,23 +98,23 @@ def test_it_needs_nothing_else() -> None:
     assert "@import" not in text
 
 
-def test_a_reader_sees_it_all_without_a_script() -> None:
-    result = Reader(made("shop/web"))
+def test_page_is_complete_without_scripts() -> None:
+    result = Reader(make_page("shop/web"))
     cells, pods = ("1,234", "big", "-"), ("cpu 50% of 4", "memory 25% of 8 GiB", "2 × shop/web", "2 pods")
     more = (
         "Alike: shop/web, n2",
         "3 more nodes are not drawn",
         "other: 0 to 7.5, at the end 7.5",
     )
-    for said in (*cells, *pods, *more):
-        assert said in result.seen
-    assert "EMPTY" not in result.seen
+    for text in (*cells, *pods, *more):
+        assert text in result.text
+    assert "EMPTY" not in result.text
     sorts = [has["data-sort"] for tag, has in result.tags if "data-sort" in has]
     assert sorts == ["1234", "7", "0.5"]
 
 
 def test_bars_are_as_wide_as_requests() -> None:
-    pieces = [has for tag, has in Reader(made("web")).tags if tag == "rect" and has["class"] != "room"]
+    pieces = [has for tag, has in Reader(make_page("web")).tags if tag == "rect" and has["class"] != "room"]
     assert [(each["x"], each["width"]) for each in pieces] == [("0.0", "375.0"), ("375.0", "125.0"), ("0.0", "250.0")]
     full = DrawnNode(["n"], "", {"cpu": 1.0}, {}, [DrawnPod("a", "a", {"cpu": 3.0})])
     text = page("t", View("h"), [Packing("p", [full])])
@@ -168,12 +168,12 @@ def test_an_axis_of_whole_numbers_shows_no_others(highest: float, values: list[s
     assert re.findall(r"<text[^>]*>([^<]*)</text>", text)[: len(values) + 1] == [*values, "0 s"]
 
 
-def test_a_page_says_when_from_what_and_how_it_was_made() -> None:
+def test_page_shows_time_inputs_and_command() -> None:
     origin = Origin("2026-07-01 12:00:00 UTC", "a.json, <b>", "kscale cost -f a.json -f '<b>' -o html", "0.1.0")
     reader = Reader(page("t", View("h"), origin=origin))
-    assert "Made 2026-07-01 12:00:00 UTC from a.json, <b> with kscale 0.1.0." in reader.seen
-    assert "kscale cost -f a.json -f '<b>' -o html" in reader.seen
-    assert "Made" not in Reader(page("t", View("h"))).seen
+    assert "Made 2026-07-01 12:00:00 UTC from a.json, <b> with kscale 0.1.0." in reader.text
+    assert "kscale cost -f a.json -f '<b>' -o html" in reader.text
+    assert "Made" not in Reader(page("t", View("h"))).text
 
 
 def test_a_cell_of_several_numbers_is_sorted_by_the_first() -> None:
@@ -197,10 +197,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 def test_in_a_browser(tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(made(HOSTILE), encoding="utf-8")
+    (tmp_path / "page.html").write_text(make_page(HOSTILE), encoding="utf-8")
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
     command = [str(CHROMIUM), *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     result = subprocess.run([*command, f"file://{tmp_path}/page.html"], capture_output=True, check=True, text=True)
-    shown = Reader(result.stdout)
-    assert sum(tag == "button" for tag, _ in shown.tags) == 3, "the page's own script ran: headings sort"
+    page_ = Reader(result.stdout)
+    assert sum(tag == "button" for tag, _ in page_.tags) == 3, "the page's own script ran: headings sort"
     assert "<title>taken" not in result.stdout, "and no other"

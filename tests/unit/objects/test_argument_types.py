@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_that_are_made(mistake: str) -> None:
+def test_common_mistakes_are_argument_errors(mistake: str) -> None:
     call, message = MISTAKES[mistake]
     with pytest.raises(ArgumentError, match=message) as caught:
         call()
@@ -135,7 +135,7 @@ def test_mistakes_that_are_made(mistake: str) -> None:
     assert (str(again), again.problems) == (str(caught.value), caught.value.problems)
 
 
-def test_a_moment_that_is_none_comes_first() -> None:
+def test_invalid_now_is_reported_first() -> None:
     with pytest.raises(InputError, match="now: 'x' is a str"):
         kscale.scale_up("no cluster", [], now="x")  # type: ignore[arg-type]
 

@@ -27,7 +27,7 @@ def test_durations(text: str, nanoseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "15", "s", "1.s.", "1 s", "1d", "--1s", "3000000h"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_value_errors(text: str) -> None:
     with pytest.raises(ValueError, match="time: invalid duration"):
         parse_duration(text)
 

@@ -62,7 +62,7 @@ MOUNT = {"name": "kube-api-access-abcde", "mountPath": "/var/run"}
         [(("spec", "hostNetwork"), False), (("spec", "nodeName"), ""), (("spec", "priorityClassName"), None)],
     ],
 )
-def test_alike(changes: list[Any]) -> None:
+def test_equivalent_pods_have_the_same_digest(changes: list[Any]) -> None:
     assert digest(changed(*changes)) == digest(POD)
 
 
@@ -87,7 +87,7 @@ def test_alike(changes: list[Any]) -> None:
         [(("spec", "nodeSelector"), {})],
     ],
 )
-def test_not_alike(changes: list[Any]) -> None:
+def test_different_pods_have_different_digests(changes: list[Any]) -> None:
     assert digest(changed(*changes)) != digest(POD)
 
 

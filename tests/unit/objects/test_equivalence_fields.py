@@ -44,7 +44,7 @@ def is_struct(hint: Any) -> bool:
 Field = tuple[str, dict[str, Any], dict[str, Any], bool]
 
 
-def fields(type_: type, path: str, wrap: Wrap, seen: tuple[type, ...]) -> Iterator[Field]:
+def fields(type_: type, path: str, wrap: Wrap, visited: tuple[type, ...]) -> Iterator[Field]:
     """(path, spec without the field, spec with its zero, alike?) of every field below a struct."""
     for field in msgspec.structs.fields(type_):
         name = f"{path}{field.encode_name}"
@@ -59,13 +59,13 @@ def fields(type_: type, path: str, wrap: Wrap, seen: tuple[type, ...]) -> Iterat
             yield name, wrap({}), put(ZEROS[hint]), not optional
         elif is_struct(hint):
             yield name, wrap({}), put({}), not optional
-            if hint not in seen:
-                yield from fields(hint, f"{name}.", put, (*seen, hint))
+            if hint not in visited:
+                yield from fields(hint, f"{name}.", put, (*visited, hint))
         elif get_origin(hint) is list:
             yield name, wrap({}), put([]), True
             (item,) = get_args(hint)
-            if is_struct(item) and item not in seen:
-                yield from fields(item, f"{name}[].", lambda value, put=put: put([value]), (*seen, item))
+            if is_struct(item) and item not in visited:
+                yield from fields(item, f"{name}[].", lambda value, put=put: put([value]), (*visited, item))
         elif hint in (dict[str, str], ResourceList):
             yield name, wrap({}), put({}), True
         else:

@@ -85,7 +85,7 @@ def test_another_kind_is_no_empty_pod(question: str, case: str) -> None:
         QUESTIONS[question](kscale.Cluster([NODE]).snapshot(), value)
 
 
-def test_what_to_pass_for_a_workload_answers() -> None:
+def test_pods_of_gives_the_pods_of_a_workload() -> None:
     from kscale.objects.workloads import pods_of
 
     pods = list(pods_of(from_dict(DEPLOYMENT, Deployment)))

@@ -37,8 +37,8 @@ def filled(index: Any, given_steps: list[tuple[int, str, Any]]) -> dict[int, tup
 def test_selectors_are_found_by_labels(given_steps: Any, namespace: str, labels: dict[str, str]) -> None:
     index: SelectorIndex[int] = SelectorIndex()
     there = filled(index, given_steps)
-    wanted = [item for item, (where, each) in there.items() if where == namespace and each.matches(labels)]
-    assert sorted(index.matching(namespace, labels)) == sorted(wanted)
+    expected = [item for item, (where, each) in there.items() if where == namespace and each.matches(labels)]
+    assert sorted(index.matching(namespace, labels)) == sorted(expected)
     assert (namespace in index) == any(where == namespace for where, _ in there.values())
 
 
@@ -46,11 +46,11 @@ def test_selectors_are_found_by_labels(given_steps: Any, namespace: str, labels:
 def test_labels_are_found_by_selector(given_steps: Any, namespace: str, selector: Any) -> None:
     index: LabelIndex[int] = LabelIndex()
     there = filled(index, given_steps)
-    wanted = [item for item, (where, each) in there.items() if where == namespace and selector.matches(each)]
-    assert list(index.matching(namespace, selector)) == wanted
+    expected = [item for item, (where, each) in there.items() if where == namespace and selector.matches(each)]
+    assert list(index.matching(namespace, selector)) == expected
 
 
-def test_what_is_found_may_be_removed_meanwhile() -> None:
+def test_matches_may_be_removed_while_iterating() -> None:
     index: SelectorIndex[int] = SelectorIndex()
     selector = parse_selector("app=x")
     for item in range(3):

@@ -106,8 +106,8 @@ def test_owners() -> None:
     marked = from_dict({"metadata": {"annotations": {pod_owners.DAEMONSET_POD: "true"}}}, Pod)
     assert owners.is_daemonset_pod(marked)
     for source, static in (("file", True), ("api", False)):
-        given = from_dict({"metadata": {"annotations": {pod_owners.CONFIG_SOURCE: source}}}, Pod)
-        assert owners.is_static_pod(given) is static
+        mirror_pod = from_dict({"metadata": {"annotations": {pod_owners.CONFIG_SOURCE: source}}}, Pod)
+        assert owners.is_static_pod(mirror_pod) is static
     assert owners.is_mirror_pod(from_dict({"metadata": {"annotations": {pod_owners.CONFIG_MIRROR: ""}}}, Pod))
 
 
@@ -154,7 +154,7 @@ def test_go_quote() -> None:
     assert go_quote('a"b\\c\nd\x00é') == r'"a\"b\\c\nd\x00é"'
 
 
-def test_an_image_that_many_nodes_have_is_kept_once() -> None:
+def test_image_of_many_nodes_is_shared() -> None:
     image = {"names": ["web@sha256:1", "web:v1"], "sizeBytes": 5}
     one, two = (from_dict({"metadata": {"name": name}, "status": {"images": [image]}}, Node) for name in "ab")
     assert one.status.images[0] is two.status.images[0]

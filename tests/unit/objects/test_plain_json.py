@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kscale.objects.decode import decode_plain, with_changes
 
 
-def test_numbers_are_kept_as_written() -> None:
+def test_numbers_keep_their_text() -> None:
     result = decode_plain(msgspec.Raw(b'{"a": 1e3, "b": 0.50, "c": 7, "d": "0.50"}'))
     assert result == {"a": "1e3", "b": "0.50", "c": 7, "d": "0.50"}
     assert [type(value) is str for value in result.values()] == [False, False, False, True]

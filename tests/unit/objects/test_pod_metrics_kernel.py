@@ -50,13 +50,13 @@ def document(items: Any) -> bytes:
     return json.dumps({"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": items}).encode()
 
 
-def same(left: PodUsage, right: PodUsage) -> None:
-    assert list(left.keys) == list(right.keys)
-    for row in range(len(left)):
-        one, other = left.item(row), right.item(row)
+def same(one_usage: PodUsage, right: PodUsage) -> None:
+    assert list(one_usage.keys) == list(right.keys)
+    for row in range(len(one_usage)):
+        one, other = one_usage.item(row), right.item(row)
         assert one == other, row
     for name in ("time", "window", "ends"):
-        assert np.array_equal(getattr(left, name), getattr(right, name))
+        assert np.array_equal(getattr(one_usage, name), getattr(right, name))
 
 
 def readable(items: Any) -> bool:
@@ -128,25 +128,25 @@ def test_creation_time_that_comes_twice() -> None:
 
 
 @given(st.lists(st.lists(items, max_size=2), min_size=1, max_size=5))
-def test_what_was_joined_is_what_all_are_together(given: list[list[dict[str, Any]]]) -> None:
-    assume(all(map(readable, given)))
-    parts = [[from_dict(each, PodMetrics) for each in part] for part in given]
-    joined, whole = (
+def test_concatenated_usage_equals_usage_read_at_once(lists: list[list[dict[str, Any]]]) -> None:
+    assume(all(map(readable, lists)))
+    parts = [[from_dict(each, PodMetrics) for each in part] for part in lists]
+    joined, all_together = (
         PodUsage.concatenate(list(map(PodUsage.of, parts))),
         PodUsage.of([each for part in parts for each in part]),
     )
-    same(joined, whole)
-    assert list(joined.container_names()) == whole.container_names()
+    same(joined, all_together)
+    assert list(joined.container_names()) == all_together.container_names()
     for resource in ("cpu", "memory", "gpu"):
-        assert joined.whole(resource).tolist() == whole.whole(resource).tolist()
+        assert joined.whole(resource).tolist() == all_together.whole(resource).tolist()
     for name in ("namespaces", "containers", "resources"):
-        assert getattr(joined, name) == getattr(whole, name)
+        assert getattr(joined, name) == getattr(all_together, name)
 
 
 @given(st.lists(st.lists(items, max_size=2), min_size=1, max_size=5), st.data())
-def test_what_was_joined_of_others_is_joined_again(given: list[list[dict[str, Any]]], data: st.DataObject) -> None:
-    assume(all(map(readable, given)))
-    parts = [PodUsage.of([from_dict(each, PodMetrics) for each in part]) for part in given]
+def test_concatenation_reuses_earlier_parts(lists: list[list[dict[str, Any]]], data: st.DataObject) -> None:
+    assume(all(map(readable, lists)))
+    parts = [PodUsage.of([from_dict(each, PodMetrics) for each in part]) for part in lists]
     again: PodUsage | None = None
     for now in data.draw(st.lists(st.lists(st.sampled_from(parts), min_size=1, max_size=6), max_size=4)):
         again, anew = PodUsage.concatenate(now, again), PodUsage.concatenate(now)
@@ -181,9 +181,9 @@ def test_parts_behind_others_keep_their_boundaries() -> None:
 
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
 def test_damaged_bytes(noise: bytes, at: int, byte: int) -> None:
-    whole = document([{"metadata": {"name": "a", "namespace": "b"}, "window": "1s", "timestamp": None}])
-    damaged = whole[: at % len(whole)] + bytes([byte]) + whole[at % len(whole) + 1 :]
-    for data in (noise, damaged, whole[: at % len(whole)]):
+    complete = document([{"metadata": {"name": "a", "namespace": "b"}, "window": "1s", "timestamp": None}])
+    damaged = complete[: at % len(complete)] + bytes([byte]) + complete[at % len(complete) + 1 :]
+    for data in (noise, damaged, complete[: at % len(complete)]):
         try:
             _projection.read_pod_metrics(data)
             PodUsage.from_json(data)
@@ -199,7 +199,7 @@ def test_damaged_bytes(noise: bytes, at: int, byte: int) -> None:
         ({"containers": [{"name": "a", "usage": {"cpu": "much"}}]}, "items[1]: containers[].usage.cpu: "),
     ],
 )
-def test_what_cannot_be_read_is_named(change: dict[str, Any], text: str) -> None:
+def test_unreadable_usage_is_named(change: dict[str, Any], text: str) -> None:
     item = {
         "metadata": {"name": "a", "namespace": "b"},
         "window": "1s",

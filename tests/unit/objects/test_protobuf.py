@@ -56,12 +56,12 @@ def _members(name: str, data: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 def test_the_record_uses_every_member_of_every_message() -> None:
-    seen: set[tuple[str, str]] = set()
+    members: set[tuple[str, str]] = set()
     for line in _RECORDED:
         row = decode_plain(line)["object"]
-        seen |= _members(row["kind"], row["object"])
+        members |= _members(row["kind"], row["object"])
     every = {(name, field.member) for name in names() for field in _fields(name) if field.member != "."}
-    assert every - seen == set()
+    assert every - members == set()
     assert len(every) == 660
 
 
@@ -85,11 +85,11 @@ def test_a_struct_loses_nothing_that_it_has(kind: str, type_: type) -> None:
         if row["kind"] != kind:
             continue
         try:
-            kept = to_dict(from_dict(row["object"], type_))
+            fields = to_dict(from_dict(row["object"], type_))
         except InputError:
             continue  # a random text where the struct wants, say, a known form
-        assert not encode(kind, kept).unknown
-        assert encode(kind, to_dict(from_dict(kept, type_))).data == encode(kind, kept).data
+        assert not encode(kind, fields).unknown
+        assert encode(kind, to_dict(from_dict(fields, type_))).data == encode(kind, fields).data
 
 
 def test_unknown_members_are_named_and_counted() -> None:
@@ -116,7 +116,7 @@ def test_unknown_members_are_named_and_counted() -> None:
         ({"spec": {"overhead": {"cpu": "x"}}}, 'spec.overhead[cpu]: "x" is not a quantity'),
     ],
 )
-def test_what_go_would_not_read_is_named(data: dict[str, Any], text: str) -> None:
+def test_values_unreadable_by_go_are_named(data: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError) as refused:
         encode("Pod", data)
     assert str(refused.value) == text
@@ -136,7 +136,7 @@ def _message_bytes(number: int, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("line", _RECORDED, ids=range(len(_RECORDED)))
-def test_what_is_read_is_written_again(line: bytes) -> None:
+def test_decoded_message_is_encoded_unchanged(line: bytes) -> None:
     row = decode_plain(line)
     kind, data = row["object"]["kind"], base64.b64decode(row["bytes"])
     result = decode(kind, data)
@@ -152,11 +152,11 @@ def test_a_struct_is_the_same_from_both_forms(kind: str, type_: type) -> None:
         if row["kind"] != kind:
             continue
         try:
-            kept = to_dict(from_dict(row["object"], type_))
+            fields = to_dict(from_dict(row["object"], type_))
         except InputError:
             continue  # a random text where the struct wants, say, a known form
-        result = to_dict(from_dict(decode(kind, encode(kind, kept).data).data, type_))
-        assert encode(kind, result).data == encode(kind, kept).data
+        result = to_dict(from_dict(decode(kind, encode(kind, fields).data).data, type_))
+        assert encode(kind, result).data == encode(kind, fields).data
         compared += 1
     assert compared > 3
 
@@ -219,7 +219,7 @@ def test_bytes_that_are_no_object(data: bytes, text: str) -> None:
     assert text in str(refused.value)
 
 
-def test_without_the_runtime_it_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_runtime_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pb2", None)
     with pytest.raises(MissingExtraError, match=r"needs the extra \[grpc\]"):
         message_types("x", parse("A: 1 a text?").values())

@@ -20,7 +20,7 @@ def pod(*resources: dict[str, Any], spec: dict[str, Any] | None = None, status: 
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("pod_", "expected"),
     [
         (pod({"requests": BOTH, "limits": BOTH}), True),
         (pod({"limits": BOTH}), True),
@@ -38,5 +38,5 @@ def pod(*resources: dict[str, Any], spec: dict[str, Any] | None = None, status: 
         (pod({"limits": BOTH}, status={"qosClass": "Burstable"}), False),
     ],
 )
-def test_what_is_guaranteed(made: Pod, expected: bool) -> None:
-    assert is_guaranteed(made) is expected
+def test_guaranteed_pods_are_recognized(pod_: Pod, expected: bool) -> None:
+    assert is_guaranteed(pod_) is expected

@@ -155,9 +155,9 @@ def test_value_against_reference(parts: tuple[str, str, str]) -> None:
 
 
 @given(PARTS, PARTS)
-def test_arithmetic_against_reference(left: tuple[str, str, str], right: tuple[str, str, str]) -> None:
-    a, b = Quantity("".join(left)), Quantity("".join(right))
-    exact_a, exact_b = reference.value(*left), reference.value(*right)
+def test_arithmetic_against_reference(first: tuple[str, str, str], right: tuple[str, str, str]) -> None:
+    a, b = Quantity("".join(first)), Quantity("".join(right))
+    exact_a, exact_b = reference.value(*first), reference.value(*right)
     assert (a + b).as_fraction() == exact_a + exact_b
     assert (a - b).as_fraction() == exact_a - exact_b
     assert (-a).as_fraction() == -exact_a
@@ -166,15 +166,15 @@ def test_arithmetic_against_reference(left: tuple[str, str, str], right: tuple[s
 
 
 @pytest.mark.parametrize(
-    ("text", "scale", "whole"),
+    ("text", "scale", "is_whole"),
     [("100m", -3, True), ("100m", 0, False), ("1500m", -2, True), ("100.5m", -3, False), ("2", 0, True),
      ("1Gi", 0, True), ("0.1Ki", 0, False), ("0", 5, True), ("1e3", 3, True), ("1e3", 4, False)],
 )  # fmt: skip
-def test_whole_numbers_of_a_unit(text: str, scale: int, whole: bool) -> None:
-    assert Quantity(text).is_whole(scale) is whole
+def test_whole_numbers_of_a_unit(text: str, scale: int, is_whole: bool) -> None:
+    assert Quantity(text).is_whole(scale) is is_whole
 
 
-@pytest.mark.parametrize("given", [1, 0.5, None, b"1"])
-def test_a_quantity_is_a_text(given: object) -> None:
+@pytest.mark.parametrize("value", [1, 0.5, None, b"1"])
+def test_a_quantity_is_a_text(value: object) -> None:
     with pytest.raises(QuantityError, match='a quantity is a text, as "500m" or "1Gi"'):
-        Quantity(given)  # type: ignore[arg-type]  # as callers without types do
+        Quantity(value)  # type: ignore[arg-type]  # as callers without types do

@@ -68,7 +68,7 @@ PLAIN = [
     ("unsupported", pod(c(1), resources={"requests": {"example.com/x": "1"}}), {"cpu": "1"}),
 ]
 PLACED = [
-    *((name, given, want) for name, given, want in PLAIN if name != "PR-18"),
+    *((name, pod_, want) for name, pod_, want in PLAIN if name != "PR-18"),
     ("PR-4", placed(4, status("c", 2), infeasible=True), {"cpu": "2"}),
     ("PR-5", placed(4, status("c", 2)), {"cpu": "4"}),
     ("PR-6", placed(4, infeasible=True), {}),
@@ -118,21 +118,21 @@ def quantities(want: dict[str, str]) -> dict[str, Quantity]:
     return {name: Quantity(text) for name, text in want.items()}
 
 
-@pytest.mark.parametrize(("name", "given", "want"), PLAIN, ids=[row[0] for row in PLAIN])
-def test_demand(name: str, given: Pod, want: dict[str, str]) -> None:
-    assert demand(given) == quantities(want)
+@pytest.mark.parametrize(("name", "pod_", "want"), PLAIN, ids=[row[0] for row in PLAIN])
+def test_demand(name: str, pod_: Pod, want: dict[str, str]) -> None:
+    assert demand(pod_) == quantities(want)
 
 
-@pytest.mark.parametrize(("name", "given", "want"), PLACED, ids=[row[0] for row in PLACED])
-def test_occupancy(name: str, given: Pod, want: dict[str, str]) -> None:
-    assert occupancy(given) == quantities(want)
+@pytest.mark.parametrize(("name", "pod_", "want"), PLACED, ids=[row[0] for row in PLACED])
+def test_occupancy(name: str, pod_: Pod, want: dict[str, str]) -> None:
+    assert occupancy(pod_) == quantities(want)
 
 
 def test_sums_leave_the_pod_alone() -> None:
-    given = pod(c(1), c(2), init=[sidecar("s", 1)], overhead=requests(1))
-    before = repr(given)
-    assert demand(given) == occupancy(given) == quantities({"cpu": "5"})
-    assert repr(given) == before
+    summed = pod(c(1), c(2), init=[sidecar("s", 1)], overhead=requests(1))
+    before = repr(summed)
+    assert demand(summed) == occupancy(summed) == quantities({"cpu": "5"})
+    assert repr(summed) == before
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_the_greater_of_two_amounts_keeps_upstreams_form(regular: str, init: str
     ("in_effect", "allocated", "integer"),
     [(".1Gi", "10E", 10**19 - 2**64), ("10E", ".1Gi", 0), ("1Gi", "10E", 0)],
 )
-def test_what_is_in_effect_is_compared_before_what_is_allocated(in_effect: str, allocated: str, integer: int) -> None:
+def test_effective_requests_are_compared_before_allocated_ones(in_effect: str, allocated: str, integer: int) -> None:
     resources = {"requests": {"memory": in_effect}}
     amounts = {"resources": resources, "allocatedResources": {"memory": allocated}}
     for status in (amounts, {"containerStatuses": [{"name": "c", **amounts}]}):

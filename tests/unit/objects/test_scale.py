@@ -152,7 +152,7 @@ def test_where_a_scale_is_served(resource: ServedResource, path: str) -> None:
     assert resource.path("shop", "web", "scale") == path
 
 
-def test_what_no_version_serves_is_named_as_upstream_does() -> None:
+def test_unserved_kind_error_matches_upstream() -> None:
     mapper = RESTMapper([served("x.io", "Two", "twos", scale="")])
     with pytest.raises(RESTMappingError) as caught:
         mapper.find_preferred("threes.x.io")
@@ -201,7 +201,7 @@ LISTS: list[dict[str, Any]] = [
 ]
 
 
-def test_discovery_says_what_is_served_and_which_version_is_preferred() -> None:
+def test_discovery_lists_served_and_preferred_versions() -> None:
     mapper = RESTMapper(list_discovered_resources(GROUPS, LISTS))
     assert mapper.find_preferred("twos.x.io") == ServedResource("x.io", "v2", "Two", "twos", namespaced=False)
     assert mapper.find_preferred("olds.x.io") == ServedResource("x.io", "v1", "Old", "olds", scale="x.io/v1")
@@ -211,7 +211,7 @@ def test_discovery_says_what_is_served_and_which_version_is_preferred() -> None:
     assert by_order.scale_version("twos.x.io") == "extensions/v1beta1"
 
 
-def test_discovery_at_once_says_the_same() -> None:
+def test_aggregated_discovery_equals_group_discovery() -> None:
     """APIGroupDiscoveryLists of the same server: versions stand in the order of preference."""
     groups: dict[str, list[tuple[str, list[dict[str, Any]]]]] = {}
     preferred = {group["name"]: group["preferredVersion"]["version"] for group in GROUPS["groups"]}
@@ -224,10 +224,10 @@ def test_discovery_at_once_says_the_same() -> None:
         items.append({"metadata": {"name": group}, "versions": [at_once(group, *each) for each in versions]})
     core = {"items": [each for each in items if not each["metadata"]["name"]]}
     others = {"items": [each for each in items if each["metadata"]["name"]]}
-    result, wanted = discovered_at_once([core, others]), list_discovered_resources(GROUPS, LISTS)
-    assert sorted(result, key=repr) == sorted(wanted, key=repr)
-    for each in wanted:
-        assert RESTMapper(result).find_preferred(each.group_resource) == RESTMapper(wanted).find_preferred(
+    result, expected = discovered_at_once([core, others]), list_discovered_resources(GROUPS, LISTS)
+    assert sorted(result, key=repr) == sorted(expected, key=repr)
+    for each in expected:
+        assert RESTMapper(result).find_preferred(each.group_resource) == RESTMapper(expected).find_preferred(
             each.group_resource
         )
 
@@ -239,7 +239,7 @@ def at_once(group: str, version: str, resources: list[dict[str, Any]]) -> dict[s
         if "/" in each["name"]:
             continue
         scales = [other for other in resources if other["name"] == f"{each['name']}/scale"]
-        told = {
+        entry = {
             "resource": each["name"],
             "responseKind": {"group": group, "version": version, "kind": each["kind"]},
             "scope": "Namespaced" if each.get("namespaced") else "Cluster",
@@ -247,8 +247,8 @@ def at_once(group: str, version: str, resources: list[dict[str, Any]]) -> dict[s
         if scales:
             spoken = f"{scales[0]['group']}/{scales[0]['version']}" if scales[0].get("group") else own
             kind = dict(zip(("group", "version"), parse_group_version(spoken), strict=True))
-            told["subresources"] = [{"subresource": "scale", "responseKind": {**kind, "kind": "Scale"}}]
-        result.append(told)
+            entry["subresources"] = [{"subresource": "scale", "responseKind": {**kind, "kind": "Scale"}}]
+        result.append(entry)
     return {"version": version, "resources": result}
 
 
@@ -308,7 +308,7 @@ def test_every_kind_of_scale_is_read(version: str, status: dict[str, Any], selec
         ({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": "3"}}, "spec.replicas"),
     ],
 )
-def test_what_is_no_scale_is_named(data: dict[str, Any], message: str) -> None:
+def test_invalid_scales_are_named(data: dict[str, Any], message: str) -> None:
     with pytest.raises(ScaleError) as caught:
         read_scale(data)
     assert message in str(caught.value)
@@ -316,7 +316,7 @@ def test_what_is_no_scale_is_named(data: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("version", ["autoscaling/v1", *OLD])
 @pytest.mark.parametrize("selector", ["", "a=1,b=2", "a=1,env in (p,q)"])
-def test_what_is_written_reads_the_same(version: str, selector: str) -> None:
+def test_written_scale_is_read_back_unchanged(version: str, selector: str) -> None:
     scale = Scale(spec=ScaleSpec(replicas=3), status=ScaleStatus(replicas=2, selector=selector))
     scale.metadata.resource_version = "7"
     written = written_scale(scale, 5, version)
@@ -328,7 +328,7 @@ def test_what_is_written_reads_the_same(version: str, selector: str) -> None:
     assert (again.spec.replicas, again.status, again.metadata) == (5, scale.status, scale.metadata)
 
 
-def test_what_cannot_be_written_is_named() -> None:
+def test_unwritable_scale_is_named() -> None:
     scale = Scale(status=ScaleStatus(selector="a!=1"))
     assert written_scale(scale, 1)["status"]["selector"] == "a!=1"
     with pytest.raises(ScaleError, match="could not convert scale update to external Scale"):
@@ -371,7 +371,7 @@ def test_a_write_is_refused(metadata: dict[str, str], replicas: int, message: st
     assert caught.value.conflict == conflict
 
 
-def test_a_path_through_what_is_no_object_is_refused() -> None:
+def test_path_through_a_non_object_is_refused() -> None:
     scale = read_scale({"apiVersion": "autoscaling/v1", "kind": "Scale"})
     with pytest.raises(ScaleError, match="size is not a map"):
         with_replicas(WIDGET, scale, 1, ScalePaths(".spec.size.replicas", ".status.size", ""))

@@ -69,7 +69,7 @@ def test_all_parts_must_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("bad_selector", "message"),
     [
         (selector(("k", "Near", [])), '"Near" is not a valid label selector operator'),
         (
@@ -84,9 +84,9 @@ def test_all_parts_must_hold() -> None:
         (selector(labels={"team": "not valid!"}), f'values[0][team]: Invalid value: "not valid!": {VALUE_TEXT}'),
     ],
 )
-def test_errors(given: LabelSelector, message: str) -> None:
+def test_errors(bad_selector: LabelSelector, message: str) -> None:
     with pytest.raises(SelectorError) as caught:
-        compile_selector(given)
+        compile_selector(bad_selector)
     assert str(caught.value) == message
 
 

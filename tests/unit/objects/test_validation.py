@@ -13,7 +13,7 @@ from kscale.objects.validation import check
 META = {"name": "x", "namespace": "a"}
 
 
-def found(api_version: str, kind: str, **parts: Any) -> list[str]:
+def problems(api_version: str, kind: str, **parts: Any) -> list[str]:
     type_ = find_kind(api_version, kind)
     assert type_ is not None
     obj = from_dict({"metadata": META, **parts}, type_)
@@ -174,11 +174,11 @@ def container(requests: dict[str, str], limits: dict[str, str] | None = None) ->
     ],
 )
 def test_findings(api_version: str, kind: str, parts: dict[str, Any], want: list[str]) -> None:
-    assert found(api_version, kind, **parts) == want
+    assert problems(api_version, kind, **parts) == want
 
 
 @pytest.mark.parametrize("name", ["Node", "a\nb", "-a", "a..b", "a" * 254, "\x1b[31m"])
 def test_names_that_no_object_has(name: str) -> None:
-    (finding,) = found("v1", "Node", metadata={"name": name})
+    (finding,) = problems("v1", "Node", metadata={"name": name})
     assert finding.startswith("metadata.name: ")
     assert finding.endswith("(warning)")

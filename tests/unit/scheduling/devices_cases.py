@@ -23,12 +23,12 @@ def device_class(name: str = GPU, expression: str = "", **spec: Any) -> Json:
     return {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
 
 
-def devices(where: str, *found: Json, **spec: Any) -> Json:
+def devices(where: str, *items: Json, **spec: Any) -> Json:
     spec = {
         "driver": GPU,
         "nodeName": where,
         "pool": {"name": where, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": f"dev{i}", **each} for i, each in enumerate(found)],
+        "devices": [{"name": f"dev{i}", **each} for i, each in enumerate(items)],
     } | spec
     return {"apiVersion": API, "kind": "ResourceSlice", "metadata": {"name": f"s-{where}"}, "spec": spec}
 
@@ -64,7 +64,7 @@ def fits(*objects: Json, **options: Any) -> bool:
     return kscale.fit(snapshot(node("n"), *objects), [pod("p", "want")], **options).verdict("default/p", "n").ok
 
 
-def given(device: str, where: str = "n") -> Json:
+def allocated_status(device: str, where: str = "n") -> Json:
     field = {"key": "metadata.name", "operator": "In", "values": [where]}
     results = [{"request": "r", "driver": GPU, "pool": where, "device": device}]
     selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}

@@ -22,8 +22,8 @@ def node(name: str, cpu: str = "4", memory: str = "10000", *, labels: Json | Non
     }
 
 
-def pod(name: str = "p", *asked: Json, on: str = "", labels: Json | None = None, **spec: Any) -> Json:
-    containers = [{"name": f"c{i}", "resources": {"requests": each}} for i, each in enumerate(asked or ({},))]
+def pod(name: str = "p", *requests: Json, on: str = "", labels: Json | None = None, **spec: Any) -> Json:
+    containers = [{"name": f"c{i}", "resources": {"requests": each}} for i, each in enumerate(requests or ({},))]
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels or {}}
     spec = {"containers": containers, **({"nodeName": on} if on else {}), **spec}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {}}
@@ -34,8 +34,8 @@ def asks(cpu: int, memory: int) -> Json:
 
 
 def scores(plugin: str, incoming: Json, objects: list[Json], **options: Any) -> list[int]:
-    given = kscale.ScoreOptions(weights={plugin: 1}, **options)
-    result = kscale.node_scores(kscale.Cluster(objects).snapshot(), incoming, scores=given)
+    score_options = kscale.ScoreOptions(weights={plugin: 1}, **options)
+    result = kscale.node_scores(kscale.Cluster(objects).snapshot(), incoming, scores=score_options)
     assert result.total == result.by_plugin[plugin]
     return result.total
 

@@ -77,7 +77,7 @@ def check(kinds: BinKinds, proof: Proof) -> None:
     assert proof.value == max(0, -(-total.numerator // (total.denominator * proof.scale)))
 
 
-def whole_program(kinds: BinKinds) -> float:
+def integer_program(kinds: BinKinds) -> float:
     """The linear program over all fillings."""
     import highspy
 
@@ -110,7 +110,7 @@ def test_the_bound_is_the_linear_program_over_all_fillings(kinds: BinKinds) -> N
         assert work.bound == 0
         return
     assert work.complete
-    assert work.bound == pytest.approx(np.ceil(whole_program(kinds) - 1e-4), abs=0.5)
+    assert work.bound == pytest.approx(np.ceil(integer_program(kinds) - 1e-4), abs=0.5)
     check(kinds, work.proof)
 
 
@@ -135,7 +135,7 @@ def test_items_that_flow_prove_a_bound(kinds: BinKinds) -> None:
         check(kinds, proof)
 
 
-def test_what_only_dear_kinds_take_is_dear() -> None:
+def test_items_only_for_expensive_bins_raise_the_bound() -> None:
     """One price of a resource for all kinds would have to be that of the cheap kind: 100 in all."""
     kinds = BinKinds.of([[1], [1]], [100, 100], [[10], [10]], [100, 10], allowed=[[True, False], [True, True]])
     proof = Fluid(kinds).bound()
@@ -144,7 +144,7 @@ def test_what_only_dear_kinds_take_is_dear() -> None:
     assert proof.value == 1_100
 
 
-def test_a_limit_of_one_bin_is_part_of_what_flows() -> None:
+def test_per_bin_limit_is_part_of_the_flow_bound() -> None:
     kinds = BinKinds.of([[1], [1]], [6, 4], [[10]], [100], max_per_bin=[1, 10])
     proof = Fluid(kinds).bound()
     assert proof is not None
@@ -164,7 +164,7 @@ def test_searches_that_were_given_up_get_better_means(monkeypatch: pytest.Monkey
     scant = Generation(kinds, Effort(), tolerance=1e-6)
     scant.run()
     assert (scant.complete, scant.bound) == (True, best.bound)
-    monkeypatch.setattr(Generation, "_sharpen", lambda self, given_up, found: False)
+    monkeypatch.setattr(Generation, "_sharpen", lambda self, given_up, columns: False)
     stuck = Generation(kinds, Effort(), tolerance=1e-6)
     stuck.run()
     assert not stuck.complete

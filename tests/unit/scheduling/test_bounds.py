@@ -56,10 +56,10 @@ def test_column_generation_is_the_linear_program_over_all_patterns(instance) -> 
         if rows:
             highs.addCol(1.0, 0.0, highspy.kHighsInf, len(rows), rows, [float(pattern[k]) for k in rows])
     highs.run()
-    whole = highs.getInfo().objective_function_value if any(count) else 0.0
+    optimum = highs.getInfo().objective_function_value if any(count) else 0.0
 
     bound = bounds.column_generation(demand, count, capacity, limit)
-    assert bound.value == int(np.ceil(whole - 1e-6))
+    assert bound.value == int(np.ceil(optimum - 1e-6))
     prices, worth = bound.proof["prices"], bound.proof["pattern_value"]
     assert packing.knapsack(prices, demand, limit, capacity) <= worth, "the prices prove nothing"
     assert bound.value == -(-sum(n * y for n, y in zip(count, prices, strict=True)) // worth)
@@ -98,11 +98,11 @@ def test_sizes_in_bytes_without_a_common_factor_take_no_longer() -> None:
 
 def test_a_known_bound_or_packing_ends_the_search() -> None:
     demand, count, capacity = [[6, 6, 0], [6, 0, 6], [0, 6, 6]], [10, 10, 10], [10, 10, 10]
-    whole = bounds.column_generation(demand, count, capacity)
-    assert (whole.value, whole.proof["optimal"]) == (30, True)
+    bound = bounds.column_generation(demand, count, capacity)
+    assert (bound.value, bound.proof["optimal"]) == (30, True)
     known = bounds.column_generation(demand, count, capacity, lower=30)
     assert known.value <= 30
-    assert known.proof["effort"] <= whole.proof["effort"]
+    assert known.proof["effort"] <= bound.proof["effort"]
 
 
 def test_sums_beyond_int64_are_exact() -> None:
@@ -126,7 +126,7 @@ def test_per_bin_limits_count() -> None:
     assert bound.proof == {"class": 0, "count": 10, "per_bin": 1}
 
 
-def test_column_generation_sees_what_single_resources_do_not() -> None:
+def test_column_generation_beats_single_resource_bounds() -> None:
     # No two of these share a bin, each pair for another resource.
     demand, count, capacity = [[6, 6, 0], [6, 0, 6], [0, 6, 6]], [1, 1, 1], [10, 10, 10]
     assert bounds.l2(demand, count, capacity).value == 2

@@ -349,22 +349,22 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
         ("'abc'.substring(7) == ''", "index out of range: 7"),
     ],
 )
-def test_what_cel_does_not_know(expression: str, text: str) -> None:
+def test_unknown_cel_names_are_errors(expression: str, text: str) -> None:
     with pytest.raises(cel.SelectorError) as raised:
         cel.selects(expression, GPU, DEVICE)
     assert str(raised.value) == text
 
 
-def test_what_is_kept_compiled_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_program_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cel, "_PROGRAMS", 2)
     library = cel.CelLibrary()
     for number in (0, 1, 2, 3, 3):
         assert library.program(f"{number} == {number}").evaluate({})
-    kept = library.program.cache_info()  # type: ignore[attr-defined]
-    assert (kept.currsize, kept.hits) == (2, 1)
+    cache = library.program.cache_info()  # type: ignore[attr-defined]
+    assert (cache.currsize, cache.hits) == (2, 1)
 
 
-def test_what_the_library_cannot_write_has_a_name() -> None:
+def test_unprintable_library_error_is_a_selector_error() -> None:
     expression = "0-device.?iice.?ice.?e.e.?i[[]].?e.?ee.?i-[[]].?e.?00-device.?i[[]].?e.?ee.?0-device.e"
     with pytest.raises(cel.SelectorError, match=r"\Ano such overload\Z"):
         cel.selects(expression, GPU, DEVICE)

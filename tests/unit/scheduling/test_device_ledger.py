@@ -20,12 +20,12 @@ from unit.scheduling.devices_cases import (
     Json,
     X,
     Y,
+    allocated_status,
     claim,
     device_class,
     devices,
     exactly,
     fits,
-    given,
     node,
     pod,
     snapshot,
@@ -38,10 +38,10 @@ def test_claims_compete_for_devices() -> None:
     assert result.placed == {"default/p0": "n", "default/p1": "n"}
     assert result.unmodelled == []
     after = result.snapshot_after
-    held = after.informers.resource_claims["default", "c1"].status
-    assert held.allocation is not None
-    assert held.allocation.devices.results[0].device == "dev1"
-    assert [consumer.name for consumer in held.reserved_for] == ["p1"]
+    status = after.informers.resource_claims["default", "c1"].status
+    assert status.allocation is not None
+    assert status.allocation.devices.results[0].device == "dev1"
+    assert [consumer.name for consumer in status.reserved_for] == ["p1"]
     assert not kscale.fit(after, [pod("p2", "c2")]).verdict("default/p2", "n").ok
 
 
@@ -66,7 +66,7 @@ def either(*counts: int) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("found", "asked", "placed"),
+    ("offered", "requested", "placed"),
     [
         # All devices: only while nobody else has one.
         ([X, Y], [exactly(), exactly(allocationMode="All")], [True, False]),
@@ -82,11 +82,13 @@ def either(*counts: int) -> Json:
         ([X], [exactly(), exactly(adminAccess=True)], [True, True]),
     ],
 )
-def test_what_cannot_be_counted_is_exact(found: list[Json], asked: list[Json], placed: list[bool]) -> None:
-    claims = [claim(f"c{i}", request) for i, request in enumerate(asked)]
-    world = snapshot(node("n"), device_class(), devices("n", *found), *claims)
-    result = kscale.place(world, [pod(f"p{i}", f"c{i}") for i in range(len(asked))])
-    assert [f"default/p{i}" in result.placed for i in range(len(asked))] == placed
+def test_uncountable_requests_are_allocated_exactly(
+    offered: list[Json], requested: list[Json], placed: list[bool]
+) -> None:
+    claims = [claim(f"c{i}", request) for i, request in enumerate(requested)]
+    world = snapshot(node("n"), device_class(), devices("n", *offered), *claims)
+    result = kscale.place(world, [pod(f"p{i}", f"c{i}") for i in range(len(requested))])
+    assert [f"default/p{i}" in result.placed for i in range(len(requested))] == placed
     assert result.unmodelled == []
 
 
@@ -96,8 +98,8 @@ def test_constraints_between_devices_of_several_pods() -> None:
     world = snapshot(node("n"), device_class(), devices("n", X, Y, X, Y), *pairs)
     result = kscale.place(world, [pod(f"p{name}", name) for name in "abc"])
     assert result.placed == {"default/pa": "n", "default/pb": "n"}
-    held = result.snapshot_after.informers.resource_claims
-    given_to = [[each.device for each in held["default", name].status.allocation.devices.results] for name in "ab"]
+    claims = result.snapshot_after.informers.resource_claims
+    given_to = [[each.device for each in claims["default", name].status.allocation.devices.results] for name in "ab"]
     assert given_to == [["dev0", "dev2"], ["dev1", "dev3"]]
 
 
@@ -114,8 +116,8 @@ def test_a_claim_that_several_pods_share() -> None:
 @pytest.mark.parametrize("binds", [False, True])
 def test_a_device_of_all_nodes_may_bind_its_claim_to_the_first_one(binds: bool) -> None:
     """Of the second pod there is room on the other node only."""
-    found: Json = {"bindsToNode": True} if binds else {}
-    everywhere = devices("all", found, allNodes=True)
+    fields: Json = {"bindsToNode": True} if binds else {}
+    everywhere = devices("all", fields, allNodes=True)
     del everywhere["spec"]["nodeName"]
     world = snapshot(node("n1"), node("n2"), device_class(), everywhere, claim("a"))
     large = {"cpu": "6"}
@@ -123,9 +125,9 @@ def test_a_device_of_all_nodes_may_bind_its_claim_to_the_first_one(binds: bool) 
     first = result.placed["default/p0"]
     other = {"n1": "n2", "n2": "n1"}[first]
     assert result.placed == ({"default/p0": first} if binds else {"default/p0": first, "default/p1": other})
-    held = result.snapshot_after.informers.resource_claims["default", "a"].status.allocation
-    assert held is not None
-    terms = held.node_selector.node_selector_terms if held.node_selector is not None else []
+    allocation = result.snapshot_after.informers.resource_claims["default", "a"].status.allocation
+    assert allocation is not None
+    terms = allocation.node_selector.node_selector_terms if allocation.node_selector is not None else []
     assert [(each.key, each.values) for term in terms for each in term.match_fields] == (
         [("metadata.name", [first])] if binds else []
     )
@@ -227,8 +229,8 @@ def test_all_devices_with_a_contradiction_and_no_capacity_left_is_an_error() -> 
     part = {"deviceClassName": GPU, "allocationMode": "All"}
     both = [{"name": name, "exactly": part} for name in ("a", "b")]
     constraints = [{"distinctAttribute": f"{GPU}/absent", "requests": ["b"]}]
-    wanted = claim("want", *both, constraints=constraints)
-    world = snapshot(node("n"), device_class(), devices("n", shared), wanted)
+    claim_ = claim("want", *both, constraints=constraints)
+    world = snapshot(node("n"), device_class(), devices("n", shared), claim_)
     verdict = kscale.fit(world, [pod("p", "want")]).verdict("default/p", "n")
     text = f"cannot add device {GPU}/n/dev0 because a claim constraint would not be satisfied"
     assert verdict.reasons == (f'running "DynamicResources" filter plugin: claim default/want, request b: {text}',)
@@ -250,10 +252,10 @@ def test_a_contradiction_of_all_devices_is_found_behind_equal_devices(
     mode: Json, names: list[str], reason: str
 ) -> None:
     requests = [exactly("a", **mode), exactly("b", allocationMode="All")]
-    wanted = claim("want", *requests, constraints=[{"distinctAttribute": MODEL, "requests": names}])
+    claim_ = claim("want", *requests, constraints=[{"distinctAttribute": MODEL, "requests": names}])
     if mode:
-        wanted["spec"]["devices"]["constraints"] = [{"distinctAttribute": f"{GPU}/absent", "requests": ["b"]}]
-    world = snapshot(node("n"), device_class(), devices("n", X, X, X, X), wanted)
+        claim_["spec"]["devices"]["constraints"] = [{"distinctAttribute": f"{GPU}/absent", "requests": ["b"]}]
+    world = snapshot(node("n"), device_class(), devices("n", X, X, X, X), claim_)
     (verdict,) = kscale.fit(world, [pod("p", "want")]).verdicts("default/p", "n")
     assert reason in verdict.reasons[0]
     assert verdict.code == ("Error" if reason else "UnschedulableAndUnresolvable")
@@ -267,10 +269,10 @@ def test_an_alternative_beyond_the_limit_of_devices_does_not_become_a_contradict
     }
     last = {"cel": {"expression": f"'last' in device.attributes['{GPU}']"}}
     requests = [first, exactly("b", allocationMode="All", selectors=[last]), exactly("c", count=3)]
-    wanted = claim("want", *requests, constraints=[{"distinctAttribute": MODEL, "requests": ["a", "b"]}])
+    claim_ = claim("want", *requests, constraints=[{"distinctAttribute": MODEL, "requests": ["a", "b"]}])
     result: list[Json] = [{"attributes": {"model": {"string": f"m{i}"}}} for i in range(30)]
     result += [Y, {"attributes": {"model": {"string": "y"}, "last": {"bool": True}}}]
-    assert fits(device_class(), devices("n", *result), wanted)
+    assert fits(device_class(), devices("n", *result), claim_)
 
 
 def test_all_devices_of_a_pool_that_is_being_updated() -> None:
@@ -283,7 +285,7 @@ def test_all_devices_of_a_pool_that_is_being_updated() -> None:
 
 def test_views_with_claims_that_are_held() -> None:
     running = pod("old", "shared", nodeName="n")
-    status = given("dev0") | {"reservedFor": [{"resource": "pods", "name": "old", "uid": "uid-old"}]}
+    status = allocated_status("dev0") | {"reservedFor": [{"resource": "pods", "name": "old", "uid": "uid-old"}]}
     world = snapshot(node("n"), device_class(), devices("n", {}), claim("shared", status=status), claim("new"), running)
     view = kscale.fork(world, [pod("p", "new")])
     before = view.checksum()
@@ -375,12 +377,12 @@ def test_extended_resources_of_a_class() -> None:
         device_class(extendedResourceName="gputest.io/dev"),
         devices("slices", {}, {}),
     )
-    wanted = {"gputest.io/dev": "2"}
-    result = kscale.fit(world, [pod("p", requests=wanted)])
-    found = {
+    requests = {"gputest.io/dev": "2"}
+    result = kscale.fit(world, [pod("p", requests=requests)])
+    numbers = {
         name: (result.verdict("default/p", name).plugin, result.verdict("default/p", name).ok) for name in result.nodes
     }
-    assert found == {
+    assert numbers == {
         "plugin": ("NodeResourcesFit", False),
         "slices": ("", True),
         "neither": ("DynamicResources", False),
@@ -395,7 +397,7 @@ def test_extended_resources_of_a_class() -> None:
 
 @pytest.mark.parametrize(("others", "place"), [([], {"default/p": "m"}), (["uid-other"], {})])
 def test_a_pod_that_moves_gives_its_devices_back(others: list[str], place: dict[str, str]) -> None:
-    status = given("dev0") | {"reservedFor": [{"name": "x", "uid": uid} for uid in ("uid-p", *others)]}
+    status = allocated_status("dev0") | {"reservedFor": [{"name": "x", "uid": uid} for uid in ("uid-p", *others)]}
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "uid-rs", "controller": True}
     running = pod("p", "mine", nodeName="n")
     running["metadata"]["ownerReferences"] = [owner]
@@ -410,7 +412,7 @@ def test_a_pod_that_moves_gives_its_devices_back(others: list[str], place: dict[
         running,
     )
     result = kscale.ca.simulate_removals(world, ["n"], now=datetime(2026, 1, 1, tzinfo=UTC))
-    assert {pod: to for found in result.removable for pod, to in found.placement.items()} == place
+    assert {pod: to for removal in result.removable for pod, to in removal.placement.items()} == place
 
 
 def test_extended_resources_hold_no_device() -> None:
@@ -434,8 +436,8 @@ def test_containers_reserve_devices_under_their_own_requests() -> None:
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1m", "gputest.io/dev": "2"}}}
     several["spec"]["initContainers"] = [sidecar]
     few, enough = (
-        snapshot(node("n"), device_class(extendedResourceName="gputest.io/dev"), devices("n", *found), claim("a"))
-        for found in ([{}] * 3, [{}] * 4)
+        snapshot(node("n"), device_class(extendedResourceName="gputest.io/dev"), devices("n", *offered), claim("a"))
+        for offered in ([{}] * 3, [{}] * 4)
     )
     assert not kscale.place(few, [several]).placed
     claims = kscale.place(enough, [several]).snapshot_after.informers.resource_claims

@@ -17,12 +17,12 @@ from unit.scheduling.devices_cases import (
     Json,
     X,
     Y,
+    allocated_status,
     claim,
     device_class,
     devices,
     exactly,
     fits,
-    given,
     node,
     pod,
     snapshot,
@@ -119,8 +119,8 @@ def waiting(conditions: Json | None, **more: Any) -> Json:
     result = {"request": "r", **device, "bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
     status: Json = {"allocation": {"devices": {"results": [result | more]}, "allocationTimestamp": ALLOCATED}}
     if conditions is not None:
-        said = [{"type": name, "status": value} for name, value in conditions.items()]
-        status["devices"] = [{**device, "conditions": said}]
+        device_conditions = [{"type": name, "status": value} for name, value in conditions.items()]
+        status["devices"] = [{**device, "conditions": device_conditions}]
     return claim("want", status=status)
 
 
@@ -169,12 +169,12 @@ def test_a_snapshot_stays_while_nothing_depends_on_the_time() -> None:
 def test_devices_that_are_given_wait_for_their_conditions() -> None:
     offered = devices("n", {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]})
     world = snapshot(node("n"), device_class(), offered, claim("want"), pod("p", "want"))
-    found = kscale.place(world).snapshot_after.informers.resource_claims["default", "want"]
-    (result,) = found.status.allocation.devices.results
+    stored = kscale.place(world).snapshot_after.informers.resource_claims["default", "want"]
+    (result,) = stored.status.allocation.devices.results
     assert (result.binding_conditions, result.binding_failure_conditions) == (["Attached"], ["Broken"])
 
 
-def left_over(of: str, **more: Any) -> Json:
+def leftover_claim(of: str, **more: Any) -> Json:
     meta = {
         "uid": "uid-left",
         "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
@@ -186,7 +186,7 @@ def left_over(of: str, **more: Any) -> Json:
 def test_a_claim_left_over_from_an_earlier_attempt_is_in_the_way_of_its_pod_alone() -> None:
     extended = device_class(extendedResourceName="example.com/gpu")
     pods = [pod(name, requests={"example.com/gpu": "1"}) for name in ("p", "q")]
-    world = snapshot(node("n"), node("m"), extended, devices("n", {}, {}), left_over("p"), *pods)
+    world = snapshot(node("n"), node("m"), extended, devices("n", {}, {}), leftover_claim("p"), *pods)
     result = kscale.fit(world)
     for name in ("n", "m"):
         verdict = result.verdict("default/p", name)
@@ -194,7 +194,7 @@ def test_a_claim_left_over_from_an_earlier_attempt_is_in_the_way_of_its_pod_alon
     assert result.verdict("default/q", "n").ok
     assert result.verdict("default/q", "m").reasons == ("cannot allocate all claims",)
     assert kscale.place(world).placed == {"default/q": "n"}
-    without = kscale.Cluster([node("n"), extended, devices("n", {}, {}), left_over("p"), *pods]).snapshot()
+    without = kscale.Cluster([node("n"), extended, devices("n", {}, {}), leftover_claim("p"), *pods]).snapshot()
     assert "DynamicResources" not in {v.plugin for v in kscale.fit(without).verdicts("default/p", "n")}
 
 
@@ -211,13 +211,13 @@ def container(amount: str, *, sidecar: bool = False, resource: str = "example.co
 
 
 def check_extended(
-    containers: list[Json], init: list[Json], *found: Json, resource: str = "example.com/gpu", **spec: Any
+    containers: list[Json], init: list[Json], *offered: Json, resource: str = "example.com/gpu", **spec: Any
 ) -> tuple[str, ...]:
     """Return why a pod with these containers does not fit a node with these devices."""
     of_class = device_class(extendedResourceName=resource)
     wants = pod("p")
     wants["spec"] |= {"containers": containers, "initContainers": init, **spec}
-    verdict = kscale.fit(snapshot(node("n"), of_class, devices("n", *found)), [wants]).verdict("default/p", "n")
+    verdict = kscale.fit(snapshot(node("n"), of_class, devices("n", *offered)), [wants]).verdict("default/p", "n")
     return verdict.reasons
 
 
@@ -360,7 +360,7 @@ def test_all_devices_include_a_shared_device_without_room(amount: str, fit: bool
     """A device that is too small for the request is left out; one whose capacity others use is not."""
     shared = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "4"}}}
     small = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "0"}}}
-    used = given("dev0")
+    used = allocated_status("dev0")
     used["allocation"]["devices"]["results"][0] |= {"shareID": "s", "consumedCapacity": {"memory": "3"}}
     request_ = exactly(allocationMode="All", capacity={"requests": {"memory": amount}})
     objects = device_class(), devices("n", shared, shared, small), claim("other", status=used), claim("want", request_)
@@ -372,7 +372,7 @@ TOLERANT = [{"key": "broken", "operator": "Exists"}]
 
 
 @pytest.mark.parametrize(
-    ("found", "request_", "more", "fit"),
+    ("offered", "request_", "more", "fit"),
     [
         ([{}], exactly(), {}, True),
         ([{}], exactly(count=2), {}, False),
@@ -397,8 +397,8 @@ TOLERANT = [{"key": "broken", "operator": "Exists"}]
         ),
     ],
 )
-def test_allocation(found: list[Json], request_: Json, more: Json, *, fit: bool) -> None:
-    assert fits(device_class(), devices("n", *found), claim("want", request_, **more)) is fit
+def test_allocation(offered: list[Json], request_: Json, more: Json, *, fit: bool) -> None:
+    assert fits(device_class(), devices("n", *offered), claim("want", request_, **more)) is fit
 
 
 @pytest.mark.parametrize(("capacity", "fit"), [("4", True), ("3", False)])
@@ -420,13 +420,13 @@ def test_incomplete_and_old_pools_offer_nothing() -> None:
 
 
 def test_devices_in_use() -> None:
-    objects = [device_class(), devices("n", {}), claim("held", status=given("dev0"))]
+    objects = [device_class(), devices("n", {}), claim("held", status=allocated_status("dev0"))]
     assert not fits(*objects, claim("want"))
     assert fits(*objects, claim("want", exactly(adminAccess=True)))
 
 
 def test_allocated_claims_go_where_their_devices_are() -> None:
-    world = snapshot(node("n"), node("m"), claim("want", status=given("dev0")))
+    world = snapshot(node("n"), node("m"), claim("want", status=allocated_status("dev0")))
     result = kscale.fit(world, [pod("p", "want")])
     assert result.verdict("default/p", "n").ok
     assert result.verdict("default/p", "m").reasons == ("resourceclaim not available on the node",)

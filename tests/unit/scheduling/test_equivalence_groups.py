@@ -98,7 +98,7 @@ def test_a_struct_that_is_modified_and_applied_again_is_read_again() -> None:
     assert demands == [1000, 3000]
 
 
-def test_numbers_of_contents_stay_apart_after_unpickling() -> None:
+def test_content_numbers_stay_distinct_after_unpickling() -> None:
     cluster = Cluster([replica(i, "owner") for i in range(2)])
     restored = pickle.loads(pickle.dumps(cluster))
     for i in range(2, 5):

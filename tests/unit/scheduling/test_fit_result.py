@@ -30,12 +30,12 @@ class ClientPod:
 def test_a_pod_without_a_namespace_is_in_the_default_namespace(pod: Any) -> None:
     result = kscale.fit(kscale.Cluster([NODE]), [pod])
     assert result.pods == ["default/p"]
-    for asked in (pod, "default/p", "p"):
-        verdict = result.verdict(asked, "n")
+    for reference in (pod, "default/p", "p"):
+        verdict = result.verdict(reference, "n")
         assert (verdict.ok, verdict.pod) == (True, "default/p")
-        assert result.verdicts(asked, "n") == []
-        assert result.any_node(asked).node == "n"
-        assert result.prefilter(asked) is not None
+        assert result.verdicts(reference, "n") == []
+        assert result.any_node(reference).node == "n"
+        assert result.prefilter(reference) is not None
 
 
 def test_a_node_is_meant_by_its_name_or_as_an_object() -> None:

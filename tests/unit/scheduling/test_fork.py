@@ -98,7 +98,7 @@ REFUSED: list[tuple[str, Callable[[Fork], Any], str]] = [
 
 
 @pytest.mark.parametrize(("step", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_what_cannot_be_is_refused_and_changes_nothing(step: Callable[[Fork], Any], message: str) -> None:
+def test_invalid_steps_are_refused_and_change_nothing(step: Callable[[Fork], Any], message: str) -> None:
     world = forked(templates=[TEMPLATE])
     before = world.checksum()
     world.fork()
@@ -141,7 +141,7 @@ def test_levels_without_a_fork() -> None:
 
 
 @pytest.mark.parametrize("act", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_fork_says_that_the_snapshot_is_to_be_pickled(act: Callable[[Fork], Any]) -> None:
+def test_pickling_a_fork_is_refused(act: Callable[[Fork], Any]) -> None:
     with pytest.raises(StateError, match="pickle its snapshot"):
         act(forked())
 

@@ -68,18 +68,18 @@ def test_handles(source: Json, labels: Json, handle: Any) -> None:
         ({"gcePersistentDisk": {"pdName": "d"}}, {ZONE: "a-b-c__a-d-c"}, "gotten from zones, got: map[a-b:{} a-d:{}]"),
     ],
 )
-def test_what_no_driver_can_serve(source: Json, labels: Json, problem: str) -> None:
+def test_untranslatable_volumes_are_refused(source: Json, labels: Json, problem: str) -> None:
     with pytest.raises(TranslationError) as caught:
         translate_volume(volume(source, labels))
     assert str(caught.value).endswith(problem)
 
 
-def terms_of(found: Any) -> Any:
-    return found and [[(e.key, e.values) for e in term.match_expressions] for term in found.node_selector_terms]
+def terms_of(selector: Any) -> Any:
+    return selector and [[(e.key, e.values) for e in term.match_expressions] for term in selector.node_selector_terms]
 
 
 @pytest.mark.parametrize(
-    ("labels", "given", "seen"),
+    ("labels", "fields", "terms"),
     [
         ({}, [], None),
         ({}, [[(ZONE, ["a"])]], [[(EBS_ZONE, ["a"])]]),
@@ -92,11 +92,11 @@ def terms_of(found: Any) -> Any:
         ({ZONE: ""}, [], None),
     ],
 )  # fmt: skip
-def test_topology(labels: Json, given: Any, seen: Any) -> None:
+def test_topology(labels: Json, fields: Any, terms: Any) -> None:
     source = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
-    assert terms_of(reachable_from(volume(source, labels, *given))) == seen
-    other = volume({"azureDisk": {"diskURI": "/d"}}, labels, *given)
-    assert terms_of(reachable_from(other)) == (given or None)
+    assert terms_of(reachable_from(volume(source, labels, *fields))) == terms
+    other = volume({"azureDisk": {"diskURI": "/d"}}, labels, *fields)
+    assert terms_of(reachable_from(other)) == (fields or None)
 
 
 def test_inline() -> None:
@@ -122,18 +122,18 @@ def pod(**volumes: Json) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d", "uid": "p"}, "spec": spec}
 
 
-def test_a_bound_volume_is_held_against_the_labels_of_its_driver() -> None:
+def test_bound_volume_is_checked_against_driver_labels() -> None:
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "d",
              "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": "pv"}}  # fmt: skip
     bound = volume({"awsElasticBlockStore": {"volumeID": "vol-1"}}, {}, [(ZONE, ["a"])])
-    asked = pod(v={"persistentVolumeClaim": {"claimName": "data"}})
+    pod_ = pod(v={"persistentVolumeClaim": {"claimName": "data"}})
     nodes = [node("old", ZONE), node("new", EBS_ZONE), node("neither", ZONE), node("plain", ZONE)]
     moved = [csi_node(name, "kubernetes.io/aws-ebs", 9) for name in ("new", "neither")]
-    fit = kscale.fit(kscale.Cluster([*nodes, *moved, csi_node("old", "", 9), bound, claim]).snapshot(), [asked])
+    fit = kscale.fit(kscale.Cluster([*nodes, *moved, csi_node("old", "", 9), bound, claim]).snapshot(), [pod_])
     assert fit.ok.tolist() == [[True, True, False, True]]
     assert fit.verdict("d/p", "neither").reasons == ("node(s) didn't match PersistentVolume's node affinity",)
     bad = volume({"awsElasticBlockStore": {"volumeID": "aws://a/x"}}, {}, [(ZONE, ["a"])])
-    verdict = kscale.fit(kscale.Cluster([*nodes, *moved, bad, claim]).snapshot(), [asked]).verdict("d/p", "neither")
+    verdict = kscale.fit(kscale.Cluster([*nodes, *moved, bad, claim]).snapshot(), [pod_]).verdict("d/p", "neither")
     assert verdict.reasons[0].startswith('running "VolumeBinding" filter plugin: could not translate pv: failed to')
 
 

@@ -97,7 +97,7 @@ def test_claims_of_a_stateful_set_are_created() -> None:
     assert kscale.place(kscale.load(NODE), [mounted, disk]).placed == {"shop/web-0": "n"}
 
 
-def test_a_snapshot_says_that_workloads_need_a_cluster() -> None:
+def test_workload_with_a_snapshot_is_refused() -> None:
     snapshot = kscale.load(NODE).snapshot()
     with pytest.raises(InputError, match=r"Deployment.*needs a Cluster instead of a snapshot"):
         kscale.fit(snapshot, [DEPLOYMENT])

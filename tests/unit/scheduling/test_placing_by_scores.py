@@ -24,13 +24,13 @@ def test_the_search_goes_on_where_it_ended() -> None:
     """Of 200 nodes 100 are enough: half of 48 percent is less."""
     snapshot = kscale.Cluster(many(200)).snapshot()
     state = PlaceState()
-    found = []
+    nodes = []
     for i in range(3):
         result = kscale.place(snapshot, [pod(f"p{i}", asks(100, 1))], state=state, scores=kscale.ScoreOptions())
-        found += result.placed.values()
+        nodes += result.placed.values()
         state = result.state
         snapshot = result.snapshot_after
-    assert found == ["n000", "n100", "n001"]
+    assert nodes == ["n000", "n100", "n001"]
     assert state.cursor == 100
     every = kscale.ScoreOptions(percentage_of_nodes_to_score=100)
     assert kscale.place(snapshot, [pod("q", asks(100, 1))], scores=every).state.cursor == 0
@@ -50,7 +50,7 @@ def test_nodes_that_a_prefilter_names_and_nodes_that_are_refused() -> None:
     assert result.unschedulable == ["default/p"]
 
 
-def test_a_cordoned_node_takes_what_tolerates_it() -> None:
+def test_cordoned_node_accepts_tolerating_pods() -> None:
     snapshot = kscale.Cluster([node("n", unschedulable=True)]).snapshot()
     tolerant = pod("t", tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
     result = kscale.place(snapshot, [pod("p"), tolerant], scores=kscale.ScoreOptions())
@@ -80,11 +80,11 @@ def test_a_wish_that_cannot_be_read_is_an_error_where_nodes_are_compared() -> No
         assert kscale.place(alone, [one], scores=kscale.ScoreOptions()).placed == {key: "n000"}
 
 
-def test_what_only_the_autoscalers_simulator_has() -> None:
+def test_autoscaler_options_are_refused_with_scores() -> None:
     snapshot = kscale.Cluster(many(1)).snapshot()
-    for given in ({"state": PlaceState(hints={"u": "n000"})}, {"break_on_failure": True}, {"max_looks": 1}):
+    for options in ({"state": PlaceState(hints={"u": "n000"})}, {"break_on_failure": True}, {"max_looks": 1}):
         with pytest.raises(kscale.InputError, match="kube-scheduler has no hints"):
-            kscale.place(snapshot, [pod("p")], scores=kscale.ScoreOptions(), **given)
+            kscale.place(snapshot, [pod("p")], scores=kscale.ScoreOptions(), **options)
 
 
 def test_scorers_of_the_users() -> None:
@@ -107,6 +107,9 @@ def test_scorers_of_the_users() -> None:
     pods = [pod(f"p{i}", asks(500, 1)) for i in range(5)]
     placed = kscale.place(snapshot, pods, scores=options)
     assert list(placed.placed.values()) == ["small"] * 4 + ["large"]
-    for scoring in (kscale.node_scores, lambda *given, scores: kscale.place(given[0], [given[1]], scores=scores)):
+    for scoring in (
+        kscale.node_scores,
+        lambda *arguments, scores: kscale.place(arguments[0], [arguments[1]], scores=scores),
+    ):
         with pytest.raises(NativeError, match="'too-much' failed, or gave no score from 0 to 100"):
             scoring(snapshot, pod("p"), scores=kscale.ScoreOptions(scorers=((too_much, 1),)))

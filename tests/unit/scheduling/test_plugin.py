@@ -48,7 +48,7 @@ def leaves_a_core(request, free, slots):  # type: ignore[no-untyped-def]  # numb
 
 
 @pytest.mark.usefixtures("registry")
-def test_a_predicate_is_asked_by_fit_place_and_estimate(snapshot: kscale.Snapshot) -> None:
+def test_predicate_is_used_by_fit_place_and_estimate(snapshot: kscale.Snapshot) -> None:
     reserve = plugin.predicate(reason="node(s) would be full")(leaves_a_core)
     profile = kscale.SchedulerProfile(predicates=(reserve,))
     fit = kscale.fit(snapshot, [pod("q", "2")], profile=profile)
@@ -69,7 +69,7 @@ def test_a_predicate_is_asked_by_fit_place_and_estimate(snapshot: kscale.Snapsho
 
 
 @pytest.mark.usefixtures("registry")
-def test_a_predicate_tells_why_a_pod_stays_out_of_an_estimate(snapshot: kscale.Snapshot) -> None:
+def test_predicate_reason_is_in_the_estimate(snapshot: kscale.Snapshot) -> None:
     reserve = plugin.predicate(reason="node(s) would be full")(leaves_a_core)
     profile = kscale.SchedulerProfile(predicates=(reserve,))
     result = kscale.estimate(snapshot, [pod("q", "4")], template={"node": node("t", "4")}, profile=profile)

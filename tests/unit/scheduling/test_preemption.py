@@ -32,22 +32,22 @@ def running(name: str, on: str, cpu: int, priority: int = 0, minute: int = 0, *,
     return {**created, "status": {"phase": "Running", "startTime": f"2026-01-01T00:{minute:02}:00Z"}}
 
 
-def resized(made: Json, cpu: int) -> Json:
+def resized(pod_: Json, cpu: int) -> Json:
     """A pod that still holds what it had before its spec said less."""
-    given = {"cpu": f"{cpu}m"}
+    resources = {"cpu": f"{cpu}m"}
     status = {
-        "name": made["spec"]["containers"][0]["name"],
-        "allocatedResources": given,
-        "resources": {"requests": given},
+        "name": pod_["spec"]["containers"][0]["name"],
+        "allocatedResources": resources,
+        "resources": {"requests": resources},
     }
-    return {**made, "status": {**made["status"], "containerStatuses": [status]}}
+    return {**pod_, "status": {**pod_["status"], "containerStatuses": [status]}}
 
 
 def vip(cpu: int, priority: int = 100, **spec: Any) -> Json:
     return pod("vip", {"cpu": f"{cpu}m"}, priority=priority, **spec)
 
 
-def found(*items: Json, budgets: bool = False, **options: Any) -> tuple[str, set[str], int] | None:
+def preempt_result(*items: Json, budgets: bool = False, **options: Any) -> tuple[str, set[str], int] | None:
     snapshot = Cluster([*items, *([BUDGET] if budgets else [])]).snapshot()
     created: Preemption | None = preempt(snapshot, "default/vip", **options)
     if created is None:
@@ -97,16 +97,16 @@ CASES: dict[str, tuple[list[Json], tuple[str, set[str], int] | None]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_who_goes(name: str) -> None:
+def test_victims_are_those_of_upstream(name: str) -> None:
     items, expected = CASES[name]
-    assert found(*items) == expected
+    assert preempt_result(*items) == expected
 
 
-def test_budgets_are_kept_where_that_is_possible() -> None:
+def test_budgets_are_respected_if_possible() -> None:
     items = [*TWO, running("a", "n1", 4000, protected=True), running("b", "n2", 4000, 50), vip(4000)]
-    assert found(*items) == ("n1", {"a"}, 0)
-    assert found(*items, budgets=True) == ("n2", {"b"}, 0)
-    assert found(items[0], items[2], items[4], budgets=True) == ("n1", {"a"}, 1)
+    assert preempt_result(*items) == ("n1", {"a"}, 0)
+    assert preempt_result(*items, budgets=True) == ("n2", {"b"}, 0)
+    assert preempt_result(items[0], items[2], items[4], budgets=True) == ("n1", {"a"}, 1)
 
 
 def test_a_budget_that_knows_of_an_end_does_not_count_it() -> None:
@@ -115,25 +115,25 @@ def test_a_budget_that_knows_of_an_end_does_not_count_it() -> None:
         status = {"disruptionsAllowed": 0, "disruptedPods": disrupted}
         budget = {**BUDGET, "spec": {"selector": chosen}, "status": status}
         elsewhere = {**budget, "metadata": {"name": "e", "namespace": "elsewhere"}, "status": {"disruptionsAllowed": 0}}
-        created = found(ONE, running("a", "n1", 4000), vip(4000), budget, elsewhere)
+        created = preempt_result(ONE, running("a", "n1", 4000), vip(4000), budget, elsewhere)
         assert created == expected
 
 
 def test_so_many_candidates_are_enough() -> None:
     items = [*TWO, running("a", "n1", 4000, 2), running("b", "n2", 4000, 1), vip(1000)]
-    assert found(*items, least_percentage=0, least_candidates=1) == ("n1", {"a"}, 0)
+    assert preempt_result(*items, least_percentage=0, least_candidates=1) == ("n1", {"a"}, 0)
 
 
 def test_anti_affinity_makes_room_too() -> None:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     items = [ONE, running("a", "n1", 100), running("b", "n1", 100), vip(1000, affinity=apart)]
-    assert found(*items) == ("n1", {"a"}, 0)
+    assert preempt_result(*items) == ("n1", {"a"}, 0)
 
 
 def test_a_pod_that_does_not_wait() -> None:
     with pytest.raises(InputError, match="no pending pod"):
-        found(ONE, running("vip", "n1", 100))
+        preempt_result(ONE, running("vip", "n1", 100))
 
 
 PODS = st.lists(
@@ -146,7 +146,7 @@ PODS = st.lists(
 
 @settings(max_examples=examples(1 / 4))
 @given(pods=PODS, cpu=st.integers(1, 4), priority=st.integers(1, 4))
-def test_it_agrees_with_clusters_put_together_anew(
+def test_preemption_agrees_with_rebuilt_clusters(
     pods: list[tuple[str, int, int, int, bool]], cpu: int, priority: int
 ) -> None:
     nodes = [node(name, cpu="4") for name in ("n1", "n2", "n3")]
@@ -158,12 +158,16 @@ def test_it_agrees_with_clusters_put_together_anew(
     full = Cluster([*nodes, *items, coming]).snapshot()
     if any(bool(ok) for ok in full.free("cpu") >= 1000 * cpu):
         return  # it has a place
-    created = found(*nodes, *items, coming, budgets=True)
+    created = preempt_result(*nodes, *items, coming, budgets=True)
     assert (None if created is None else (created[0], sorted(created[1]))) == preempted(nodes, items, coming)
 
 
-def test_the_profile_says_what_keeps_a_pod_away() -> None:
+def test_profile_decides_which_filters_block_preemption() -> None:
     tainted = node("n1", cpu="4", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
     items = [tainted, running("a", "n1", 3000), vip(3000)]
-    assert found(*items) is None
-    assert found(*items, profile=SchedulerProfile(disabled_filters=frozenset({"TaintToleration"}))) == ("n1", {"a"}, 0)
+    assert preempt_result(*items) is None
+    assert preempt_result(*items, profile=SchedulerProfile(disabled_filters=frozenset({"TaintToleration"}))) == (
+        "n1",
+        {"a"},
+        0,
+    )

@@ -76,14 +76,14 @@ def run(answers: list[Answer]) -> tuple[Any, Any, str]:
     called: list[str] = []
     plugins = [MadeUp(name, answer, called) for name, answer in zip("ABC", answers, strict=False)]
     ctx = Context(snapshot, SchedulerProfile())
-    result, asked = run_prefilters(pod, ctx, plugins), "".join(called)
-    return result, prefilter_report(pod, ctx, plugins), asked
+    result, plugins_called = run_prefilters(pod, ctx, plugins), "".join(called)
+    return result, prefilter_report(pod, ctx, plugins), plugins_called
 
 
 @pytest.mark.parametrize(("answers", "failure", "skipped", "called"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
 def test_phase(answers: list[Answer], failure: Outcome, skipped: str, called: str) -> None:
-    outcome, report, asked = run(answers)
-    assert asked == called
+    outcome, report, plugins_called = run(answers)
+    assert plugins_called == called
     assert "".join(report.skipped) == skipped
     if failure is None:
         assert outcome.failure is None

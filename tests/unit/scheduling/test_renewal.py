@@ -72,7 +72,7 @@ def namespace(team: str) -> Json:
     return thing("Namespace", "d", metadata={"labels": {"team": team}})
 
 
-def apart(**term: Any) -> Json:
+def no_web(**term: Any) -> Json:
     terms = [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": ZONE, **term}]
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
@@ -82,7 +82,7 @@ def service(app: str) -> Json:
 
 
 WITH_CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
-OF_THE_TEAM = apart(namespaceSelector={"matchLabels": {"team": "red"}})
+OF_THE_TEAM = no_web(namespaceSelector={"matchLabels": {"team": "red"}})
 WEB = {"app": "web"}
 
 # What is there, what is asked, what changes, and where the pod fits before and after.
@@ -99,28 +99,28 @@ CASES: dict[str, tuple[list[Json], Json, Json, str, str]] = {
         [namespace("blue"), pod("o", nodeName="a", affinity=OF_THE_TEAM)], pod("p", WEB), namespace("red"), "ab", "b",
     ),
     "service": ([service("no"), pod("o", WEB, nodeName="a")], pod("p", WEB), service("web"), "ab", "b"),
-    "placed pod": ([pod("o", nodeName="a")], pod("p", WEB, affinity=apart()), pod("o", WEB, nodeName="a"), "ab", "b"),
+    "placed pod": ([pod("o", nodeName="a")], pod("p", WEB, affinity=no_web()), pod("o", WEB, nodeName="a"), "ab", "b"),
 }  # fmt: skip
 
 
-def where(cluster: kscale.Cluster, asked: Json, *, dra: bool = False) -> str:
+def where(cluster: kscale.Cluster, new_pod: Json, *, dra: bool = False) -> str:
     snapshot = cluster.snapshot(dra=dra)
-    profile = SPREAD if asked["metadata"]["labels"] and not asked["spec"].get("affinity") else None
-    fits = kscale.fit(snapshot, [asked], profile=profile).ok[0]
+    profile = SPREAD if new_pod["metadata"]["labels"] and not new_pod["spec"].get("affinity") else None
+    fits = kscale.fit(snapshot, [new_pod], profile=profile).ok[0]
     return "".join(name for name, yes in zip(snapshot.nodes, fits.tolist(), strict=True) if yes)
 
 
 @pytest.mark.parametrize("dra", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_each_object_counts(case: str, dra: bool) -> None:
-    objects, asked, changed, before, after = CASES[case]
+    objects, new_pod, changed, before, after = CASES[case]
     cluster = kscale.Cluster([node("a", "a"), node("b", "b"), *objects])
-    assert where(cluster, asked, dra=dra) == before
-    assert where(cluster, asked, dra=dra) == before
+    assert where(cluster, new_pod, dra=dra) == before
+    assert where(cluster, new_pod, dra=dra) == before
     cluster.apply(changed)
-    assert where(cluster, asked, dra=dra) == after
+    assert where(cluster, new_pod, dra=dra) == after
     fresh = kscale.Cluster(list(cluster))
-    assert where(fresh, asked, dra=dra) == after
+    assert where(fresh, new_pod, dra=dra) == after
 
 
 def test_device_classes_count() -> None:
@@ -130,25 +130,25 @@ def test_device_classes_count() -> None:
     stands = thing("DeviceClass", "c", spec={"extendedResourceName": "x.io/gpu"})
     for each in (slices, stands):
         each["apiVersion"] = "resource.k8s.io/v1"
-    asked = pod("p", containers=[{"name": "c", "resources": {"requests": {"x.io/gpu": "1"}}}])
+    new_pod = pod("p", containers=[{"name": "c", "resources": {"requests": {"x.io/gpu": "1"}}}])
     cluster = kscale.Cluster([node("a", "a"), node("b", "b"), slices])
     for _ in range(2):
-        assert where(cluster, asked, dra=True) == ""
+        assert where(cluster, new_pod, dra=True) == ""
         cluster.apply(stands)
-        assert where(cluster, asked, dra=True) == "b"
-        assert where(cluster, asked) == ""
+        assert where(cluster, new_pod, dra=True) == "b"
+        assert where(cluster, new_pod) == ""
         cluster.remove("DeviceClass", "c")
 
 
 def test_each_removal_counts() -> None:
     cluster = kscale.Cluster([node("a", "a"), node("b", "b"), claim("pv"), volume("a")])
-    asked = pod("p", **WITH_CLAIM)
-    assert where(cluster, asked) == "a"
+    new_pod = pod("p", **WITH_CLAIM)
+    assert where(cluster, new_pod) == "a"
     assert cluster.remove("PersistentVolume", "pv")
-    assert where(cluster, asked) == ""
+    assert where(cluster, new_pod) == ""
     cluster.remove("Node", "b")
     cluster.apply(volume("a"))
-    assert where(cluster, asked) == "a"
+    assert where(cluster, new_pod) == "a"
 
 
 @pytest.fixture
@@ -173,21 +173,21 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 @pytest.mark.parametrize("dra", [False, True])
 def test_nothing_is_worked_out_twice(work: list[Any], dra: bool) -> None:
     cluster = kscale.Cluster([node("a", "a"), node("b", "b"), claim("pv"), volume("a"), csi_node(3), driver(True)])
-    asked = [pod("p", WEB, **WITH_CLAIM), pod("q", {"app": "db"}, affinity=apart())]
-    kscale.fit(cluster.snapshot(dra=dra), asked)
+    pods_ = [pod("p", WEB, **WITH_CLAIM), pod("q", {"app": "db"}, affinity=no_web())]
+    kscale.fit(cluster.snapshot(dra=dra), pods_)
     assert work == [WEB, {"app": "db"}, "all"]
     work.clear()
-    kscale.fit(cluster.snapshot(dra=dra), asked)
+    kscale.fit(cluster.snapshot(dra=dra), pods_)
     cluster.apply({**node("a", "b"), "spec": {"unschedulable": True}})
     cluster.apply(thing("PersistentVolumeClaim", "other", "d", spec={}))
-    kscale.place(cluster.snapshot(dra=dra), asked)
+    kscale.place(cluster.snapshot(dra=dra), pods_)
     assert work == []
     cluster.apply(volume("b"))
-    kscale.fit(cluster.snapshot(dra=dra), asked)
+    kscale.fit(cluster.snapshot(dra=dra), pods_)
     assert work == [WEB, "all"]
     work.clear()
     cluster.apply(pod("o", {"app": "new"}, nodeName="a"))
-    kscale.fit(cluster.snapshot(dra=dra), asked)
+    kscale.fit(cluster.snapshot(dra=dra), pods_)
     assert work == ["all"]
 
 
@@ -195,13 +195,13 @@ def test_classes_that_ask_the_same_share_it() -> None:
     """Thousands of pods, no two alike, keep one object each for what few of them ask."""
     cluster = kscale.Cluster([node("a", "a"), node("b", "b")])
     demands = [{"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{i}m"}}}]} for i in range(1, 7)]
-    asked = [pod(f"p{i}", nodeSelector={ZONE: "ab"[i % 2]}, **demand) for i, demand in enumerate(demands)]
+    pods_ = [pod(f"p{i}", nodeSelector={ZONE: "ab"[i % 2]}, **demand) for i, demand in enumerate(demands)]
     snapshot = cluster.snapshot()
-    result = kscale.fit(snapshot, asked)
+    result = kscale.fit(snapshot, pods_)
     assert result.ok.tolist() == [[True, False], [False, True]] * 3
     known = PodCompiler(Context(snapshot, kscale.SchedulerProfile()))
-    found = [known.get(each) for each in result.session.pods]
-    assert len({id(question) for question in found}) == 2
-    filters = [pair for question in found for pair in question.node_filters]
+    questions = [known.get(each) for each in result.session.pods]
+    assert len({id(question) for question in questions}) == 2
+    filters = [pair for question in questions for pair in question.node_filters]
     taints = {id(node_filter) for _, node_filter in filters if node_filter.columns == {TAINTS}}
     assert len(taints) == 1

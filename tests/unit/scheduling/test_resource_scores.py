@@ -56,12 +56,12 @@ def test_resources(
     assert scores("NodeResourcesFit", incoming, [*objects, *placed], fit_strategy=strategy) == expected
 
 
-def test_containers_that_do_not_say_what_they_ask_for_count_as_asking_for_the_usual() -> None:
+def test_containers_without_requests_score_with_default_requests() -> None:
     """100m and 200 MiB each; what the filter counts is nothing."""
     world = [node("n1", "1", str(1 << 30)), node("n2", "1", str(1 << 30)), pod("quiet", {}, {}, on="n2")]
     assert scores("NodeResourcesFit", pod("p", {}), world) == [85, 55]
-    whole = pod("quiet", {}, {}, on="n2", resources={"requests": {"cpu": "500m"}})
-    assert scores("NodeResourcesFit", pod("p", {}), [*world[:2], whole]) == [85, 40]
+    pod_level = pod("quiet", {}, {}, on="n2", resources={"requests": {"cpu": "500m"}})
+    assert scores("NodeResourcesFit", pod("p", {}), [*world[:2], pod_level]) == [85, 40]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("bad_config", "problem"),
     [
         ([], "couldn't decode scheduler config: [] is no object"),
         ({"kind": "Pod", "apiVersion": "v1"}, "couldn't assert type as KubeSchedulerConfiguration, gvk: v1, Kind=Pod"),
@@ -120,13 +120,13 @@ def test_arguments() -> None:
         (configured(config("PodTopologySpread", defaultingType="Some")), 'Unsupported value: "Some"'),
     ],
 )
-def test_what_is_refused(given: Any, problem: str) -> None:
+def test_invalid_configurations_are_refused(bad_config: Any, problem: str) -> None:
     with pytest.raises(kscale.InputError) as caught:
-        kscale.scheduler_profile(given)
+        kscale.scheduler_profile(bad_config)
     assert problem in str(caught.value)
 
 
-def test_what_is_disabled_is_not_asked() -> None:
+def test_disabled_plugins_are_not_called() -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"pods": "9"}}}
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["other"]}]}]
     spec = {

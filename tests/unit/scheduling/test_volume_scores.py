@@ -90,7 +90,7 @@ def test_storage(claims: list[Json], there: list[Json], options: Json, expected:
 
 
 @pytest.mark.parametrize("of", ["tells", "local"])
-def test_storage_of_other_nodes_is_not_asked(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_of_other_nodes_is_not_read(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by the filter nor by the score: what a node reaches is found by its labels."""
     names = [f"n{i}" for i in range(20)]
     storage = [room(on, "100Gi") if of == "tells" else local(on, "100Gi") for on in names]
@@ -99,27 +99,27 @@ def test_storage_of_other_nodes_is_not_asked(of: str, monkeypatch: pytest.Monkey
         each["metadata"] |= {"name": f"p{i}", "uid": f"p{i}"}
     claims = [claim(f"x{i}", "10Gi", of) for i in range(5)]
     snapshot = kscale.Cluster([*map(node, names), *STORAGE, *claims, *storage]).snapshot()
-    asked = 0
+    reads = 0
     matches = Requirement.matches
 
     def counted(self: Requirement, labels: Any) -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal reads
+        reads += 1
         return matches(self, labels)
 
     monkeypatch.setattr(Requirement, "matches", counted)
     result = kscale.place(snapshot, pods, scores=kscale.ScoreOptions(weights={"VolumeBinding": 1}))
     assert len(result.placed) == 5
-    assert 0 < asked <= 2 * len(pods) * len(names)
+    assert 0 < reads <= 2 * len(pods) * len(names)
 
 
-def test_claims_that_are_bound_or_of_which_the_filter_is_not_asked() -> None:
+def test_bound_and_unfiltered_claims_have_no_score() -> None:
     bound = claim("x", "10Gi", "local", volumeName="local-a")
     bound["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
     assert scores("VolumeBinding", mounts_claims("x"), [*ABC, *STORAGE, bound, local("a", "100Gi")]) == [0]
     world = kscale.Cluster([*ABC, *STORAGE, claim("x", "10Gi"), *DIFFERENT]).snapshot()
-    given = kscale.ScoreOptions(weights={"VolumeBinding": 1})
+    score_options = kscale.ScoreOptions(weights={"VolumeBinding": 1})
     for disabled, expected in ((set(), [90, 50, 0]), ({"VolumeBinding"}, [0, 0, 0])):
         profile = kscale.SchedulerProfile(disabled_filters=frozenset(disabled))
-        result = kscale.node_scores(world, mounts_claims("x"), scores=given, profile=profile)
+        result = kscale.node_scores(world, mounts_claims("x"), scores=score_options, profile=profile)
         assert result.total == expected

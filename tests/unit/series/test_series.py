@@ -82,10 +82,10 @@ def test_parquet_reads_as_csv_does() -> None:
     )
     out = io.BytesIO()
     pq.write_table(table, out)
-    result, wanted = read_parquet(out.getvalue(), labels=["owner"]), read_csv(CSV, labels=["owner"])
-    assert (result.keys, result.labels) == (wanted.keys, wanted.labels)
+    result, expected = read_parquet(out.getvalue(), labels=["owner"]), read_csv(CSV, labels=["owner"])
+    assert (result.keys, result.labels) == (expected.keys, expected.labels)
     for name in ("series", "time", "value"):
-        assert np.array_equal(getattr(result, name), getattr(wanted, name))
+        assert np.array_equal(getattr(result, name), getattr(expected, name))
     with pytest.raises(InputError, match="not a Parquet file"):
         read_parquet(b"nonsense")
 
@@ -179,7 +179,7 @@ def test_points_of_a_prometheus_series(values: str, expected: list[tuple[float, 
 @pytest.mark.parametrize(
     "values", ['[[1,"many"]]', '[[1,"2","3"],[4]]', "[[1,2]]", '[[1,"2"],[3]]', '["1",2]', "{}", '[[1,""]]']
 )
-def test_points_that_are_none(values: str) -> None:
+def test_invalid_points_are_input_errors(values: str) -> None:
     data = f'{{"status":"success","data":{{"resultType":"matrix","result":[{{"metric":{{}},"values":{values}}}]}}}}'
     with pytest.raises(InputError, match=r"data.result\[0\].values"):
         read_prometheus(data.encode(), source="x.json")
@@ -220,7 +220,7 @@ def test_tables_have_one_shape_of_errors(
         (pa.array([1, 10**15], pa.timestamp("ms", "UTC")), pa.array([1, 2]), "ns", FAR.format(10**15)),
     ],
 )
-def test_columns_with_a_type_say_what_csv_says(
+def test_typed_parquet_columns_equal_csv(
     time: pa.Array, value: pa.Array, unit: str, message: str, tmp_path: Path
 ) -> None:
     comma, parquet = tmp_path / "usage.csv", tmp_path / "usage.parquet"

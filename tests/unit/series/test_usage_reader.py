@@ -192,7 +192,7 @@ def test_row_groups_by_any_number_of_threads(tmp_path: Path) -> None:
         assert read(path, threads) == expected(rows)
 
 
-def test_row_groups_that_are_apart_come_by_their_times(tmp_path: Path) -> None:
+def test_unordered_row_groups_are_read_by_time(tmp_path: Path) -> None:
     rows = some_rows(49)
     path = tmp_path / "usage.parquet"
     write_parquet(path, rows[28:] + rows[:28], 7)
@@ -209,7 +209,7 @@ def test_row_groups_that_overlap_stay_in_their_order(tmp_path: Path) -> None:
     assert read(path) == expected(rows)
 
 
-def test_files_that_are_apart_come_by_their_times(tmp_path: Path) -> None:
+def test_unordered_files_are_read_by_time(tmp_path: Path) -> None:
     rows = some_rows(49)
     early, late = tmp_path / "early.csv", tmp_path / "late.csv"
     early.write_text(as_csv(rows[:28]))
@@ -272,7 +272,7 @@ def test_reading_may_stop_anywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [60, 300, 1 << 20])
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "message"),
     [
         ('"app\n"', r"line 24: quotes that the line does not close"),
         ('"app', r"line 24: quotes that the line does not close"),
@@ -280,8 +280,8 @@ def test_reading_may_stop_anywhere(tmp_path: Path) -> None:
         ('"a""p,p",1,1\n1_0,shop,web-0,app', 'row 24: time: "1_0" is not a time'),
     ],
 )
-def test_what_cannot_be_read_does_not_depend_on_slices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, field: str, said: str
+def test_unreadable_cells_do_not_depend_on_slice_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, field: str, message: str
 ) -> None:
     monkeypatch.setattr(usage_csv, "_SLICE", size)
     text = as_csv(some_rows(40)).split("\n")
@@ -289,7 +289,7 @@ def test_what_cannot_be_read_does_not_depend_on_slices(
     for name, data in (("odd.csv", "\n".join(text).encode()), ("odd.csv.gz", gzip.compress("\n".join(text).encode()))):
         path = tmp_path / name
         path.write_bytes(data)
-        with pytest.raises(InputError, match=said) as result:
+        with pytest.raises(InputError, match=message) as result:
             read(path)
         assert str(path) in str(result.value)
 
@@ -317,8 +317,8 @@ def test_labels_of_old_kubelets_are_read(tmp_path: Path) -> None:
 
 
 def test_a_gzip_body_that_is_damaged(tmp_path: Path) -> None:
-    whole = gzip.compress(as_csv(some_rows(4000)).encode(), mtime=0)
-    for damaged in (whole[:10] + b"\x07" + bytes(99), whole[: len(whole) // 2] + bytes(99), whole[:-12]):
+    complete = gzip.compress(as_csv(some_rows(4000)).encode(), mtime=0)
+    for damaged in (complete[:10] + b"\x07" + bytes(99), complete[: len(complete) // 2] + bytes(99), complete[:-12]):
         path = tmp_path / "damaged.csv.gz"
         path.write_bytes(damaged)
         with pytest.raises(InputError, match="not readable as CSV: ") as result:

@@ -96,8 +96,8 @@ def test_times_that_are_numbers() -> None:
 
 
 @given(st.integers(-(10**9), 10**9), st.text("0123456789", min_size=1, max_size=9), st.sampled_from([1, 10**3, 10**9]))
-def test_times_that_are_fractions(whole: int, fraction: str, unit: int) -> None:
-    text = f"{whole}.{fraction}"
+def test_times_that_are_fractions(integer: int, fraction: str, unit: int) -> None:
+    text = f"{integer}.{fraction}"
     assert rows(f"{text},a,b,c,1,1\n".encode(), unit=unit)[0][0] == parse_time(text, unit)
 
 
@@ -208,7 +208,7 @@ def test_scaled(given_numbers: list[int], unit: int) -> None:
         assert abs(far) * unit >= 2**62
 
 
-def test_doors() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(NativeError, match="one column of times"):
         native.csv_rows(b"1\n", [native.CPU], SECOND)
     with pytest.raises(NativeError, match="two columns of one role"):
@@ -239,7 +239,7 @@ def test_series_are_numbered_by_first_appearance(tables: list[list[tuple[int, ..
         assert out.tolist() == expected
 
 
-def test_doors_of_series_numbers() -> None:
+def test_invalid_series_number_arguments_are_refused() -> None:
     column = (np.array([0, 1], np.int32), np.array([0], np.int32))
     numbers = native.SeriesNumbers()
     with pytest.raises(NativeError, match="2 columns"):
@@ -254,7 +254,7 @@ def test_doors_of_series_numbers() -> None:
         numbers.number([(column[0], np.empty(0, np.int32)), None, None, None], np.empty(2, np.int32))
 
 
-def test_what_is_not_plain_leaves_no_trace() -> None:
+def test_unusual_rows_leave_the_reader_unchanged() -> None:
     reader = native.CsvRows(ROLES, SECOND)
     plain = reader.read(b"0,a,b,c,1,1\n0,a,b,d,1,1\n")
     assert plain is not None

@@ -25,8 +25,15 @@ def run(tmp_path: Path, **more: Any) -> Simulation:
     (tmp_path / "pods.csv").write_text(PODS)
     (tmp_path / "nodes.csv").write_text(NODES)
     entry = {"pods": "pods.csv", "nodes": "nodes.csv"}
-    given = {"objects": [], "groups": [], "controllers": {}, "pods": [{"start": "5s"}], "openb": entry, **more}
-    return simulate(build(msgspec.convert(scenario(**given), Scenario), folder=tmp_path))
+    scenario_fields = {
+        "objects": [],
+        "groups": [],
+        "controllers": {},
+        "pods": [{"start": "5s"}],
+        "openb": entry,
+        **more,
+    }
+    return simulate(build(msgspec.convert(scenario(**scenario_fields), Scenario), folder=tmp_path))
 
 
 def test_pods_come_when_they_came_and_work_as_long_as_they_did(tmp_path: Path) -> None:
@@ -39,7 +46,7 @@ def test_pods_come_when_they_came_and_work_as_long_as_they_did(tmp_path: Path) -
     assert result.report.pending_pods.max == 55  # from 10 s to 65 s
 
 
-def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+def test_invalid_traces_are_input_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing"):
         run(tmp_path, openb={"pods": "missing.csv"})
     (tmp_path / "untimed.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,0,0\n")
@@ -60,13 +67,13 @@ def test_names_that_the_scenario_has_too(tmp_path: Path, kind: str, name: str, p
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "taken"),
+    ("kind", "name", "existing_name"),
     [("StatefulSet", "web", "web-0"), ("ReplicaSet", "web", "web-b2c4d"), ("Deployment", "web", "web-5f6-b2c4d")],
 )
-def test_a_workload_whose_pods_may_have_the_name_of_one_of_the_trace(
-    tmp_path: Path, kind: str, name: str, taken: str
+def test_workload_that_may_collide_with_trace_pods_is_refused(
+    tmp_path: Path, kind: str, name: str, existing_name: str
 ) -> None:
-    (tmp_path / "taken.csv").write_text(PODS.replace("late,", f"{taken},"))
+    (tmp_path / "taken.csv").write_text(PODS.replace("late,", f"{existing_name},"))
     template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "w"}}, "template": template}
     created = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "openb"}, "spec": spec}

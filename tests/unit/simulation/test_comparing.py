@@ -33,7 +33,7 @@ def rows(comparison: ProfileComparison, action: str) -> list[ComparedDecision]:
     return [each for each in comparison.decisions if each.action == action]
 
 
-def test_what_is_decided_alike_names_no_rule() -> None:
+def test_equal_decisions_name_no_rule() -> None:
     result = compared(
         {
             "horizon": "5m",
@@ -271,13 +271,13 @@ def test_two_hpas_of_the_same_pods_name_the_check_that_todays_controller_has() -
         assert each.evidence.startswith("pods by selector app=web are controlled by more than one HPA")
 
 
-def test_what_nothing_proves_is_not_explained_and_tells_the_words_of_both_programs() -> None:
+def test_unproven_difference_shows_the_messages_of_both_programs() -> None:
     """Without other flags to try, the only evidence is what the loops said."""
     scenario = {"horizon": "3m", "groups": [POOL], "controllers": {"clusterAutoscaler": {}}}
     deployment = workload("Deployment", "web", 12)
     deployment["spec"]["template"]["spec"]["priority"] = -5
-    given = msgspec.convert({**NAMES, **scenario, "objects": [deployment]}, Scenario)
-    old, new = (run_scenario(given, {"cluster_autoscaler": profile}) for profile in ("legacy", "current"))
+    parsed = msgspec.convert({**NAMES, **scenario, "objects": [deployment]}, Scenario)
+    old, new = (run_scenario(parsed, {"cluster_autoscaler": profile}) for profile in ("legacy", "current"))
     ((name, cause),) = explain("cluster-autoscaler", old, new, [], lambda changes, until: (old, new)).items()
     assert name == (("cluster-autoscaler", "IncreaseSize", "pool"), 0)
     assert cause.rule == "not-explained"
@@ -340,9 +340,9 @@ def test_a_profile_that_a_program_does_not_have_is_an_error() -> None:
 def test_a_scenario_without_a_program_that_has_a_profile_says_so(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(yaml.safe_dump({**NAMES, "horizon": "1m", "controllers": {}}))
-    shown = kscale("compare", file)
-    assert shown.code == 0
-    assert "The scenario runs no program that has a profile: both runs are the same." in shown.stdout
+    completed = kscale("compare", file)
+    assert completed.code == 0
+    assert "The scenario runs no program that has a profile: both runs are the same." in completed.stdout
 
 
 def test_every_rule_names_both_sources() -> None:
@@ -362,11 +362,11 @@ def test_the_command_shows_both_runs_and_prints_the_record(tmp_path: Path) -> No
     }
     file = tmp_path / "day.yaml"
     file.write_text(yaml.safe_dump(scenario))
-    shown = kscale("compare", file)
-    assert shown.code == 0
-    assert "day: " in shown.stdout
-    assert "start-cooldown:\n  then   the cooldowns of scale-down begin when the process starts (" in shown.stdout
-    assert "\n  today  a process starts as if everything had happened an hour ago (" in shown.stdout
+    completed = kscale("compare", file)
+    assert completed.code == 0
+    assert "day: " in completed.stdout
+    assert "start-cooldown:\n  then   the cooldowns of scale-down begin when the process starts (" in completed.stdout
+    assert "\n  today  a process starts as if everything had happened an hour ago (" in completed.stdout
     printed = kscale("compare", file, "-o", "json")
     result = msgspec.json.decode(printed.stdout)
     validate(result, schema("ProfileComparison"))

@@ -61,10 +61,10 @@ class Looks:
                 if p.spec.node_name and p.status.phase not in ("Succeeded", "Failed")
             ]
             offered = sum(node.status.allocatable["cpu"].milli_value() for node in api.get_all("Node").values()) / 1000
-            asked = sum(demand(pod)["cpu"].milli_value() for pod in on) / 1000
+            requested_cpu = sum(demand(pod)["cpu"].milli_value() for pod in on) / 1000
             self.hours["provisioned"] += offered * hours
-            self.hours["requested"] += asked * hours
-            self.hours["over_provisioned"] += max(offered - asked, 0) * hours
+            self.hours["requested"] += requested_cpu * hours
+            self.hours["over_provisioned"] += max(offered - requested_cpu, 0) * hours
             self.hours["under_provisioned"] += (
                 sum(demand(p)["cpu"].milli_value() for p in waiting.values()) * hours / 1000
             )
@@ -95,7 +95,7 @@ MANY = scenario(
 @example(data=ALL)
 @example(data=MANY)
 @given(data=scenarios())
-def test_figures_are_what_was_there(data: dict[str, Any]) -> None:
+def test_figures_equal_step_by_step_sums(data: dict[str, Any]) -> None:
     setup = build(msgspec.convert(data, Scenario))
     looks = Looks(setup)
     with pytest.MonkeyPatch.context() as patch:

@@ -52,7 +52,7 @@ def cpu(target: dict[str, Any]) -> dict[str, Any]:
     [([cpu(HALF)], 4), ([cpu(SLOW)], 5), ([cpu(HALF), JOBS], 6)],
     ids=["half", "value", "something else, too"],
 )
-def test_pods_that_nobody_needs_and_nodes_that_nobody_uses(metrics: list[dict[str, Any]], needed: int) -> None:
+def test_unneeded_pods_and_unused_nodes_are_split(metrics: list[dict[str, Any]], needed: int) -> None:
     hpa = {**HPA, "spec": {**HPA["spec"], "metrics": metrics}}
     run = looked(
         2,
@@ -83,9 +83,9 @@ def test_machines_that_boot_and_pods_that_are_spread() -> None:
     assert split(result) == {"ideal": 1, "hpa": 0, "packing": 1, "ca": 0, "boot": 0}
 
 
-def test_no_mix_is_dearer_than_what_was_paid(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dear(*given: Any, **more: Any) -> MixPlan:
-        result = mix(*given, **more)
+def test_mix_never_costs_more_than_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dear(*arguments: Any, **more: Any) -> MixPlan:
+        result = mix(*arguments, **more)
         return replace(result, cost=result.cost + 7, bound=replace(result.bound, cost=None))
 
     monkeypatch.setattr("kscale.simulation.accounting.mix", dear)
@@ -132,16 +132,16 @@ def test_looking_changes_nothing_else() -> None:
     assert result.decisions.to_bytes() == plain.decisions.to_bytes()
 
 
-def test_what_is_said_of_it() -> None:
+def test_ideal_is_described_in_the_footer() -> None:
     report = looked(1, groups=[{**group(7), "max": 7}], controllers={}, horizon="1h").report
     assert report.ideal is not None
     first = simulation_view(report).footer[0]
     assert first.startswith("Paid $7.00 = $2.00 cheapest mix found for the load (at least $1.")
     assert first.endswith("+ $4.00 packing + $1.00 nodes without pods (CA) + $0.00 booting.")
     other = replace(report, ideal=replace(report.ideal, methods=["column_generation", "volume"], unplaced=3))
-    said = simulation_view(other).footer[0]
-    assert "for the load (without 3 pods that it had no place for: nodes as paid)" in said
-    assert " by column_generation and volume) + " in said
+    footer = simulation_view(other).footer[0]
+    assert "for the load (without 3 pods that it had no place for: nodes as paid)" in footer
+    assert " by column_generation and volume) + " in footer
     with pytest.raises(InputError, match="-1 is negative"):
         looked(-1)
     unpriced = {**group(1), "price": None}

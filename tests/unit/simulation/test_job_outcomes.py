@@ -89,7 +89,7 @@ def test_machines_that_autoscalers_delete_are_not_lost() -> None:
     assert int(run.timeline.columns()["machines"][-1]) == 1 + group.added - group.removed
 
 
-def test_machines_that_could_not_be_had_were_not_added() -> None:
+def test_unavailable_machines_are_not_counted_as_added() -> None:
     run = ran(objects=[job(parallelism=9, completions=9)], pods=[{"work": "1h"}], machines=[{"stock": 2}], horizon="8m")
     (group,) = run.report.groups
     assert group.added == 1
@@ -170,7 +170,7 @@ def test_a_zone_has_no_machines_during_its_outage() -> None:
     assert (use.outcome, use.failed) == ("complete", 1)
 
 
-def test_outages_that_cannot_be(tmp_path: Path) -> None:
+def test_impossible_outages_are_refused(tmp_path: Path) -> None:
     data = scenario(outages=[{"zone": "z", "begin": "2m", "end": "1m"}])
     assert problems(data, tmp_path) == [
         ("outages[0].zone", "no node and no node group is in a zone 'z'"),
@@ -196,7 +196,7 @@ def test_rows_of_jobs_and_cores(short_lived: Simulation, tmp_path: Path) -> None
     assert "Job/b/j" in parquet.read_table(tmp_path / "workloads.parquet")["workload"].to_pylist()
 
 
-def test_the_table_says_so(short_lived: Simulation) -> None:
+def test_table_shows_job_outcomes(short_lived: Simulation) -> None:
     view = simulation_view(short_lived.report)
     assert view.headline.endswith("; 0 of 1 job completed.")
     groups, _, jobs, _ = view.tables

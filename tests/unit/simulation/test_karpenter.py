@@ -171,7 +171,7 @@ def test_a_node_is_replaced_by_a_cheaper_one_before_it_is_drained(folder: Path) 
     assert [entry.arguments["patch"]["spec"]["taints"][0]["key"] for entry in taints] == ["karpenter.sh/disrupted"]
 
 
-def test_what_keeps_a_node_from_being_replaced(folder: Path) -> None:
+def test_annotations_and_budgets_prevent_replacement(folder: Path) -> None:
     protected = {"spec": {"template": pod_template("web", "500m")}}
     protected["spec"]["template"]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",

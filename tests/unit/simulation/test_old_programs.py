@@ -295,8 +295,8 @@ def test_the_pods_of_a_custom_resource_follow_its_hpa(profile: str) -> None:
     minute, put = did(run, "PutScale")[-1]
     assert 5 < minute < 8
     assert (put["resource"], put["name"], put["replicas"]) == ("crontabs.stable.example.com", "web", 6)
-    (held,) = setup.world.api.get_all("CronTab").values()
-    assert (held.spec["size"], held.status) == ({"wanted": 6}, {"there": 6, "who": "app=web"})
+    (custom,) = setup.world.api.get_all("CronTab").values()
+    assert (custom.spec["size"], custom.status) == ({"wanted": 6}, {"there": 6, "who": "app=web"})
     assert len(setup.world.api.get_all("Pod")) == 6
     (hpa,) = setup.world.api.get_all("HorizontalPodAutoscaler").values()
     assert (hpa.status.current_replicas, hpa.status.desired_replicas) == (6, 6)

@@ -23,7 +23,7 @@ def test_the_excerpt() -> None:
     assert sum(bool(pod.models) for pod in pods) == 30
 
 
-def test_they_are_placed() -> None:
+def test_excerpt_pods_are_placed() -> None:
     nodes, pods = read_openb_nodes(DATA / "openb_nodes.csv"), read_openb_pods(DATA / "openb_pods.csv")
     snapshot = kscale.Cluster([each.manifest() for each in (*nodes, *pods)]).snapshot()
     assert snapshot.free(GPU_MILLI).sum() == 1000 * sum(node.gpu for node in nodes)
@@ -43,7 +43,7 @@ def test_packed_files_and_files_with_fewer_columns(tmp_path: Path) -> None:
     assert read_openb_pods(path) == [OpenbPod(name="p", cpu_milli=100, memory_mib=200, num_gpu=1, gpu_milli=460)]
 
 
-def test_models_that_will_do() -> None:
+def test_acceptable_gpu_models_are_read() -> None:
     pod = OpenbPod(name="p", cpu_milli=1, memory_mib=1, num_gpu=1, gpu_milli=1000, gpu_spec="V100M32|T4|V100M32|")
     assert pod.models == ("T4", "V100M32")
     affinity = pod.manifest()["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -51,7 +51,7 @@ def test_models_that_will_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("name,cpu_milli,memory_mib,num_gpu\n", "row 1: gpu_milli: the column is missing"),
         (PODS + "p,1,1,1,1001,,0\n", "row 2: gpu_milli: Expected `int` <= 1000"),
@@ -64,12 +64,12 @@ def test_models_that_will_do() -> None:
         (PODS + "p,1,1\n", "row 2: fewer cells than the header has columns"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_pod_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "pods.csv"
     path.write_text(text)
     with pytest.raises(kscale.InputError) as caught:
         read_openb_pods(path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_node_comes_once(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Trial:
         )
         self.world = world = SimulatedWorld(now=T0, options=options)
         self.refused, self.delayed, self.faults = refused, delayed, True
-        self.asked = 0
+        self.fault_draws = 0
         world.perform.fault = self.fault
         for name, cpu in (("small", "4"), ("large", "16")):
             world.cloud.add(pool(name, least=int(name == "small"), most=8, size=2, cpu=cpu), times)
@@ -103,12 +103,12 @@ class Trial:
         del now
         if not self.faults:
             return None
-        self.asked += 1
+        self.fault_draws += 1
         draws, name = self.world.draws, type(action).__name__
-        if draws.happens(self.refused, "refusal", name, self.asked):
-            return REFUSALS[draws.below(len(REFUSALS), "which", name, self.asked)]
-        return draws.below(20 * SECOND, "delay", name, self.asked) if draws.happens(
-            self.delayed, "late", name, self.asked
+        if draws.happens(self.refused, "refusal", name, self.fault_draws):
+            return REFUSALS[draws.below(len(REFUSALS), "which", name, self.fault_draws)]
+        return draws.below(20 * SECOND, "delay", name, self.fault_draws) if draws.happens(
+            self.delayed, "late", name, self.fault_draws
         ) else None  # fmt: skip
 
     def perform(self, action: Action, now: Moment) -> Outcome:
@@ -126,8 +126,8 @@ class Trial:
             assert each.group.min_size <= each.target <= each.group.max_size, each.group.id
 
     def scale(self, app: int, replicas: int) -> None:
-        held = self.world.api.get("Deployment", "shop", f"app{app}")
-        self.world.api.put(replace(held, spec=replace(held.spec, replicas=replicas)))
+        deployment = self.world.api.get("Deployment", "shop", f"app{app}")
+        self.world.api.put(replace(deployment, spec=replace(deployment.spec, replicas=replicas)))
 
     def run(self, minutes: int) -> None:
         end = self.world.time.now + minutes * MINUTE
@@ -176,7 +176,7 @@ CHURN = st.lists(
     failures=st.sampled_from([0, 300_000]),
     churn=CHURN,
 )
-def test_what_holds_in_all_worlds(
+def test_invariants_hold_in_random_worlds(
     seed: int, refused: int, delayed: int, watch_lag: int, failures: int, churn: list[tuple[int, int, int, bool]]
 ) -> None:
     trial = Trial(seed, refused, delayed, watch_lag=watch_lag, failures=failures)
@@ -197,14 +197,14 @@ def test_what_holds_in_all_worlds(
 def entries(root: Any) -> int:
     """Entries of all containers that can be reached: one that is left behind shows. Clusters in columns give back what
     they hold in their own time, and have tests of their own; so do drivers."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     todo: list[Any] = [root]
     count = 0
     while todo:
         item = todo.pop()
-        if id(item) in seen or isinstance(item, type | ModuleType | Cluster | VirtualDrive | ClusterAutoscaler):
+        if id(item) in visited or isinstance(item, type | ModuleType | Cluster | VirtualDrive | ClusterAutoscaler):
             continue
-        seen.add(id(item))
+        visited.add(id(item))
         if isinstance(item, FunctionType):
             todo += item.__closure__ or ()
             continue
@@ -232,11 +232,11 @@ def allocated() -> int:
     if tell is None:
         return 0
     tell.restype = _Allocated
-    told = tell()
-    return int(told.uordblks + told.hblkhd)
+    usage = tell()
+    return int(usage.uordblks + usage.hblkhd)
 
 
-def test_memory_is_bounded_by_what_there_is() -> None:
+def test_memory_is_bounded_by_existing_objects() -> None:
     """Workloads that come and go, with their pods, leave nothing behind. (``thorough``: a day.)"""
     trial = Trial(1, 0, 0, watch_lag=0, failures=0)
     world = trial.world
@@ -249,8 +249,8 @@ def test_memory_is_bounded_by_what_there_is() -> None:
             world.add(from_dict(workload(kind, f"{kind.lower()}{i}", 3), KINDS[kind]))
         trial.run(2)
         for kind in ("StatefulSet", "Deployment", "ReplicaSet"):
-            for held in [each for each in world.api.get_all(kind).values() if not each.name.startswith("app")]:
-                world.api.remove(held)
+            for obj in [each for each in world.api.get_all(kind).values() if not each.name.startswith("app")]:
+                world.api.remove(obj)
         for pod in [each for each in world.api.get_all("Pod").values() if not each.name.startswith("app")]:
             delete_pod(world.api, pod)
         trial.run(2)
@@ -264,19 +264,19 @@ def test_a_day_of_churn_leaves_nothing_behind() -> None:
     minutes = 90 if is_nightly() else 8
     trial = Trial(1, 0, 0, watch_lag=0, failures=0, skips=False)
     trial.world.begin()
-    held, blocks, native = [], [], []
+    entry_counts, blocks, native = [], [], []
     for number in range(8):
         trial.scale(number % 3, 4 + number % 5)
         trial.run(minutes)
         trial.scale(number % 3, 1)
         trial.run(minutes)
         gc.collect()
-        held.append(entries(trial.world))
+        entry_counts.append(entries(trial.world))
         blocks.append(sys.getallocatedblocks())
         native.append(allocated())
     assert trial.drive.rounds > 16 * minutes * 6 * 0.99
     assert trial.drive.skipped == 0
-    assert max(held[4:]) <= max(held[:4])
+    assert max(entry_counts[4:]) <= max(entry_counts[:4])
     assert blocks[-1] <= 1.05 * blocks[3]
     assert native[-1] <= 1.02 * native[3], native
     trial.check_end()

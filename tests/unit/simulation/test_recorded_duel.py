@@ -58,21 +58,21 @@ NAMES = sorted(path.stem for path in CASES.iterdir() if CLUSTER_AUTOSCALER in re
 _KINDS = {"pods": "Pod", "statefulsets": "StatefulSet", "deployments": "Deployment"}
 
 
-def group_of(given: Group) -> NodeGroup:
-    offered = {"cpu": given.cpu, "memory": given.memory, "pods": "110"}
+def group_of(group: Group) -> NodeGroup:
+    offered = {"cpu": group.cpu, "memory": group.memory, "pods": "110"}
     node = {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": given.name, "labels": {"group": given.name, **given.labels}},
+        "metadata": {"name": group.name, "labels": {"group": group.name, **group.labels}},
         "status": {"capacity": offered, "allocatable": offered, "conditions": [{"type": "Ready", "status": "True"}]},
     }
     return NodeGroup(
-        id=given.name,
-        min_size=given.least,
-        max_size=given.most,
-        target_size=given.start,
+        id=group.name,
+        min_size=group.least,
+        max_size=group.most,
+        target_size=group.start,
         template=NodeTemplate(node=from_dict(node, Node)),
-        price=given.price,
+        price=group.price,
     )
 
 
@@ -82,19 +82,19 @@ class Run:
     def __init__(self, case: Case, folder: Path, termination: int) -> None:
         self.case, self.calls = case, list[CloudCall]()
         self.reasons: set[str] = set()
-        self.left = [rule.times for rule in case.refuse]
+        self.remaining = [rule.times for rule in case.refuse]
         pods = PodTimes(start=DurationDistribution.fixed(0), termination=DurationDistribution.fixed(termination))
         options = WorldOptions(pods=pods, scores=ScoreOptions())
         self.world = world = SimulatedWorld(now=T0, options=options, ranker=self.ranker(folder))
         world.perform.fault = self.fault
-        for given in case.groups:
+        for group in case.groups:
             times = GroupTimes(
-                boot=DurationDistribution.fixed(round(given.boot * SECOND)),
-                apart=round(given.apart * SECOND),
+                boot=DurationDistribution.fixed(round(group.boot * SECOND)),
+                apart=round(group.apart * SECOND),
                 deletion=DurationDistribution.fixed(0),
-                failures=0 if given.registers else MILLION,
+                failures=0 if group.registers else MILLION,
             )
-            world.cloud.add(group_of(given), times)
+            world.cloud.add(group_of(group), times)
         for data in case.objects:
             for loaded in load_objects(data):
                 world.add(loaded.obj)
@@ -148,8 +148,8 @@ class Run:
         del now
         for i, rule in enumerate(self.case.refuse):
             group = getattr(action, "group", None)
-            if type(action).__name__ == rule.call and rule.group in ("", group) and self.left[i]:
-                self.left[i] -= 1
+            if type(action).__name__ == rule.call and rule.group in ("", group) and self.remaining[i]:
+                self.remaining[i] -= 1
                 return ApiError(rule.message, reason="cloudProviderError")
         return None
 
@@ -189,33 +189,33 @@ class Run:
             "running": phases.count("Running"),
             "pending": phases.count("Pending"),
         }
-        wanted = {name: getattr(until, name) for name in result if getattr(until, name) is not None}
+        expected = {name: getattr(until, name) for name in result if getattr(until, name) is not None}
         enough = all(
-            result[name] >= wanted[name] if name == "calls" else result[name] == wanted[name] for name in wanted
+            result[name] >= expected[name] if name == "calls" else result[name] == expected[name] for name in expected
         )
         return enough and (not until.event or until.event in self.reasons)
 
 
-class Taken(NamedTuple):
-    """What was asked for within one loop, and when it began, in seconds from the start."""
+class LoopCalls(NamedTuple):
+    """Calls of one loop, and when the loop started, in seconds since the start of the run."""
 
     at: float
-    asked: list[tuple[str, str, str]]
+    calls: list[tuple[str, str, str]]
 
 
-def steps(calls: list[CloudCall], loop: float) -> list[Taken]:
-    result: list[Taken] = []
+def steps(calls: list[CloudCall], loop: float) -> list[LoopCalls]:
+    result: list[LoopCalls] = []
     for call in sorted(calls, key=lambda each: each.at):
         if not result or call.at - result[-1].at >= loop:
-            result.append(Taken(call.at, []))
-        result[-1].asked.append((call.group, call.what, call.refused))
-    return [Taken(each.at, sorted(each.asked)) for each in result]
+            result.append(LoopCalls(call.at, []))
+        result[-1].calls.append((call.group, call.what, call.refused))
+    return [LoopCalls(each.at, sorted(each.calls)) for each in result]
 
 
-def differences(mine: list[Taken], theirs: list[list[Taken]], loop: float) -> Iterator[str]:
+def differences(mine: list[LoopCalls], theirs: list[list[LoopCalls]], loop: float) -> Iterator[str]:
     """In what steps differ from those of upstream's runs."""
     for each in theirs:
-        if [step.asked for step in each] != [step.asked for step in mine]:
+        if [step.calls for step in each] != [step.calls for step in mine]:
             yield f"{mine} is not {each}"
             return
     for i, step in enumerate(mine):
@@ -237,7 +237,7 @@ def test_the_same_calls_within_a_loop(name: str, tmp_path: Path) -> None:
     assert [] in result, result
 
 
-def test_a_step_too_late_and_another_order_are_seen() -> None:
+def test_late_step_and_changed_order_are_detected() -> None:
     def call(at: float, what: str) -> CloudCall:
         return CloudCall(at=at, group="g", what=what)
 
@@ -248,5 +248,5 @@ def test_a_step_too_late_and_another_order_are_seen() -> None:
     assert [*differences(steps([call(2.0, "c"), call(9.0, "a"), call(9.0, "b")], 1.0), theirs, 1.0)]
 
 
-def test_all_cases_of_the_autoscaler_are_held() -> None:
+def test_all_recorded_autoscaler_cases_are_tested() -> None:
     assert NAMES == ["asked", "balance", "drain", "held", "lost", "refused"]

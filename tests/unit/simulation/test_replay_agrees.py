@@ -63,7 +63,7 @@ def both(item: dict[str, Any], steps: list[tuple[int, float]], startup: int = 10
     )
     run = simulate(build(msgspec.convert(data, Scenario)))
     begin = from_text(BEGIN)
-    asked = [
+    requested_sizes = [
         ((from_text(each.at) - begin) // SECOND, each.arguments["replicas"])
         for each in run.decisions.entries
         if each.action == "PutScale"
@@ -79,23 +79,23 @@ def both(item: dict[str, Any], steps: list[tuple[int, float]], startup: int = 10
     changes = [
         (time, now) for time, now, size in zip(at, sizes, expected.replicas.tolist(), strict=True) if now != size
     ]
-    return asked, changes
+    return requested_sizes, changes
 
 
 @pytest.mark.parametrize(
     "item", [hpa(CPU), hpa(RATE), hpa(CPU, **SLOW)], ids=["utilization", "external", "a slow policy"]
 )
 def test_the_same_sizes_at_the_same_times(item: dict[str, Any]) -> None:
-    asked, changes = both(item, STEPS)
+    requested_sizes, changes = both(item, STEPS)
     assert len(changes) >= 4
-    assert asked == changes
+    assert requested_sizes == changes
 
 
 UP = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 15}]}
 
 
 @pytest.mark.parametrize(
-    ("item", "steps", "asked"),
+    ("item", "steps", "requested_sizes"),
     [
         (hpa(CPU, scaleUp=UP, scaleDown=UP), [(142, 2.25), (172, 1.25)], [(180, 3), (195, 4), (240, 3), (255, 2)]),
         (
@@ -107,9 +107,9 @@ UP = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1,
     ids=["nothing waits", "a window of five minutes"],
 )
 def test_pods_that_have_gone_since_had_their_part(
-    item: dict[str, Any], steps: list[tuple[int, float]], asked: Sizes
+    item: dict[str, Any], steps: list[tuple[int, float]], requested_sizes: Sizes
 ) -> None:
     """It shows in a second step down within the lag: the load of 1.25 was that of four pods (or six), of which one (or
     two) have gone."""
     simulated, replayed = both(item, [(0, 1.2), *steps])
-    assert simulated == replayed == asked
+    assert simulated == replayed == requested_sizes

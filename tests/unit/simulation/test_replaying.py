@@ -47,7 +47,7 @@ def test_the_same_scenario_decides_the_same(log: Path) -> None:
     assert {(each.recorded_first, each.replayed_first) for each in result.autoscalers} == {(None, None)}
 
 
-def test_the_first_decision_that_is_another_is_told(log: Path) -> None:
+def test_first_differing_decision_is_reported(log: Path) -> None:
     slower = {"horizontal": {"flags": {"horizontal-pod-autoscaler-sync-period": "40s"}}, "clusterAutoscaler": {}}
     horizontal = replayed(log, controllers=slower).autoscalers[0]
     assert horizontal.same == 0

@@ -99,7 +99,7 @@ BAD: list[tuple[Json, str, str]] = [
 
 
 @pytest.mark.parametrize(("world", "field", "text"), BAD, ids=[text for _, _, text in BAD])
-def test_what_is_wrong_is_told(world: Json, field: str, text: str, tmp_path: Path) -> None:
+def test_invalid_scheduler_settings_are_reported(world: Json, field: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("[1]")
     ((name, message),) = problems(scenario(world={"scheduler": "scores", **world}), tmp_path)
     assert (name, text in message) == (field, True), message

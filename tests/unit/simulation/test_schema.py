@@ -28,7 +28,7 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("simulate-*.yaml
 SIGNAL = {"steps": [["0s", 1], ["1m", "500m"]], "repeat": "5m", "scale": 2}
 QUEUE = {"arrivals": SIGNAL, "capacity": "1", "used": {"cpu": "500m"}, "patience": "5s"}
 EXTERNAL = {"namespace": "shop", "name": "depth", "workload": "Deployment/shop/web", "tells": "waiting", "labels": {}}
-WHOLE = scenario(
+COMPLETE_SCENARIO = scenario(
     name="all that there is",
     begin="2026-01-01T00:00:00Z",
     seed=3,
@@ -53,7 +53,7 @@ WHOLE = scenario(
 )  # fmt: skip
 
 
-def is_taken(data: Json) -> bool:
+def matches_schema(data: Json) -> bool:
     try:
         validate(data, SCHEMA)
     except jsonschema.ValidationError:
@@ -79,33 +79,33 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [each for i, item in items for each in places(item, (*path, i))]
 
 
-def test_the_schema_is_one() -> None:
+def test_schema_is_current() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-def test_what_uses_all_fields_is_taken_by_both() -> None:
-    assert is_taken(WHOLE)
-    run = simulate(build(msgspec.convert(WHOLE, Scenario)))
+def test_complete_scenario_is_accepted_by_schema_and_reader() -> None:
+    assert matches_schema(COMPLETE_SCENARIO)
+    run = simulate(build(msgspec.convert(COMPLETE_SCENARIO, Scenario)))
     assert {each.name for each in run.report.controllers if each.rounds} >= {"cluster-autoscaler", "vpa-recommender"}
 
 
-@pytest.mark.parametrize("path", places(WHOLE), ids=lambda path: ".".join(map(str, path)))
-def test_what_is_not_known_is_taken_by_none(path: tuple[Any, ...]) -> None:
-    data: Any = copy.deepcopy(WHOLE)
+@pytest.mark.parametrize("path", places(COMPLETE_SCENARIO), ids=lambda path: ".".join(map(str, path)))
+def test_unknown_field_is_refused_by_schema_and_reader(path: tuple[Any, ...]) -> None:
+    data: Any = copy.deepcopy(COMPLETE_SCENARIO)
     at = data
     for each in path:
         at = at[each]
     at["unknown"] = "1s"
-    assert (is_taken(data), is_read(data)) == (False, False)
+    assert (matches_schema(data), is_read(data)) == (False, False)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
-def test_examples_are_taken(file: Path) -> None:
+def test_examples_match_the_schema(file: Path) -> None:
     data = yaml.safe_load(file.read_text())
-    assert is_taken(json.loads(json.dumps(data, default=str)))  # YAML has times, JSON texts
+    assert matches_schema(json.loads(json.dumps(data, default=str)))  # YAML has times, JSON texts
 
 
 @settings(max_examples=examples(1 / 6))
 @given(data=scenarios())
-def test_scenarios_are_taken(data: Json) -> None:
-    assert is_taken(data)
+def test_scenarios_match_the_schema(data: Json) -> None:
+    assert matches_schema(data)

@@ -67,15 +67,23 @@ def run(tmp_path: Path, trace: Any = TRACE, **more: Any) -> Simulation:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     room = {"cpu": "16", "memory": "16Gi", "pods": "110"}
     objects = [{**node, "status": {"allocatable": room, "capacity": room}}]
-    given = {"groups": [], "load": [], "controllers": {}, "pods": [], "objects": objects, "simkube": "trace", **more}
-    return simulate(build(msgspec.convert(scenario(**given), Scenario), folder=tmp_path))
+    scenario_fields = {
+        "groups": [],
+        "load": [],
+        "controllers": {},
+        "pods": [],
+        "objects": objects,
+        "simkube": "trace",
+        **more,
+    }
+    return simulate(build(msgspec.convert(scenario(**scenario_fields), Scenario), folder=tmp_path))
 
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
     "write", [msgspec.msgpack.encode, msgspec.json.encode, lambda trace: gzip.compress(msgspec.msgpack.encode(trace))]
 )
-def test_what_is_read(tmp_path: Path, version: int, write: Any) -> None:
+def test_trace_is_read_from_any_encoding(tmp_path: Path, version: int, write: Any) -> None:
     trace: dict[str, Any] = {"version": version, "config": {}, "events": [EVENTS[1], EVENTS[0]], "index": {}}
     if write is not msgspec.json.encode:
         trace["pod_lifecycles"] = LIFECYCLES
@@ -90,14 +98,14 @@ def test_objects_come_change_and_go_when_they_did(tmp_path: Path) -> None:
     columns = result.timeline.columns()
     assert columns["pods"].tolist() == [0, 3, 3, 5, 5, 5, 5]  # rows are taken before what follows on the trace
     assert result.report.pending_pods.pods == 6
-    held = result.workloads.columns()
-    rows = list(zip(held["workload"], held["replicas"].tolist(), strict=True))
+    history = result.workloads.columns()
+    rows = list(zip(history["workload"], history["replicas"].tolist(), strict=True))
     assert [n for name, n in rows if name == "Deployment/shop/web"] == [2, 2, 4, 4, 4, 4, 4]
     assert [n for name, n in rows if name == "Deployment/shop/old"] == [1, 1, 1, 1]
     assert [n for name, n in rows if name == "Deployment/shop/batch"] == [1, 1, 1]
 
 
-def test_entries_may_name_what_comes_later(tmp_path: Path) -> None:
+def test_entries_may_reference_later_objects(tmp_path: Path) -> None:
     entry = {"workload": "Deployment/shop/batch", "start": "10s"}
     assert run(tmp_path, horizon="180s", pods=[entry]).report.pod_events
     with pytest.raises(InputError, match=r"pods\[0\]\.workload: there is no Deployment/shop/never"):
@@ -121,12 +129,12 @@ def test_entries_may_name_what_comes_later(tmp_path: Path) -> None:
         ({**TRACE, "events": [event(0, {**deployment("w", 1), "spec": 3})]}, r"events\[0\]\.applied_objs\[0\]: .*spec"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said(tmp_path: Path, trace: Any, text: str) -> None:
+def test_invalid_traces_are_input_errors(tmp_path: Path, trace: Any, text: str) -> None:
     with pytest.raises(InputError, match=text):
         run(tmp_path, trace)
 
 
-def test_no_trace(tmp_path: Path) -> None:
+def test_missing_and_truncated_traces_are_input_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing: not readable"):
         run(tmp_path, simkube="missing")
     (tmp_path / "cut").write_bytes(msgspec.msgpack.encode(TRACE)[:-5])
@@ -145,7 +153,7 @@ def test_nested_too_deeply(tmp_path: Path, deep: bytes) -> None:
         read_simkube(tmp_path / "deep")
 
 
-def test_volumes_of_what_comes_later(tmp_path: Path) -> None:
+def test_volumes_of_later_stateful_sets_are_created(tmp_path: Path) -> None:
     later = deployment("db", 2)
     claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
     spec = {**later["spec"], "serviceName": "db", "volumeClaimTemplates": [{"metadata": {"name": "d"}, **claim}]}
@@ -160,7 +168,7 @@ def test_a_pod_looks_for_a_node_of_its_own(tmp_path: Path) -> None:
     assert result.report.pending_pods.pods == 2
 
 
-def test_what_is_applied_again_is_replaced(tmp_path: Path) -> None:
+def test_reapplied_object_is_replaced(tmp_path: Path) -> None:
     again = deployment("web", 0)
     del again["spec"]["replicas"]
     trace = {**TRACE, "events": [event(0, deployment("web", 3)), event(60, again)]}
@@ -169,7 +177,7 @@ def test_what_is_applied_again_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [0, 60])
 @pytest.mark.parametrize(("kind", "key"), [("Pod", "openb/p"), ("Node", "m")])
-def test_an_object_that_another_trace_has_too(tmp_path: Path, after: int, kind: str, key: str) -> None:
+def test_object_of_two_traces_is_refused(tmp_path: Path, after: int, kind: str, key: str) -> None:
     (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\np,1,1,0,0,50\n")
     (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nm,4000,8192,0,\n")
     namespace, _, name = key.rpartition("/")
@@ -194,7 +202,7 @@ def test_an_object_of_another_trace_is_not_deleted(tmp_path: Path, kind: str, ke
         run(tmp_path, trace, openb={"pods": "pods.csv", "nodes": "nodes.csv"})
 
 
-def test_a_workload_that_may_have_a_pod_of_another_trace_is_told_of_once(tmp_path: Path) -> None:
+def test_possible_collision_with_another_trace_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\nw-0,1,1,0,0,50\n")
     created = {**deployment("w", 1), "kind": "StatefulSet", "metadata": {"name": "w", "namespace": "openb"}}
     trace = {**TRACE, "events": [event(0, created), event(60, created), event(90, created)]}

@@ -63,7 +63,7 @@ def problems(data: dict[str, Any], tmp_path: Path) -> list[tuple[str, str]]:
     return [(each.field or each.object, each.message) for each in caught.value.problems]
 
 
-def test_what_a_run_comes_to() -> None:
+def test_report_totals_match_the_run() -> None:
     run = ran(machines=[{"boot": "90s", "deletion": "10s"}])
     report = run.report
     assert (report.most_nodes, report.actions["IncreaseSize"], report.pending_pods.at_end) == (2, 1, 0)
@@ -110,11 +110,11 @@ def test_preemption_is_for_a_scenario_to_choose() -> None:
             objects=items, controllers={}, world=world, groups=[{**scenario()["groups"][0], "max": 1}], horizon="1m"
         )
         setup = build(msgspec.convert(data, Scenario))
-        held = setup.world.api.find("Deployment", "shop/vip")
-        setup.world.api.put(replace(held, spec=replace(held.spec, replicas=0)))
+        deployment = setup.world.api.find("Deployment", "shop/vip")
+        setup.world.api.put(replace(deployment, spec=replace(deployment.spec, replicas=0)))
         setup.world.time.at(
             setup.world.time.now + 20 * SECOND,
-            lambda: setup.world.api.put(replace(setup.world.api.find("Deployment", "shop/vip"), spec=held.spec)),
+            lambda: setup.world.api.put(replace(setup.world.api.find("Deployment", "shop/vip"), spec=deployment.spec)),
         )
         simulate(setup)
         return " ".join(
@@ -136,7 +136,7 @@ def test_a_price_that_is_not_known_makes_no_sum() -> None:
     assert ran(groups=data["groups"]).report.cost is None
 
 
-def test_the_same_seed_is_the_same_run_and_another_is_not() -> None:
+def test_same_seed_gives_the_same_run() -> None:
     spread = [{"boot": {"p0": "20s", "p50": "60s", "p100": "4m"}, "failures": 0.3}]
     objects = [workload("Deployment", "web", 14)]
 
@@ -182,7 +182,7 @@ def test_a_queue_and_an_external_metric_drive_an_hpa() -> None:
     assert (last["workload"], last["replicas"], last["ready"]) == ("Deployment/shop/web", 4, 4)
 
 
-def test_the_vpa_runs_too_and_admits_what_is_made() -> None:
+def test_vpa_runs_and_admits_new_pods() -> None:
     vpa = autoscaler("web", kind="Deployment", updatePolicy={"updateMode": "Recreate", "minReplicas": 1})
     vpa["metadata"]["namespace"] = "shop"
     run = ran(
@@ -194,10 +194,14 @@ def test_the_vpa_runs_too_and_admits_what_is_made() -> None:
     assert run.report.evictions >= 3
     assert run.report.cores.requested > 3 * 0.1 * 25 / 60 * 1.5  # those that came back asked for more
     assert run.report.refusals == {}
-    (told,) = run.report.recommendations
-    assert (told.vpa, told.container) == ("shop/web", "c")
-    assert 700 < Quantity(told.target["cpu"]).milli_value() < 1000
-    assert int(told.lower_bound["memory"]) <= int(told.target["memory"]) <= int(told.upper_bound["memory"])
+    (recommendation,) = run.report.recommendations
+    assert (recommendation.vpa, recommendation.container) == ("shop/web", "c")
+    assert 700 < Quantity(recommendation.target["cpu"]).milli_value() < 1000
+    assert (
+        int(recommendation.lower_bound["memory"])
+        <= int(recommendation.target["memory"])
+        <= int(recommendation.upper_bound["memory"])
+    )
 
 
 @pytest.mark.parametrize("batch", [256, 2])
@@ -269,7 +273,7 @@ def test_a_run_that_is_stopped_keeps_what_was_simulated() -> None:
     assert run.report.node_hours > 0
 
 
-def test_what_is_written(tmp_path: Path) -> None:
+def test_run_writes_report_decisions_and_timelines(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     run = ran()
@@ -435,7 +439,7 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "field", "message"), BAD, ids=[field for _, field, _ in BAD])
-def test_mistakes_are_told_by_name(
+def test_mistakes_are_reported_by_field(
     change: Callable[[dict[str, Any]], Any], field: str, message: str, tmp_path: Path
 ) -> None:
     data = scenario()
@@ -556,7 +560,7 @@ def test_a_dump_without_replica_sets_keeps_its_pods(tmp_path: Path) -> None:
     assert report.pending_pods.pods == 0
 
 
-def test_a_class_of_storage_that_nobody_gave_is_made_up() -> None:
+def test_missing_storage_class_is_created() -> None:
     template = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
     named = {"metadata": {"name": "logs"}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "gp3"}}
     spec = {"volumeClaimTemplates": [template, named]}
@@ -575,7 +579,7 @@ def test_a_class_of_storage_that_is_made_up_has_a_name_of_its_own() -> None:
     assert setup.world.api.get("PersistentVolumeClaim", "shop", "data-db-0").spec.storage_class_name == "standard-1"
 
 
-def test_nodes_of_no_group_are_told_and_not_priced() -> None:
+def test_ungrouped_nodes_are_reported_without_price() -> None:
     from unit.world.simulated_cases import node
 
     bare = msgspec.json.decode(msgspec.json.encode(node("bare"), enc_hook=str))

@@ -23,10 +23,10 @@ machines: [{boot: 5m}]
 """
 
 
-def asked(*edits: dict[str, Any], simulate: Simulator | None = None) -> WhatIfReport:
+def simulate_edits(*edits: dict[str, Any], simulate: Simulator | None = None) -> WhatIfReport:
     scenarios = [{"name": f"s{i}", "edits": [edit]} for i, edit in enumerate(edits)] or [{"name": "same"}]
-    given = replace(base(), simulate=simulate or Simulator())
-    return whatif(given, scenarios_from({"question": "simulate", "scenarios": scenarios}))
+    base_inputs = replace(base(), simulate=simulate or Simulator())
+    return whatif(base_inputs, scenarios_from({"question": "simulate", "scenarios": scenarios}))
 
 
 def waited(row: ScenarioRow) -> float:
@@ -34,8 +34,8 @@ def waited(row: ScenarioRow) -> float:
     return row.pending_seconds
 
 
-def test_what_an_hour_comes_to() -> None:
-    report = asked({"prices": {"scale": {"*": "x2"}}}, {"flags": {"new-pod-scale-up-delay": "10m"}})
+def test_simulated_hour_gives_cost_and_pending_time() -> None:
+    report = simulate_edits({"prices": {"scale": {"*": "x2"}}}, {"flags": {"new-pod-scale-up-delay": "10m"}})
     (baseline,) = report.baselines
     dearer, patient = report.scenarios
     assert (baseline.pending, baseline.nodes > 4, waited(baseline) > 0) == (0, True, True)
@@ -52,25 +52,25 @@ def test_what_an_hour_comes_to() -> None:
 def test_as_a_scenario_file_says(tmp_path: Path) -> None:
     (tmp_path / "slow.yaml").write_text(SCENARIO)
     slow = Simulator.of(tmp_path / "slow.yaml")
-    usual, late = asked(), asked(simulate=slow)
+    usual, late = simulate_edits(), simulate_edits(simulate=slow)
     assert waited(late.baselines[0]) > waited(usual.baselines[0]) + 200
 
 
 def test_lost_nodes_are_no_home() -> None:
-    report = asked({"lose": {"node": ["a1", "a2", "b1", "big1"]}}, {"groups": {"set": {"*": {"max": 4}}}})
+    report = simulate_edits({"lose": {"node": ["a1", "a2", "b1", "big1"]}}, {"groups": {"set": {"*": {"max": 4}}}})
     assert report.scenarios[0].homeless <= report.scenarios[0].pending
     assert report.scenarios[0].differs != ""
 
 
-def test_it_goes_to_workers() -> None:
-    given = pickle.loads(pickle.dumps(replace(base(), simulate=Simulator())))
-    (row,) = rows_of_base(given, scenarios_from([{"name": "s", "edits": [], "question": "simulate"}]))
+def test_simulator_can_be_sent_to_workers() -> None:
+    base_inputs = pickle.loads(pickle.dumps(replace(base(), simulate=Simulator())))
+    (row,) = rows_of_base(base_inputs, scenarios_from([{"name": "s", "edits": [], "question": "simulate"}]))
     assert row.row is not None
-    assert row.row.pending_seconds == asked().baselines[0].pending_seconds
+    assert row.row.pending_seconds == simulate_edits().baselines[0].pending_seconds
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ("cluster: [a.json]", "cluster: it is that of the what-if scenario"),
         ("groups: g.yaml", "groups: it is that of the what-if scenario"),
@@ -78,17 +78,17 @@ def test_it_goes_to_workers() -> None:
         ("horizons: 1h", "horizons"),
     ],
 )
-def test_what_a_scenario_file_may_not_say(tmp_path: Path, more: str, said: str) -> None:
+def test_invalid_scenario_fields_are_input_errors(tmp_path: Path, more: str, message: str) -> None:
     (tmp_path / "wrong.yaml").write_text(SCENARIO + more)
     with pytest.raises(InputError) as error:
         Simulator.of(tmp_path / "wrong.yaml")
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_what_cannot_be_simulated() -> None:
+def test_unsupported_questions_are_input_errors() -> None:
     with pytest.raises(InputError, match="there is no simulator"):
         whatif(base(), scenarios_from([{"name": "s", "edits": [], "question": "simulate"}]))
     with pytest.raises(InputError, match="flag kubeconfig has no effect"):
-        asked({"flags": {"kubeconfig": "x"}})
+        simulate_edits({"flags": {"kubeconfig": "x"}})
     with pytest.raises(InputError, match="at two prices"):
-        asked({"groups": {"remove": ["small"], "add": [{**GROUPS[0], "price": 0.5}]}})
+        simulate_edits({"groups": {"remove": ["small"], "add": [{**GROUPS[0], "price": 0.5}]}})

@@ -15,7 +15,7 @@ from unit.simulation.test_simulation import scenario
 from unit.world.simulated_cases import workload
 
 
-def told(run: Simulation) -> bytes:
+def comparable_bytes(run: Simulation) -> bytes:
     """All of a run, but how many rounds were left out."""
     report = replace(run.report, controllers=[replace(each, skipped=0) for each in run.report.controllers])
     columns = [
@@ -88,24 +88,24 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
 
 
 def test_any_number_of_threads_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, _ = CASES["load that changes"]
-    created = msgspec.convert(scenario(**{**given, "horizon": "5m"}), Scenario)
+    fields, _ = CASES["load that changes"]
+    created = msgspec.convert(scenario(**{**fields, "horizon": "5m"}), Scenario)
     runs = []
     for count in (1, 7):
         monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
-        runs.append(told(simulate(build(created))))
+        runs.append(comparable_bytes(simulate(build(created))))
     assert runs[0] == runs[1]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_skipping_changes_nothing(name: str) -> None:
-    given, share = CASES[name]
-    data = {"horizon": "8m", "objects": [WEB], **given}
+    fields, share = CASES[name]
+    data = {"horizon": "8m", "objects": [WEB], **fields}
     groups = scenario()["groups"]
     groups[0]["target"] = 3 if "not needed" in name else 1
     created = msgspec.convert(scenario(**data, groups=groups), Scenario)
     fast, slow = simulate(build(created)), simulate(build(created), skip=False)
-    assert told(fast) == told(slow)
+    assert comparable_bytes(fast) == comparable_bytes(slow)
     assert skipped(slow) == 0
     assert skipped(fast) >= share
 
@@ -121,7 +121,7 @@ def test_rounds_of_hpa_and_updater_are_left_out(mode: str, share: float) -> None
         controllers={"horizontal": {}, "vpaRecommender": {}, "vpaUpdater": {}, "vpaAdmission": {}},
     )
     fast, slow = (simulate(build(msgspec.convert(created, Scenario)), skip=skip) for skip in (True, False))
-    assert told(fast) == told(slow)
+    assert comparable_bytes(fast) == comparable_bytes(slow)
     assert skipped(fast, "horizontal-pod-autoscaler") >= 0.75
     assert share <= skipped(fast, "vpa-updater") <= (share and 1)
     assert skipped(fast, "vpa-recommender") == 0

@@ -12,7 +12,7 @@ from kscale.objects.decode import to_dict
 from kscale.simulation import Scenario, build, simulate
 from unit.drivers.vpa_world import autoscaler
 from unit.simulation.test_simulation import scenario
-from unit.simulation.test_skipping import BUDGET, told
+from unit.simulation.test_skipping import BUDGET, comparable_bytes
 from unit.world.simulated_cases import pod_template, workload
 
 APPS = ("web", "api")
@@ -104,7 +104,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
 def run(data: dict[str, Any], *, skip: bool) -> tuple[bytes, bytes]:
     """All of a run, and what stands in its objects at the end."""
     setup = build(msgspec.convert(data, Scenario))
-    result = told(simulate(setup, skip=skip))
+    result = comparable_bytes(simulate(setup, skip=skip))
     objects = [each for each in setup.world.api if each.kind != "ConfigMap"]  # when it looked last, which it tells
     return result, b"\n".join(msgspec.json.encode(to_dict(each)) for each in objects)
 

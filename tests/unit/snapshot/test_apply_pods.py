@@ -23,8 +23,8 @@ from kscale.snapshot.snapshot import Snapshot, without_lost_nodes
 replace = msgspec.structs.replace
 
 
-def pod(**given: Any) -> Pod:
-    return from_dict({"metadata": {"name": "p", "namespace": "ns"}, **given}, Pod)
+def pod(**fields: Any) -> Pod:
+    return from_dict({"metadata": {"name": "p", "namespace": "ns"}, **fields}, Pod)
 
 
 def container(cpu: str) -> dict[str, Any]:
@@ -116,36 +116,36 @@ def nodes() -> list[Node]:
 
 @settings(max_examples=examples(2 / 3))
 @given(CHANGES)
-def test_many_at_once_are_as_one_by_one(changes: list[tuple[list[Pod], list[str]]]) -> None:
+def test_batch_apply_equals_single_applies(changes: list[tuple[list[Pod], list[str]]]) -> None:
     at_once, one_by_one = Cluster(nodes()), Cluster(nodes())
-    taken: list[tuple[Snapshot, dict[str, Any]]] = []
-    for some, gone in changes:
-        at_once.apply_pods(some, removed=gone)
+    snapshots: list[tuple[Snapshot, dict[str, Any]]] = []
+    for some, removed in changes:
+        at_once.apply_pods(some, removed=removed)
         at_once.tidy()
-        for key in gone:
+        for key in removed:
             one_by_one.remove("Pod", key)
         for each in some:
             one_by_one.apply(each)
         snapshot = at_once.snapshot()
-        taken.append((snapshot, meaning(snapshot)))
+        snapshots.append((snapshot, meaning(snapshot)))
     assert meaning(at_once.snapshot()) == meaning(one_by_one.snapshot())
-    for snapshot, expected in taken:
+    for snapshot, expected in snapshots:
         assert meaning(snapshot) == expected
 
 
-def test_pods_that_share_parts_are_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_pod_parts_are_classified_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster()
-    asked = []
+    classified = []
     classify = cluster.interner.classify
-    monkeypatch.setattr(cluster.interner, "classify", lambda pod, **how: asked.append(pod) or classify(pod, **how))
+    monkeypatch.setattr(cluster.interner, "classify", lambda pod, **how: classified.append(pod) or classify(pod, **how))
     for node in ("", "n0"):
         spec = replace(SPECS[1], node_name=node)
         cluster.apply_pods(Pod(metadata=replace(METADATA[1], name=f"p{i}"), spec=spec) for i in range(20))
-    assert len(asked) == 2
+    assert len(classified) == 2
     assert cluster.keys("Pod") == [f"ns/p{i}" for i in range(20)]
 
 
-def test_a_time_that_is_none_is_refused_before_anything_changes() -> None:
+def test_invalid_time_is_refused_before_any_change() -> None:
     cluster = Cluster([pod()])
     damaged = pod(metadata={"name": "q", "namespace": "ns"}, status={"startTime": "noon"})
     with pytest.raises(InputError, match=r"status\.startTime"):
@@ -153,7 +153,7 @@ def test_a_time_that_is_none_is_refused_before_anything_changes() -> None:
     assert cluster.keys("Pod") == ["ns/p"]
 
 
-def test_classes_that_went_are_not_given_again() -> None:
+def test_removed_classes_are_not_reused() -> None:
     """What was remembered of pods goes with the interner that numbered it."""
     cluster = Cluster()
     cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="first"), spec=SPECS[1])])
@@ -255,8 +255,8 @@ def test_a_table_with_records_decodes_pods_once_for_all_tables_made_from_it(monk
     monkeypatch.setattr(PodRecord, "_decode", lambda record: decoded.append(record.key) or decode(record))
     rows, none = np.arange(4), np.zeros((len(POD_COLUMNS), 0), dtype=np.int64)
     stored = table.with_records(rows)
-    for gone in (rows[:0], rows[:1], rows[3:]):
-        made = stored.replacing(gone, [], none)
-        assert [made.record(row).pod.name for row in (1, 2)] == ["p1", "p2"]
+    for removed in (rows[:0], rows[:1], rows[3:]):
+        replaced = stored.replacing(removed, [], none)
+        assert [replaced.record(row).pod.name for row in (1, 2)] == ["p1", "p2"]
     assert decoded == ["ns/p1", "ns/p2"]
     assert not table.records

@@ -34,7 +34,7 @@ def _replica(name: str, controller: str, cpu: int = 100, **spec: Any) -> Pod:
     return pod(name, cpu, 10, spec=spec, owner_references=owner("ReplicaSet", controller), creation_timestamp=at())
 
 
-def test_what_happens_to_one_does_not_happen_to_the_other() -> None:
+def test_copies_change_independently() -> None:
     assert T0.year == 2020
     first = Cluster([_machine("n1"), _machine("n2"), _replica("run", "rs", node_name="n1"), _replica("wait", "rs")])
     before = _facts(first.snapshot())

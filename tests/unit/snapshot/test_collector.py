@@ -13,7 +13,7 @@ from kscale.snapshot.caches import GarbageCollectionPause, collector_relaxed
 pytestmark = pytest.mark.usefixtures("own_collector")
 
 
-def test_a_round_that_somebody_has_abandoned_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_scope_does_not_keep_the_collector_relaxed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the collector at ease until it is found in its cycle, which may be long after."""
     gc.set_threshold(700, 11)
     abandoned = collector_relaxed()
@@ -28,7 +28,7 @@ def test_a_round_that_somebody_has_abandoned_does_not_count(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("first", "meanwhile"), [(700, 200_000), (300_000, 300_000), (0, 0)])
-def test_it_waits_for_more_objects_and_is_then_as_it_was(first: int, meanwhile: int) -> None:
+def test_thresholds_are_raised_and_restored(first: int, meanwhile: int) -> None:
     gc.set_threshold(first, 11)
     before = gc.get_threshold()
     with collector_relaxed():
@@ -47,7 +47,7 @@ def test_the_last_of_several_puts_it_back() -> None:
     assert gc.get_threshold()[:2] == (700, 11)
 
 
-def test_who_makes_more_says_so() -> None:
+def test_nested_scope_may_raise_the_threshold() -> None:
     gc.set_threshold(700, 11)
     with collector_relaxed():
         with collector_relaxed(500_000):
@@ -59,7 +59,7 @@ def test_who_makes_more_says_so() -> None:
     assert gc.get_threshold()[:2] == (700, 11)
 
 
-def test_who_makes_more_leaves_what_a_program_has_set_meanwhile() -> None:
+def test_nested_scope_keeps_thresholds_set_by_the_program() -> None:
     gc.set_threshold(700, 11)
     with collector_relaxed():
         gc.set_threshold(900, 12)
@@ -68,7 +68,7 @@ def test_who_makes_more_leaves_what_a_program_has_set_meanwhile() -> None:
     assert gc.get_threshold()[:2] == (900, 12)
 
 
-def test_what_a_program_sets_meanwhile_stays() -> None:
+def test_thresholds_set_by_the_program_are_kept() -> None:
     gc.set_threshold(700, 11)
     with collector_relaxed():
         gc.set_threshold(900, 12)

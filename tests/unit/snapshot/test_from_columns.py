@@ -113,9 +113,9 @@ def test_demand() -> None:
     ],
 )
 def test_refused(change: dict[str, Any], message: str) -> None:
-    given = {**NODES, "demand": [[1, 1, 0]], "pod_class": [0], "pod_node": [-1], **change}
+    arguments = {**NODES, "demand": [[1, 1, 0]], "pod_class": [0], "pod_node": [-1], **change}
     with pytest.raises(kscale.InputError, match=message):
-        kscale.from_columns(**given)
+        kscale.from_columns(**arguments)
 
 
 TWO: dict[str, Any] = {

@@ -30,7 +30,7 @@ pods = st.builds(
 )
 
 
-def seen(table: PodTable) -> dict[str, Any]:
+def table_contents(table: PodTable) -> dict[str, Any]:
     """All that a table says, but for what is learned of pods later."""
     rows = range(len(table))
     columns = {name: column.tolist() for name, column in table.columns.items() if name not in ("shape", "seen")}
@@ -42,16 +42,16 @@ def seen(table: PodTable) -> dict[str, Any]:
 def test_frozen_tables_never_change(what: list[tuple[list[Pod], set[str], bool]]) -> None:
     cluster = Cluster(texts="pending")
     cluster.apply_pods(pod(f"p{i}", "n0", "1", "Running") for i in range(MANY))
-    taken: list[tuple[PodTable, dict[str, Any]]] = []
-    for changed, gone, learns in what:
+    snapshots: list[tuple[PodTable, dict[str, Any]]] = []
+    for changed, removed, learns in what:
         snapshot = cluster.snapshot()
-        taken.append((snapshot.table, seen(snapshot.table)))
-        cluster.apply_pods(changed, removed=[f"shop/{name}" for name in gone])
+        snapshots.append((snapshot.table, table_contents(snapshot.table)))
+        cluster.apply_pods(changed, removed=[f"shop/{name}" for name in removed])
         cluster.tidy()
         if learns:  # of the pods as they were
             assert len(snapshot.pod_index.pods.shapes) == len(snapshot.pod_index.pods)
-        for table, before in taken:
-            assert seen(table) == before
+        for table, before in snapshots:
+            assert table_contents(table) == before
     fresh = Cluster(texts="pending")
     fresh.apply_pods(cluster.pods())
     mine, theirs = cluster.pod_index().pods, fresh.pod_index().pods

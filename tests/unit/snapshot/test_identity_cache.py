@@ -20,7 +20,7 @@ POOL = [Thing() for _ in range(12)]
 
 
 @given(st.lists(st.lists(st.sampled_from(POOL), unique=True), min_size=1, max_size=6))
-def test_each_object_of_the_last_question_is_known(questions: list[list[Thing]]) -> None:
+def test_objects_of_the_last_call_are_cached(questions: list[list[Thing]]) -> None:
     values: IdentityCache[Thing, tuple[Thing, int]] = IdentityCache()
     before: dict[Thing, tuple[Thing, int]] = {}
     for number, objects in enumerate(questions):

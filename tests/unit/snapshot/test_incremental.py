@@ -86,27 +86,27 @@ def meaning(snapshot: Snapshot) -> dict[str, Any]:
 
 
 @given(STEPS)
-def test_changed_equals_rebuilt(steps: list[tuple[str, Node | Pod]]) -> None:
+def test_incremental_changes_equal_a_rebuild(steps: list[tuple[str, Node | Pod]]) -> None:
     cluster = Cluster()
-    left: dict[tuple[type, str], Node | Pod] = {}
-    taken: list[tuple[Snapshot, dict[str, Any]]] = []
+    remaining: dict[tuple[type, str], Node | Pod] = {}
+    snapshots: list[tuple[Snapshot, dict[str, Any]]] = []
     for what, item in steps:
         key = type(item), item.key
         if what == "apply":
             cluster.apply(item)
-            left[key] = item
+            remaining[key] = item
         elif what == "remove":
-            held = left.get(key)
-            there = held is not None and held.metadata.uid == item.metadata.uid
+            stored = remaining.get(key)
+            there = stored is not None and stored.metadata.uid == item.metadata.uid
             assert cluster.remove(item) == there
             if there:
-                del left[key]
+                del remaining[key]
         else:
             snapshot = cluster.snapshot()
-            taken.append((snapshot, meaning(snapshot)))
-    assert meaning(cluster.snapshot()) == meaning(Cluster(left.values()).snapshot())
-    assert list(cluster.pods()) == [item for item in left.values() if isinstance(item, Pod)]
-    for snapshot, expected in taken:
+            snapshots.append((snapshot, meaning(snapshot)))
+    assert meaning(cluster.snapshot()) == meaning(Cluster(remaining.values()).snapshot())
+    assert list(cluster.pods()) == [item for item in remaining.values() if isinstance(item, Pod)]
+    for snapshot, expected in snapshots:
         assert meaning(snapshot) == expected
 
 
@@ -136,7 +136,7 @@ def test_only_kinds_that_changed_are_indexed_again() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Node", "Service"])
-def test_a_late_word_of_an_old_object_removes_nothing(kind: str) -> None:
+def test_late_delete_of_an_old_object_removes_nothing(kind: str) -> None:
     def item(uid: str) -> dict[str, Any]:
         return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": "ns", "uid": uid}}
 
@@ -150,13 +150,13 @@ def test_a_late_word_of_an_old_object_removes_nothing(kind: str) -> None:
     assert uids() == ["new"]
     assert cluster.snapshot().informers is before.informers
     assert cluster.remove(item("new")) is True
-    for held, given_uid in (("held", ""), ("", "given"), ("", "")):
-        cluster.apply(item(held))
+    for stored_uid, given_uid in (("held", ""), ("", "given"), ("", "")):
+        cluster.apply(item(stored_uid))
         assert cluster.remove(item(given_uid)) is True
         assert uids() == []
 
 
-def test_a_late_word_of_an_old_pod_that_was_read_from_text() -> None:
+def test_late_delete_of_an_old_pod_read_from_text_removes_nothing() -> None:
     old = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "ns", "uid": "old"}}
     new = {**old, "metadata": {**old["metadata"], "uid": "new"}}  # type: ignore[dict-item]  # plain data
     cluster = kscale.load(msgspec.json.encode({"kind": "List", "items": [old, new]}))
@@ -166,7 +166,7 @@ def test_a_late_word_of_an_old_pod_that_was_read_from_text() -> None:
 
 
 @pytest.mark.parametrize("item", ["n1", Path("n1"), None])
-def test_a_name_is_no_object(item: Any) -> None:
+def test_remove_refuses_a_name_without_kind(item: Any) -> None:
     cluster = Cluster()
     for act in (cluster.remove, cluster.apply):
         with pytest.raises(InputError, match="is not an object: give a struct, or a dict with kind and metadata"):

@@ -13,7 +13,7 @@ happenings = st.lists(st.tuples(st.sampled_from(["put", "pop", "copy"]), st.inte
 
 
 @given(happenings, st.integers(0, 3))
-def test_copies(what: list[tuple[str, int, int]], few: int) -> None:
+def test_copies_of_layers_are_independent(what: list[tuple[str, int, int]], few: int) -> None:
     known, table._FEW = table._FEW, few
     try:
         created: list[Layers[int]] = [Layers({row: row for row in ROWS[:4]})]

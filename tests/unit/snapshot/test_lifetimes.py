@@ -47,9 +47,9 @@ def odd_pod(number: int) -> dict[str, Any]:
             "metadata": {"labels": {"n": f"{number}"}}}  # fmt: skip
 
 
-def line(type_: str, made: dict[str, Any], number: int) -> str:
+def line(type_: str, obj: dict[str, Any], number: int) -> str:
     metadata = {"name": f"p{number}", "namespace": "a", "uid": f"u{number}", "resourceVersion": str(number + 1)}
-    item = {"kind": "Pod", "apiVersion": "v1", **made, "metadata": {**made["metadata"], **metadata}}
+    item = {"kind": "Pod", "apiVersion": "v1", **obj, "metadata": {**obj["metadata"], **metadata}}
     return json.dumps({"type": type_, "object": item})
 
 
@@ -58,14 +58,14 @@ def line(type_: str, made: dict[str, Any], number: int) -> str:
 def test_pods_that_come_and_go_leave_nothing(make: Any, texts: Any) -> None:
     coming = min(COMING, 2000) if make is odd_pod else COMING
     cluster = Cluster(texts=texts)
-    held = []
+    snapshots = []
     for first in range(0, coming, AT_ONCE):
         lines = [line("ADDED", make(number), number) for number in range(first, first + AT_ONCE)]
         lines += [line("DELETED", make(number), number) for number in range(first - ALIVE, first + AT_ONCE - ALIVE)
                   if number >= 0]  # fmt: skip
         assert not cluster.watched("\n".join([*lines, ""]).encode()).problems
         if first % 1000 == 0:
-            held.append((cluster.snapshot(), first + AT_ONCE))
+            snapshots.append((cluster.snapshot(), first + AT_ONCE))
     assert cluster.keys("Pod") == [f"a/p{number}" for number in range(coming - ALIVE, coming)]
     pods, interner = cluster._contents.pods, cluster.interner
     known = pods.reader.classes
@@ -76,7 +76,7 @@ def test_pods_that_come_and_go_leave_nothing(make: Any, texts: Any) -> None:
     assert pods.table.memo.stamps < most
     assert known.size < most
     assert pods.table.texts.size < 3 << 20
-    for snapshot, until in held:  # what was handed out is as it was
+    for snapshot, until in snapshots:  # what was handed out is as it was
         expected = [f"a/p{number}" for number in range(until - ALIVE, until)]
         assert [
             *snapshot.pending,
@@ -103,7 +103,7 @@ def test_one_pod_leaves_the_text_of_its_neighbours() -> None:
 
 
 @pytest.mark.usefixtures("own_collector")
-def test_pods_of_which_no_two_are_alike_leave_the_garbage_collector_nothing() -> None:
+def test_distinct_pods_add_no_objects_to_the_garbage_collector() -> None:
     """It walks all that it tracks, again and again: with thousands of classes that would be most of what they cost."""
     cluster = Cluster()
     spec = {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]}

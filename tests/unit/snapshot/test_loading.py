@@ -292,14 +292,14 @@ def test_malformed_files(text: bytes, message: str, tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
     assert message.lower() in str(caught.value).lower()
     report = LoadReport()
-    seen = load_objects(path, node("n"), strict=False, report=report)
-    assert next(seen).obj.key == "n"
+    documents = load_objects(path, node("n"), strict=False, report=report)
+    assert next(documents).obj.key == "n"
     if any(problem.of_source for problem in report.problems):  # nothing to go on with
         with pytest.raises(InputError):
-            next(seen)
+            next(documents)
     else:
         assert report.problems
-        assert not list(seen)
+        assert not list(documents)
 
 
 def test_a_broken_line_among_documents_is_one_problem() -> None:
@@ -340,7 +340,7 @@ def test_a_broken_line_among_documents_is_one_problem() -> None:
         "{deep}\n{n}\n",
     ],
 )
-def test_a_stream_is_read_as_its_text_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_equals_its_text(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretty, several = json.dumps(node("n"), indent=1), json.dumps(listed(pod("q"), node("m")))
     parts = {
         "p": json.dumps(pod("p")),
@@ -352,7 +352,7 @@ def test_a_stream_is_read_as_its_text_is(text: str, monkeypatch: pytest.MonkeyPa
     }
     data = text.format_map(parts).encode("latin-1")
 
-    def found(source: str | bytes) -> list[Any]:
+    def load_from(source: str | bytes) -> list[Any]:
         return [
             (each.message, each.object)
             if isinstance(each, Problem)
@@ -361,13 +361,13 @@ def test_a_stream_is_read_as_its_text_is(text: str, monkeypatch: pytest.MonkeyPa
         ]
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    assert found("-") == found(data)
+    assert load_from("-") == load_from(data)
 
 
 def test_a_source_that_cannot_be_read_is_never_left_out(tmp_path: Path) -> None:
-    whole = json.dumps(listed(pod("p"), node("n"))).encode()
+    complete = json.dumps(listed(pod("p"), node("n"))).encode()
     cut = json.dumps(listed(pod("p"), node("n")), indent=1).encode()
-    for text in (whole[:-9], cut[:-9], gzip.compress(whole, mtime=0)[:-9], b"\xff\xfeA", b"{}"):
+    for text in (complete[:-9], cut[:-9], gzip.compress(complete, mtime=0)[:-9], b"\xff\xfeA", b"{}"):
         with pytest.raises(InputError):
             names(text, node("n"), strict=False)
     with pytest.raises(InputError, match="No such file"):
@@ -611,7 +611,7 @@ def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("form", ["text", "stream"])
-def test_documents_are_not_held(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_are_released_while_reading(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line at a time, whatever the lines are like: documents, or one of them damaged."""
     line = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"a": "b" * 400}}})
     for end in ("", "\n{"):
@@ -626,7 +626,7 @@ def test_documents_are_not_held(form: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert peak < len(data) / 10
 
 
-def test_pods_that_come_twice_are_counted_alike_in_columns_and_one_by_one() -> None:
+def test_duplicate_pods_are_counted_the_same_in_both_readers() -> None:
     names = ["a", "b", "a", "c", "b", "b"]
     text = json.dumps({"kind": "List", "items": [pod(name) for name in names]}).encode()
     more = json.dumps({"kind": "List", "items": [pod("c"), pod("d")]}).encode()

@@ -14,7 +14,7 @@ class Squares(dict[int, int]):
     pass
 
 
-def test_a_value_is_made_once() -> None:
+def test_value_is_created_once() -> None:
     memo, created = TypedCache(), []
 
     def make() -> Squares:

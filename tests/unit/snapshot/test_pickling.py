@@ -30,7 +30,7 @@ def snapshot() -> Snapshot:
     return kscale.load(json.dumps({"kind": "List", "apiVersion": "v1", "items": [*nodes, *pods]}).encode()).snapshot()
 
 
-def test_a_copy_decides_alike_and_is_small() -> None:
+def test_unpickled_snapshot_decides_the_same_and_is_small() -> None:
     there = snapshot()
     expected = kscale.fit(there).ok.tolist(), kscale.place(there).placed
     buffers: list[pickle.PickleBuffer] = []

@@ -23,7 +23,7 @@ CONTAINER = {
     "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}],
     "volumeMounts": [{"name": "v", "mountPath": "/v", "bindMountOptions": ["noexec"]}],
 }  # fmt: skip
-WHOLE = {"resources": {"requests": AMOUNTS}}
+POD_LEVEL_RESOURCES = {"resources": {"requests": AMOUNTS}}
 STATUS = {"name": "a", "ready": True, "allocatedResources": AMOUNTS, "resources": {"requests": AMOUNTS}}
 VOLUMES = [
     {"name": "v", "hostPath": {"path": "/"}}, {"name": "w", "emptyDir": {"medium": "Memory"}},
@@ -34,7 +34,7 @@ PODS: list[dict[str, Any]] = [
     {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": "p", "namespace": "n", "uid": "u", "creationTimestamp": TIME, "labels": {"a": "b"}, **gone,
+            "name": "p", "namespace": "n", "uid": "u", "creationTimestamp": TIME, "labels": {"a": "b"}, **deletion,
             "resourceVersion": "7", "annotations": {"a": "b"}, "generation": 1, "finalizers": ["f"],
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}],
         },
@@ -58,9 +58,9 @@ PODS: list[dict[str, Any]] = [
             "resourceClaimStatuses": [{"name": "c", "resourceClaimName": "d"}], "podIP": "1.2.3.4",
         },
     }
-    for node, nominated, phase, gates, gone, resources, granted in (
+    for node, nominated, phase, gates, deletion, resources, granted in (
         ("n1", "", "Running", [], {}, {}, {}),
-        ("n1", "", "Running", [], {}, WHOLE, {**WHOLE, "allocatedResources": AMOUNTS}),
+        ("n1", "", "Running", [], {}, POD_LEVEL_RESOURCES, {**POD_LEVEL_RESOURCES, "allocatedResources": AMOUNTS}),
         ("n1", "", "Succeeded", [], {"deletionTimestamp": TIME}, {}, {}),
         ("", "n2", "Pending", [], {}, {}, {}),
         ("", "", "Pending", [], {}, {}, {}),
@@ -72,13 +72,13 @@ PODS: list[dict[str, Any]] = [
 class Spy:
     """A field that notes that it was read."""
 
-    def __init__(self, name: str, own: Any, seen: set[tuple[type, str]]) -> None:
-        self._name, self._own, self._seen = name, own, seen
+    def __init__(self, name: str, own: Any, read_fields: set[tuple[type, str]]) -> None:
+        self._name, self._own, self._read_fields = name, own, read_fields
 
     def __get__(self, struct: Any, kind: type) -> Any:
         if struct is None:
             return self
-        self._seen.add((type(struct), self._name))
+        self._read_fields.add((type(struct), self._name))
         return self._own.__get__(struct, kind)
 
     def __set__(self, struct: Any, value: Any) -> None:
@@ -91,31 +91,31 @@ def owner_of(struct: type[ApiStruct], name: str) -> type:
 
 def read_by(pods: list[Pod], monkeypatch: pytest.MonkeyPatch) -> dict[type, set[str]]:
     """The fields that are read of structs of the table when pods are taken in, checked, and told by their shape."""
-    seen: set[tuple[type, str]] = set()
+    read_fields: set[tuple[type, str]] = set()
     with monkeypatch.context() as patch:
         for struct in READ_FIELDS:
             for field in fields(struct):
                 owner = owner_of(struct, field.name)
                 if not isinstance(own := vars(owner)[field.name], Spy):
-                    patch.setattr(owner, field.name, Spy(field.name, own, seen))
+                    patch.setattr(owner, field.name, Spy(field.name, own, read_fields))
         for pod in pods:
             Cluster().apply_decoded(pod, None)
             check(pod)
             shape_key(pod, 0)
-    return {struct: {name for kind, name in seen if kind is struct} for struct in READ_FIELDS}
+    return {struct: {name for kind, name in read_fields if kind is struct} for struct in READ_FIELDS}
 
 
-def test_what_is_read_of_structs_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fields_read_from_structs_are_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     read = read_by([from_dict(pod, Pod) for pod in PODS], monkeypatch)
     assert {kind.__name__: names - set(READ_FIELDS[kind]) for kind, names in read.items()} == {
         kind.__name__: set() for kind in READ_FIELDS
     }
 
 
-def test_what_is_in_the_table_is_read_of_structs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fields_in_the_table_are_read_from_structs(monkeypatch: pytest.MonkeyPatch) -> None:
     read = read_by([from_dict(pod, Pod) for pod in PODS], monkeypatch)
-    told = {"api_version", "kind"}  # whether it is a pod at all, which a struct tells by its type
-    assert {kind.__name__: set(names) - read[kind] - told for kind, names in READ_FIELDS.items()} == {
+    not_in_table = {"api_version", "kind"}  # whether it is a pod at all, which a struct tells by its type
+    assert {kind.__name__: set(names) - read[kind] - not_in_table for kind, names in READ_FIELDS.items()} == {
         kind.__name__: set() for kind in READ_FIELDS
     }
 

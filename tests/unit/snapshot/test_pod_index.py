@@ -53,10 +53,10 @@ def asks(pod: Pod) -> list[Any]:
     return [(each.name, each.resources.requests) for each in lasting]
 
 
-def told(selection: PodSelection) -> list[Any]:
+def selection_rows(selection: PodSelection) -> list[Any]:
     columns = (selection.phase, selection.ready, selection.since, selection.started, selection.deleted)
-    asked = [asks(selection.exemplar(shape)) for shape in selection.shapes.tolist()]
-    return list(zip(selection.keys, *(column.tolist() for column in columns), asked, strict=True))
+    requests = [asks(selection.exemplar(shape)) for shape in selection.shapes.tolist()]
+    return list(zip(selection.keys, *(column.tolist() for column in columns), requests, strict=True))
 
 
 def looked_at(pods: list[Pod], namespace: str, text: str) -> list[Any]:
@@ -65,22 +65,22 @@ def looked_at(pods: list[Pod], namespace: str, text: str) -> list[Any]:
         if pod.namespace != namespace or not selector.matches(pod.metadata.labels):
             continue
         ready = find(pod.status.conditions, "Ready")
-        asked = asks(pod)
+        requests = asks(pod)
         code = 0 if ready is None else READY.index(ready.status if ready.status in READY else "Unknown")
         result.append((
             pod.key, PHASES.index(pod.status.phase), code,
             moment_of(None if ready is None else ready.last_transition_time),
-            moment_of(pod.status.start_time), moment_of(pod.metadata.deletion_timestamp), asked,
+            moment_of(pod.status.start_time), moment_of(pod.metadata.deletion_timestamp), requests,
         ))  # fmt: skip
     return result
 
 
 @given(st.lists(st.tuples(st.sampled_from(("text", "object", "remove", "look")), pods()), max_size=14))
-def test_selected_equals_looked_at(steps: list[tuple[str, dict[str, Any]]]) -> None:
+def test_index_selection_equals_a_scan(steps: list[tuple[str, dict[str, Any]]]) -> None:
     cluster = Cluster()
-    left: dict[str, Pod] = {}
+    remaining: dict[str, Pod] = {}
     older: list[tuple[PodIndex, list[Any]]] = []
-    wanted = [(namespace, text) for namespace in "xyz" for text in SELECTORS]
+    selections = [(namespace, text) for namespace in "xyz" for text in SELECTORS]
     for what, item in steps:
         pod = from_dict(item, Pod)
         if what == "text":
@@ -89,20 +89,24 @@ def test_selected_equals_looked_at(steps: list[tuple[str, dict[str, Any]]]) -> N
             cluster.apply(pod)
         elif what == "remove":
             cluster.remove("Pod", pod.key)
-            left.pop(pod.key, None)
+            remaining.pop(pod.key, None)
         if what in ("text", "object"):
-            left[pod.key] = pod
+            remaining[pod.key] = pod
         if what == "look":
             index = cluster.pod_index()
-            older.append((index, [told(index.select(*each)) for each in wanted]))
+            older.append((index, [selection_rows(index.select(*each)) for each in selections]))
     index = cluster.snapshot().pod_index
-    result = index.select_many(wanted)
-    assert len(result) == len(wanted)
-    for i, each in enumerate(wanted):
-        assert told(result[i]) == told(index.select(*each)) == looked_at(list(left.values()), *each)
-    assert sorted(index.pods.keys) == sorted(left)
+    result = index.select_many(selections)
+    assert len(result) == len(selections)
+    for i, each in enumerate(selections):
+        assert (
+            selection_rows(result[i])
+            == selection_rows(index.select(*each))
+            == looked_at(list(remaining.values()), *each)
+        )
+    assert sorted(index.pods.keys) == sorted(remaining)
     for before, expected in older:
-        assert [told(before.select(*each)) for each in wanted] == expected
+        assert [selection_rows(before.select(*each)) for each in selections] == expected
 
 
 def pod(name: str, **labels: str) -> dict[str, Any]:
@@ -137,7 +141,7 @@ def test_groups_are_kept_while_labels_stay() -> None:
     assert cluster.pod_index().select("x", "app=v").keys == ["x/a", "x/b"]
 
 
-def test_a_time_that_is_none_is_refused_by_name() -> None:
+def test_invalid_time_is_refused_by_name() -> None:
     with pytest.raises(kscale.InputError, match=r'Pod x/a: status.startTime: "soon" is not an RFC 3339 time'):
         Cluster([{**pod("a"), "status": {"startTime": "soon"}}])
 

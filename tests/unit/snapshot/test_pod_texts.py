@@ -185,7 +185,7 @@ def test_items_of_a_pod_list_need_no_kind() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 50, 3000])
-def test_damaged_text_is_reported_as_ever(cut: int) -> None:
+def test_damaged_text_is_reported_as_by_the_slow_reader(cut: int) -> None:
     data = dump(*(pod(f"p{i}") for i in range(20)))[:-cut]
     with pytest.raises(InputError) as slow:
         slowly(data)
@@ -194,7 +194,7 @@ def test_damaged_text_is_reported_as_ever(cut: int) -> None:
     assert str(fast.value) == str(slow.value)
 
 
-def test_the_pod_itself_is_decoded_when_asked_for() -> None:
+def test_pod_is_decoded_on_access() -> None:
     cluster = load(dump(NODE, *(pod(f"p{i}", hostname=f"h{i}") for i in range(20))))
     assert cluster.pod("ns/p7").spec.hostname == "h7"
     assert cluster.snapshot().record("ns/p7").uid == "uid-p7"
@@ -300,7 +300,7 @@ DECEPTIVE = st.fixed_dictionaries(
 
 
 @given(st.lists(DECEPTIVE, max_size=12), st.sampled_from([None, 1]), st.integers(0, 30))
-def test_threads_read_what_one_reads(items: list[dict[str, Any]], indent: int | None, cut: int) -> None:
+def test_reading_with_threads_equals_one_thread(items: list[dict[str, Any]], indent: int | None, cut: int) -> None:
     text = json.dumps({"kind": "L", "items": items}, indent=indent).encode()
     for given_text in (text, text[: len(text) - cut]):
         one = scanned_by(given_text, 1)
@@ -308,7 +308,7 @@ def test_threads_read_what_one_reads(items: list[dict[str, Any]], indent: int | 
 
 
 @given(st.lists(DECEPTIVE, max_size=12), st.lists(DECEPTIVE, max_size=12))
-def test_a_list_is_read_ahead_as_at_once(before: list[dict[str, Any]], items: list[dict[str, Any]]) -> None:
+def test_list_read_ahead_equals_list_read_at_once(before: list[dict[str, Any]], items: list[dict[str, Any]]) -> None:
     text = json.dumps({"kind": "L", "items": items}).encode()
     results = []
     for threads in (1, 2):
@@ -342,10 +342,10 @@ def test_an_error_while_a_list_is_read_ahead_ends_the_reading() -> None:
 
 
 def test_parts_are_read_one_ahead_in_order() -> None:
-    asked: list[int] = []
+    numbers: list[int] = []
 
     def read(number: int) -> int:
-        asked.append(number)
+        numbers.append(number)
         return 6 // (3 - number)
 
     parts = pod_reader._one_ahead(read, range(5))
@@ -353,7 +353,7 @@ def test_parts_are_read_one_ahead_in_order() -> None:
     assert [next(parts), next(parts)] == [3, 6]
     with pytest.raises(ZeroDivisionError):
         next(parts)
-    assert asked == [0, 1, 2, 3]
+    assert numbers == [0, 1, 2, 3]
 
 
 def workload(name: str, **metadata: Any) -> dict[str, Any]:
@@ -374,7 +374,7 @@ UNUSUAL_OBJECTS: list[Any] = [
 
 
 @pytest.mark.parametrize("end", ["", "]", "} {", "x", '"items":[]'])
-def test_objects_of_a_long_list_are_decoded_as_ever(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+def test_objects_of_a_long_list_are_decoded_as_in_a_short_one(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     monkeypatch.setattr(pod_reader, "_LONG", 1 << 16)
     many = [each for i in range(150) for each in (pod(f"p{i}"), workload(f"w{i}", namespace="ns"), NODE | {"n": i})]
     items: list[Any] = [each for i, odd in enumerate(UNUSUAL_OBJECTS) for each in (odd, *many[i * 25 : i * 25 + 25])]
@@ -402,19 +402,19 @@ def test_objects_of_a_long_list_are_decoded_as_ever(monkeypatch: pytest.MonkeyPa
 def test_a_kind_that_is_not_utf8_in_a_long_list(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
     data = dump(pod("a"), NODE, NODE | {"kind": "Nod?"}, pod("b")).replace(b"Nod?", b"Nod\xff")
     data = data[:-1] + end + data[-1:]
-    found = []
+    errors = []
     for at_least in (1 << 60, 0):
         monkeypatch.setattr(pod_reader, "_LONG", at_least)
         report = LoadReport()
         with pytest.raises(InputError) as error:
             load(data, strict=False, report=report)
-        found.append((str(error.value), error.value.problems, report))
-    assert found[0] == found[1]
+        errors.append((str(error.value), error.value.problems, report))
+    assert errors[0] == errors[1]
 
 
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("bare", [False, True])
-def test_threads_load_what_one_loads(indent: int | None, bare: bool) -> None:
+def test_loading_with_threads_equals_one_thread(indent: int | None, bare: bool) -> None:
     items = list(generate(60, 900, seed=5).objects())
     if bare:  # as the API server lists them
         items = [
@@ -437,7 +437,7 @@ def test_threads_load_what_one_loads(indent: int | None, bare: bool) -> None:
 
 @settings(max_examples=examples(2 / 3))
 @given(st.binary(max_size=40) | JSON.map(lambda data: json.dumps({"items": [data]}).encode()), st.data())
-def test_what_is_scanned_is_json(text: bytes, data: st.DataObject) -> None:
+def test_scanned_text_is_valid_json(text: bytes, data: st.DataObject) -> None:
     if text:
         at = data.draw(st.integers(0, len(text) - 1))
         text = text[:at] + data.draw(st.binary(max_size=2)) + text[at + data.draw(st.integers(0, 2)) :]
@@ -536,7 +536,7 @@ UNREAD = {
 
 @pytest.mark.parametrize("field", UNREAD)
 @pytest.mark.parametrize("many", [0, 40])
-def test_a_key_that_comes_twice_in_what_nobody_reads_is_refused(field: str, many: int) -> None:
+def test_duplicate_key_in_unread_fields_is_refused(field: str, many: int) -> None:
     place, repeated = UNREAD[field]
     pods = [
         pod(

@@ -40,7 +40,7 @@ def of_dicts() -> Cluster:
 
 @pytest.mark.parametrize("cluster", [of_text(), of_dicts()], ids=["text", "dicts"])
 @pytest.mark.parametrize("nodes", [{"a", "b"}, {"a"}, {"gone", "unknown"}, {"unknown"}, set()])
-def test_they_are_those_of_all_pods_that_say_so(cluster: Cluster, nodes: set[str]) -> None:
+def test_pods_on_equals_a_scan_of_all_pods(cluster: Cluster, nodes: set[str]) -> None:
     there = [each for each in cluster.pods() if each.spec.node_name in nodes]
     assert list(cluster.pods_on(nodes)) == there
     cluster = cluster.copy()
@@ -49,7 +49,7 @@ def test_they_are_those_of_all_pods_that_say_so(cluster: Cluster, nodes: set[str
     assert list(cluster.pods_on(nodes)) == there[1:]
 
 
-def test_others_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_of_other_nodes_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     decode = PodRecord._decode
 

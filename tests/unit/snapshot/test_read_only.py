@@ -25,7 +25,7 @@ def pod(name: str, node: str | None, **more: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
-def made() -> Snapshot:
+def make_snapshot() -> Snapshot:
     return Cluster([NODE, pod("runs", "n1"), pod("waits", None)]).snapshot()
 
 
@@ -43,8 +43,8 @@ def others(snapshot: Snapshot) -> list[Snapshot]:
 
 
 @pytest.mark.parametrize("which", range(6))
-def test_arrays(which: int) -> None:
-    snapshot = others(made())[which]
+def test_arrays_are_read_only(which: int) -> None:
+    snapshot = others(make_snapshot())[which]
     arrays = [*snapshot.used.values(), snapshot.pod_count, snapshot.placed_class, snapshot.placed_node]
     columns = snapshot.columns
     arrays += [snapshot.placed.priorities, columns.slots, columns.unschedulable, columns.taint_ids]
@@ -56,22 +56,22 @@ def test_arrays(which: int) -> None:
 
 @pytest.mark.parametrize("which", range(6))
 def test_names_and_counts(which: int) -> None:
-    snapshot = others(made())[which]
+    snapshot = others(make_snapshot())[which]
     assert all(isinstance(names, tuple) for names in (snapshot.nodes, snapshot.pods, snapshot.pending))
     for mapping in (snapshot.used, snapshot.counts):
         with pytest.raises(TypeError, match="does not support item assignment"):
             mapping["cpu"] = None  # type: ignore[index]  # that is what is refused
 
 
-def test_what_is_free_is_the_callers_own() -> None:
-    snapshot = made()
+def test_free_returns_a_copy() -> None:
+    snapshot = make_snapshot()
     free = snapshot.free("cpu")
     free[:] = 0
     assert snapshot.free("cpu").tolist() == [3000]
 
 
-def test_a_telling_repr() -> None:
+def test_repr_summarizes_the_snapshot() -> None:
     gated = pod("gated", None, schedulingGates=[{"name": "g"}])
     snapshot = Cluster([NODE, pod("runs", "n1"), pod("waits", None), gated]).snapshot()
     assert repr(snapshot) == "<Snapshot: 1 nodes, 1 placed pods, 1 pending (1 gated)>"
-    assert repr(made()) == "<Snapshot: 1 nodes, 1 placed pods, 1 pending>"
+    assert repr(make_snapshot()) == "<Snapshot: 1 nodes, 1 placed pods, 1 pending>"

@@ -32,18 +32,18 @@ def _service() -> Service:
 
 
 _CHANGES: dict[str, Callable[[Cluster], object]] = {
-    "a pod comes": lambda made: made.apply(pod("new", 100, 10)),
-    "a pod is another": lambda made: made.apply(pod("wait", 200, 10)),
-    "a pod is told again": lambda made: made.apply(pod("wait", 100, 10)),
-    "a pod goes": lambda made: made.remove(pod("wait")),
-    "a node comes": lambda made: made.apply(_machine("n2")),
-    "a node is told again": lambda made: made.apply(_machine("n1")),
-    "a node goes": lambda made: made.remove("Node", "n1"),
-    "a service comes": lambda made: made.apply(_service()),
+    "a pod comes": lambda cluster: cluster.apply(pod("new", 100, 10)),
+    "a pod is another": lambda cluster: cluster.apply(pod("wait", 200, 10)),
+    "a pod is told again": lambda cluster: cluster.apply(pod("wait", 100, 10)),
+    "a pod goes": lambda cluster: cluster.remove(pod("wait")),
+    "a node comes": lambda cluster: cluster.apply(_machine("n2")),
+    "a node is told again": lambda cluster: cluster.apply(_machine("n1")),
+    "a node goes": lambda cluster: cluster.remove("Node", "n1"),
+    "a service comes": lambda cluster: cluster.apply(_service()),
 }
 
 
-def test_the_same_while_nothing_changes() -> None:
+def test_snapshot_is_reused_while_nothing_changes() -> None:
     created = _cluster()
     first, with_devices = created.snapshot(), created.snapshot(dra=True)
     assert first is not with_devices
@@ -55,7 +55,7 @@ def test_the_same_while_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize("what", _CHANGES)
-def test_another_after_a_change(what: str) -> None:
+def test_change_creates_a_new_snapshot(what: str) -> None:
     created = _cluster()
     first, with_devices = created.snapshot(), created.snapshot(dra=True)
     before = first.nodes[:], first.pods[:], first.pending[:], first.pod_count.tolist()
@@ -83,23 +83,23 @@ def test_copies_and_pickles_have_their_own() -> None:
     assert created.snapshot() is first
 
 
-def test_without_placed_is_made_once() -> None:
+def test_without_placed_is_computed_once() -> None:
     first = _cluster().snapshot()
-    gone = np.array([0, 2])
-    left = first.without_placed(gone)
-    assert left.pods == ("default/run1",)
-    assert left.pod_count.tolist() == [0, 1]
-    assert first.without_placed(gone.copy()) is left
+    removed_rows = np.array([0, 2])
+    reduced = first.without_placed(removed_rows)
+    assert reduced.pods == ("default/run1",)
+    assert reduced.pod_count.tolist() == [0, 1]
+    assert first.without_placed(removed_rows.copy()) is reduced
     assert first.without_placed(np.array([1])).pods == ("default/run0", "default/run2")
-    assert first.without_placed(gone[:0]) is first
+    assert first.without_placed(removed_rows[:0]) is first
     assert len(first.pods) == 3
 
 
-def test_what_nobody_takes_any_of_has_no_column_to_take_from() -> None:
+def test_unrequested_resources_have_no_column() -> None:
     pods = [pod(f"p{i}", 0, 0, spec={"node_name": "n0"}) for i in range(2)]
-    left = Cluster([_machine("n0"), *pods]).snapshot().without_placed(np.array([0]))
-    assert left.pod_count.tolist() == [1]
-    assert not any(column.any() for column in left.used.values())
+    reduced = Cluster([_machine("n0"), *pods]).snapshot().without_placed(np.array([0]))
+    assert reduced.pod_count.tolist() == [1]
+    assert not any(column.any() for column in reduced.used.values())
 
 
 def test_placements_one_after_the_other() -> None:

@@ -75,9 +75,9 @@ def test_templates_shared_by_threads_are_estimated_as_by_one(threads: int) -> No
         templates.append(template)
     options = [kscale.EstimateOptions(max_nodes=n) for n in range(7)]
 
-    def ask(**given: Any) -> list[Any]:
+    def ask(**estimate_options: Any) -> list[Any]:
         result = kscale.estimate_many(
-            snapshot, templates=templates, options=options, cursor=2, fresh_cursor=True, **given
+            snapshot, templates=templates, options=options, cursor=2, fresh_cursor=True, **estimate_options
         )
         return [(e.template.node.metadata.name, e.node_count, e.cursor, e.placed, e.reasons) for e in result]
 
@@ -87,13 +87,13 @@ def test_templates_shared_by_threads_are_estimated_as_by_one(threads: int) -> No
     assert [(e.template.node.metadata.name, e.node_count, e.cursor, e.placed, e.reasons) for e in one] == alone
 
 
-def test_an_estimate_that_fails_in_another_thread_ends_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_estimate_in_a_thread_stops_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     from kscale.ca.estimator import binpacking
 
-    asked: list[str] = []
+    templates_seen: list[str] = []
 
-    def fails(*given: Any) -> Any:
-        asked.append(given[2].node.metadata.name)
+    def fails(*arguments: Any) -> Any:
+        templates_seen.append(arguments[2].node.metadata.name)
         raise RuntimeError("in the way")
 
     monkeypatch.setattr(binpacking, "estimate_in_session", fails)
@@ -104,7 +104,7 @@ def test_an_estimate_that_fails_in_another_thread_ends_them_all(monkeypatch: pyt
             fresh_cursor=True,
             threads=2,
         )
-    assert len(asked) <= 2
+    assert len(templates_seen) <= 2
 
 
 class PausingPod:

@@ -151,8 +151,8 @@ class World:
 
     def remove(self, item: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
-        held = self.objects.get(self.key(item))
-        if held is not None and held["metadata"]["uid"] == item["metadata"]["uid"]:
+        stored = self.objects.get(self.key(item))
+        if stored is not None and stored["metadata"]["uid"] == item["metadata"]["uid"]:
             del self.objects[self.key(item)]
         return {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
 
@@ -177,12 +177,12 @@ def cut(data: bytes, places: list[int]) -> Iterator[bytes]:
 
 
 def fed(cluster: Cluster, chunks: Iterator[bytes]) -> None:
-    left = b""
+    rest = b""
     for chunk in chunks:
-        result = cluster.watched(left + chunk)
+        result = cluster.watched(rest + chunk)
         assert not result.problems
-        left = (left + chunk)[result.used :]
-    assert not left.strip()
+        rest = (rest + chunk)[result.used :]
+    assert not rest.strip()
 
 
 def pages_of(world: World, kind: str, size: int) -> Iterator[bytes]:
@@ -216,12 +216,12 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from(("all", "pending")), st.integers(1, 3))
-def test_any_way_leads_to_the_same_cluster(steps: list[Any], texts: Texts, threads: int) -> None:
+def test_every_sequence_of_changes_gives_the_same_cluster(steps: list[Any], texts: Texts, threads: int) -> None:
     went_all_the_way(steps, texts, threads)
 
 
 @given(STEPS, st.sampled_from(("all", "pending")))
-def test_what_is_given_back_at_once_is_not_missed(steps: list[Any], texts: Texts) -> None:
+def test_eagerly_released_rows_are_not_needed(steps: list[Any], texts: Texts) -> None:
     """Rows, numbers and texts that nothing uses are usually given back when there are many."""
     eager = {(store, "_UNUSED_ROWS_ALLOWED"): -1, (store, "_ROWS_PER_STEP"): 2, (store, "_UNUSED_NUMBERS_ALLOWED"): -1,
              (texts_of_pods, "_SEGMENT"): 1 << 9, (texts_of_pods, "_LARGE"): 1 << 9}  # fmt: skip
@@ -233,11 +233,11 @@ def test_what_is_given_back_at_once_is_not_missed(steps: list[Any], texts: Texts
 
 def went_all_the_way(steps: list[Any], texts: Texts, threads: int) -> None:
     world, cluster = World(), Cluster(texts=texts, threads=threads)
-    taken: list[tuple[Snapshot, Any]] = []
+    snapshots: list[tuple[Snapshot, Any]] = []
     for what, given_items, how in steps:
         if what == "snapshot":
             snapshot = cluster.snapshot()
-            taken.append((snapshot, meaning(snapshot)))
+            snapshots.append((snapshot, meaning(snapshot)))
         elif what == "apply":
             cluster.apply(world.put(given_items))
             if how:
@@ -265,14 +265,14 @@ def went_all_the_way(steps: list[Any], texts: Texts, threads: int) -> None:
                 assert set(change.removed) == before - now
                 assert set(change.added) == now - before
             reorder(world, cluster)
-    left = world.loaded(texts).snapshot()
+    reloaded = world.loaded(texts).snapshot()
     result = cluster.snapshot()
-    assert meaning(result) == meaning(left)
-    assert decisions(result) == decisions(left)
+    assert meaning(result) == meaning(reloaded)
+    assert decisions(result) == decisions(reloaded)
     for kind in ("Pod", "Node", "PodDisruptionBudget"):
         versions = [item["metadata"]["resourceVersion"] for item in world.of(kind)]
         assert [cluster.resource_version(kind, key) for key in cluster.keys(kind)] == versions
-    for snapshot, expected in taken:
+    for snapshot, expected in snapshots:
         assert meaning(snapshot) == expected
 
 
@@ -295,7 +295,7 @@ def pod(name: str = "a", version: str = "1", **more: Any) -> dict[str, Any]:
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
 
 
-def test_what_a_watch_told() -> None:
+def test_watch_events_change_the_cluster() -> None:
     cluster = Cluster()
     node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "7"}}
     first = cluster.watched(line("ADDED", pod("a")) + line("ADDED", pod("b", "2")) + line("ADDED", node))
@@ -305,8 +305,8 @@ def test_what_a_watch_told() -> None:
     again = cluster.watched(line("MODIFIED", pod("a")) + line("MODIFIED", pod("b", "8", priority=3)))
     assert again.changes["Pod"].modified == ["x/b"]
     assert (again.changes["Pod"].added, again.version) == ([], "8")
-    gone = cluster.watched(line("DELETED", pod("a", "9")) + line("DELETED", pod("b", metadata={"uid": "other"})))
-    assert gone.changes["Pod"].removed == ["x/a"]
+    result = cluster.watched(line("DELETED", pod("a", "9")) + line("DELETED", pod("b", metadata={"uid": "other"})))
+    assert result.changes["Pod"].removed == ["x/a"]
     assert cluster.resource_version("Pod", "x/b") == "8"
     with pytest.raises(KeyError):
         cluster.resource_version("Pod", "x/a")
@@ -356,7 +356,7 @@ def test_a_null_is_nothing_as_in_go() -> None:
          "line 2 (Pod): metadata: the key metadata comes twice"),
     ],
 )  # fmt: skip
-def test_damaged_lines_are_told_and_the_others_count(text: bytes, message: str) -> None:
+def test_damaged_lines_are_reported_and_the_others_applied(text: bytes, message: str) -> None:
     cluster = Cluster()
     result = cluster.watched(line("ADDED", pod("a")) + text + line("ADDED", pod("b")))
     (problem,) = result.problems
@@ -370,8 +370,8 @@ def test_half_a_line_is_left_to_the_caller() -> None:
     for end in range(len(data) + 1):
         cluster = Cluster()
         result = cluster.watched(data[:end])
-        whole = [name for name, size in (("x/a", first - 1), ("x/b", len(data) - 1)) if end >= size]
-        assert (cluster.keys("Pod"), result.problems) == (whole, ())
+        complete_names = [name for name, size in (("x/a", first - 1), ("x/b", len(data) - 1)) if end >= size]
+        assert (cluster.keys("Pod"), result.problems) == (complete_names, ())
         cluster.watched(data[result.used :])
         assert cluster.keys("Pod") == ["x/a", "x/b"]
 
@@ -386,7 +386,7 @@ def listed(*items: dict[str, Any], **metadata: Any) -> bytes:
     return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items}).encode()
 
 
-def test_a_list_in_pages() -> None:
+def test_paged_list_replaces_objects_at_its_end() -> None:
     cluster = Cluster()
     cluster.apply(pod("old"))
     cluster.apply(pod("a", "1"))
@@ -402,7 +402,7 @@ def test_a_list_in_pages() -> None:
     assert cluster.replace("Pod", [b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":null}']).removed == []
 
 
-def test_what_several_pages_change_comes_in_order() -> None:
+def test_changes_of_several_pages_are_ordered() -> None:
     cluster = Cluster([pod("a", "1"), pod("old")])
     with cluster.relist("Pod") as listing:
         first = listing.pages(listed(pod("c"), pod("a", "2"), **{"continue": "x"}))
@@ -431,7 +431,7 @@ def test_nothing_is_removed_where_a_list_breaks_off() -> None:
     assert cluster.keys("Pod") == ["x/old", "x/a"]
 
 
-def test_what_cannot_be_read_stays_as_it_was() -> None:
+def test_unreadable_object_keeps_its_old_version() -> None:
     cluster = Cluster([pod("a"), pod("b")])
     with cluster.relist("Pod") as listing:
         page = listing.pages(listed(pod("a", "2", priority="high")))
@@ -452,7 +452,7 @@ def test_what_cannot_be_read_stays_as_it_was() -> None:
         (b"", "not a list of Pod"),
     ],
 )
-def test_what_is_no_list_is_refused(text: bytes, message: str) -> None:
+def test_invalid_list_is_refused(text: bytes, message: str) -> None:
     cluster = Cluster([pod("old")])
     with pytest.raises(InputError, match=message):
         cluster.replace("Pod", [text])

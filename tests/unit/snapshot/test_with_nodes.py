@@ -78,11 +78,11 @@ def _where(snapshot: kscale.Snapshot) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_it_is_as_if_they_had_come_and_gone(seed: int) -> None:
+def test_with_nodes_equals_a_rebuilt_cluster(seed: int) -> None:
     random = Random(seed)
     cluster, change = _cluster(random), _change(random)
     before = cluster.snapshot()
-    told = _where(before)
+    original_places = _where(before)
     created = before.with_nodes(change.fresh, without=change.without, replaced=change.replaced)
     want = _rebuilt(cluster, change)
     assert created.nodes == want.nodes
@@ -97,7 +97,7 @@ def test_it_is_as_if_they_had_come_and_gone(seed: int) -> None:
     assert {kind: created.counts[kind] for kind in ("placed", "pending")} == {
         kind: want.counts[kind] for kind in ("placed", "pending")
     }
-    assert _where(before) == told  # what was handed out does not change
+    assert _where(before) == original_places  # what was handed out does not change
 
 
 def test_pods_of_new_nodes_of_one_name_are_all_there() -> None:
@@ -114,7 +114,7 @@ def test_devices_and_drivers_come_with_them() -> None:
     assert created.informers.csi_nodes == {"a": csi}
 
 
-def test_a_name_that_another_has_is_refused() -> None:
+def test_duplicate_node_name_is_refused() -> None:
     snapshot = kscale.Cluster([node("a", 1, 1)]).snapshot()
     again = NodeTemplate(node=node("a", 1, 1))
     with pytest.raises(InputError, match="there are two nodes a"):

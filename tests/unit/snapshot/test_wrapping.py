@@ -32,7 +32,7 @@ NODE = {
 
 @pytest.mark.parametrize("resource", ["memory", "example.com/gpu"])
 @pytest.mark.filterwarnings("error")
-def test_what_pods_take_wraps_when_added_and_when_removed(resource: str) -> None:
+def test_used_amounts_wrap_on_add_and_remove(resource: str) -> None:
     cluster = kscale.Cluster([NODE, *(pod(f"p{i}", "n", resource) for i in range(3))])
     assert cluster.snapshot().used[resource].tolist() == [2**63 - 3]  # 3 * (2^63 - 1) modulo 2^64
     cluster.remove(cluster.pod("d/p2"))

@@ -30,8 +30,8 @@ def quantities(pair: Pair | None) -> dict[str, Quantity]:
 
 
 def container(name: str, requests: Pair | None = None, limits: Pair | None = None) -> dict[str, Any]:
-    given = {"requests": resources(requests), "limits": resources(limits)}
-    return {"name": name, "resources": {key: value for key, value in given.items() if value is not None}}
+    lists = {"requests": resources(requests), "limits": resources(limits)}
+    return {"name": name, "resources": {key: value for key, value in lists.items() if value is not None}}
 
 
 def pod(
@@ -51,7 +51,7 @@ def pod(
     return from_dict(body, Pod)
 
 
-def seen(*pods: Pod) -> PodChanges:
+def changed_pods(*pods: Pod) -> PodChanges:
     """Pods that are new, or have changed."""
     return PodChanges(changed=pods)
 

@@ -28,11 +28,11 @@ class Recorder:
 
     def add(self, *events: tuple[int, int, int]) -> list[bool]:
         """(time, value, kind): whether each was taken."""
-        taken = []
+        accepted = []
         for time, value, kind in events:
             refused = add_usage(self.state, Usage.from_events([(NAME, time, value, kind)]), T0)
-            taken.append(not refused)
-        return taken
+            accepted.append(not refused)
+        return accepted
 
     def memory(self) -> dict[int, float]:
         """Bucket -> weight of memory peaks."""

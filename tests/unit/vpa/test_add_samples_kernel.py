@@ -64,9 +64,9 @@ def test_batch_is_one_by_one_is_reference(samples: list[tuple[int, int, int, int
         batch.cpu.native, batch.memory.native, c["first"], c["last"], c["samples"],
         np.tile(np.array(MINIMUM, np.int64), (n, 1)), np.array(PERCENTILES), np.array([DAY, DAY]), 0.15, out, 2,
     )  # fmt: skip
-    seen = [r for r in range(n) if aggregates[r].samples]
-    expected_rows = [plain.recommend(aggregates[r], PERCENTILES, DAY, 0.15, MINIMUM) for r in seen]
-    assert out[seen].tolist() == expected_rows
+    sampled = [r for r in range(n) if aggregates[r].samples]
+    expected_rows = [plain.recommend(aggregates[r], PERCENTILES, DAY, 0.15, MINIMUM) for r in sampled]
+    assert out[sampled].tolist() == expected_rows
 
 
 @st.composite
@@ -144,7 +144,7 @@ def test_grid_is_samples(hours: list[int], before: list[tuple[int, int]], random
         other.same(listed)
 
 
-def test_doors() -> None:
+def test_invalid_arguments_are_refused() -> None:
     world = World()
     one = np.zeros(1, np.int64)
     with pytest.raises(NativeError, match="container 99 of 9"):

@@ -37,8 +37,8 @@ def with_vpas(count: int, **options: Any) -> tuple[RecommenderState, list[Vpa]]:
         one = state.add_pod("default", f"pod{i:02}", {"app": f"a{i}"}, "Running", T0)
         for name in ("c1", "c2"):
             state.add_container(one, name, T0)
-        given = from_dict({"metadata": {"name": f"vpa{i:02}", "namespace": "default"}}, VerticalPodAutoscaler)
-        vpas.append(state.add_vpa(given, parse_selector(f"app=a{i}")))
+        vpa_ = from_dict({"metadata": {"name": f"vpa{i:02}", "namespace": "default"}}, VerticalPodAutoscaler)
+        vpas.append(state.add_vpa(vpa_, parse_selector(f"app=a{i}")))
     return state, vpas
 
 
@@ -48,9 +48,9 @@ def maintain(
     vpas: list[VerticalPodAutoscaler] | None = None,
     now: int = T0,
 ) -> list[str]:
-    said: list[str] = []
-    world.run(maintain_checkpoints_steps(state, vpas, Progress(now), said), now)
-    return said
+    messages: list[str] = []
+    world.run(maintain_checkpoints_steps(state, vpas, Progress(now), messages), now)
+    return messages
 
 
 def refused(error: ApiError, *names: str) -> Refuse:
@@ -116,11 +116,11 @@ def test_checkpoints_are_written_until_the_time_is_over(workers: int, seconds: i
     """Each of the ten takes ten seconds."""
     state, vpas = with_vpas(5, update_worker_count=workers, checkpoints_timeout=timedelta(seconds=seconds))
     world = World(took=10 * SECOND)
-    said = maintain(state, world)
+    messages = maintain(state, world)
     assert sum(vpa.checkpoint_written >= T0 for vpa in vpas) == written
     rounds = -(-written // workers)
     assert world.now == T0 + rounds * 20 * SECOND
-    assert said == ([TOO_LATE] if rounds * 20 >= seconds else [])
+    assert messages == ([TOO_LATE] if rounds * 20 >= seconds else [])
 
 
 def test_checkpoints_that_could_not_be_written_stay_old() -> None:
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_is_not_there_is_made() -> None:
         (ApiError("the server could not find the requested resource", 404, NOT_FOUND), {"Patch": 2}, "the server"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_made_is_said(error: ApiError, kinds: dict[str, int], text: str) -> None:
+def test_checkpoint_write_errors_are_reported(error: ApiError, kinds: dict[str, int], text: str) -> None:
     """Whether one is made goes by the text of the error, as upstream does."""
     state, (only,) = with_vpas(1)
     patches = refused(error, "vpa00-c1", "vpa00-c2")
@@ -177,8 +177,8 @@ def test_a_checkpoint_that_cannot_be_made_is_said(error: ApiError, kinds: dict[s
         return (named if error is NONE else patches)(action)
 
     world = World(refuse)
-    said = maintain(state, world)
-    assert said[0].startswith(f"Cannot save checkpoint for VPA default/vpa00 container c1: {text}")
+    messages = maintain(state, world)
+    assert messages[0].startswith(f"Cannot save checkpoint for VPA default/vpa00 container c1: {text}")
     assert world.kinds() == kinds
     assert (only.checkpoint_written == T0) == (error is NONE)  # the other container's
 
@@ -212,8 +212,8 @@ def test_the_oldest_checkpoints_are_written_first() -> None:
     state = cluster(("default", "pod", {"app": "x"}))
     state.last_checkpoint_gc = T0
     for name, written in (("b", 20000), ("c", 10000), ("a", -(2**63))):
-        given = from_dict({"metadata": {"name": name, "namespace": "default"}}, VerticalPodAutoscaler)
-        state.add_vpa(given, parse_selector("app=x")).checkpoint_written = written
+        vpa_ = from_dict({"metadata": {"name": name, "namespace": "default"}}, VerticalPodAutoscaler)
+        state.add_vpa(vpa_, parse_selector("app=x")).checkpoint_written = written
     world = World()
     maintain(state, world)
     assert [action.name for action in world.actions] == ["a-app", "c-app", "b-app"]
@@ -294,8 +294,8 @@ def test_no_batch_is_prepared_after_the_deadline(monkeypatch: pytest.MonkeyPatch
     ]
 
 
-@pytest.mark.parametrize("taken", [T0 + 60 * SECOND, T0 + DAY - SECOND, T0 + DAY, T0 + 2 * DAY])
-def test_a_window_that_closes_while_a_checkpoint_waits_is_in_it(taken: Moment) -> None:
+@pytest.mark.parametrize("sampled_at", [T0 + 60 * SECOND, T0 + DAY - SECOND, T0 + DAY, T0 + 2 * DAY])
+def test_a_window_that_closes_while_a_checkpoint_waits_is_in_it(sampled_at: Moment) -> None:
     def some() -> tuple[RecommenderState, list[Vpa]]:
         state, vpas = with_vpas(2)
         name = ("default", "pod00", "c1")
@@ -307,10 +307,12 @@ def test_a_window_that_closes_while_a_checkpoint_waits_is_in_it(taken: Moment) -
     early.prepare(vpas, T0)
     other, same = some()
     late = CheckpointBatch(other)
-    late.prepare(same, taken)
-    result = [early.pop(one, taken) for one in vpas]
-    assert result == [late.pop(one, taken) for one in same]
-    assert any(status.memory_histogram.bucket_weights for each in result for _, status in each) == (taken >= T0 + DAY)
+    late.prepare(same, sampled_at)
+    result = [early.pop(one, sampled_at) for one in vpas]
+    assert result == [late.pop(one, sampled_at) for one in same]
+    assert any(status.memory_histogram.bucket_weights for each in result for _, status in each) == (
+        sampled_at >= T0 + DAY
+    )
 
 
 def test_history_in_prometheus_needs_no_checkpoints() -> None:
@@ -351,7 +353,7 @@ def there(*namespaces: str) -> Callable[[Action], Any]:
     return answer
 
 
-def gone(action: Action) -> ApiError | None:
+def vpa_not_found(action: Action) -> ApiError | None:
     """No VPA that is asked for is there."""
     return ApiError("no such VPA", code=404, reason=NOT_FOUND) if isinstance(action, Get) else None
 
@@ -375,7 +377,7 @@ def collecting(**options: Any) -> RecommenderState:
 def test_orphans_are_deleted(namespaces: list[str], options: dict[str, Any], deleted: list[str]) -> None:
     """VPAs of whatever recommender keep theirs; namespaces that are gone are left alone."""
     state = collecting(**options)
-    world = World(gone, there(*namespaces))
+    world = World(vpa_not_found, there(*namespaces))
     assert maintain(state, world, EXISTING, LATER) == []
     assert world.actions[:2] == [
         List(kind="Namespace", api_version="v1", watched=False),
@@ -394,7 +396,7 @@ def test_orphans_are_deleted(namespaces: list[str], options: dict[str, Any], del
 
 def test_orphans_are_looked_for_every_ten_minutes() -> None:
     state = collecting()
-    world = World(gone, there("default"))
+    world = World(vpa_not_found, there("default"))
     maintain(state, world, EXISTING, T0 + 600 * SECOND)
     assert world.actions == []
     maintain(state, world, EXISTING, LATER)
@@ -404,7 +406,7 @@ def test_orphans_are_looked_for_every_ten_minutes() -> None:
 @pytest.mark.parametrize(
     "error", [None, ApiError("spec: expected `object`", reason="InternalError"), ApiError("no", 403)]
 )
-def test_a_history_is_kept_while_nobody_says_that_its_vpa_is_gone(error: ApiError | None) -> None:
+def test_history_is_kept_until_its_vpa_is_not_found(error: ApiError | None) -> None:
     """It is not among those that the watch has brought, because it cannot be read, or is new."""
     all_of = there("default")
 
@@ -416,33 +418,33 @@ def test_a_history_is_kept_while_nobody_says_that_its_vpa_is_gone(error: ApiErro
     assert world.kinds() == {"List": 2, "Get": 1}
 
 
-def test_a_vpa_of_many_containers_is_asked_for_once() -> None:
+def test_vpa_of_many_containers_is_requested_once() -> None:
     all_of = there("default")
 
     def answer(action: Action) -> Any:
         return [checkpoint("gone")] * 3 if isinstance(action, List) and action.kind == KIND else all_of(action)
 
-    world = World(gone, answer)
+    world = World(vpa_not_found, answer)
     maintain(collecting(), world, EXISTING, LATER)
     assert world.kinds() == {"List": 2, "Get": 1, "Delete": 3}
 
 
 @pytest.mark.parametrize(
-    ("fails", "said"),
+    ("fails", "message"),
     [
         ("Namespace", "Cannot list namespaces: no"),
         (KIND, "error cleaning checkpoints: no"),
         ("delete", "error cleaning checkpoints: failed to delete orphaned checkpoint default/nonExistentVPA-c: no"),
     ],
 )
-def test_what_fails_is_said_and_tried_again_later(fails: str, said: str) -> None:
+def test_failures_are_reported_and_retried_later(fails: str, message: str) -> None:
     state = collecting()
 
     def refuse(action: Action) -> ApiError | None:
         failed = isinstance(action, Delete) if fails == "delete" else isinstance(action, List) and action.kind == fails
-        return ApiError("no") if failed else gone(action)
+        return ApiError("no") if failed else vpa_not_found(action)
 
-    assert maintain(state, World(refuse, there("default")), EXISTING, LATER) == [said]
+    assert maintain(state, World(refuse, there("default")), EXISTING, LATER) == [message]
     assert state.last_checkpoint_gc == LATER
 
 
@@ -453,7 +455,7 @@ def test_without_a_list_of_vpas_nothing_is_deleted() -> None:
     assert world.actions == []
 
 
-def test_deleting_has_what_is_left_of_the_time() -> None:
+def test_deleting_uses_the_remaining_time() -> None:
     state, _ = with_vpas(1, checkpoints_timeout=timedelta(seconds=25))
     world = World(nothing, there("default"), took=10 * SECOND)
     assert maintain(state, world, EXISTING, LATER) == ["Cannot list namespaces: context deadline exceeded"]

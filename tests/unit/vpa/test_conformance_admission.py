@@ -146,20 +146,20 @@ def test_provider_without_recommendation_or_limit_ranges() -> None:
     [(None, ("2", "1M"), ("20", "10M")), (REQUESTS_ONLY, ("2", "1M"), ("10", "10M"))],
 )
 def test_filling_in_from_the_pod(policies: Any, requests: Pair, limits: Pair) -> None:
-    given = pod(container("c", ("1", "1M"), ("10", "10M")))
+    pod_ = pod(container("c", ("1", "1M"), ("10", "10M")))
     policy = vpa(policies=policies).spec.resource_policy if policies else None
     only_cpu = recommendation(recommended("c", ("2", None)))
-    (created,) = build_container_resources(given, policy, only_cpu, None, {}, add_all=True)
+    (created,) = build_container_resources(pod_, policy, only_cpu, None, {}, add_all=True)
     assert created == (quantities(requests), quantities(limits))
-    (bare,) = build_container_resources(given, policy, only_cpu, None, {})
+    (bare,) = build_container_resources(pod_, policy, only_cpu, None, {})
     assert bare.requests == quantities(("2", None))
 
 
 def test_filling_in_from_the_status() -> None:
     statuses = [{"name": "c", "resources": container("c", ("1", "1M"), ("10", "3M"))["resources"]}]
-    given = pod(container("c"), status={"containerStatuses": statuses})
+    pod_ = pod(container("c"), status={"containerStatuses": statuses})
     rec = recommendation(recommended("c", ("3", "2M")))
-    (created,) = build_container_resources(given, None, rec, None, {}, add_all=True)
+    (created,) = build_container_resources(pod_, None, rec, None, {}, add_all=True)
     assert created == (quantities(("3", "2M")), quantities(("30", "6M")))
     (bare,) = build_container_resources(
         pod(container("c", ("1", "1M"), ("10", "10M"))), None, recommendation(recommended("c", ("2", None))), None, {}
@@ -175,9 +175,9 @@ def test_limits_that_leave_int64() -> None:
     assert sum("failed to keep limit to request ratio" in note for note in created.notes["c"]) == 2
 
 
-def patched(given: Any, *items: Any, gates: dict[str, bool] | None = None, cap_: str = "0", **spec: Any) -> Any:
+def patched(pod_: Any, *items: Any, gates: dict[str, bool] | None = None, cap_: str = "0", **spec: Any) -> Any:
     options = AdmissionOptions(feature_gates=gates or {}, max_allowed_cpu_boost=Quantity(cap_))
-    return admit_pod(given, [vpa(*items, **spec)], controllers=owned(), options=options)
+    return admit_pod(pod_, [vpa(*items, **spec)], controllers=owned(), options=options)
 
 
 UPDATES = "/metadata/annotations/vpaUpdates"
@@ -214,9 +214,9 @@ def test_patches(containers: Any, items: Any, paths: list[str], note: str) -> No
     assert texts["/metadata/annotations/vpaObservedContainers"] == ", ".join(c["name"] for c in containers)
 
 
-def boosted(given: dict[str, Any], boost: dict[str, Any], item: Any, **more: Any) -> tuple[str | None, str | None, str]:
+def boosted(pod_: dict[str, Any], boost: dict[str, Any], item: Any, **more: Any) -> tuple[str | None, str | None, str]:
     gates = {"CPUStartupBoost": True}
-    result = patched(pod(given, annotations={}), *item, gates=gates, startupBoost={"cpu": boost}, **more)
+    result = patched(pod(pod_, annotations={}), *item, gates=gates, startupBoost={"cpu": boost}, **more)
     assert not result.errors, result.errors
     values = {p.path: p.value for p in result.patches}
     base = "/spec/containers/0/resources"
@@ -231,7 +231,7 @@ FACTOR_2 = {"type": "Factor", "factor": 2}
 
 
 @pytest.mark.parametrize(
-    ("given", "boost", "rec", "more", "expected"),
+    ("amounts", "boost", "rec", "more", "expected"),
     [
         (("1m", "1m"), FACTOR_2, "100m", {}, ("200m", "200m")),
         (("1m", "1m"), {**FACTOR_2, "durationSeconds": 0}, "100m", {}, ("200m", "200m")),
@@ -252,14 +252,14 @@ FACTOR_2 = {"type": "Factor", "factor": 2}
         ),
     ],
 )
-def test_boost(given: Any, boost: Any, rec: str | None, more: Any, expected: Any) -> None:
-    request, limit = given
+def test_boost(amounts: Any, boost: Any, rec: str | None, more: Any, expected: Any) -> None:
+    request, limit = amounts
     own = container("c", (request, None), (limit, None) if limit else None)
     item = [recommended("c", (rec, None))] if rec else []
     requests, limits, original = boosted(own, boost, item, **more)
     assert (requests, limits) == expected
-    shown = f'{{"cpu":"{limit}"}}' if limit else "{}"
-    assert original == f'{{"requests":{{"cpu":"{request}"}},"limits":{shown}}}'
+    limits_text = f'{{"cpu":"{limit}"}}' if limit else "{}"
+    assert original == f'{{"requests":{{"cpu":"{request}"}},"limits":{limits_text}}}'
 
 
 def test_boost_that_does_not_happen() -> None:
@@ -314,10 +314,10 @@ def test_expiry_of_boosts(boosts: list[str], ready: str, ago: int, spec: dict[st
         else "2026-01-25T00:00:00Z"
     )
     condition = {"type": "Ready", "status": ready, "lastTransitionTime": since}
-    given = pod(annotations={f"vpaCpuStartupBoost/{name}": "{}" for name in boosts}, status={"conditions": [condition]})
+    pod_ = pod(annotations={f"vpaCpuStartupBoost/{name}": "{}" for name in boosts}, status={"conditions": [condition]})
     policies = [{"containerName": name, "startupBoost": boost(spec[name])} for name in ("c1", "c2") if name in spec]
     more = {"startupBoost": boost(spec["spec"])} if "spec" in spec else {}
-    assert find_expired_boosts(given, vpa(policies=policies, **more), NOW) == expected
+    assert find_expired_boosts(pod_, vpa(policies=policies, **more), NOW) == expected
 
 
 def test_annotations() -> None:
@@ -333,8 +333,8 @@ def test_annotations() -> None:
 
 def test_requests_in_the_status_are_patched_too() -> None:
     statuses = [{"name": "c", "resources": {"requests": {"cpu": "0"}}}]
-    given = pod(container("c"), annotations={}, status={"containerStatuses": statuses})
-    patches = patched(given, recommended("c", ("1", None))).patches
+    pod_ = pod(container("c"), annotations={}, status={"containerStatuses": statuses})
+    patches = patched(pod_, recommended("c", ("1", None))).patches
     assert [p.path for p in patches if p.path.startswith("/spec")] == ["/spec/containers/0/resources/requests/cpu"]
 
 
@@ -357,17 +357,17 @@ def test_pods_without_annotations_or_without_vpa() -> None:
 
 def test_an_empty_boost_matches_although_the_mode_is_off() -> None:
     """``HasStartupBoost`` does not look into it."""
-    given = pod(container("c", ("100m", None)))
+    pod_ = pod(container("c", ("100m", None)))
     off = {"updatePolicy": {"updateMode": "Off"}}
-    assert admit_pod(given, [vpa(**off)], controllers=owned()).patches == []
-    (boosted,) = admit_pod(given, [vpa(**off, startupBoost={})], controllers=owned()).patches[-1:]
+    assert admit_pod(pod_, [vpa(**off)], controllers=owned()).patches == []
+    (boosted,) = admit_pod(pod_, [vpa(**off, startupBoost={})], controllers=owned()).patches[-1:]
     assert boosted.path == "/metadata/annotations/vpaObservedContainers"
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"requests":5}', '{"requests":{"cpu":"x"}}', "[" * 5000, '{"a":' * 5000]
 )
-def test_what_an_annotation_remembers_may_be_anything(text: str) -> None:
+def test_invalid_boost_annotations_are_tolerated(text: str) -> None:
     """Whoever may change a pod writes it."""
     boosted_pod = pod(container("c"))
     boosted_pod.metadata.annotations = {"vpaCpuStartupBoost/c": text}

@@ -42,7 +42,7 @@ MIN_NOTE, MAX_NOTE = "capped to fit Min in container LimitRange", "capped to fit
 
 
 @pytest.mark.parametrize(
-    ("given", "pod_", "limits", "target", "upper", "notes"),
+    ("vpa_", "pod_", "limits", "target", "upper", "notes"),
     [
         (
             vpa(recommended("c", ("20", "80000"), None, ("100", "90000"))),
@@ -111,8 +111,8 @@ MIN_NOTE, MAX_NOTE = "capped to fit Min in container LimitRange", "capped to fit
         ),
     ],
 )
-def test_capping(given: Any, pod_: Any, limits: Any, target: Pair, upper: Pair, notes: list[str]) -> None:
-    capped = cap_recommendation(given, pod_, limits)
+def test_capping(vpa_: Any, pod_: Any, limits: Any, target: Pair, upper: Pair, notes: list[str]) -> None:
+    capped = cap_recommendation(vpa_, pod_, limits)
     assert capped.recommendation is not None
     (item,) = capped.recommendation.container_recommendations
     assert (item.target, item.upper_bound) == (quantities(target), quantities(upper))
@@ -152,8 +152,8 @@ def test_limit_range_of_the_pod(
     limits: Any, items: Any, containers: tuple[str, str], expected: dict[str, Pair]
 ) -> None:
     request, limit = containers
-    given = pod(*(container(name, ("1", request), ("1", limit)) for name in ("c1", "c2")))
-    capped = cap_recommendation(vpa(*(recommended(*item) for item in items)), given, limit_ranges(POD_LIMIT, **limits))
+    pod_ = pod(*(container(name, ("1", request), ("1", limit)) for name in ("c1", "c2")))
+    capped = cap_recommendation(vpa(*(recommended(*item) for item in items)), pod_, limit_ranges(POD_LIMIT, **limits))
     assert capped.recommendation is not None
     created = {item.container_name: item.target for item in capped.recommendation.container_recommendations}
     assert created == {name: quantities(pair) for name, pair in expected.items()}
@@ -161,10 +161,10 @@ def test_limit_range_of_the_pod(
 
 
 def test_where_upstream_would_crash_a_diagnostic_is_left() -> None:
-    given = pod(container("c1", ("1", "50M"), ("1", "100M")), container("c2", ("1", "50M"), ("1", "100M")))
+    pod_ = pod(container("c1", ("1", "50M"), ("1", "100M")), container("c2", ("1", "50M"), ("1", "100M")))
     capped = cap_recommendation(
         vpa(recommended("c1", ("1", "200M"), ("1", "200M"), ("1", "200M"))),
-        given,
+        pod_,
         limit_ranges(POD_LIMIT, min=(None, "500M")),
     )
     assert any("container c2 has no upper_bound" in text for text in capped.diagnostics)
@@ -195,23 +195,23 @@ def test_pod_limits_on_one_resource(
         return (text, None) if resource == "cpu" else (None, text)
 
     names = ("c1", "c2")
-    given = pod(*(container(n, pair(r), pair(m)) for n, r, m in zip(names, request_, limit, strict=True)))
+    pod_ = pod(*(container(n, pair(r), pair(m)) for n, r, m in zip(names, request_, limit, strict=True)))
     items = recommendation(
         *(recommended(n, pair(t)) for n, t in zip(names, targets, strict=False))
     ).container_recommendations
     item = limit_ranges(POD_LIMIT, **bounds).effective("default", POD_LIMIT)
     assert item is not None
-    apply_pod_limit_range(items, given, item, resource, "target")
+    apply_pod_limit_range(items, pod_, item, resource, "target")
     assert [i.target for i in items] == [quantities(pair(text)) for text in expected]
 
 
-def with_status(given: Any, requests: Pair | None, limits: Pair) -> Any:
+def with_status(pod_: Any, requests: Pair | None, limits: Pair) -> Any:
     statuses = [{"name": "c", "resources": container("c", requests, limits)["resources"]}]
-    return pod(given, status={"containerStatuses": statuses})
+    return pod(pod_, status={"containerStatuses": statuses})
 
 
 @pytest.mark.parametrize(
-    ("given", "pod_", "limits", "target", "notes"),
+    ("vpa_", "pod_", "limits", "target", "notes"),
     [
         (
             vpa(recommended("c", ("20", "80000"), None, ("100", "90000")), policies=REQUESTS_ONLY),
@@ -229,10 +229,8 @@ def with_status(given: Any, requests: Pair | None, limits: Pair) -> Any:
         ),
     ],
 )
-def test_the_status_says_what_the_limits_are(
-    given: Any, pod_: Any, limits: Any, target: Pair, notes: list[str]
-) -> None:
-    capped = cap_recommendation(given, pod_, limits)
+def test_limits_are_read_from_the_status(vpa_: Any, pod_: Any, limits: Any, target: Pair, notes: list[str]) -> None:
+    capped = cap_recommendation(vpa_, pod_, limits)
     assert capped.recommendation is not None
     (item,) = capped.recommendation.container_recommendations
     assert (item.target, item.upper_bound, capped.notes["c"]) == (quantities(target), quantities(target), notes)
@@ -248,9 +246,9 @@ def test_each_list_is_held_between_the_bounds() -> None:
 
 
 def test_recommendations_for_absent_containers_take_no_part() -> None:
-    given = pod(container("c1", (None, "1G"), (None, "1G")))
+    pod_ = pod(container("c1", (None, "1G"), (None, "1G")))
     items = recommendation(recommended("gone", (None, "1G")), recommended("c1", (None, "1G"))).container_recommendations
     item = limit_ranges(POD_LIMIT, min=(None, "4G")).effective("default", POD_LIMIT)
     assert item is not None
-    apply_pod_limit_range(items, given, item, "memory", "target")
+    apply_pod_limit_range(items, pod_, item, "memory", "target")
     assert [one.target for one in items] == [quantities((None, "1G")), quantities((None, "4000000000"))]

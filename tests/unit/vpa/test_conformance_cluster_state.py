@@ -35,7 +35,7 @@ from kscale.vpa.model.saved_state import (
 )
 from kscale.vpa.model.vpa import Vpa
 from kscale.vpa.recommender.cluster_feeder import is_managed_vpa
-from unit.vpa.builders import container, pod, recommendation, recommended, seen, vpa
+from unit.vpa.builders import changed_pods, container, pod, recommendation, recommended, vpa
 from unit.vpa.recorder import DAY, HOUR, NAME, T0, cluster
 
 
@@ -63,8 +63,8 @@ def test_expiry(count: int, hours: int, expired: bool, empty: bool) -> None:
     ],
 )
 def test_policy(policy: dict[str, Any] | None, mode: str, resources: tuple[str, ...]) -> None:
-    given = vpa(policies=[{"containerName": "*", **policy}] if policy is not None else None)
-    assert get_scaling_policy(container_policy("app", given.spec.resource_policy)) == (mode, resources)
+    vpa_ = vpa(policies=[{"containerName": "*", **policy}] if policy is not None else None)
+    assert get_scaling_policy(container_policy("app", vpa_.spec.resource_policy)) == (mode, resources)
 
 
 @pytest.mark.parametrize("gate", [True, False])
@@ -98,7 +98,7 @@ def test_policies_by_name() -> None:
     assert (first.mode, default.mode) == ("Auto", "Auto")
 
 
-def test_who_shares_an_aggregate() -> None:
+def test_pods_with_equal_labels_share_an_aggregate() -> None:
     labels = {"app": "x"}
     assert len(cluster(("n", "a", labels), ("n", "b", labels)).aggregates) == 1
     assert len(cluster(("n", "a", labels), ("m", "b", labels)).aggregates) == 2
@@ -196,13 +196,13 @@ def test_unknown_pods_and_containers() -> None:
 
 @pytest.mark.parametrize("far", [ZERO_TIME, -(2**62) - 1, 2**62 + 1, 2**63 - 1])
 def test_times_that_are_too_far_are_refused_in_order_and_the_rest_is_taken_in(far: int) -> None:
-    def taken(*events: tuple[tuple[str, str, str], int, int, int]) -> tuple[list[str], RecommenderState]:
+    def feed(*events: tuple[tuple[str, str, str], int, int, int]) -> tuple[list[str], RecommenderState]:
         state = cluster(("default", "pod", {"app": "x"}))
         return [error.error for error in add_usage(state, Usage.from_events(events), T0)], state
 
     discarded, unknown = "sample discarded (invalid or out of order)", ("default", "other", "app")
     good = [(NAME, T0 + i, 100 + i, i % 2) for i in range(4)]
-    errors, state = taken(
+    errors, state = feed(
         good[0], (NAME, far, 1, CPU_SAMPLE), good[1], (unknown, far, 1, CPU_SAMPLE), good[2],
         (NAME, far, 1, MEMORY_SAMPLE), (NAME, far, 1, OOM), good[3],
     )  # fmt: skip
@@ -210,7 +210,7 @@ def test_times_that_are_too_far_are_refused_in_order_and_the_rest_is_taken_in(fa
     reason = "OOM event will be discarded - it is too old" if far < 0 else "adding OOM sample failed"
     assert f"Reason: {reason}" in errors[3]
     assert len(errors) == 4
-    _, alone = taken(*good)
+    _, alone = feed(*good)
     assert save_state(state) == save_state(alone)
     whose = [(NAME, each[1], each[2], CPU_SAMPLE) for each in good]  # of one kind, as a history has them
     few = Usage.from_events([*whose, (NAME, far, 1, CPU_SAMPLE)])
@@ -251,15 +251,15 @@ def test_conditions(pods: int, has: bool, expected: list[tuple[str, ...]]) -> No
     result = Vpa("default", "name", parse_selector("app=x"), pod_count=pods)
     result.recommendation = recommendation(recommended("app", ("1", None))) if has else None
     result.update_conditions(T0)
-    shown = [(c.type, c.status, c.reason, c.message) for c in result.status().conditions]
-    assert [line[: len(want)] for line, want in zip(shown, expected, strict=True)] == expected
+    conditions = [(c.type, c.status, c.reason, c.message) for c in result.status().conditions]
+    assert [line[: len(want)] for line, want in zip(conditions, expected, strict=True)] == expected
     first = {c.type: c.last_transition_time for c in result.status().conditions}
     result.update_conditions(T0 + HOUR)
     assert {c.type: c.last_transition_time for c in result.status().conditions} == first
 
 
 @pytest.mark.parametrize(
-    ("recommender", "named", "taken"),
+    ("recommender", "named", "is_managed"),
     [
         ("default", [], True),
         ("default", ["default"], True),
@@ -268,9 +268,9 @@ def test_conditions(pods: int, has: bool, expected: list[tuple[str, ...]]) -> No
         ("other", ["other"], True),
     ],
 )
-def test_which_recommender(recommender: str, named: list[str], taken: bool) -> None:
-    given = vpa(recommenders=[{"name": name} for name in named])
-    assert is_managed_vpa(given, RecommenderOptions(recommender_name=recommender)) == taken
+def test_which_recommender(recommender: str, named: list[str], is_managed: bool) -> None:
+    vpa_ = vpa(recommenders=[{"name": name} for name in named])
+    assert is_managed_vpa(vpa_, RecommenderOptions(recommender_name=recommender)) == is_managed
 
 
 def test_namespaces() -> None:
@@ -292,7 +292,7 @@ def test_memory_saver(selector: str, tracked: int, saver: bool) -> None:
     state = RecommenderState(RecommenderOptions(memory_saver=saver))
     state.add_vpa(vpa(), parse_selector(selector))
     labels = {"name": "vpa-pod", "type": "stateful", "environment": "qa"}
-    run_once(state, RecommenderRound(pods=seen(pod(container("app"), labels=labels))), now=T0)
+    run_once(state, RecommenderRound(pods=changed_pods(pod(container("app"), labels=labels))), now=T0)
     assert len(state.pods) == (tracked if saver else 1)
 
 
@@ -340,7 +340,7 @@ def test_policies_that_change(policies: list[dict[str, Any]] | None, mode: str) 
 
 
 @pytest.mark.parametrize(
-    ("api_version", "kept"),
+    ("api_version", "stored_version"),
     [
         ("autoscaling.k8s.io/v1", "v1"),
         ("autoscaling.k8s.io/v1beta2", "v1beta2"),
@@ -348,10 +348,10 @@ def test_policies_that_change(policies: list[dict[str, Any]] | None, mode: str) 
         ("", "v1"),
     ],
 )
-def test_version_of_the_object(api_version: str, kept: str) -> None:
-    given = vpa()
-    given.api_version = api_version
-    assert RecommenderState().add_vpa(given, parse_selector("app=x")).api_version == kept
+def test_version_of_the_object(api_version: str, stored_version: str) -> None:
+    vpa_ = vpa()
+    vpa_.api_version = api_version
+    assert RecommenderState().add_vpa(vpa_, parse_selector("app=x")).api_version == stored_version
 
 
 def test_containers_that_a_recommendation_leaves_out_keep_theirs() -> None:

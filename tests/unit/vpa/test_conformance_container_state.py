@@ -38,11 +38,11 @@ MEMORY_STEPS: list[tuple[list[tuple[int, int, int]], list[int], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("events", "left", "end"), MEMORY_STEPS)
-def test_memory_windows(events: list[tuple[int, int, int]], left: list[int], end: int) -> None:
+@pytest.mark.parametrize(("events", "peaks", "end"), MEMORY_STEPS)
+def test_memory_windows(events: list[tuple[int, int, int]], peaks: list[int], end: int) -> None:
     recorder = Recorder()
     assert all(recorder.add(*events))
-    assert set(recorder.memory()) == {bucket(size) for size in left}
+    assert set(recorder.memory()) == {bucket(size) for size in peaks}
     assert recorder.window_end == end
 
 

@@ -178,11 +178,11 @@ class Argo(World):
         )
 
 
-def asked(*names: str) -> list[GetScale]:
+def scale_requests(*names: str) -> list[GetScale]:
     return [GetScale(namespace="default", resource="things.argo", name=name) for name in names]
 
 
-def test_scales_are_asked_for_once_and_remembered_with_refusals() -> None:
+def test_scales_and_refusals_are_requested_once_and_cached() -> None:
     chain = (scale("low", owner=("Thing", "high")), scale("high"))
     start = key("Thing", "low", "argo/v1")
     known = Controllers(mapper=THINGS, scales=ScaleCache())
@@ -193,11 +193,11 @@ def test_scales_are_asked_for_once_and_remembered_with_refusals() -> None:
         assert world.run(find_topmost_controller_steps(start, known, Progress(NOW)), NOW) == key(
             "Thing", "high", "argo/v1"
         )
-    assert world.actions == asked("low", "high")
+    assert world.actions == scale_requests("low", "high")
     lost = key("Thing", "lost", "argo/v1")
     for _ in range(2):
         assert world.run(find_topmost_controller_steps(lost, known, Progress(NOW)), NOW) is None
-    assert world.actions == asked("low", "high", "lost")
+    assert world.actions == scale_requests("low", "high", "lost")
 
 
 def test_a_refusal_other_than_not_found_is_an_error() -> None:
@@ -208,20 +208,20 @@ def test_a_refusal_other_than_not_found_is_an_error() -> None:
     assert str(refused.value) == UNHANDLED.format("x", "things.argo is forbidden")
 
 
-def test_nodes_are_never_asked_about() -> None:
+def test_node_owners_are_never_requested() -> None:
     known = Controllers(mapper=RESTMapper([ServedResource("", "v1", "Node", "nodes")]), scales=ScaleCache())
     with pytest.raises(TargetError, match="node is not a valid owner"):
         find_topmost_controller(key("Node", "n", "v1"), known)
     assert find_topmost_owner(pod(owner=("Node", "n")), known) is None
 
 
-def test_selectors_are_asked_for_each_time() -> None:
+def test_selectors_are_requested_each_time() -> None:
     known = Controllers(mapper=THINGS, scales=ScaleCache())
     world = Argo(scale("a", "app=y"))
     for _ in range(2):
         result = world.run(resolve_target_selector_steps(thing("a"), known, Progress(NOW)), NOW)
         assert str(result) == "app=y"
-    assert world.actions == asked("a", "a")
+    assert world.actions == scale_requests("a", "a")
     assert len(known.scales) == 0  # type: ignore[arg-type]  # a cache
 
 
@@ -238,7 +238,7 @@ def test_fixed_scales_show_their_class_and_number() -> None:
 
 
 @pytest.mark.parametrize(("jitter", "refreshed"), [(0.0, 601), (1.0, 1201)])
-def test_old_scales_are_asked_for_anew_and_unread_ones_dropped(jitter: float, refreshed: int) -> None:
+def test_old_scales_are_refreshed_and_unread_ones_dropped(jitter: float, refreshed: int) -> None:
     cache = ScaleCache(jitter=lambda: jitter)
     world = Argo(scale("a"))
     known = Controllers(mapper=THINGS, scales=cache)
@@ -261,7 +261,7 @@ def test_old_scales_are_asked_for_anew_and_unread_ones_dropped(jitter: float, re
     assert len(cache) == 0
 
 
-def test_scales_that_nobody_refreshes_do_not_grow_without_an_end() -> None:
+def test_scale_cache_is_bounded() -> None:
     """Each of many runs has an owner of its own, which nobody asks about again; the one that is asked about stays."""
     cache = ScaleCache(most=80)
     known, world = Controllers(mapper=THINGS, scales=cache), Argo(scale("a"))
@@ -270,7 +270,7 @@ def test_scales_that_nobody_refreshes_do_not_grow_without_an_end() -> None:
         for name in ("a", f"run-{second}"):
             world.run(find_topmost_controller_steps(key("Thing", name, "argo/v1"), known, Progress(now)), now)
         assert len(cache) <= 80
-    assert world.actions == asked("a", *(f"run-{second}" for second in range(1000)))
+    assert world.actions == scale_requests("a", *(f"run-{second}" for second in range(1000)))
     with pytest.raises(ScaleNeededError):
         cache.get(ScaleKey("default", "things.argo", "run-900"))
 
@@ -288,9 +288,9 @@ def test_controllers_change_one_by_one() -> None:
 
 
 def named(name: str, created: str, **spec: Any) -> VerticalPodAutoscaler:
-    made = vpa(**spec)
-    metadata = msgspec.structs.replace(made.metadata, name=name, creation_timestamp=created)
-    return msgspec.structs.replace(made, metadata=metadata)
+    named_vpa = vpa(**spec)
+    metadata = msgspec.structs.replace(named_vpa.metadata, name=name, creation_timestamp=created)
+    return msgspec.structs.replace(named_vpa, metadata=metadata)
 
 
 OFF = {"updateMode": "Off"}
@@ -337,40 +337,40 @@ def test_which_vpa(vpas: list[VerticalPodAutoscaler], expected: str | None) -> N
     assert matched(index, bare) is None
 
 
-def matched(index: VpaIndex, given: Pod) -> VerticalPodAutoscaler | None:
-    return run_without_requests(index.match_steps(given, owned(), Progress(NOW)))[0]
+def matched(index: VpaIndex, pod_: Pod) -> VerticalPodAutoscaler | None:
+    return run_without_requests(index.match_steps(pod_, owned(), Progress(NOW)))[0]
 
 
 def test_vpas_change_one_by_one() -> None:
     index = VpaIndex([named("a", "2026-01-05T00:00:00Z"), named("b", "2026-01-06T00:00:00Z")])
-    given = pod(container("c"))
+    pod_ = pod(container("c"))
     other = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other"}
     index.apply(named("a", "2026-01-05T00:00:00Z", targetRef=other))
-    result = matched(index, given)
+    result = matched(index, pod_)
     assert result is not None
     assert result.name == "b"
     index.apply(named("b", "2026-01-06T00:00:00Z", targetRef=None))
-    assert (matched(index, given), len(index)) == (None, 1)
+    assert (matched(index, pod_), len(index)) == (None, 1)
     index.apply(named("a", "2026-01-05T00:00:00Z", updatePolicy={"updateMode": "Initial"}))
-    result = matched(index, given)
+    result = matched(index, pod_)
     assert result is not None
     assert result.spec.update_policy is not None
     for _ in range(2):
         index.remove("default", "a")
-    assert (matched(index, given), len(index)) == (None, 0)
+    assert (matched(index, pod_), len(index)) == (None, 0)
 
 
 def test_a_pod_of_a_controller_that_is_not_watched_is_admitted_once_its_scale_is_known() -> None:
     known = Controllers(mapper=THINGS, scales=ScaleCache())
-    given = pod(container("c"), owner=("Thing", "a"))
-    given.metadata.owner_references[0].api_version = "argo/v1"
+    pod_ = pod(container("c"), owner=("Thing", "a"))
+    pod_.metadata.owner_references[0].api_version = "argo/v1"
     index = VpaIndex([thing("a")])
     with pytest.raises(ScaleNeededError):
-        admit_pod(given, index, controllers=known)
+        admit_pod(pod_, index, controllers=known)
     world = Argo(scale("a"))
-    admitted = world.run(admit_pod_steps(given, index, now=NOW, controllers=known), NOW)
+    admitted = world.run(admit_pod_steps(pod_, index, now=NOW, controllers=known), NOW)
     assert admitted.vpa is not None
-    assert world.actions == asked("a", "a")  # who owns the pod; what the VPA selects
+    assert world.actions == scale_requests("a", "a")  # who owns the pod; what the VPA selects
 
 
 def test_current_resources() -> None:
@@ -405,6 +405,6 @@ def test_lower_resource(a: Pair, b: Pair, lower: bool) -> None:
 
 
 def test_init_containers_are_no_containers() -> None:
-    given = pod(container("other"))
-    given.spec.init_containers = pod(container("c", ("1", "10Mi"))).spec.containers
-    assert get_current_resources(given, "c") == (None, None)
+    pod_ = pod(container("other"))
+    pod_.spec.init_containers = pod(container("c", ("1", "10Mi"))).spec.containers
+    assert get_current_resources(pod_, "c") == (None, None)

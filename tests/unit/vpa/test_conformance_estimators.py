@@ -97,8 +97,8 @@ def test_controlled_resources(resources: list[str]) -> None:
     one = state.add_pod("default", "pod", {"app": "x"}, "Running", T0)
     for name in ("b", "a"):
         state.add_container(one, name, T0)
-    given = vpa(policies=[{"containerName": "*", "controlledResources": resources}])
-    (created,) = recommend_pod_resources(state, [state.add_vpa(given, parse_selector("app=x"))])
+    vpa_ = vpa(policies=[{"containerName": "*", "controlledResources": resources}])
+    (created,) = recommend_pod_resources(state, [state.add_vpa(vpa_, parse_selector("app=x"))])
     assert [item.container_name for item in created.container_recommendations] == ["a", "b"]
     for item in created.container_recommendations:
         for amounts in (item.target, item.lower_bound, item.upper_bound):

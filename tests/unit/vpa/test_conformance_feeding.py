@@ -27,7 +27,7 @@ from kscale.vpa import (
 from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE, OOM
 from kscale.vpa.model.usage import find_last_oom_kills, to_usage
 from kscale.vpa.resources import cores_to_millicores
-from unit.vpa.builders import container, pod, seen, vpa
+from unit.vpa.builders import changed_pods, container, pod, vpa
 
 SECOND = 10**9
 HOUR = 3600 * SECOND
@@ -46,13 +46,13 @@ WHEN = nanoseconds("2018-02-23T13:38:48Z")
 
 def version(
     state: dict[str, Any], *, last: dict[str, Any] | None = None, restarts: int = 0,
-    asked: str | None = "1024", reported: str | None = None,
+    requested: str | None = "1024", reported: str | None = None,
 ) -> Pod:  # fmt: skip
     status = {"name": "Name11", "state": state, "lastState": last or {}, "restartCount": restarts}
     if reported is not None:
         status["resources"] = {"requests": {"memory": reported}}
     return pod(
-        container("Name11", (None, asked) if asked is not None else None),
+        container("Name11", (None, requested) if requested is not None else None),
         name="Pod1",
         status={"phase": "Running", "containerStatuses": [status]},
     )
@@ -62,7 +62,7 @@ def version(
     ("old", "new", "memory"),
     [
         pytest.param(version(RUNNING), version(KILLED), 1024, id="killed"),
-        pytest.param(version(RUNNING, asked=None), version(KILLED, asked=None), 0, id="no requests"),
+        pytest.param(version(RUNNING, requested=None), version(KILLED, requested=None), 0, id="no requests"),
         pytest.param(version(RUNNING), version(KILLED, reported="2048"), 2048, id="status resources"),
         pytest.param(version(RUNNING), version(RUNNING, last=KILLED, restarts=1), 1024, id="restarted"),
         pytest.param(
@@ -109,7 +109,7 @@ def eviction(containers: str, used: str, starved: str, **more: Any) -> Event:
 
 
 @pytest.mark.parametrize(
-    ("event", "found"),
+    ("event", "kills"),
     [
         pytest.param(eviction("test", "1024Ki", "memory"), {"test": 1048576}, id="one"),
         pytest.param(eviction("a,b", "1024Ki,2048Ki", "memory,memory"), {"a": 1048576, "b": 2097152}, id="two"),
@@ -121,9 +121,9 @@ def eviction(containers: str, used: str, starved: str, **more: Any) -> Event:
         pytest.param(from_dict({"reason": "Evicted", "involvedObject": {"kind": "Pod"}}, Event), {}, id="bare"),
     ],
 )
-def test_evicted_for_memory(event: Event, found: dict[str, int]) -> None:
+def test_evicted_for_memory(event: Event, kills: dict[str, int]) -> None:
     evicted = find_memory_evictions(event)
-    assert {one.container[2]: one.memory for one in evicted} == found
+    assert {one.container[2]: one.memory for one in evicted} == kills
     assert all(one.container[:2] == ("test-namespace", "pod1") and one.time == WHEN for one in evicted)
 
 
@@ -150,7 +150,7 @@ def test_queries(more: dict[str, str], selector: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("options", "text"),
     [
         (
             {"history_length": "week"},
@@ -160,9 +160,9 @@ def test_queries(more: dict[str, str], selector: str) -> None:
         ({"history_length": "400y"}, "history length 400y is not a valid Prometheus duration: duration out of range"),
     ],
 )
-def test_durations_that_are_none(given: dict[str, str], text: str) -> None:
+def test_invalid_durations_are_input_errors(options: dict[str, str], text: str) -> None:
     with pytest.raises(InputError) as error:
-        PrometheusHistory(**given).range_queries(T0)
+        PrometheusHistory(**options).range_queries(T0)
     assert str(error.value) == text
 
 
@@ -209,7 +209,7 @@ ENVIRONMENT = {"PROMETHEUS_USERNAME": "prom_user", "PROMETHEUS_PASSWORD": "prom_
 
 
 @pytest.mark.parametrize(
-    ("given", "header"),
+    ("options", "header"),
     [
         ({}, ""),
         ({"username": "user", "password": "password"}, "Basic dXNlcjpwYXNzd29yZA=="),
@@ -218,8 +218,8 @@ ENVIRONMENT = {"PROMETHEUS_USERNAME": "prom_user", "PROMETHEUS_PASSWORD": "prom_
         ({"environment": ENVIRONMENT}, "Basic cHJvbV91c2VyOnByb21fcGFzc3dvcmQ="),
     ],
 )
-def test_authorization(given: dict[str, Any], header: str) -> None:
-    assert authorization(**given) == header
+def test_authorization(options: dict[str, Any], header: str) -> None:
+    assert authorization(**options) == header
 
 
 # -- VPAs and their targets ------------------------------------------------------------------------------------
@@ -279,11 +279,11 @@ def target(kind: str, name: str, version_: str = "apps/v1") -> dict[str, Any]:
 )  # fmt: skip
 def test_targets_of_vpas(spec: dict[str, Any], controllers: Controllers, selector: str, message: str) -> None:
     state = RecommenderState()
-    given = vpa(**spec)
-    given.status.conditions = from_dict(
-        {"conditions": [{"type": "ConfigDeprecated", "status": "True"}]}, type(given.status)
+    vpa_ = vpa(**spec)
+    vpa_.status.conditions = from_dict(
+        {"conditions": [{"type": "ConfigDeprecated", "status": "True"}]}, type(vpa_.status)
     ).conditions
-    (result,) = run_once(state, RecommenderRound(vpas=[given], controllers=controllers), now=T0).vpas
+    (result,) = run_once(state, RecommenderRound(vpas=[vpa_], controllers=controllers), now=T0).vpas
     conditions = {c.type: (c.status, c.reason, c.message) for c in result.status.conditions}
     assert "ConfigDeprecated" not in conditions
     assert conditions.get("ConfigUnsupported", ("", "", ""))[2] == message
@@ -291,45 +291,45 @@ def test_targets_of_vpas(spec: dict[str, Any], controllers: Controllers, selecto
 
 
 @pytest.mark.parametrize(
-    ("options", "namespaces", "taken"),
+    ("options", "namespaces", "expected"),
     [
         ({"ignored_vpa_object_namespaces": ["ignore1", "ignore2"]}, ["ignore1", "a", "ignore2", "b"], ["a", "b"]),
         ({"vpa_object_namespace": "b"}, ["ignore1", "a", "ignore2", "b"], ["b"]),
     ],
 )
-def test_namespaces_of_vpas(options: dict[str, Any], namespaces: list[str], taken: list[str]) -> None:
-    given = []
+def test_namespaces_of_vpas(options: dict[str, Any], namespaces: list[str], expected: list[str]) -> None:
+    vpas = []
     for name in namespaces:
         item = vpa()
         item.metadata.namespace = name
-        given.append(item)
-    result = run_once(RecommenderState(RecommenderOptions(**options)), RecommenderRound(vpas=given), now=T0)
-    assert [item.namespace for item in result.vpas] == taken
+        vpas.append(item)
+    result = run_once(RecommenderState(RecommenderOptions(**options)), RecommenderRound(vpas=vpas), now=T0)
+    assert [item.namespace for item in result.vpas] == expected
 
 
 def test_only_the_recommender_named() -> None:
-    given = []
+    vpas = []
     for name in ("default-recommender", "test-recommender", "another"):
         item = vpa(recommenders=[{"name": name}])
         item.metadata.name = name
-        given.append(item)
+        vpas.append(item)
     state = RecommenderState(RecommenderOptions(recommender_name="test-recommender"))
-    assert [item.name for item in run_once(state, RecommenderRound(vpas=given), now=T0).vpas] == ["test-recommender"]
+    assert [item.name for item in run_once(state, RecommenderRound(vpas=vpas), now=T0).vpas] == ["test-recommender"]
 
 
 # -- samples ---------------------------------------------------------------------------------------------------
 
 
 def test_samples_of_init_containers_are_dropped() -> None:
-    given = pod(container("app"))
-    given.spec.init_containers = pod(container("init")).spec.containers
+    pod_ = pod(container("app"))
+    pod_.spec.init_containers = pod(container("init")).spec.containers
     events = [
         (("default", "pod", name), T0 + i * SECOND, 1000, kind)
         for i, name in enumerate(("app", "init"))
         for kind in (CPU_SAMPLE, MEMORY_SAMPLE)
     ]
     state = RecommenderState()
-    result = run_once(state, RecommenderRound(pods=seen(given), usage=[Usage.from_events(events)]), now=T0)
+    result = run_once(state, RecommenderRound(pods=changed_pods(pod_), usage=[Usage.from_events(events)]), now=T0)
     assert result.errors == []
     assert [key.container for key in state.aggregates] == ["app"]
 
@@ -339,13 +339,13 @@ def test_samples_of_unknown_pods(saver: bool) -> None:
     """They are refused either way; who logs leaves them out in memory saver mode."""
     state = RecommenderState(RecommenderOptions(memory_saver=saver))
     usage = Usage.from_events([(("default", "gone", "app"), T0, 1000, CPU_SAMPLE)])
-    given = RecommenderRound(pods=seen(pod(container("app"))), usage=[usage])
-    (error,) = run_once(state, given, now=T0).errors
+    round_inputs = RecommenderRound(pods=changed_pods(pod(container("app"))), usage=[usage])
+    (error,) = run_once(state, round_inputs, now=T0).errors
     assert error.is_key_error
     assert error.error == "KeyError: {default gone}"
 
 
-def test_ooms_of_pods_that_just_went_still_count() -> None:
+def test_oom_kills_of_just_deleted_pods_count() -> None:
     state = RecommenderState()
     names = ("pod1", "pod2")
     pods = [pod(container("app"), name=name) for name in names]
@@ -353,7 +353,7 @@ def test_ooms_of_pods_that_just_went_still_count() -> None:
     def ooms(size: int) -> Usage:
         return Usage.from_events([(("default", name, "app"), T0, size, OOM) for name in names])
 
-    run_once(state, RecommenderRound(pods=seen(*pods), usage=[ooms(GIB)]), now=T0)
+    run_once(state, RecommenderRound(pods=changed_pods(*pods), usage=[ooms(GIB)]), now=T0)
     slots = [state.pods["default", name].containers["app"].slot for name in names]
     first = state.store.oom_peak[slots].tolist()
     run_once(state, RecommenderRound(pods=diff_pods(state, pods[:1]), usage=[ooms(2 * GIB)]), now=T0)

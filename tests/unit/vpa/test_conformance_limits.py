@@ -38,19 +38,19 @@ MAX = 2**63 - 1
 def test_limits(
     resource: str, limit: str, request_: str, rec: str, default: str, expected: str | None, note: str
 ) -> None:
-    result, said = get_proportional_limit(resource, *map(Quantity, (limit, request_, rec, default)))
+    result, message = get_proportional_limit(resource, *map(Quantity, (limit, request_, rec, default)))
     assert result == (Quantity(expected) if expected is not None else None)
-    assert said == (f"{resource}: {note}" if note else "")
+    assert message == (f"{resource}: {note}" if note else "")
 
 
 def test_limits_are_cut_and_capped() -> None:
     assert get_proportional_limit("cpu", *map(Quantity, ("2", "1500m", "1", "0")))[0] == Quantity("1333m")
     assert get_proportional_limit("memory", *map(Quantity, ("200", "150", "100", "0")))[0] == Quantity("133")
     for resource in ("cpu", "memory"):
-        result, said = get_proportional_limit(resource, *map(Quantity, ("10G", "1m", "10G", "0")))
+        result, message = get_proportional_limit(resource, *map(Quantity, ("10G", "1m", "10G", "0")))
         assert result is not None
         assert (result.milli_value() if resource == "cpu" else result.value()) == MAX
-        assert said == f"{resource}: failed to keep limit to request ratio; capping limit to int64"
+        assert message == f"{resource}: failed to keep limit to request ratio; capping limit to int64"
     assert scale_quantity("cpu", Quantity("1"), ZERO, Quantity("20")) == (Quantity("1"), DIVISION_BY_ZERO)
     assert scale_quantity("memory", Quantity("1"), ZERO, Quantity("20"))[1] == DIVISION_BY_ZERO
     assert scale_quantity("cpu", Quantity("10G"), Quantity("1m"), Quantity("10G"))[1] == SCALE_CAPPED

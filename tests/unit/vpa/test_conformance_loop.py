@@ -39,12 +39,12 @@ HOUR = 60 * MINUTE
 
 
 def round_of(mode: str, pods: list[Any], **spec: Any) -> UpdaterRound:
-    given = target_vpa(mode)
+    round_vpa = target_vpa(mode)
     if spec:
         body = {"targetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "web"}, **spec}
         item = recommended("c", ("2", "200M"), ("2", "200M"), ("2", "200M"))
-        given = vpa(item, updatePolicy={"updateMode": mode}, **body)
-    return UpdaterRound(vpas=[given], pods=pods, controllers=controllers())
+        round_vpa = vpa(item, updatePolicy={"updateMode": mode}, **body)
+    return UpdaterRound(vpas=[round_vpa], pods=pods, controllers=controllers())
 
 
 GATES = {"InPlace": True, "CPUStartupBoost": True}
@@ -75,8 +75,8 @@ def test_loop(mode: str, states: str, evictions: int, resizes: int) -> None:
 
 def test_failed_resizes_are_evicted() -> None:
     world = World(refusing(Resize))
-    given = round_of("InPlaceOrRecreate", members("rrrrr"))
-    world.run(updater_steps(UpdaterState(), given, now=NOW, options=EVERYTHING), NOW)
+    round_inputs = round_of("InPlaceOrRecreate", members("rrrrr"))
+    world.run(updater_steps(UpdaterState(), round_inputs, now=NOW, options=EVERYTHING), NOW)
     assert kinds(world.actions) == {"evict": 5, "resize": 5, "annotate": 0}
 
 
@@ -85,8 +85,8 @@ def test_expired_boosts_go_first() -> None:
     pods = members("rrrrr", annotations=BOOSTED)
     for item in pods:
         item.status.conditions = [from_dict(ready, Condition)]
-    given = round_of("Recreate", pods, startupBoost={"cpu": {"type": "Factor", "factor": 2}})
-    result = run_updater(UpdaterState(), given, now=NOW, options=EVERYTHING)
+    round_inputs = round_of("Recreate", pods, startupBoost={"cpu": {"type": "Factor", "factor": 2}})
+    result = run_updater(UpdaterState(), round_inputs, now=NOW, options=EVERYTHING)
     assert kinds(result.actions) == {"evict": 0, "resize": 5, "annotate": 5}
     assert counted(result.observations, "vpa_updater_vpas") == {}  # the queue of boosts counts no VPAs
     assert sum(counted(result.observations, "vpa_updater_in_place_updated_pods").values()) == 5
@@ -94,20 +94,20 @@ def test_expired_boosts_go_first() -> None:
     assert kinds(run_updater(UpdaterState(), plain, now=NOW, options=EVERYTHING).actions)["evict"] == 5
 
 
-def test_what_stops_a_loop_at_once() -> None:
+def test_loop_stops_immediately_without_selectable_vpas() -> None:
     class Watched(ScalingDirectionAdmission):
         cleaned = False
 
         def clean_up(self) -> None:
             self.cleaned = True
 
-    given = round_of("Recreate", members("rrrrr"))
+    round_inputs = round_of("Recreate", members("rrrrr"))
     ignored = UpdaterOptions(ignored_vpa_object_namespaces=["default"])
-    assert kinds(run_updater(UpdaterState(), given, now=NOW, options=ignored).actions[1:])["evict"] == 0
+    assert kinds(run_updater(UpdaterState(), round_inputs, now=NOW, options=ignored).actions[1:])["evict"] == 0
     elsewhere = UpdaterOptions(vpa_object_namespace="elsewhere")
-    assert kinds(run_updater(UpdaterState(), given, now=NOW, options=elsewhere).actions[1:])["evict"] == 0
+    assert kinds(run_updater(UpdaterState(), round_inputs, now=NOW, options=elsewhere).actions[1:])["evict"] == 0
     watched = Watched()
-    run_updater(UpdaterState(), UpdaterRound(vpas=[], pods=given.pods), now=NOW, admission=watched)
+    run_updater(UpdaterState(), UpdaterRound(vpas=[], pods=round_inputs.pods), now=NOW, admission=watched)
     assert watched.cleaned
 
 
@@ -135,7 +135,7 @@ def test_ends_of_boosts_are_no_part_of_the_loop(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "acts", "said"),
+    ("answer", "acts", "message"),
     [
         (FRESH, True, ""),
         (STALE, False, "Admission Controller status is not valid. Skipping update loop"),
@@ -146,16 +146,16 @@ def test_ends_of_boosts_are_no_part_of_the_loop(mode: str) -> None:
         ),
     ],
 )
-def test_nothing_is_done_while_the_admission_controller_is_away(answer: Any, acts: bool, said: str) -> None:
+def test_nothing_is_done_while_the_admission_controller_is_away(answer: Any, acts: bool, message: str) -> None:
     world = World(
         refuse=lambda action: answer if isinstance(action, Get) and isinstance(answer, ApiError) else None,
         answer=lambda _: answer,
     )
-    given = round_of("Recreate", members("rrrrr"))
-    result = world.run(updater_steps(UpdaterState(), given, now=NOW), NOW)
+    round_inputs = round_of("Recreate", members("rrrrr"))
+    result = world.run(updater_steps(UpdaterState(), round_inputs, now=NOW), NOW)
     assert world.actions[0] == READ
     assert (len(world.actions) > 1) == acts
-    assert result.diagnostics == ([said] if said else [])
+    assert result.diagnostics == ([message] if message else [])
     steps = {one.labels["step"] for one in world.observations if "execution_latency" in one.name}
     assert steps == (
         {"ListVPAs", "ListPods", "FilterPods", "AdmissionInit", "EvictPods", "total"} if acts else {"total"}
@@ -166,13 +166,13 @@ def test_the_lease_has_a_name_and_a_place_of_its_own() -> None:
     options = UpdaterOptions(
         admission_controller_status_lease_name="other", admission_controller_status_lease_namespace="vpa"
     )
-    asked = run_updater(UpdaterState(), round_of("Off", []), now=NOW, options=options).actions
-    assert asked == [msgspec.structs.replace(READ, name="other", namespace="vpa")]
+    actions = run_updater(UpdaterState(), round_of("Off", []), now=NOW, options=options).actions
+    assert actions == [msgspec.structs.replace(READ, name="other", namespace="vpa")]
 
 
 def test_events_and_asking_twice() -> None:
-    given = round_of("Recreate", members("ppr"))
-    result = run_updater(UpdaterState(), given, now=NOW)
+    round_inputs = round_of("Recreate", members("ppr"))
+    result = run_updater(UpdaterState(), round_inputs, now=NOW)
     assert len(result.events) == 2 * kinds(result.actions[1:])["evict"] > 0
     assert [(event.reason, event.about, event.regarding.uid) for event in result.events[:2]] == [
         ("EvictedByVPA", "Pod/default/web-0", "uid-web-0"),
@@ -194,8 +194,8 @@ def test_infeasible_errors(error: ApiError, infeasible: bool) -> None:
 
 
 def test_legacy_profile() -> None:
-    given = round_of("Recreate", members("rrrrr"))
-    result = run_legacy_updater(UpdaterState(), given, now=NOW, options=EVERYTHING)
+    round_inputs = round_of("Recreate", members("rrrrr"))
+    result = run_legacy_updater(UpdaterState(), round_inputs, now=NOW, options=EVERYTHING)
     assert kinds(result.actions)["evict"] == 5
     assert {event.regarding.kind for event in result.events} == {"Pod"}
     assert counted(result.observations) == {"vpa_updater_evicted_pods_total": 5}
@@ -212,8 +212,8 @@ def test_legacy_profile() -> None:
 def test_a_legacy_loop_that_cannot_wait_has_no_total() -> None:
     options = UpdaterOptions(eviction_tolerance=1.0, eviction_rate_limit=0.05, eviction_rate_burst=1)
     world = World()
-    given = round_of("Recreate", members("rrrrr"))
-    result = world.run(legacy_updater_steps(UpdaterState(), given, now=NOW, options=options), NOW)
+    round_inputs = round_of("Recreate", members("rrrrr"))
+    result = world.run(legacy_updater_steps(UpdaterState(), round_inputs, now=NOW, options=options), NOW)
     assert result.stopped_early
     assert world.kinds() == {"Evict": 4}
     assert "total" not in [one.labels.get("step") for one in world.observations]
@@ -227,15 +227,15 @@ def test_a_legacy_vpa_is_found_by_its_selector() -> None:
     pods = members("rrrrr", kind="ReplicaSet")
     elsewhere = members("r")
     elsewhere[0].metadata.namespace = "elsewhere"
-    given = UpdaterRound(vpas=[first, second], pods=[*pods, *elsewhere], controllers=controllers())
-    seen: list[Any] = []
+    round_inputs = UpdaterRound(vpas=[first, second], pods=[*pods, *elsewhere], controllers=controllers())
+    controlled_pods: list[Any] = []
 
     class Watched(ScalingDirectionAdmission):
         def loop_init(self, pods: Any, controlled: Any) -> None:
-            seen.extend((vpa.name, [pod.name for pod in members_]) for vpa, members_ in controlled)
+            controlled_pods.extend((vpa.name, [pod.name for pod in members_]) for vpa, members_ in controlled)
 
-    run_legacy_updater(UpdaterState(), given, now=NOW, admission=Watched())
-    assert seen == [("old", [pod.name for pod in pods])]
+    run_legacy_updater(UpdaterState(), round_inputs, now=NOW, admission=Watched())
+    assert controlled_pods == [("old", [pod.name for pod in pods])]
 
 
 # -- rate limits -----------------------------------------------------------------------------------------------
@@ -281,8 +281,8 @@ LIMITED = UpdaterOptions(
 
 def test_a_limiter_that_cannot_wait_ends_the_loop() -> None:
     world = World()
-    given = round_of("Recreate", members("rrrrr"))
-    result: UpdaterResult = world.run(updater_steps(UpdaterState(), given, now=NOW, options=LIMITED), NOW)
+    round_inputs = round_of("Recreate", members("rrrrr"))
+    result: UpdaterResult = world.run(updater_steps(UpdaterState(), round_inputs, now=NOW, options=LIMITED), NOW)
     assert world.kinds() == {"Evict": 4}
     assert world.now - NOW == 60 * 10**9
     assert result.stopped_early
@@ -317,9 +317,9 @@ def test_a_boost_that_cannot_be_taken_back_is_no_reason_to_evict(mode: str) -> N
     pods = members("rrrrr", annotations=BOOSTED)
     for item in pods:
         item.status.conditions = [from_dict(ready, Condition)]
-    given = round_of(mode, pods, startupBoost={"cpu": {"type": "Factor", "factor": 2}})
+    round_inputs = round_of(mode, pods, startupBoost={"cpu": {"type": "Factor", "factor": 2}})
     world = World(refusing(Resize, Evict, Patch))
-    world.run(updater_steps(UpdaterState(), given, now=NOW, options=EVERYTHING), NOW)
+    world.run(updater_steps(UpdaterState(), round_inputs, now=NOW, options=EVERYTHING), NOW)
     assert [type(action) for action in world.actions] == [Resize] * 5
 
 
@@ -329,7 +329,7 @@ def test_other_namespaces_may_be_ignored() -> None:
     assert kinds(result.actions[1:])["evict"] == 5
 
 
-def test_what_a_loop_counts() -> None:
+def test_loop_metrics_are_counted() -> None:
     name = "vpa_name=name,vpa_namespace=default"
     result = run_updater(UpdaterState(), round_of("Recreate", members("rrrrr")), now=NOW, options=EVERYTHING)
     assert counted(result.observations) == {
@@ -356,10 +356,10 @@ def test_what_a_loop_counts() -> None:
         ("InPlace", Resize, "failed_in_place_update_attempts_total{vpa_size_log2=2,reason=InPlaceUpdateError"),
     ],
 )
-def test_what_a_loop_counts_of_failures(mode: str, failed: type, reason: str) -> None:
+def test_failure_metrics_are_counted(mode: str, failed: type, reason: str) -> None:
     world = World(refusing(failed))
-    given = round_of(mode, members("rrrrr"))
-    world.run(updater_steps(UpdaterState(), given, now=NOW, options=EVERYTHING), NOW)
+    round_inputs = round_of(mode, members("rrrrr"))
+    world.run(updater_steps(UpdaterState(), round_inputs, now=NOW, options=EVERYTHING), NOW)
     assert counted(world.observations)[f"vpa_updater_{reason},vpa_name=name,vpa_namespace=default}}"] == 5
 
 

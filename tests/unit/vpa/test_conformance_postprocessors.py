@@ -38,11 +38,14 @@ def test_annotation_names(key: str, prefix: str, suffix: str, name: str) -> None
 @pytest.mark.parametrize(("cpu", "rounded"), [("8.6", "9"), ("5.2", "6"), ("8", "8"), ("8.1", "9"), ("8.9", "9")])
 def test_integer_cpu(cpu: str, rounded: str) -> None:
     annotations = {"vpa-post-processor.kubernetes.io/container1_integerCPU": "true"}
-    given = recommendation(recommended("container1", (cpu, "200Mi")), recommended("container2", ("8.2", "1")))
-    one, other = round_up_integer_cpu(given, annotations).container_recommendations
+    recommended_ = recommendation(recommended("container1", (cpu, "200Mi")), recommended("container2", ("8.2", "1")))
+    one, other = round_up_integer_cpu(recommended_, annotations).container_recommendations
     assert one.target == {"cpu": Quantity(rounded), "memory": Quantity("200Mi")}
     assert other.target == {"cpu": Quantity("8.2"), "memory": Quantity("1")}
-    assert round_up_integer_cpu(given, {"vpa-post-processor.kubernetes.io/container1_integerCPU": "yes"}) is given
+    assert (
+        round_up_integer_cpu(recommended_, {"vpa-post-processor.kubernetes.io/container1_integerCPU": "yes"})
+        is recommended_
+    )
     assert find_integer_cpu_containers({"vpa-post-processor.kubernetes.io/_integerCPU": "true"}) == set()
 
 
@@ -63,9 +66,9 @@ def test_policy_bounds(policy: dict[str, int], most: dict[str, int], expected: t
     item = recommended("foo", both(42), both(31), both(53))
     item["uncappedTarget"] = item["target"]
     bounds = {key: dict(zip(("cpu", "memory"), both(number), strict=True)) for key, number in policy.items()}
-    given = vpa(policies=[{"containerName": "foo", **bounds}] if policy else None)
+    vpa_ = vpa(policies=[{"containerName": "foo", **bounds}] if policy else None)
     limit = {k: Quantity(v) for k, v in zip(("cpu", "memory"), both(most["both"]), strict=True)} if most else None
-    capped = cap_to_policy(recommendation(item), given.spec.resource_policy, limit)
+    capped = cap_to_policy(recommendation(item), vpa_.spec.resource_policy, limit)
     assert capped is not None
     (created,) = capped.container_recommendations
     for result, number in zip(

@@ -37,23 +37,23 @@ PRIORITIES: list[tuple[list[Pair], list[tuple[Any, ...]], tuple[bool, bool, floa
 
 @pytest.mark.parametrize(("requests", "targets", "expected"), PRIORITIES)
 def test_priority(requests: list[Pair], targets: list[tuple[Any, ...]], expected: tuple[bool, bool, float]) -> None:
-    given = pod(*(container(f"c{i}", pair) for i, pair in enumerate(requests)))
+    pod_ = pod(*(container(f"c{i}", pair) for i, pair in enumerate(requests)))
     rec = recommendation(*(recommended(f"c{i}", *lists) for i, lists in enumerate(targets)))
-    outside, up, difference = compute_priority(given, rec)
+    outside, up, difference = compute_priority(pod_, rec)
     assert (outside, up, pytest.approx(difference)) == expected
 
 
 def test_priority_reads_the_status_first() -> None:
     statuses = [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]
-    given = pod(container("c", ("10000", None)), status={"containerStatuses": statuses})
-    assert compute_priority(given, recommendation(recommended("c", ("10", None)))) == (False, True, 4.0)
+    pod_ = pod(container("c", ("10000", None)), status={"containerStatuses": statuses})
+    assert compute_priority(pod_, recommendation(recommended("c", ("10", None)))) == (False, True, 4.0)
 
 
 @pytest.mark.parametrize(("text", "difference"), [(None, 9.0), ("c", 9.0), ("", 0.0), ("abcd;';", 9.0)])
 def test_observed_containers(text: str | None, difference: float) -> None:
     annotations = {"vpaObservedContainers": text} if text is not None else None
-    given = pod(container("c", ("1", None)), annotations=annotations)
-    assert compute_priority(given, recommendation(recommended("c", ("10", None))))[2] == difference
+    pod_ = pod(container("c", ("1", None)), annotations=annotations)
+    assert compute_priority(pod_, recommendation(recommended("c", ("10", None))))[2] == difference
 
 
 def rank(up: bool, difference: float, name: str = "pod") -> PodPriority:
@@ -74,14 +74,14 @@ def test_less(a: tuple[bool, float], b: tuple[bool, float], less: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "order"),
+    ("items", "order"),
     [
         ([(True, 4.0), (True, 1.5), (True, 9.0), (True, 2.33)], [3, 1, 4, 2]),
         ([(True, 0.25), (False, 0.25), (False, 0.5)], [1, 3, 2]),
     ],
 )
-def test_order(given: list[tuple[bool, float]], order: list[int]) -> None:
-    created = order_updates(rank(*item, name=f"POD{i}") for i, item in enumerate(given, 1))
+def test_order(items: list[tuple[bool, float]], order: list[int]) -> None:
+    created = order_updates(rank(*item, name=f"POD{i}") for i, item in enumerate(items, 1))
     assert [item.pod.name for item in created] == [f"POD{i}" for i in order]
 
 
@@ -93,12 +93,12 @@ def aged(name: str, request: Pair, hours: float, **status: Any) -> Any:
 @pytest.mark.parametrize(("hours", "chosen"), [(13, ["POD2", "POD3"]), (11, ["POD3"])])
 def test_thresholds(hours: int, chosen: list[str]) -> None:
     options = UpdaterOptions(pod_update_threshold=0.5)
-    wanted = [
+    candidates = [
         (aged("POD1", ("4", None), hours), recommended("c", ("5", None))),
         (aged("POD2", ("1", None), hours), recommended("c", ("5", None))),
         (aged("POD3", ("4", None), hours), recommended("c", ("5", None), ("5", None), ("6", None))),
     ]
-    assessed = [assess_pod(given, vpa(item), now=NOW, options=options) for given, item in wanted]
+    assessed = [assess_pod(pod_, vpa(item), now=NOW, options=options) for pod_, item in candidates]
     assert [item.pod.name for item in assessed if item.accepted] == chosen
 
 
@@ -124,10 +124,10 @@ def killed(started: str, name: str = "c") -> dict[str, Any]:
 def test_quick_oom(target: str, started: str, observed: str | None, policies: Any, accepted: bool) -> None:
     annotations = {"vpaObservedContainers": observed} if observed is not None else None
     status = {"startTime": "2026-01-24T13:00:00Z", "containerStatuses": [killed(started)]}
-    given = pod(container("c", ("4", None)), annotations=annotations, status=status)
+    pod_ = pod(container("c", ("4", None)), annotations=annotations, status=status)
     options = UpdaterOptions(pod_update_threshold=0.5)
     assert (
-        assess_pod(given, vpa(recommended("c", (target, None)), policies=policies), now=NOW, options=options).accepted
+        assess_pod(pod_, vpa(recommended("c", (target, None)), policies=policies), now=NOW, options=options).accepted
         == accepted
     )
 
@@ -142,9 +142,9 @@ def test_quick_oom(target: str, started: str, observed: str | None, policies: An
 )
 def test_a_quick_oom_counts_for_ten_minutes(profile: str, now: str, accepted: bool) -> None:
     status = {"startTime": "2026-01-24T13:00:00Z", "containerStatuses": [killed("2026-01-24T23:55:00Z")]}
-    given = pod(container("c", ("4", None)), status=status)
+    pod_ = pod(container("c", ("4", None)), status=status)
     options = UpdaterOptions(pod_update_threshold=0.5, profile=profile)
-    assessed = assess_pod(given, vpa(recommended("c", ("5", None))), now=nanoseconds(now), options=options)
+    assessed = assess_pod(pod_, vpa(recommended("c", ("5", None))), now=nanoseconds(now), options=options)
     assert assessed.accepted == accepted
 
 
@@ -160,10 +160,10 @@ def test_a_quick_oom_counts_for_ten_minutes(profile: str, now: str, accepted: bo
 )
 @pytest.mark.parametrize("mode", ["InPlace", "Recreate", "Auto"])
 def test_infeasible_attempts(target: Pair, accepted: bool, mode: str) -> None:
-    given = pod(container("c", ("10m", "10Mi")), status={"startTime": "2026-01-20T00:00:00Z"})
+    pod_ = pod(container("c", ("10m", "10Mi")), status={"startTime": "2026-01-20T00:00:00Z"})
     attempts = {"uid-pod": recommendation(recommended("c", ("200m", "512Mi")))}
     created = assess_pod(
-        given, vpa(recommended("c", target), updatePolicy={"updateMode": mode}), now=NOW, infeasible_attempts=attempts
+        pod_, vpa(recommended("c", target), updatePolicy={"updateMode": mode}), now=NOW, infeasible_attempts=attempts
     )
     assert created.accepted == (accepted or mode != "InPlace")
 
@@ -173,20 +173,19 @@ def test_log_texts() -> None:
         created = recommended("container1", target)
         return {**created, "uncappedTarget": created["target"]} if uncapped else created
 
-    given = pod(container("container1"))
+    pod_ = pod(container("container1"))
     assert (
-        describe_targets(recommendation(item(("4", "10M"))), given)
+        describe_targets(recommendation(item(("4", "10M"))), pod_)
         == "container1: target: 10000k 4000m; uncappedTarget: 10000k 4000m;"
     )
     assert (
-        describe_targets(recommendation(item(("8", None))), given)
-        == "container1: target: 8000m; uncappedTarget: 8000m;"
+        describe_targets(recommendation(item(("8", None))), pod_) == "container1: target: 8000m; uncappedTarget: 8000m;"
     )
     assert (
-        describe_targets(recommendation(item((None, "10M"))), given)
+        describe_targets(recommendation(item((None, "10M"))), pod_)
         == "container1: target: 10000k uncappedTarget: 10000k "
     )
-    assert describe_targets(recommendation(item((None, "10m"), False)), given) == "container1: target: 1k "
+    assert describe_targets(recommendation(item((None, "10m"), False)), pod_) == "container1: target: 1k "
 
 
 HIGHER, LOWER = "TargetHigherThanRequests", "TargetLowerThanRequests"
@@ -210,34 +209,34 @@ HIGHER, LOWER = "TargetHigherThanRequests", "TargetLowerThanRequests"
     ],
 )
 def test_eviction_requirements(target: Pair | None, requirements: list[tuple[str, list[str]]], admitted: bool) -> None:
-    given = pod(container("c", ("500m", "10Gi")))
+    pod_ = pod(container("c", ("500m", "10Gi")))
     rules = [{"changeRequirement": change, "resources": names} for change, names in requirements]
     admission = ScalingDirectionAdmission()
     policy = {"updateMode": "Recreate", "evictionRequirements": rules}
-    admission.loop_init([given], [(vpa(updatePolicy=policy), [given])])
+    admission.loop_init([pod_], [(vpa(updatePolicy=policy), [pod_])])
     rec = recommendation(recommended("c", target)) if target is not None else None
-    assert admission.admit(given, rec) == admitted
+    assert admission.admit(pod_, rec) == admitted
     assert admission.admit(pod(container("c", ("1", None)), name="unknown"), rec)
     without = pod(container("c"))
     assert admission.admit(without, rec) == (rec is not None)
-    admission.loop_init([given], [(vpa(), [given])])
+    admission.loop_init([pod_], [(vpa(), [pod_])])
     assert admission.requirements == {}
 
 
-def test_pods_nobody_knows_are_admitted() -> None:
+def test_unknown_pods_are_admitted() -> None:
     assert ScalingDirectionAdmission().admit(pod(container("c", ("500m", "10Gi"))), None)
 
 
-def asked(change: str, *names: str) -> dict[str, Any]:
+def requirements(change: str, *names: str) -> dict[str, Any]:
     return {"updateMode": "Recreate", "evictionRequirements": [{"changeRequirement": change, "resources": list(names)}]}
 
 
 def test_requirements_look_at_the_status() -> None:
     statuses = [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}}}]
-    given = pod(container("c", ("500m", "10Gi")), status={"containerStatuses": statuses})
+    pod_ = pod(container("c", ("500m", "10Gi")), status={"containerStatuses": statuses})
     admission = ScalingDirectionAdmission()
-    admission.loop_init([given], [(vpa(updatePolicy=asked(HIGHER, "cpu", "memory")), [given])])
-    assert admission.admit(given, recommendation(recommended("c", ("400m", "4Gi"))))
+    admission.loop_init([pod_], [(vpa(updatePolicy=requirements(HIGHER, "cpu", "memory")), [pod_])])
+    assert admission.admit(pod_, recommendation(recommended("c", ("400m", "4Gi"))))
 
 
 @pytest.mark.parametrize(
@@ -250,28 +249,30 @@ def test_requirements_look_at_the_status() -> None:
     ],
 )
 def test_one_container_must_meet_the_requirements(targets: dict[str, str], admitted: bool) -> None:
-    given = pod(*(container(name, ("500m", "10Gi")) for name in ("c1", "c2")))
+    pod_ = pod(*(container(name, ("500m", "10Gi")) for name in ("c1", "c2")))
     admission = ScalingDirectionAdmission()
-    admission.loop_init([given], [(vpa(updatePolicy=asked(HIGHER, "cpu")), [given])])
+    admission.loop_init([pod_], [(vpa(updatePolicy=requirements(HIGHER, "cpu")), [pod_])])
     rec = recommendation(*(recommended(name, (cpu, "10Gi")) for name, cpu in targets.items()))
-    assert admission.admit(given, rec) == admitted
+    assert admission.admit(pod_, rec) == admitted
 
 
 def test_requirements_change_with_each_loop() -> None:
     one, two = pod(container("c"), name="one"), pod(container("c"), name="two")
     admission = ScalingDirectionAdmission()
-    admission.loop_init([one, two], [(vpa(updatePolicy=asked(HIGHER, "cpu")), [one, two])])
+    admission.loop_init([one, two], [(vpa(updatePolicy=requirements(HIGHER, "cpu")), [one, two])])
     assert {name for _, name in admission.requirements} == {"one", "two"}
-    admission.loop_init([two], [(vpa(updatePolicy=asked(LOWER, "memory")), [two])])
+    admission.loop_init([two], [(vpa(updatePolicy=requirements(LOWER, "memory")), [two])])
     ((name, rules),) = admission.requirements.items()
     assert name == ("default", "two")
     assert [(rule.change_requirement, rule.resources) for rule in rules] == [(LOWER, ["memory"])]
 
 
-@pytest.mark.parametrize(("threshold", "said"), [(0.0, True), (0.1, False)])
-def test_pods_for_which_nothing_is_recommended(threshold: float, said: bool) -> None:
+@pytest.mark.parametrize(("threshold", "is_reported"), [(0.0, True), (0.1, False)])
+def test_pods_for_which_nothing_is_recommended(threshold: float, is_reported: bool) -> None:
     """Upstream crashes over them when the thresholds let them in."""
-    given = pod(container("c", ("1", None)), status={"startTime": "2026-01-20T00:00:00Z"})
-    created = assess_pod(given, vpa(), now=NOW, options=UpdaterOptions(pod_update_threshold=threshold))
+    pod_ = pod(container("c", ("1", None)), status={"startTime": "2026-01-20T00:00:00Z"})
+    created = assess_pod(pod_, vpa(), now=NOW, options=UpdaterOptions(pod_update_threshold=threshold))
     assert not created.accepted
-    assert created.diagnostics == (["pod default/pod: nothing is recommended, so it is not updated"] if said else [])
+    assert created.diagnostics == (
+        ["pod default/pod: nothing is recommended, so it is not updated"] if is_reported else []
+    )

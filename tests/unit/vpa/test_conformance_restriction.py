@@ -132,9 +132,9 @@ def test_stuck_resizes(condition: dict[str, Any], ago: int, decision: str, mode:
 def test_cached_attempts(attempt: Pair | None, now_: Pair | None, mode: str, decision: str) -> None:
     pods = members("rrr")
     attempts = {"uid-web-0": recommendation(recommended("c", attempt))} if attempt is not None else {}
-    given = vpa(*([recommended("c", now_)] if now_ is not None else []), updatePolicy={"updateMode": mode})
+    vpa_ = vpa(*([recommended("c", now_)] if now_ is not None else []), updatePolicy={"updateMode": mode})
     restriction = PodsRestriction(
-        given, pods, controllers(replicas=3), UpdaterOptions(feature_gates={"InPlace": True}), {}
+        vpa_, pods, controllers(replicas=3), UpdaterOptions(feature_gates={"InPlace": True}), {}
     )
     assert restriction.can_update_in_place(pods[0], NOW, attempts) == decision
 
@@ -204,15 +204,15 @@ def test_in_place_resources(mode: str, durations: Any, rec: str | None, boosted:
     names = ("c0", "c1")
     annotations = {f"vpaCpuStartupBoost/{name}": '{"requests":{"cpu":"100m"}}' for name in names} if boosted else {}
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-24T23:55:00Z"}
-    given = pod(*(container(n, ("50m", None)) for n in names), annotations=annotations, status={"conditions": [ready]})
+    pod_ = pod(*(container(n, ("50m", None)) for n in names), annotations=annotations, status={"conditions": [ready]})
     items = [recommended(name, (rec, None)) for name in names] if rec else []
     policies = [policy(*pair) for pair in zip(names, durations, strict=True)]
     owner = vpa(*items, policies=policies, updatePolicy={"updateMode": mode})
     if not values:
         with pytest.raises(ValueError, match="no resource patches were calculated to apply"):
-            build_in_place_patches(given, owner, None, NOW)
+            build_in_place_patches(pod_, owner, None, NOW)
         return
-    resize, _ = build_in_place_patches(given, owner, None, NOW)
+    resize, _ = build_in_place_patches(pod_, owner, None, NOW)
     assert {p.path: p.value for p in resize} == {
         f"/spec/containers/{i}/resources/requests/cpu": v for i, v in values.items()
     }
@@ -239,10 +239,10 @@ def test_old_resizes(condition: dict[str, Any], mode: str | None, decision: str)
     pods[0] = pod(container("c", ("1", "100M")), name="web-0", owner=("ReplicationController", "web"), status=status)
     target = {"apiVersion": "v1", "kind": "ReplicationController", "name": "web"}
     item = recommended("c", ("2", "200M"))
-    given = target_vpa(mode) if mode is not None else vpa(item, targetRef=target)
+    vpa_ = target_vpa(mode) if mode is not None else vpa(item, targetRef=target)
     options = UpdaterOptions(feature_gates={"InPlace": True})
     attempts = {"default/web-0": NOW - HOUR - 1}
     assert (
-        PodsRestriction(given, pods, controllers(replicas=3), options, attempts).can_update_in_place(pods[0], NOW, {})
+        PodsRestriction(vpa_, pods, controllers(replicas=3), options, attempts).can_update_in_place(pods[0], NOW, {})
         == decision
     )

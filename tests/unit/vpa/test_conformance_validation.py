@@ -201,11 +201,11 @@ def test_target_is_required_of_new_objects() -> None:
     assert validate_vpa(bare, bare) == ([], [])
 
 
-def test_what_the_old_object_had_is_let_through() -> None:
+def test_errors_of_the_old_object_are_tolerated() -> None:
     broken = vpa(**policies(controlledResources=["cpu", "broken"]))
-    kept = admit_vpa(broken, broken)
-    assert kept.allowed
-    assert kept.warnings == [
+    unchanged = admit_vpa(broken, broken)
+    assert unchanged.allowed
+    assert unchanged.warnings == [
         (
             f'{POLICY}.controlledResources[1]: unsupported value "broken" is allowed only because it is present in the '
             'existing VPA object; supported values: "cpu", "memory"'
@@ -267,7 +267,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON, st.sampled_from(["pods", "verticalpodautoscalers", "deployments"]), JSON)
-def test_whatever_is_reviewed_is_answered_and_no_pod_is_refused(obj: Any, old: Any, resource: str, more: Any) -> None:
+def test_every_review_is_answered_and_no_pod_is_refused(obj: Any, old: Any, resource: str, more: Any) -> None:
     group = "autoscaling.k8s.io" if resource == "verticalpodautoscalers" else ""
     about = {"group": group, "version": "v1", "resource": resource}
     request = {"uid": "u", "resource": about, "object": obj, "oldObject": old, "operation": "UPDATE"}
@@ -285,8 +285,8 @@ def test_auto_is_only_warned_about() -> None:
 
 
 def test_a_changed_object_needs_no_target() -> None:
-    given = vpa(targetRef=None)
-    assert admit_vpa(given, given).allowed
+    vpa_ = vpa(targetRef=None)
+    assert admit_vpa(vpa_, vpa_).allowed
 
 
 def reviewed(**request: Any) -> dict[str, Any]:
@@ -326,6 +326,6 @@ def test_the_old_object_counts_on_updates_only() -> None:
 
 def test_an_empty_boost_counts_for_containers_only() -> None:
     """``startupBoost: {}`` of the whole pod does not let the feature through, that of a container does."""
-    whole, container_ = vpa(startupBoost={}), vpa(**policies(startupBoost={}))
-    assert not admit_vpa(vpa(startupBoost=BOOST), whole).allowed
+    empty_boost, container_ = vpa(startupBoost={}), vpa(**policies(startupBoost={}))
+    assert not admit_vpa(vpa(startupBoost=BOOST), empty_boost).allowed
     assert admit_vpa(vpa(startupBoost=BOOST), container_).allowed

@@ -83,7 +83,7 @@ def take(state: RecommenderState, lists: list[list[tuple[str, str, str]]], at: i
 
 
 @given(st.lists(st.tuples(comes | st.sampled_from(PODS) | st.integers(0, 3), untold)))
-def test_usage_of_lists_that_were_told_of_before_goes_where_that_of_new_ones_does(what: list[Any]) -> None:
+def test_usage_of_repeated_lists_reaches_the_same_aggregates(what: list[Any]) -> None:
     state, anew = world(), world()
     for step, (each, without) in enumerate(what):
         for one in (state, anew):

@@ -139,7 +139,7 @@ def test_batch_is_one_by_one(samples: list[tuple[int, float, float, int]], half_
     assert batch.percentiles(0.9).tolist() == [single.row(i).percentile(0.9) for i in range(4)]
 
 
-def test_doors() -> None:
+def test_invalid_arguments_are_refused() -> None:
     bank = Histograms(CPU_HISTOGRAM_OPTIONS, 2, DAY)
     with pytest.raises(NativeError, match="histogram 2 of 2"):
         bank.add_samples([2], [1.0], [1.0], [START])

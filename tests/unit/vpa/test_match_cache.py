@@ -58,13 +58,13 @@ class Cluster:
         self.count += 1
         return find_topmost_owner_steps(*args)
 
-    def match(self, given: Pod | None = None) -> str | None:
+    def match(self, pod_: Pod | None = None) -> str | None:
         """Return the name of the pod's VPA, which is that of an index without cached matches."""
-        given = given or owned_pod()
-        vpa = run_without_requests(self.index.match_steps(given, self.controllers, Progress(NOW)))[0]
+        pod_ = pod_ or owned_pod()
+        vpa = run_without_requests(self.index.match_steps(pod_, self.controllers, Progress(NOW)))[0]
         count = self.count
         fresh = VpaIndex(each for known in self.index._by_target.values() for each in known.values())
-        assert vpa is run_without_requests(fresh.match_steps(given, self.controllers, Progress(NOW)))[0]
+        assert vpa is run_without_requests(fresh.match_steps(pod_, self.controllers, Progress(NOW)))[0]
         self.count = count
         return None if vpa is None else vpa.name
 
@@ -170,9 +170,9 @@ def test_a_new_recommendation_does_not_drop_matches_and_is_used(cluster: Cluster
 def test_failures_are_reported_for_each_pod(cluster: Cluster) -> None:
     cluster.controllers.remove("Deployment", "default", "d")
     for name in ("p", "q"):
-        given, messages = owned_pod(), list[str]()
-        given.metadata.name = name
-        assert not run_without_requests(cluster.index.match_steps(given, cluster.controllers, Progress(NOW), messages))[
+        pod_, messages = owned_pod(), list[str]()
+        pod_.metadata.name = name
+        assert not run_without_requests(cluster.index.match_steps(pod_, cluster.controllers, Progress(NOW), messages))[
             0
         ]
         assert messages == [

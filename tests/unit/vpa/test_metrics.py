@@ -26,7 +26,7 @@ from kscale.vpa import (
 from kscale.vpa.controllers import Controllers
 from kscale.vpa.metrics import METRICS, ObservationTally, build_observation, get_size_log2
 from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE
-from unit.vpa.builders import container, controller, owned, pod, recommended, seen, vpa
+from unit.vpa.builders import changed_pods, container, controller, owned, pod, recommended, vpa
 from unit.vpa.worlds import counted
 
 SECOND = 10**9
@@ -39,18 +39,18 @@ def owner() -> Any:
     return controller("ReplicaSet", "rs", replicas=2, selector={"matchLabels": {"app": "x"}})
 
 
-def made(at: str | None, **spec: Any) -> Any:
+def vpa_created(at: str | None, **spec: Any) -> Any:
     item = vpa(**spec)
     item.metadata.creation_timestamp = at
     return item
 
 
 def objects(**labels: str) -> str:
-    given = {
+    labels_ = {
         "update_mode": "Recreate", "has_recommendation": "true", "api": "v1", "matches_pods": "true",
         "unsupported_config": "false", **labels,
     }  # fmt: skip
-    return key(OBJECTS, given)
+    return key(OBJECTS, labels_)
 
 
 def key(name: str, labels: dict[str, Any]) -> str:
@@ -108,37 +108,39 @@ def test_size(pods: int, label: int) -> None:
 
 def test_the_first_recommendation_is_timed_once() -> None:
     state = RecommenderState()
-    given = RecommenderRound(vpas=[made("2026-01-05T00:00:00Z")], controllers=owned())
-    first = run_once(state, given, now=T0 + 3 * SECOND)
+    round_inputs = RecommenderRound(vpas=[vpa_created("2026-01-05T00:00:00Z")], controllers=owned())
+    first = run_once(state, round_inputs, now=T0 + 3 * SECOND)
     assert not of(first.observations, LATENCY)
     assert counted(first.observations)[objects(has_recommendation="false", matches_pods="false")] == 1
-    given.pods = seen(pod(container("c")))
-    second = run_once(state, given, now=T0 + 9 * SECOND)
+    round_inputs.pods = changed_pods(pod(container("c")))
+    second = run_once(state, round_inputs, now=T0 + 9 * SECOND)
     (result,) = of(second.observations, LATENCY)
     assert result.buckets is not None
     assert (sum(result.buckets), result.value) == (1, 9.0)
     assert result.buckets[METRICS[LATENCY].bounds.index(10.0)] == 1
     assert counted(second.observations)[objects()] == 1
-    known = made("2026-01-05T00:00:00Z")
+    known = vpa_created("2026-01-05T00:00:00Z")
     known.status = second.vpas[0].status
-    given.vpas = [known]
-    assert not of(run_once(state, given, now=T0 + 60 * SECOND).observations, LATENCY)
+    round_inputs.vpas = [known]
+    assert not of(run_once(state, round_inputs, now=T0 + 60 * SECOND).observations, LATENCY)
 
 
 @pytest.mark.parametrize("at", [None, "0001-01-01T00:00:00Z", "some day"])
 def test_a_vpa_without_a_time_is_not_timed(at: str | None) -> None:
     usage = Usage.from_events([(("default", "pod", "c"), T0, 100, CPU_SAMPLE)])
-    given = RecommenderRound(vpas=[made(at)], pods=seen(pod(container("c"))), controllers=owned(), usage=[usage])
-    result = run_once(RecommenderState(), given, now=T0 + SECOND)
+    round_inputs = RecommenderRound(
+        vpas=[vpa_created(at)], pods=changed_pods(pod(container("c"))), controllers=owned(), usage=[usage]
+    )
+    result = run_once(RecommenderState(), round_inputs, now=T0 + SECOND)
     assert result.vpas[0].recommendation is not None
     assert not of(result.observations, LATENCY)
 
 
 def test_objects_are_counted_by_what_they_are() -> None:
-    old = made(None, updatePolicy={"updateMode": "Off"})
+    old = vpa_created(None, updatePolicy={"updateMode": "Off"})
     old.metadata.name = "old"
     old.api_version = "autoscaling.k8s.io/v1beta2"
-    lost = made(None, targetRef={"apiVersion": "apps/v1", "kind": "Deployment", "name": "gone"})
+    lost = vpa_created(None, targetRef={"apiVersion": "apps/v1", "kind": "Deployment", "name": "gone"})
     lost.metadata.name = "lost"
     result = run_once(RecommenderState(), RecommenderRound(vpas=[old, lost], controllers=owned()), now=T0)
     none = {"has_recommendation": "false", "matches_pods": "false"}
@@ -157,7 +159,7 @@ def test_where_requests_are_read_from_is_counted() -> None:
             "initContainerStatuses": [{"name": "j", "resources": {"requests": {"cpu": "1"}}}],
         },
     }
-    result = run_once(RecommenderState(), RecommenderRound(vpas=[], pods=seen(from_dict(body, Pod))), now=T0)
+    result = run_once(RecommenderState(), RecommenderRound(vpas=[], pods=changed_pods(from_dict(body, Pod))), now=T0)
     spec = ("Pod.Spec.Containers", "Pod.Spec.InitContainers")
     sources = (*spec, "Pod.Status.ContainerStatuses", "Pod.Status.InitContainerStatuses")
     assert counted(result.observations, "vpa_resources") == {
@@ -214,8 +216,8 @@ def test_all_that_decisions_count_is_upstreams() -> None:
     known = Controllers([owner()])
     state = RecommenderState()
     for _ in range(2):
-        given = RecommenderRound(vpas=[vpa()], pods=seen(*pods), controllers=known, usage=[usage])
-        result += run_once(state, given, now=T0).observations
+        round_inputs = RecommenderRound(vpas=[vpa()], pods=changed_pods(*pods), controllers=known, usage=[usage])
+        result += run_once(state, round_inputs, now=T0).observations
     for mode in ("Recreate", "InPlaceOrRecreate"):
         item = vpa(recommended("c", ("2", "2Gi"), ("1", "1Gi"), ("3", "3Gi")), updatePolicy={"updateMode": mode})
         loop = run_updater(UpdaterState(), UpdaterRound(vpas=[item], pods=pods, controllers=known), now=T0)

@@ -65,7 +65,7 @@ def test_columns_say_the_same_of_memory_however_large_or_negative(memory: str) -
         )
 
 
-def test_usage_at_what_is_no_time_is_named() -> None:
+def test_usage_with_invalid_time_is_named() -> None:
     with pytest.raises(InputError, match="PodMetrics shop/a: timestamp"):
         convert_pod_metrics([metrics("a", "today", app={"cpu": "1"})])
     built = metrics("a", None, app={"cpu": "1"})
@@ -97,23 +97,23 @@ def ask(
         return from_dict({"items": answers.get(action.metric, [])}, ExternalMetricValueList)
 
     def refuse(action: Action) -> ApiError | None:
-        told = answers.get(action.metric) if isinstance(action, GetMetric) else None
-        return ApiError(told) if isinstance(told, str) else None
+        scripted = answers.get(action.metric) if isinstance(action, GetMetric) else None
+        return ApiError(scripted) if isinstance(scripted, str) else None
 
     world = World(refuse, answer)
     result = world.run(external_metrics_steps(known, Progress(0), namespace), 0)
     return world.actions, result if isinstance(result, ApiError) else result.items
 
 
-def test_each_pod_is_asked_for_by_name() -> None:
-    asked, result = ask(
+def test_each_pod_is_requested_by_name() -> None:
+    queries, result = ask(
         state("b", "a"),
         {
             "cpu_used": [item("1", name="app"), item("2", name="side"), item("3", name="app"), item("9", other="app")],
             "memory_used": [item("1Gi", "2026-01-05T00:00:07Z", 30, name="app")],
         },
     )
-    assert asked == [
+    assert queries == [
         GetMetric(api="external", namespace="default", metric=metric, metric_selector=f"app=x,pod={pod},tier in (a,b)")
         for pod in ("a", "b")
         for metric in ("cpu_used", "memory_used")
@@ -129,10 +129,10 @@ def test_each_pod_is_asked_for_by_name() -> None:
     assert len(convert_pod_metrics(result)) == 8
 
 
-def test_only_what_is_configured_is_asked_for() -> None:
-    asked, result = ask(state("a", options=RecommenderOptions(external_metrics_memory_metric="memory_used")), {})
+def test_only_configured_metrics_are_requested() -> None:
+    queries, result = ask(state("a", options=RecommenderOptions(external_metrics_memory_metric="memory_used")), {})
     assert not isinstance(result, ApiError)
-    assert [query.metric for query in asked] == ["memory_used"]
+    assert [query.metric for query in queries] == ["memory_used"]
     assert [(one.name, one.timestamp, one.containers) for one in result] == [("a", None, [])]
     assert len(convert_pod_metrics(result)) == 0
 
@@ -144,29 +144,29 @@ def test_vpas_without_pods_and_other_namespaces_are_passed_over() -> None:
 
 
 def test_any_error_ends_it_all() -> None:
-    asked, result = ask(state("a", "b"), {"cpu_used": [item("1", name="app")], "memory_used": "no such metric"})
-    assert len(asked) == 2
+    queries, result = ask(state("a", "b"), {"cpu_used": [item("1", name="app")], "memory_used": "no such metric"})
+    assert len(queries) == 2
     assert result == ApiError("no such metric")
 
 
 def test_a_name_that_is_no_label_value_is_an_error() -> None:
-    asked, result = ask(state("p" * 64), {})
-    assert asked == []
+    queries, result = ask(state("p" * 64), {})
+    assert queries == []
     assert isinstance(result, ApiError)
     assert result.message.startswith("values[0][pod]: Invalid value")
 
 
-def test_columns_tell_what_objects_tell() -> None:
+def test_columns_equal_objects() -> None:
     pods = [
         metrics("a", "2027-01-15T08:00:00Z", c={"cpu": "250m", "memory": "100Mi"}, side={"memory": "1500m"}),
         metrics("none", None),
         metrics("b", "2027-01-15T08:00:30.5Z", c={"cpu": "1n", "nvidia.com/gpu": "1"}),
     ]
-    told, expected = convert_usage_columns(PodUsage.of(pods)), convert_pod_metrics(pods)
-    assert told.containers == expected.containers
+    from_columns, expected = convert_usage_columns(PodUsage.of(pods)), convert_pod_metrics(pods)
+    assert from_columns.containers == expected.containers
     for name in ("container", "time", "value", "kind"):
-        assert getattr(told, name).tolist() == getattr(expected, name).tolist()
-        assert getattr(told, name).dtype == getattr(expected, name).dtype
+        assert getattr(from_columns, name).tolist() == getattr(expected, name).tolist()
+        assert getattr(from_columns, name).dtype == getattr(expected, name).dtype
 
 
 def test_a_time_that_is_missing_is_the_zero_time() -> None:

@@ -30,7 +30,7 @@ def killed(time: int, memory: int, pod: str = "web-0") -> OutOfMemory:
     return OutOfMemory(("shop", pod, "c"), time * SECOND, memory)
 
 
-def test_a_kill_counts_when_its_pod_has_gone() -> None:
+def test_oom_kill_of_a_deleted_pod_counts() -> None:
     state, vpa = world()
     kills = OOMKillHistory()
     assert kills.notice(state, [], [killed(5, 100)]) == []
@@ -62,14 +62,16 @@ def test_kills_that_come_late_have_their_place() -> None:
     assert kills.get_max_bytes(vpa, "c") == 200
 
 
-def test_a_time_that_is_none_costs_that_kill() -> None:
-    def told(name: str, at: str) -> dict[str, Any]:
+def test_oom_kill_with_invalid_time_is_dropped() -> None:
+    def container_status(name: str, at: str) -> dict[str, Any]:
         ended = {"reason": "OOMKilled", "finishedAt": at, "exitCode": 137}
         return {"name": name, "restartCount": 1, "state": {"running": {}}, "lastState": {"terminated": ended}}
 
     state, vpa = world()
     item = running_pod(
-        "web-0", "web", status={"containerStatuses": [told("a", "soon"), told("c", "2027-01-15T07:00:00Z")]}
+        "web-0",
+        "web",
+        status={"containerStatuses": [container_status("a", "soon"), container_status("c", "2027-01-15T07:00:00Z")]},
     )
     kills = OOMKillHistory()
     (problem,) = kills.notice(state, [from_dict(item, Pod)], [])
@@ -78,7 +80,7 @@ def test_a_time_that_is_none_costs_that_kill() -> None:
     assert kills.get_max_bytes(vpa, "c") == 100 * 2**20
 
 
-def test_the_same_kill_counts_with_what_was_requested_when_it_was_seen() -> None:
+def test_repeated_oom_kill_keeps_its_first_request() -> None:
     """A pod that is resized in place tells of it on, with its new requests."""
     state, vpa = world()
     kills = OOMKillHistory()
@@ -87,7 +89,7 @@ def test_the_same_kill_counts_with_what_was_requested_when_it_was_seen() -> None
     assert kills.get_max_bytes(vpa, "c") == 100
 
 
-def test_kills_of_no_vpa_are_not_kept() -> None:
+def test_oom_kills_without_a_vpa_are_dropped() -> None:
     state, vpa = world()
     state.add_pod("shop", "alone", {"app": "x"}, "Running", 0)
     kills = OOMKillHistory()

@@ -69,7 +69,7 @@ def test_pods_that_differ_in_their_names_and_volumes_have_the_same_patches(monke
     assert {answer.status for answer in answers} == {"applied"}
 
 
-def test_whatever_patches_depend_on_is_compared() -> None:
+def test_cache_key_contains_every_input_of_patches() -> None:
     cache, ranges, own = PatchCache(), LimitRanges(), vpa()
     calls: list[tuple[PodReview, VerticalPodAutoscaler]] = [
         (reviewed(), own),

@@ -58,8 +58,8 @@ def one_round(
 ) -> tuple[RecommenderResult, World]:
     def answer(action: Action) -> Any:
         if isinstance(action, List) and action.kind == "Pod":
-            wanted = parse_selector(action.selector)
-            return [one for one in pods if wanted.matches(one.metadata.labels or {})]
+            selector = parse_selector(action.selector)
+            return [one for one in pods if selector.matches(one.metadata.labels or {})]
         return []
 
     events = [(("default", f"p{i}", "c"), now, 100 * (i + 1), CPU_SAMPLE) for i in range(6)]
@@ -79,18 +79,18 @@ def remembered(state: RecommenderState) -> Any:
 @given(rounds)
 def test_changes_are_as_good_as_lists(saver: bool, given_rounds: list[Any]) -> None:
     options = RecommenderOptions(memory_saver=saver, storage="prometheus")
-    whole, parts = RecommenderState(options), RecommenderState(options)
+    from_lists, parts = RecommenderState(options), RecommenderState(options)
     before: dict[int, tuple[str, str]] = {}
     now = T0
     for given_pods, given_targets, hours in given_rounds:
         now += hours * HOUR
         pods, vpas = pods_of(given_pods), vpas_of(given_targets)
         changed = [i for i, what in sorted(given_pods.items()) if before.get(i) != what]
-        gone = [("default", f"p{i}") for i in before if i not in given_pods]
-        changes = PodChanges(changed=pods_of({i: given_pods[i] for i in changed}), deleted=gone)
-        expected, listed = one_round(whole, pods, diff_pods(whole, pods), vpas, now)
-        result, asked = one_round(parts, pods, changes, vpas, now)
+        deleted = [("default", f"p{i}") for i in before if i not in given_pods]
+        changes = PodChanges(changed=pods_of({i: given_pods[i] for i in changed}), deleted=deleted)
+        expected, listed = one_round(from_lists, pods, diff_pods(from_lists, pods), vpas, now)
+        result, later = one_round(parts, pods, changes, vpas, now)
         assert (result.vpas, result.errors, result.collected) == (expected.vpas, expected.errors, expected.collected)
-        assert counted(asked.observations) == counted(listed.observations)
-        assert remembered(parts) == remembered(whole)
+        assert counted(later.observations) == counted(listed.observations)
+        assert remembered(parts) == remembered(from_lists)
         before = given_pods

@@ -47,11 +47,11 @@ def spread(observations: list[Observation]) -> dict[str, Observation]:
     return {key: one for one in observations if one.buckets is not None for key in counted([one])}
 
 
-def only(found: Observation) -> tuple[float, float]:
+def only(observation: Observation) -> tuple[float, float]:
     """(the bound of the one observation, the observation)."""
-    assert found.buckets is not None
-    assert sum(found.buckets) == 1
-    return [*METRICS[found.name].bounds, float("inf")][found.buckets.index(1)], found.value
+    assert observation.buckets is not None
+    assert sum(observation.buckets) == 1
+    return [*METRICS[observation.name].bounds, float("inf")][observation.buckets.index(1)], observation.value
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_missing_recommendation(last: dict[str, str] | None) -> None:
     }
 
 
-def test_an_oom_counts_as_what_was_made_of_it() -> None:
+def test_oom_kill_counts_with_its_bumped_memory() -> None:
     """1 GiB was asked for, 2 GiB used: 1.2 times that is counted."""
     state = cluster({"memory": "1Gi"})
     result = spread(watched(state, (T0, 2 * GIB, MEMORY_SAMPLE), (T0 + SECOND, GIB, OOM)).into.observations())
@@ -102,7 +102,7 @@ def test_an_oom_counts_as_what_was_made_of_it() -> None:
     "more",
     [{"policies": [{"containerName": "*", "mode": "Off"}]}, {"targetRef": None}],
 )
-def test_nothing_is_said_of_what_needs_no_recommendation(more: dict[str, Any]) -> None:
+def test_containers_without_recommendation_have_no_observation(more: dict[str, Any]) -> None:
     state = cluster({"cpu": "1"}, **more)
     if "targetRef" in more:
         state.delete_vpa(("default", "name"))
@@ -125,25 +125,25 @@ def test_changes_of_recommendations() -> None:
     }
 
 
-def test_what_is_said_later_is_of_the_recommendation_that_there_was() -> None:
+def test_late_observations_use_the_recommendation_of_their_time() -> None:
     events = [(T0, 500, CPU_SAMPLE), (T0, GIB, MEMORY_SAMPLE)]
     soon, state = watched(cluster({"cpu": "1", "memory": "2Gi"}), *events), cluster({"cpu": "1", "memory": "2Gi"})
-    said, late = soon.into.observations(), watched(state, *events)
+    observations, late = soon.into.observations(), watched(state, *events)
     for aggregate in state.aggregates.values():
         aggregate.last_recommendation = {"cpu": Quantity("3"), "memory": Quantity("1")}
-    assert late.into.observations() == said != []
+    assert late.into.observations() == observations != []
 
 
-def test_what_nobody_asks_for_is_gone_with_the_tally() -> None:
+def test_unread_values_are_freed_with_the_tally() -> None:
     state = cluster({"cpu": "1"})
     values = np.array([500], np.int64)
-    gone = weakref.ref(values)
+    values_ref = weakref.ref(values)
     with collector_paused():
         usage = Usage([NAME], np.zeros(1, np.int32), np.array([T0]), values, CPU_SAMPLE)
         quality = QualityObserver()
         add_usage(state, usage, T0, quality)
         del usage, values, quality
-        assert gone() is None
+        assert values_ref() is None
 
 
 def test_a_round_carries_its_observations() -> None:

@@ -58,7 +58,7 @@ def test_a_cluster_and_a_file(tmp_path: Path) -> None:
     assert vpa.recommend(cluster, path) == vpa.recommend(cluster, str(path)) == vpa.recommend(items(), [batch()])
 
 
-def test_what_a_saved_answer_warns_of_is_told_once(tmp_path: Path) -> None:
+def test_saved_warnings_are_reported_once(tmp_path: Path) -> None:
     labels = {"namespace": "shop", "pod": "web-5d4f8-abcde", "container": "app", "resource": "cpu"}
     result = [{"metric": labels, "values": [[START + 60 * i, "0.1"] for i in range(200)]}]
     answer = {"status": "success", "data": {"resultType": "matrix", "result": result}, "warnings": ["a store is away"]}
@@ -69,12 +69,12 @@ def test_what_a_saved_answer_warns_of_is_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("now", [datetime(2026, 1, 5, 4, tzinfo=UTC), (START + 4 * 3600) * SECOND])
-def test_the_moment_asked_about(now: datetime | int) -> None:
+def test_now_argument_is_in_the_report(now: datetime | int) -> None:
     assert vpa.recommend(items(), [batch()], now=now).now == "2026-01-05T04:00:00Z"
 
 
 @pytest.mark.parametrize("now", [datetime(2026, 1, 5, 4), 2**63, 1.5])  # noqa: DTZ001
-def test_moments_that_are_none(now: Any) -> None:
+def test_invalid_now_is_an_input_error(now: Any) -> None:
     with pytest.raises(InputError, match="now: "):
         vpa.recommend(items(), [batch()], now=now)
 
@@ -94,7 +94,7 @@ def test_workloads_are_chosen(chosen: dict[str, Any], count: int, note: str) -> 
     assert report.notes == ([note] if note else [])
 
 
-def test_a_selector_that_is_none() -> None:
+def test_invalid_selector_is_an_input_error() -> None:
     with pytest.raises(InputError, match="selector 'app in': "):
         vpa.recommend(items(), [batch()], selector="app in")
 
@@ -133,9 +133,9 @@ def test_checkpoints_are_taken_in() -> None:
 
 
 def test_threads_and_progress() -> None:
-    told: list[int] = []
-    report = vpa.recommend(items(), [batch(), batch(pod="web-5d4f8-other")], progress=told.append, threads=3)
-    assert told == [200, 400]
+    progress: list[int] = []
+    report = vpa.recommend(items(), [batch(), batch(pod="web-5d4f8-other")], progress=progress.append, threads=3)
+    assert progress == [200, 400]
     assert report == vpa.recommend(items(), [batch(), batch(pod="web-5d4f8-other")])
 
 
@@ -231,7 +231,7 @@ def test_a_workload_of_any_kind_with_a_scale_is_read() -> None:
 
 
 @pytest.mark.parametrize("scaler", ["VerticalPodAutoscaler", "HorizontalPodAutoscaler", "ScaledObject"])
-def test_what_an_autoscaler_scales_has_a_scale(scaler: str) -> None:
+def test_target_of_an_autoscaler_is_assumed_to_have_a_scale(scaler: str) -> None:
     """The definition is not in the dump, but an autoscaler of the dump has the kind as its target."""
     version, field = {
         "VerticalPodAutoscaler": ("autoscaling.k8s.io/v1", "targetRef"),
@@ -245,11 +245,11 @@ def test_what_an_autoscaler_scales_has_a_scale(scaler: str) -> None:
     report = vpa.recommend(kscale.load([*objects, GATEWAY]), [batch()])
     assert [(each.workload, each.cpu.target) for each in report.containers] == [("Gateway/top", 126)]
     missing = "the input has no CustomResourceDefinition of Gateway.example.com"
-    shown = f"as {scaler} shop/mine scales one"
-    assert report.notes == [f"{missing}: its selector is read from .status.selector, {shown}"]
+    reason = f"as {scaler} shop/mine scales one"
+    assert report.notes == [f"{missing}: its selector is read from .status.selector, {reason}"]
     report = vpa.recommend(kscale.load(objects), [batch()])
     assert [(each.workload, each.cpu.target) for each in report.containers] == [("Gateway/top", 126)]
-    assert report.notes[0] == f"{missing}: taken to have a scale, {shown}"
+    assert report.notes[0] == f"{missing}: taken to have a scale, {reason}"
 
 
 def test_a_target_that_a_vpa_reports_as_not_supported_shows_no_scale() -> None:
@@ -279,7 +279,7 @@ def test_pods_of_a_clone_set_belong_to_it() -> None:
     assert (one.workload, one.container, one.cpu.target) == ("CloneSet/top", "app", 126)
 
 
-def test_a_new_pod_below_a_custom_owner_is_patched_or_the_reason_is_told() -> None:
+def test_new_pod_of_a_custom_owner_is_patched_or_the_reason_is_reported() -> None:
     objects = [*owned_by("example.com/v1", "Gateway")]
     cluster = kscale.load(objects)
     body = {
@@ -450,7 +450,7 @@ def test_a_container_that_was_killed_is_not_well_with_less_memory() -> None:
     assert one.info == ["OOM", "memory capped", "less memory than when killed"]
 
 
-def test_a_target_below_what_was_used_is_not_good() -> None:
+def test_target_below_the_usage_is_flagged() -> None:
     (one,) = vpa.recommend(limited({}, {"maxAllowed": {"cpu": "60m"}}), [batch()]).containers
     assert (one.cpu.target, one.cpu.uncapped_target) == (60, 126)
     assert one.cpu.severity == "warning"  # 10 millicores more than today would be good
@@ -461,7 +461,7 @@ def test_a_target_below_what_was_used_is_not_good() -> None:
     assert quality.containers[0].cpu.severity == "warning"
 
 
-def test_a_vpa_without_its_target_is_told_as_such() -> None:
+def test_vpa_without_target_is_reported() -> None:
     body = {
         "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "gone"}},

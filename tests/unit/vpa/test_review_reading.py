@@ -54,7 +54,7 @@ def _places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
 _PLACES = list(_places(_REVIEW))
 
 
-def read_alike(body: bytes) -> PodReview | None:
+def read_both_ways(body: bytes) -> PodReview | None:
     """Check that a review is read as through plain data, and return what was read in one pass (None: nothing)."""
     assert read_review(body) == read_review(body, max_containers=_MOST)
     usual: PodReview | None = module._read_usual(body)
@@ -62,7 +62,7 @@ def read_alike(body: bytes) -> PodReview | None:
 
 
 def test_a_usual_review_is_read_in_one_pass() -> None:
-    usual = read_alike(json.dumps(_REVIEW).encode())
+    usual = read_both_ways(json.dumps(_REVIEW).encode())
     assert usual is not None
     assert isinstance(usual.pod, Pod)
     assert (usual.pod.name, usual.pod.namespace) == ("web-%", "n")
@@ -76,19 +76,19 @@ def test_any_value_in_any_place(value: Any) -> None:
         for key in path[:-1]:
             at = at[key]
         at[path[-1]] = value
-        read_alike(json.dumps(changed).encode())
+        read_both_ways(json.dumps(changed).encode())
         del at[path[-1]]
-        read_alike(json.dumps(changed).encode())
+        read_both_ways(json.dumps(changed).encode())
 
 
 @given(st.integers(0, 10**4), st.integers(0, 10**4), st.binary(max_size=3))
 def test_bytes_that_are_replaced(start: int, size: int, by: bytes) -> None:
     body = msgspec.json.encode(_REVIEW)
     start %= len(body)
-    read_alike(body[:start] + by + body[start + size % 8 :])
+    read_both_ways(body[:start] + by + body[start + size % 8 :])
 
 
 @pytest.mark.parametrize("place", ["object", "oldObject", "unknown"])
 def test_a_review_that_is_nested_too_deeply(place: str) -> None:
     text = json.dumps(_REVIEW)[:-2] + f', "{place}": {"[" * 5000}{"]" * 5000}}}}}'
-    assert read_alike(text.encode()) is None
+    assert read_both_ways(text.encode()) is None

@@ -115,10 +115,10 @@ def test_batch_is_one_by_one(given_rounds: list[Any], threads: int) -> None:
 
 @given(rounds, st.integers(0, 3), st.booleans())
 def test_saved_and_forked_states_go_on(given_rounds: list[Any], after: int, saver: bool) -> None:
-    whole = RecommenderState(RecommenderOptions(pod_recommendation_min_cpu_millicores=1.0, memory_saver=saver))
-    expected = play(whole, given_rounds)
+    original = RecommenderState(RecommenderOptions(pod_recommendation_min_cpu_millicores=1.0, memory_saver=saver))
+    expected = play(original, given_rounds)
     after = min(after, len(given_rounds))
-    part = RecommenderState(whole.options)
+    part = RecommenderState(original.options)
     play(part, given_rounds[:after])
     before = save_state(part)
     for other in (load_state(before), fork_state(part)):
@@ -129,13 +129,13 @@ def test_saved_and_forked_states_go_on(given_rounds: list[Any], after: int, save
 
 def amounts(result: RecommenderResult) -> dict[tuple[str, ...], int]:
     """What is recommended: (VPA, container, field, resource) -> millicores or bytes."""
-    found = {}
+    amounts_ = {}
     for item in result.vpas:
         for one in item.recommendation.container_recommendations if item.recommendation is not None else ():
             for name in ("target", "lower_bound", "upper_bound", "uncapped_target"):
                 for resource, quantity in (getattr(one, name) or {}).items():
-                    found[item.name, one.container_name, name, resource] = quantity.milli_value()
-    return found
+                    amounts_[item.name, one.container_name, name, resource] = quantity.milli_value()
+    return amounts_
 
 
 def shifted(state: RecommenderState, by: float) -> RecommenderState:
@@ -174,8 +174,8 @@ def test_checkpoints_that_come_after_rounds_are_merged_in_the_next() -> None:
     (result,) = play(RecommenderState(), [([(0, "x")], [(("default", "p0", "a"), START, 3_000, CPU_SAMPLE)], {}, 1)])
     state = RecommenderState()
     one = pod(container("a"), name="p0", labels={"app": "x"})
-    given = RecommenderRound(vpas=vpas({}), pods=diff_pods(state, [one]), controllers=CONTROLLERS, usage=[])
-    run_once(state, given, now=START + HOUR)
+    round_inputs = RecommenderRound(vpas=vpas({}), pods=diff_pods(state, [one]), controllers=CONTROLLERS, usage=[])
+    run_once(state, round_inputs, now=START + HOUR)
     assert sample_counts(run_once(state, plain_round(), now=START + 2 * HOUR)) == {("vpa-x", "a"): 0}
     saved, now = checkpoints(result.actions), START + 3 * HOUR
     assert init_from_checkpoints(state, vpas({}), saved, controllers=CONTROLLERS, now=now) == []
@@ -268,7 +268,7 @@ def test_samples_at_shared_times_are_samples(change: str) -> None:
         assert np.array_equal(getattr(batch.store, name), getattr(single.store, name))
 
 
-def test_a_list_of_containers_that_comes_again_is_held_against_what_has_changed() -> None:
+def test_repeated_container_list_is_checked_against_changes() -> None:
     state = RecommenderState()
     keys = [("default", f"p{i}") for i in range(3)]
     for namespace, name in keys:

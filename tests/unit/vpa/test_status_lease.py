@@ -63,12 +63,12 @@ def test_validity(created: int | None, renewed: int | None, timeout: int, valid:
 
 def run(machine: Machine, *answers: Any, took: int = 0) -> tuple[list[Action], Any, Moment]:
     """What is asked when these are the answers, each after ``took`` nanoseconds; what the machine returns, and when."""
-    asked: list[Action] = []
-    left: Iterator[Any] = iter(answers)
+    actions: list[Action] = []
+    remaining: Iterator[Any] = iter(answers)
 
     def perform(action: Action, now: Moment) -> Outcome:
-        asked.append(action)
-        answer = next(left)
+        actions.append(action)
+        answer = next(remaining)
         if isinstance(answer, ApiError):
             return Outcome(at=now + took, error=answer)
         return Outcome(at=now + took, value=answer)
@@ -76,8 +76,8 @@ def run(machine: Machine, *answers: Any, took: int = 0) -> tuple[list[Action], A
     time = VirtualTime(perform, now=NOW)
     running = time.start(machine)
     time.run()
-    assert next(left, None) is None, "more was expected to be asked"
-    return asked, running.value, time.now
+    assert next(remaining, None) is None, "more was expected to be asked"
+    return actions, running.value, time.now
 
 
 def renew(now: Moment) -> Steps[ApiError | None]:
@@ -89,9 +89,9 @@ READ = Get(kind="Lease", api_version="coordination.k8s.io/v1", name="vpa-admissi
 
 
 def test_renewal() -> None:
-    asked, error, _ = run(renew, lease(), "8", took=SECOND)
+    actions, error, _ = run(renew, lease(), "8", took=SECOND)
     assert error is None
-    assert asked == [
+    assert actions == [
         READ,
         Patch(
             kind="Lease",
@@ -131,24 +131,24 @@ TRANSIENT = [
 
 
 @pytest.mark.parametrize("error", TRANSIENT)
-def test_what_may_pass_is_tried_three_times(error: ApiError) -> None:
-    asked, given_up, at = run(renew, error, error, error)
-    assert asked == [READ] * 3
+def test_transient_errors_are_tried_three_times(error: ApiError) -> None:
+    actions, given_up, at = run(renew, error, error, error)
+    assert actions == [READ] * 3
     assert given_up == ApiError("timed out waiting for the condition")
     assert at - NOW == 4 * SECOND // 10  # 100 ms, then 300 ms
     assert run(renew, error, lease(), None)[1] is None
     assert run(renew, lease(), error, lease(), None)[1] is None
 
 
-def test_what_does_not_pass_is_tried_once() -> None:
+def test_permanent_errors_are_tried_once() -> None:
     refused = ApiError("no", 403, "Forbidden")
     assert run(renew, refused)[:2] == ([READ], refused)
 
 
 def test_a_renewal_takes_no_longer_than_the_interval() -> None:
     for took, tries in ((6 * SECOND, 2), (11 * SECOND, 1)):
-        asked, error, at = run(renew, *TRANSIENT[:tries], took=took)
-        assert (len(asked), error, at - NOW) == (tries, DEADLINE_EXCEEDED, 10 * SECOND)
+        actions, error, at = run(renew, *TRANSIENT[:tries], took=took)
+        assert (len(actions), error, at - NOW) == (tries, DEADLINE_EXCEEDED, 10 * SECOND)
 
 
 def check(now: Moment) -> Steps[bool | ApiError]:

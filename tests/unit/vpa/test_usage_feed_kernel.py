@@ -123,8 +123,8 @@ def test_rows_by_aggregates_are_the_same_samples(given_rows: Rows, threads: int)
         return
     assert result[3] is None
     rows_by_aggregate = list(zip(*(column.tolist() for column in result[:3]), strict=True))
-    asked = [row for row in given_rows if SLOTS[row[0]] != native.UNASKED]
-    assert sorted(map(repr, rows_by_aggregate)) == sorted(map(repr, asked))
+    requested_rows = [row for row in given_rows if SLOTS[row[0]] != native.UNASKED]
+    assert sorted(map(repr, rows_by_aggregate)) == sorted(map(repr, requested_rows))
     assert fed(world, rows_by_aggregate, cpu=True, threads=threads) == answer
     world.same(expected)
 
@@ -147,7 +147,7 @@ def test_values_are_cut_off_not_rounded() -> None:
         world.same(plain)
 
 
-def test_doors() -> None:
+def test_invalid_arguments_are_refused() -> None:
     world = World()
     one, value, finite = np.full(1, START), np.ones(1), np.zeros(1, np.int64)
     series = np.zeros(1, np.int32)

@@ -26,8 +26,8 @@ def copied(obj: Object | None) -> Any:
 
 
 def status(code: int, reason: str, message: str = "", **details: Any) -> Object:
-    said: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
-    return {**said, "reason": reason, "code": code, **({"details": details} if details else {})}
+    body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    return {**body, "reason": reason, "code": code, **({"details": details} if details else {})}
 
 
 class RefusalError(Exception):
@@ -143,8 +143,8 @@ class FakeObjects:
         return self._store(resource, key, body)
 
     def _check_version(self, resource: ServedResource, obj: Object, body: Object) -> None:
-        wanted = (body.get("metadata") or {}).get("resourceVersion")
-        if wanted and wanted != obj["metadata"]["resourceVersion"]:
+        expected_version = (body.get("metadata") or {}).get("resourceVersion")
+        if expected_version and expected_version != obj["metadata"]["resourceVersion"]:
             name = obj["metadata"]["name"]
             text = f'Operation cannot be fulfilled on {resource.group_resource} "{name}": the object has been modified'
             raise RefusalError(409, "Conflict", text, name=name)
@@ -168,13 +168,14 @@ class FakeObjects:
         new["metadata"]["resourceVersion"] = obj["metadata"]["resourceVersion"]
         if new == obj:
             return obj
-        whole = resource.kind == "VerticalPodAutoscalerCheckpoint"  # it has no status apart
-        return self._store(resource, key, new if whole else only(obj, new, sub))
+        writes_whole_object = resource.kind == "VerticalPodAutoscalerCheckpoint"  # it has no status apart
+        return self._store(resource, key, new if writes_whole_object else only(obj, new, sub))
 
     def _delete(self, resource: ServedResource, key: Key, obj: Object, body: Object) -> tuple[int, Object]:
-        wanted = (body.get("preconditions") or {}).get("uid")
-        if wanted and wanted != obj["metadata"]["uid"]:
-            text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {obj['metadata']['uid']}"
+        expected_uid = (body.get("preconditions") or {}).get("uid")
+        if expected_uid and expected_uid != obj["metadata"]["uid"]:
+            actual = obj["metadata"]["uid"]
+            text = f"Precondition failed: UID in precondition: {expected_uid}, UID in object meta: {actual}"
             raise RefusalError(409, "Conflict", text)
         return 200, self._remove(resource, key)
 
@@ -188,15 +189,15 @@ class FakeObjects:
         return 201, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     def _scale(self, obj: Object) -> Object:
-        spec, held = obj.get("spec", {}), obj.get("status", {})
+        spec, status = obj.get("spec", {}), obj.get("status", {})
         metadata = {key: obj["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
         selector = spec.get("selector", {}).get("matchLabels", {})
         text = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
-        said: Any = text if self.scale_version == "autoscaling/v1" else selector
+        selector_value: Any = text if self.scale_version == "autoscaling/v1" else selector
         return {
             "kind": "Scale", "apiVersion": self.scale_version, "metadata": metadata,
             "spec": {"replicas": spec.get("replicas", 1)},
-            "status": {"replicas": held.get("replicas", 0), "selector": said},
+            "status": {"replicas": status.get("replicas", 0), "selector": selector_value},
         }  # fmt: skip
 
     def _put_scale(self, resource: ServedResource, key: Key, obj: Object, body: Object) -> Object:

@@ -131,7 +131,7 @@ class FakeApiServer(FakeObjects):
         for watch in self.watches:
             watch.send("BOOKMARK", self._bookmark(watch.resource))
 
-    def asked(self, method: str = "", *, watch: bool | None = None) -> list[str]:
+    def requested_paths(self, method: str = "", *, watch: bool | None = None) -> list[str]:
         """Paths with queries, in short."""
         result = []
         for call in self.calls:
@@ -278,7 +278,7 @@ class FakeApiServer(FakeObjects):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def _wanted(self, resource: ServedResource, namespace: str, call: Call) -> Callable[[Object], bool]:
+    def _matches(self, resource: ServedResource, namespace: str, call: Call) -> Callable[[Object], bool]:
         query = dict(call.query)
         fields = [part for part in query.get("fieldSelector", "").split(",") if part]
         labels = [part for part in query.get("labelSelector", "").split(",") if part]
@@ -293,8 +293,8 @@ class FakeApiServer(FakeObjects):
                     result = (result or {}).get(step)
                 if ((result or "") == value) is (equal == "!="):
                     return False
-            held = obj["metadata"].get("labels") or {}
-            return all(held.get(part.partition("=")[0]) == part.partition("=")[2] for part in labels)
+            obj_labels = obj["metadata"].get("labels") or {}
+            return all(obj_labels.get(part.partition("=")[0]) == part.partition("=")[2] for part in labels)
 
         return wants
 
@@ -315,7 +315,7 @@ class FakeApiServer(FakeObjects):
                 raise RefusalError(410, "Expired", "The provided continue parameter is too old")
             at, items = self.pages.pop(token)
         else:
-            wants = self._wanted(resource, namespace, call)
+            wants = self._matches(resource, namespace, call)
             at, items = self.version, [each for each in self.all(resource.group_resource) if wants(each)]
         metadata: Object = {"resourceVersion": str(at)}
         if limit and version != "0" and len(items) > limit:
@@ -337,7 +337,7 @@ class FakeApiServer(FakeObjects):
         assert query.get("allowWatchBookmarks") == "true"
         assert 300 <= int(query["timeoutSeconds"]) < 600
         resource, namespace, _, _ = self._locate([unquote(part) for part in call.path.strip("/").split("/")])
-        wants = self._wanted(resource, namespace, call)
+        wants = self._matches(resource, namespace, call)
         version = query.get("resourceVersion", "")
         watch = FakeWatch(resource, wants, namespace)
         if query.get("sendInitialEvents") == "true":

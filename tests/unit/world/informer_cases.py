@@ -77,8 +77,8 @@ class Followed:
     def names(self) -> dict[str, str]:
         return {each.name: each.metadata.resource_version for each in self.sink.objects.values()}
 
-    def told(self) -> list[str]:
-        """``+a``: added, ``~a``: changed, ``-a``: gone, ``!a``: gone unseen."""
+    def changed_names(self) -> list[str]:
+        """``+a``: added, ``~a``: changed, ``-a``: deleted, ``!a``: deleted while not watched."""
         result = []
         for change in self.changes:
             which = change.new or change.old
@@ -110,21 +110,23 @@ async def until(holds: Callable[[], bool], seconds: float = 60) -> None:
 
 async def equal(api: Api, followed: Followed, plural: str = "pods") -> None:
     """It comes to hold what the server holds."""
-    wanted = await api.names(plural)
-    await until(lambda: followed.names == wanted)
+    expected_names = await api.names(plural)
+    await until(lambda: followed.names == expected_names)
 
 
 async def objects_come_and_go(api: Api, **options: Any) -> None:
     for name in "ab":
         await api.create("pods", pod(name))
     async with following(api, **options) as followed:
-        assert followed.told() == ["+a", "+b"]
+        assert followed.changed_names() == ["+a", "+b"]
         await api.create("pods", pod("c"))
         await api.patch("pods", "a", {"metadata": {"labels": {"x": "y"}}})
         await api.delete("pods", "b")
         await equal(api, followed)
-        told = [each for each in followed.told() if each != "~b"]  # a server may first mark it as being deleted
-        assert sorted(told) == sorted(["+a", "+b", "+c", "~a", "-b"])
+        changes = [
+            each for each in followed.changed_names() if each != "~b"
+        ]  # a server may first mark it as being deleted
+        assert sorted(changes) == sorted(["+a", "+b", "+c", "~a", "-b"])
         changed = next(change for change in followed.changes if change.old is not None and change.new is not None)
         assert changed.old is not None
         assert changed.new is not None
@@ -145,7 +147,7 @@ async def page_by_page(api: Api) -> None:
         await api.create("pods", pod(f"p{i}"))
     async with following(api, streaming=False, paged=True, page_size=2) as followed:
         await equal(api, followed)
-        assert followed.told() == [f"+p{i}" for i in range(7)]
+        assert followed.changed_names() == [f"+p{i}" for i in range(7)]
 
 
 async def connections_break(api: Api) -> None:
@@ -159,10 +161,10 @@ async def connections_break(api: Api) -> None:
             await api.delete("pods", f"b{i}")
             await equal(api, followed)
         assert followed.lists == 1  # it went on from where it was
-        assert [told for told in followed.told() if told.startswith("!")] == []
+        assert [change for change in followed.changed_names() if change.startswith("!")] == []
 
 
-async def history_is_gone(api: Api) -> None:
+async def expired_history_is_relisted(api: Api) -> None:
     for name in "abc":
         await api.create("pods", pod(name))
     async with following(api) as followed:
@@ -172,27 +174,27 @@ async def history_is_gone(api: Api) -> None:
             await api.forget()
         await equal(api, followed)
         assert followed.lists == 2
-        assert sorted(followed.told()) == ["!a", "+a", "+b", "+c", "+d"]
+        assert sorted(followed.changed_names()) == ["!a", "+a", "+b", "+c", "+d"]
 
 
-async def what_went_unseen(api: Api) -> None:
+async def unseen_deletions_are_reported(api: Api) -> None:
     """A list that lacks an object tells of its end, before anything else."""
     for name in "ab":
         await api.create("pods", pod(name))
     async with following(api) as followed:
-        seen = dict(followed.sink.objects)
+        before = dict(followed.sink.objects)
     await api.delete("pods", "a")
     await api.create("pods", pod("c"))
     async with following(api) as again:
         pass
     again.changes.clear()
     again.sink.objects.clear()
-    again.sink.objects.update(seen)
+    again.sink.objects.update(before)
     task = asyncio.create_task(again.informer.run())
     await until(lambda: again.lists == 2)
     task.cancel()
     await asyncio.wait([task])
-    assert again.told() == ["!a", "+c"]
+    assert again.changed_names() == ["!a", "+c"]
     await equal(api, again)
 
 
@@ -207,11 +209,11 @@ async def selected(api: Api) -> None:
     await api.create("pods", pod("a"))
     await api.create("pods", pod("b", node="n1"))
     async with following(api, watch) as followed:
-        assert followed.told() == ["+a"]
+        assert followed.changed_names() == ["+a"]
         await api.create("pods", pod("c"))
         await api.patch("pods", "a", {"status": {"phase": "Failed"}}, "status")
         await until(lambda: set(followed.names) == {"c"})
-        assert followed.told() == ["+a", "+c", "-a"]
+        assert followed.changed_names() == ["+a", "+c", "-a"]
     labelled = Watch(kind="Pod", api_version="v1", namespace="default", label_selector="x=y", typed=True)
     await api.create("pods", pod("d", x="y"))
     async with following(api, labelled) as followed:
@@ -242,6 +244,7 @@ async def other_kinds(api: Api) -> None:
 
 
 CASES: Sequence[Callable[[Api], Awaitable[None]]] = (
-    streamed, in_one_piece, page_by_page, connections_break, history_is_gone, what_went_unseen, selected, many_at_once,
+    streamed, in_one_piece, page_by_page, connections_break, expired_history_is_relisted,
+    unseen_deletions_are_reported, selected, many_at_once,
     other_kinds,
 )  # fmt: skip

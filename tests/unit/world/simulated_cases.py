@@ -97,5 +97,5 @@ def named(world: SimulatedWorld, name: str) -> Any:
 
 
 def scale(world: SimulatedWorld, replicas: int, name: str = "web") -> None:
-    held = done(world, GetScale(namespace="shop", resource="deployments.apps", name=name))
-    done(world, PutScale(namespace="shop", resource="deployments.apps", scale=held, replicas=replicas))
+    current = done(world, GetScale(namespace="shop", resource="deployments.apps", name=name))
+    done(world, PutScale(namespace="shop", resource="deployments.apps", scale=current, replicas=replicas))

@@ -47,7 +47,7 @@ async def storing(api: Api, **options: Any) -> AsyncIterator[KubernetesStores]:
         await asyncio.wait([task])
 
 
-def held(stores: KubernetesStores, kind: str) -> dict[str, str]:
+def stored_versions(stores: KubernetesStores, kind: str) -> dict[str, str]:
     """Names in the namespace ``default``, and versions."""
     keys = stores.cluster.keys(kind)
     return {
@@ -59,8 +59,8 @@ def held(stores: KubernetesStores, kind: str) -> dict[str, str]:
 
 async def equal(api: Api, stores: KubernetesStores) -> None:
     for kind, plural in (("Pod", "pods"), ("Node", "nodes")):
-        wanted = await api.names(plural)
-        await until(lambda kind=kind, wanted=wanted: held(stores, kind) == wanted)  # type: ignore[misc]  # bound
+        expected_names = await api.names(plural)
+        await until(lambda kind=kind, expected_names=expected_names: stored_versions(stores, kind) == expected_names)  # type: ignore[misc]  # bound
 
 
 async def a_cluster_is_followed(api: Api) -> None:
@@ -86,7 +86,7 @@ async def a_cluster_is_followed(api: Api) -> None:
         assert {each.name for each in stores.objects("Node")} == {"n1", "n2"}
 
 
-async def kinds_stand_side_by_side(api: Api) -> None:
+async def several_kinds_are_followed(api: Api) -> None:
     async with storing(api) as stores:
         assert stores.settled
         budget = {
@@ -96,22 +96,22 @@ async def kinds_stand_side_by_side(api: Api) -> None:
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}},
         }
         await api.create("poddisruptionbudgets.policy", budget)
-        told: list[str] = []
-        end = stores.subscribe(lambda change: told.append(change.new.name if change and change.new else "?"))
+        names: list[str] = []
+        end = stores.subscribe(lambda change: names.append(change.new.name if change and change.new else "?"))
         created = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c", "namespace": "default"}}
         await api.create("configmaps", created)
         await until(
             lambda: bool(stores.objects("PodDisruptionBudget")) and stores.get("ConfigMap", "default", "c") is not None
         )
-        assert told == ["c"]  # only typed kinds are told one by one
+        assert names == ["c"]  # only typed kinds are told one by one
         end()
         version = stores.resource_version("ConfigMap")
         await api.patch("configmaps", "c", {"data": {"a": "b"}})
         await until(lambda: stores.resource_version("ConfigMap") != version)
-        assert told == ["c"]
+        assert names == ["c"]
 
 
-async def whatever_happens(api: Api, seed: int = 1, steps: int = 60) -> None:
+async def random_changes_are_followed(api: Api, seed: int = 1, steps: int = 60) -> None:
     """Any course of writes, broken connections and forgotten histories comes to what the server holds."""
     rng = random.Random(seed)
     for i in range(3):
@@ -145,7 +145,11 @@ async def whatever_happens(api: Api, seed: int = 1, steps: int = 60) -> None:
         await equal(api, stores)
         await until(lambda: stores.settled)
         total = sum(stores.snapshot().counts[kind] for kind in ("placed", "pending", "on unknown nodes"))
-        assert total == len(held(stores, "Pod"))
+        assert total == len(stored_versions(stores, "Pod"))
 
 
-CASES: Sequence[Callable[[Api], Awaitable[None]]] = (a_cluster_is_followed, kinds_stand_side_by_side, whatever_happens)
+CASES: Sequence[Callable[[Api], Awaitable[None]]] = (
+    a_cluster_is_followed,
+    several_kinds_are_followed,
+    random_changes_are_followed,
+)

@@ -114,7 +114,7 @@ CA = Pem(AUTHORITY.cert_pem.bytes())
 GET = Call(method="GET", path="/api/v1/pods", query=(("limit", "500"), ("labelSelector", "a=b,c in (d, e)")))
 
 
-def asked(server: Server, call: Call = GET, *, environ: Any = None, run: Any = None, **access: Any) -> Answer:
+def call_server(server: Server, call: Call = GET, *, environ: Any = None, run: Any = None, **access: Any) -> Answer:
     async def main() -> Answer:
         async with server:
             defaults = {"server": server.url, "ca": CA, "server_name": "kubernetes.default"}
@@ -130,14 +130,14 @@ def asked(server: Server, call: Call = GET, *, environ: Any = None, run: Any = N
 
 def failed(server: Server, call: Call = GET, **access: Any) -> ConnectionFailedError:
     with pytest.raises(ConnectionFailedError) as error:
-        asked(server, call, **access)
+        call_server(server, call, **access)
     assert SECRET not in str(error.value)
     return error.value
 
 
 def test_a_request() -> None:
     server = Server(http(b'{"a":1}', "201 Created", "X-Some: Thing"))
-    answer = asked(server, token=Secret(SECRET), impersonate=Impersonation("jo", groups=("a", "b")))
+    answer = call_server(server, token=Secret(SECRET), impersonate=Impersonation("jo", groups=("a", "b")))
     assert (answer.status, answer.body, answer.headers["x-some"]) == (201, b'{"a":1}', "Thing")
     assert server.heads[0].startswith("GET /api/v1/pods?limit=500&labelSelector=a%3Db,c+in+(d,+e) HTTP/1.1")
     assert server.header("authorization") == [f"Bearer {SECRET}"]
@@ -151,18 +151,18 @@ def test_a_request() -> None:
 def test_a_body() -> None:
     server = Server()
     call = Call(method="PATCH", path="/x", body=b"{}", content_type="application/merge-patch+json")
-    asked(server, call, compress=False)
+    call_server(server, call, compress=False)
     assert server.heads[0].startswith("PATCH /x HTTP/1.1")
     assert server.header("content-type") == ["application/merge-patch+json"]
     assert server.header("accept-encoding") == ["identity"]
 
 
 def test_the_name_in_the_certificate() -> None:
-    assert asked(Server(), server_name="kubernetes.default").status == 200
+    assert call_server(Server(), server_name="kubernetes.default").status == 200
     assert "certificate" in failed(Server(), server_name="other").message
     assert failed(Server(), server_name="").kind == "other"
     assert "tls: " in failed(Server(), ca=Pem(trustme.CA().cert_pem.bytes())).message
-    assert asked(Server(), server_name="", ca=Pem(), insecure=True).status == 200
+    assert call_server(Server(), server_name="", ca=Pem(), insecure=True).status == 200
 
 
 def test_a_client_certificate(tmp_path: Path) -> None:
@@ -170,22 +170,22 @@ def test_a_client_certificate(tmp_path: Path) -> None:
         Pem(b"".join(blob.bytes() for blob in CLIENT.cert_chain_pems)), Pem(CLIENT.private_key_pem.bytes())
     )
     server = Server()
-    asked(server, certificate=pair)
+    call_server(server, certificate=pair)
     assert ("email", "admin@example.com") in server.peers[0]["subjectAltName"]
 
     async def run(words: Any, env: Any, interactive: bool) -> bytes:
         import json
 
         status = {"clientCertificateData": pair.certificate.data.decode(), "clientKeyData": pair.key.data.decode()}
-        said = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status}
-        return json.dumps(said).encode()
+        credential = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status}
+        return json.dumps(credential).encode()
 
     server = Server()
-    asked(server, exec=ExecConfig("plugin"), run=run)
+    call_server(server, exec=ExecConfig("plugin"), run=run)
     assert ("email", "admin@example.com") in server.peers[0]["subjectAltName"]
 
 
-def test_credentials_that_are_not_to_be_had(tmp_path: Path) -> None:
+def test_unavailable_credentials_raise_a_named_error(tmp_path: Path) -> None:
     error = failed(Server(), token_file=str(tmp_path / "missing"))
     assert "getting credentials: failed to read token file" in error.message
     assert failed(Server(), ca=Pem(path=str(tmp_path / "missing"))).kind == "other"
@@ -196,18 +196,18 @@ def test_a_token_that_is_not_accepted_is_read_again(tmp_path: Path) -> None:
     path.write_text("old")
 
     async def main() -> list[list[str]]:
-        seen = []
+        tokens = []
         async with Server(http(b"", "401 Unauthorized")) as server:
             access = Access(server=server.url, ca=CA, server_name="kubernetes.default", token_file=str(path))
             transport = AiohttpTransport(access, SystemClock(), environ={})
             for token in ("new", "newer"):
                 assert (await transport.call(GET)).status == 401
-                seen.append(server.header("authorization"))
+                tokens.append(server.header("authorization"))
                 path.write_text(token)
             await transport.call(GET)
-            seen.append(server.header("authorization"))
+            tokens.append(server.header("authorization"))
             await transport.close()
-        return seen
+        return tokens
 
     # The first was read for that very request: only when it is not accepted again it is taken for an old one.
     assert asyncio.run(main()) == [["Bearer old"], ["Bearer old"], ["Bearer newer"]]
@@ -215,7 +215,7 @@ def test_a_token_that_is_not_accepted_is_read_again(tmp_path: Path) -> None:
 
 def test_redirects_are_not_followed() -> None:
     server = Server(http(b"", "302 Found", "Location: https://example.com/"))
-    assert asked(server, token=Secret(SECRET)).status == 302
+    assert call_server(server, token=Secret(SECRET)).status == 302
     assert len(server.heads) == 1
 
 
@@ -236,7 +236,7 @@ def test_connections_that_break(reply: bytes, kind: str) -> None:
     assert "/api/v1/pods" in error.message
 
 
-def test_nobody_listens() -> None:
+def test_refused_connection_is_a_connection_failed_error() -> None:
     async def main() -> None:
         async with Server(tls=False) as server:
             url = server.url
@@ -251,11 +251,11 @@ def test_nobody_listens() -> None:
     asyncio.run(main())
 
 
-def test_values_that_are_no_headers_are_not_told() -> None:
+def test_invalid_header_value_is_not_in_the_error() -> None:
     assert "cannot be written" in failed(Server(), token=Secret(f"{SECRET}\nX: y")).message
 
 
-def test_passwords_of_urls_are_not_told() -> None:
+def test_url_password_is_not_in_the_error() -> None:
     async def main() -> str:
         transport = AiohttpTransport(Access(server=f"https://me:{SECRET}@host"), SystemClock(), environ={})
         try:
@@ -263,10 +263,10 @@ def test_passwords_of_urls_are_not_told() -> None:
         finally:
             await transport.close()
 
-    told = asyncio.run(main())
-    assert SECRET not in told
-    assert told.startswith('Get "https://me:xxxxx@host')
-    assert told.endswith("no answer of http://me:xxxxx@proxy:3128")
+    output = asyncio.run(main())
+    assert SECRET not in output
+    assert output.startswith('Get "https://me:xxxxx@host')
+    assert output.endswith("no answer of http://me:xxxxx@proxy:3128")
 
 
 def members(parts: list[bytes]) -> bytes:
@@ -418,18 +418,18 @@ def test_a_stream_that_breaks() -> None:
     async def main() -> list[bytes]:
         server = Server(tls=False)
         server.pieces = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"5\r\nabcde\r\n"]
-        seen = []
+        chunks = []
         async with server:
             transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
             try:
                 async with transport.stream(GET) as stream:
-                    seen.append(await stream.read_some())
+                    chunks.append(await stream.read_some())
                     with pytest.raises(ConnectionFailedError) as error:
                         await stream.read_some()
                     assert error.value.kind == "reset"
             finally:
                 await transport.close()
-        return seen
+        return chunks
 
     assert asyncio.run(main()) == [b"abcde"]
 
@@ -606,7 +606,7 @@ def test_a_request_on_a_connection_that_the_server_has_closed(method: str, sent:
         [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"{}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"],
     ],
 )
-def test_what_comes_after_a_response_is_not_the_next_one(first: list[bytes]) -> None:
+def test_unexpected_data_on_an_idle_connection_is_not_used_as_a_response(first: list[bytes]) -> None:
     """As in Go: a connection that has received data while it was idle is not used."""
     connections: list[int] = []
     good = [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"]
@@ -668,7 +668,9 @@ def test_a_second_response_in_another_record_is_not_the_next_one() -> None:
 
 
 def test_a_response_to_head_has_no_body() -> None:
-    answer = asked(Server(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", tls=False), Call(method="HEAD", path="/"))
+    answer = call_server(
+        Server(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", tls=False), Call(method="HEAD", path="/")
+    )
     assert (answer.status, answer.body) == (200, b"")
 
 
@@ -689,7 +691,7 @@ def test_no_request_contains_control_characters(call: Call) -> None:
     assert server.heads == []
 
 
-def test_what_is_no_response_is_described_in_one_line() -> None:
+def test_invalid_response_is_described_in_one_line() -> None:
     assert "\n" not in str(failed(Server(b"SSH-2.0-x\r\n", tls=False)))
 
 
@@ -747,7 +749,7 @@ def test_proxies_of_the_environment(server: str, environ: dict[str, str], proxy:
 
 
 @pytest.mark.parametrize("breaks", [False, True], ids=["ends", "breaks"])
-def test_the_end_of_a_stream_is_reported_while_nobody_reads(breaks: bool) -> None:
+def test_stream_end_is_reported_without_a_pending_read(breaks: bool) -> None:
     class Ending(Server):
         async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -812,7 +814,7 @@ def test_a_full_buffer_of_a_stream_is_reported_while_nobody_reads() -> None:
     asyncio.run(main())
 
 
-def test_more_is_sent_than_the_socket_takes_at_once() -> None:
+def test_request_larger_than_the_socket_buffer_is_sent() -> None:
     """The server reads late; a part of the request waits for that."""
     size = 8 << 20
     received: list[int] = []
@@ -921,7 +923,7 @@ def result_of(pieces: list[bytes], warm: int) -> Any:
 
 
 @pytest.mark.parametrize("name", RESPONSES)
-def test_a_response_on_a_used_connection_is_as_on_a_new_one(name: str) -> None:
+def test_response_on_a_reused_connection_equals_that_on_a_new_one(name: str) -> None:
     """A new connection is read by aiohttp alone, a used one by :func:`read_simple_response` first."""
     data = RESPONSES[name]
     expected = result_of([data], 0)

@@ -116,7 +116,7 @@ def test_groups_are_found_by_tags_page_by_page(autoscaling: Stubbed) -> None:
     assert autoscaling.client.groups_tagged({}) == []
 
 
-def test_a_page_that_announces_itself_again_is_an_error(autoscaling: Stubbed) -> None:
+def test_repeated_page_token_is_an_error(autoscaling: Stubbed) -> None:
     for _ in range(2):
         autoscaling.answer("describe_auto_scaling_groups", {"AutoScalingGroups": [], "NextToken": "next"})
     with pytest.raises(AwsError, match="DescribeAutoScalingGroups: the same page is announced again"):
@@ -193,7 +193,7 @@ def test_errors_of_aws_are_named(autoscaling: Stubbed, code: str, kind: type[Aws
         ({"AutoScalingGroups": [{"AutoScalingGroupName": "g", "Instances": [{}]}]}, "InstanceId"),
     ],
 )
-def test_responses_of_another_form_are_a_named_error(
+def test_unexpected_response_shape_is_a_named_error(
     autoscaling: Stubbed, monkeypatch: pytest.MonkeyPatch, page: dict[str, Any], where: str
 ) -> None:
     monkeypatch.setattr(autoscaling.client, "_call", lambda *_, **__: page)

@@ -522,7 +522,7 @@ def test_a_termination_that_fails_leaves_the_earlier_ones_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("each", "found"),
+    ("each", "expected"),
     [
         (node("test-instance-id"), True),
         (node("test-instance-id", "fargate-1"), "^Not implemented$"),
@@ -536,13 +536,13 @@ def test_a_termination_that_fails_leaves_the_earlier_ones_counted() -> None:
         (node("aws:///us-east-1a/i-placeholder-some.arbitrary.cluster.local"), "node is not present in aws"),
     ],
 )
-def test_whether_a_node_has_an_instance(each: Node, found: bool | str) -> None:
+def test_whether_a_node_has_an_instance(each: Node, expected: bool | str) -> None:
     world = World(Aws(described("g", 2, "test-instance-id")), "1:5:g")
     world.refresh()
-    if isinstance(found, bool):
-        assert world.provider.has_instance(each) is found
+    if isinstance(expected, bool):
+        assert world.provider.has_instance(each) is expected
     else:
-        with pytest.raises(ProviderError, match=found):
+        with pytest.raises(ProviderError, match=expected):
             world.provider.has_instance(each)
 
 
@@ -666,7 +666,7 @@ def test_types_that_ec2_does_not_describe_are_looked_up_in_the_catalogue() -> No
         assert aws.calls["DescribeInstanceTypes"] == calls
 
 
-def test_ec2_is_not_asked_for_types_if_the_static_list_is_to_be_used() -> None:
+def test_static_instance_list_avoids_ec2_requests() -> None:
     aws = Aws(described("g", 1, "i-1"))
     machines = {"m5.large": MachineType("m5.large", 2, 8000)}
     world = World(aws, "1:5:g", machines=machines, describe_machines=False)
@@ -701,7 +701,7 @@ def test_a_type_is_used_for_twenty_minutes_while_it_cannot_be_looked_up() -> Non
     )
 
 
-def test_managed_node_groups_are_asked_for_once_in_six_minutes_even_if_eks_fails() -> None:
+def test_managed_node_groups_are_requested_every_six_minutes_even_after_eks_errors() -> None:
     tags = [{"Key": "eks:nodegroup-name", "Value": "n"}, {"Key": "eks:cluster-name", "Value": "c"}]
     world = World(Aws(described("g", 1, "i-1", Tags=tags)), "1:5:g")
     world.aws.errors["DescribeNodegroup"] = failed("denied", "AccessDeniedException")

@@ -61,7 +61,7 @@ def test_labels_come_from_label_tags_and_from_tags_of_eks() -> None:
         (f"eks:{LABEL_TAG}a", "a"),  # the prefix of labels wins
     ],
 )
-def test_a_label_is_what_follows_the_prefix(key: str, label: str | None) -> None:
+def test_label_name_is_the_tag_without_its_prefix(key: str, label: str | None) -> None:
     assert labels_from_tags({key: "v"}) == ({} if label is None else {label: "v"})
 
 
@@ -266,7 +266,7 @@ def test_a_managed_node_group_is_one_with_both_names(tags: dict[str, str], expec
     assert managed_nodegroup_name(tags) == expected
 
 
-def test_what_eks_says_wins_over_tags_of_the_group() -> None:
+def test_eks_values_take_precedence_over_group_tags() -> None:
     managed = ManagedNodegroup(
         labels={"labelKey 1": "testValue 1", "labelKey 2": "testValue 2"},
         taints=(Taint(key="key 1", value="v 1", effect="e 1"), Taint(key="key 2", value="v 2", effect="e 2")),

@@ -91,7 +91,7 @@ def test_a_list_that_waits_to_be_applied_keeps_no_other_response_waiting() -> No
     run_in_virtual_time(main, now=SECOND)
 
 
-def test_a_watch_never_goes_beyond_what_is_shared() -> None:
+def test_watch_never_exceeds_the_shared_buffer() -> None:
     """So watches whose lines never end cannot keep lists from being read."""
     buffers = Buffers(SHARED)
 

@@ -30,7 +30,7 @@ def after(code: int, seconds: str | None) -> Answer:
 
 # TestIsNextRetry
 @pytest.mark.parametrize(
-    ("found", "attempt", "most", "pause"),
+    ("response", "attempt", "most", "pause"),
     [
         (after(500, "1"), 1, 0, None),
         (RESET, 1, 3, 1),
@@ -41,8 +41,8 @@ def after(code: int, seconds: str | None) -> Answer:
         (RESET, 4, 3, None),
     ],
 )
-def test_is_next_retry(found: Any, attempt: int, most: int, pause: int | None) -> None:
-    assert pause_before_retry(GET, found, attempt, max_retries=most) == pause
+def test_is_next_retry(response: Any, attempt: int, most: int, pause: int | None) -> None:
+    assert pause_before_retry(GET, response, attempt, max_retries=most) == pause
 
 
 VERBS = ("GET", "POST", "PUT", "DELETE", "PATCH")
@@ -50,7 +50,7 @@ VERBS = ("GET", "POST", "PUT", "DELETE", "PATCH")
 
 # TestRetryableConditions: a plain call, and a watch (of which there is only GET)
 @pytest.mark.parametrize(
-    ("verbs", "found", "call", "watch"),
+    ("verbs", "response", "call", "watch"),
     [
         (VERBS, after(429, "0"), True, True),
         (VERBS, after(503, "0"), True, True),
@@ -67,11 +67,11 @@ VERBS = ("GET", "POST", "PUT", "DELETE", "PATCH")
         (VERBS, after(429, "soon"), False, False),
     ],
 )
-def test_retryable_conditions(verbs: Sequence[str], found: Any, call: bool, watch: bool) -> None:
+def test_retryable_conditions(verbs: Sequence[str], response: Any, call: bool, watch: bool) -> None:
     for verb in verbs:
-        asked = Call(method=verb, path="/")
-        assert (pause_before_retry(asked, found, 1, max_retries=2) is not None) is call
-        assert (pause_before_retry(asked, found, 1, max_retries=2, watch=True) is not None) is watch
+        get_call = Call(method=verb, path="/")
+        assert (pause_before_retry(get_call, response, 1, max_retries=2) is not None) is call
+        assert (pause_before_retry(get_call, response, 1, max_retries=2, watch=True) is not None) is watch
 
 
 class FakeStream:
@@ -91,14 +91,14 @@ class FakeStream:
 class Script:
     """Answers what it is told to, in order; the last again and again."""
 
-    def __init__(self, clock: VirtualClock, *found: Any) -> None:
-        self.clock, self.found = clock, list(found)
+    def __init__(self, clock: VirtualClock, *responses: Any) -> None:
+        self.clock, self.responses = clock, list(responses)
         self.sent: list[float] = []
-        self.left = 0
+        self.open_streams = 0
 
     def next(self) -> Any:
         self.sent.append((self.clock.now() - T0) / SECOND)
-        result = self.found.pop(0) if len(self.found) > 1 else self.found[0]
+        result = self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
         if isinstance(result, Exception):
             raise result
         return result
@@ -113,21 +113,21 @@ class Script:
         try:
             yield result if isinstance(result, FakeStream) else FakeStream(result)
         finally:
-            self.left += 1
+            self.open_streams += 1
 
     async def close(self) -> None:
-        self.left = -1
+        self.open_streams = -1
 
 
-def asked(*found: Any, call: Call = GET, times: int = 1, **options: Any) -> tuple[list[Any], list[float]]:
+def run_calls(*responses: Any, call: Call = GET, times: int = 1, **options: Any) -> tuple[list[Any], list[float]]:
     """What came of calls made side by side, and when requests were sent."""
 
     async def main(clock: VirtualClock) -> tuple[list[Any], list[float]]:
-        script = Script(clock, *found)
+        script = Script(clock, *responses)
         client = Client(script, clock, **options)
         results = await asyncio.gather(*(client.call(call) for _ in range(times)), return_exceptions=True)
         await client.close()
-        assert script.left == -1
+        assert script.open_streams == -1
         return list(results), script.sent
 
     return run_in_virtual_time(main, now=T0)
@@ -135,7 +135,7 @@ def asked(*found: Any, call: Call = GET, times: int = 1, **options: Any) -> tupl
 
 # TestCheckRetryHandles429And5xx, TestConnectionResetByPeerIsRetried, TestRequestMaxRetries
 @pytest.mark.parametrize(
-    ("found", "sent"),
+    ("responses", "sent"),
     [
         ([after(429, "1"), after(503, "4"), OK], [0.0, 1.0, 5.0]),
         ([RESET, RESET, OK], [0.0, 1.0, 2.0]),
@@ -143,22 +143,22 @@ def asked(*found: Any, call: Call = GET, times: int = 1, **options: Any) -> tupl
         ([Answer(201, {}, b"")], [0.0]),
     ],
 )
-def test_what_goes_well_in_the_end(found: list[Any], sent: list[float]) -> None:
-    results, times = asked(*found)
-    assert (results, times) == ([found[-1]], sent)
+def test_retried_request_succeeds(responses: list[Any], sent: list[float]) -> None:
+    results, times = run_calls(*responses)
+    assert (results, times) == ([responses[-1]], sent)
 
 
-def test_it_gives_up() -> None:
-    (error,), sent = asked(after(429, "1"), call=POST)
+def test_client_gives_up_after_max_retries() -> None:
+    (error,), sent = run_calls(after(429, "1"), call=POST)
     assert isinstance(error, RequestFailedError)
     assert (error.error.code, error.error.reason, error.error.retry_after) == (429, "TooManyRequests", SECOND)
     assert len(sent) == 11
-    assert len(asked(after(429, "1"), max_retries=0)[1]) == 1
+    assert len(run_calls(after(429, "1"), max_retries=0)[1]) == 1
 
 
-@pytest.mark.parametrize(("found", "refused"), [(REFUSED, True), (RESET, False), (OTHER, False)])
-def test_connections_that_break(found: ConnectionFailedError, refused: bool) -> None:
-    (error,), sent = asked(found, call=POST)
+@pytest.mark.parametrize(("response", "refused"), [(REFUSED, True), (RESET, False), (OTHER, False)])
+def test_connections_that_break(response: ConnectionFailedError, refused: bool) -> None:
+    (error,), sent = run_calls(response, call=POST)
     assert isinstance(error, RequestFailedError)
     assert (error.error.code, error.error.reason, error.error.message) == (0, "", "broken")
     assert error.refused is refused
@@ -174,15 +174,15 @@ def test_connections_that_break(found: ConnectionFailedError, refused: bool) -> 
     ],
 )
 def test_rate_limit(options: Mapping[str, Any], sent: list[float]) -> None:
-    assert asked(OK, times=12, **options)[1] == pytest.approx(sent, abs=1e-6)
+    assert run_calls(OK, times=12, **options)[1] == pytest.approx(sent, abs=1e-6)
 
 
-def test_what_is_sent_again_waits_for_its_turn_too() -> None:
-    _, sent = asked(after(429, "0"), OK, qps=0.5, burst=1)
+def test_retry_waits_for_the_rate_limit() -> None:
+    _, sent = run_calls(after(429, "0"), OK, qps=0.5, burst=1)
     assert sent == pytest.approx([0.0, 2.0])
 
 
-def test_a_client_apart_does_not_wait_for_the_others_turn() -> None:
+def test_client_with_own_rate_limit_does_not_wait_for_others() -> None:
     async def main(clock: VirtualClock) -> list[float]:
         script = Script(clock, OK)
         client = Client(script, clock, qps=0.1, burst=1)
@@ -201,40 +201,40 @@ async def all_of(stream: Stream) -> list[bytes]:
     return result
 
 
-def watched(*found: Any) -> tuple[Any, list[float], int]:
+def watched(*responses: Any) -> tuple[Any, list[float], int]:
     async def main(clock: VirtualClock) -> tuple[Any, list[float], int]:
-        script = Script(clock, *found)
+        script = Script(clock, *responses)
         client = Client(script, clock, qps=0.001, burst=1)
-        seen: Any
+        outcome: Any
         try:
             async with client.watch(GET) as stream:
-                seen = None if stream is None else await all_of(stream)
+                outcome = None if stream is None else await all_of(stream)
         except (RequestFailedError, ConnectionFailedError) as error:
-            seen = error
-        return seen, script.sent, script.left
+            outcome = error
+        return outcome, script.sent, script.open_streams
 
     return run_in_virtual_time(main, now=T0)
 
 
 # TestRequestWatch
-def test_watches() -> None:
+def test_watch_is_retried_until_it_opens() -> None:
     assert watched(FakeStream(Answer(200, {}, b"abc"))) == ([b"abc"], [0.0], 1)
-    seen, sent, left = watched(after(429, "2"), TIMEOUT, RESET, FakeStream(Answer(200, {}, b"abc")))
-    assert (seen, sent, left) == ([b"abc"], [0.0, 2.0, 3.0, 4.0], 2)
-    seen, sent, left = watched(Answer(403, {}, b"no"))
-    assert (seen.error.reason, len(sent), left) == ("Forbidden", 1, 1)
-    seen, sent, _ = watched(REFUSED)
-    assert (seen.refused, len(sent)) == (True, 1)
+    outcome, sent, open_streams = watched(after(429, "2"), TIMEOUT, RESET, FakeStream(Answer(200, {}, b"abc")))
+    assert (outcome, sent, open_streams) == ([b"abc"], [0.0, 2.0, 3.0, 4.0], 2)
+    outcome, sent, open_streams = watched(Answer(403, {}, b"no"))
+    assert (outcome.error.reason, len(sent), open_streams) == ("Forbidden", 1, 1)
+    outcome, sent, _ = watched(REFUSED)
+    assert (outcome.refused, len(sent)) == (True, 1)
 
 
-def test_a_watch_whose_connection_breaks_before_it_begins_is_an_empty_one() -> None:
-    seen, sent, _ = watched(RESET)
-    assert (seen, len(sent)) == (None, 11)
+def test_watch_with_broken_connection_before_the_response_is_empty() -> None:
+    outcome, sent, _ = watched(RESET)
+    assert (outcome, len(sent)) == (None, 11)
 
 
-def test_what_breaks_while_it_is_read_is_the_reader_s() -> None:
-    seen, sent, left = watched(FakeStream(Answer(200, {}, b"abc"), then=RESET))
-    assert (seen, len(sent), left) == (RESET, 1, 1)
+def test_error_while_reading_a_watch_is_raised_to_the_reader() -> None:
+    outcome, sent, open_streams = watched(FakeStream(Answer(200, {}, b"abc"), then=RESET))
+    assert (outcome, len(sent), open_streams) == (RESET, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_retry_after_of_any_kind_is_bounded(header: str, pause: int | None) ->
 
 
 @pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "1e3", '"5"', "{}", "-2147483649"])
-def test_a_status_with_odd_numbers_is_none(number: str) -> None:
+def test_status_with_invalid_numbers_is_ignored(number: str) -> None:
     """As Go cannot decode it, the HTTP status says what happened."""
     for body in (
         f'{{"kind":"Status","code":{number}}}',
@@ -264,15 +264,15 @@ def test_a_status_with_odd_numbers_is_none(number: str) -> None:
 
 
 def test_failures_are_counted_by_reason() -> None:
-    seen: list[str] = []
+    reasons: list[str] = []
 
     async def main(clock: VirtualClock) -> None:
         client = Client(Script(clock, after(429, "1"), RESET, OK), clock, qps=-1)
-        client.observe = lambda observation: seen.append(observation.labels["reason"])
+        client.observe = lambda observation: reasons.append(observation.labels["reason"])
         await client.call(GET)
 
     run_in_virtual_time(main, now=T0)
-    assert seen == ["throttled", "reset"]
+    assert reasons == ["throttled", "reset"]
 
 
 @pytest.mark.parametrize(

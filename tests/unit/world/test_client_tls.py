@@ -50,14 +50,14 @@ def shake(client: ssl.SSLContext, name: str) -> str:
                 end.do_handshake()
             except ssl.SSLWantReadError:
                 continue
-    seen = ends[1].getpeercert() or {}
-    return str(seen.get("subjectAltName", ""))
+    certificate = ends[1].getpeercert() or {}
+    return str(certificate.get("subjectAltName", ""))
 
 
 CA = Pem(AUTHORITY.cert_pem.bytes())
 
 
-def test_a_name_is_held_against_the_certificate() -> None:
+def test_server_name_is_verified_against_the_certificate() -> None:
     context = ClientTLS(Access(server="https://x", ca=CA)).context(0)
     assert shake(context, "kubernetes.default") == ""
     assert shake(context, "127.0.0.1") == ""
@@ -66,7 +66,7 @@ def test_a_name_is_held_against_the_certificate() -> None:
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-def test_others_are_not_trusted() -> None:
+def test_unknown_authorities_are_not_trusted() -> None:
     other = ClientTLS(Access(server="https://x", ca=Pem(trustme.CA().cert_pem.bytes()))).context(0)
     with pytest.raises(ssl.SSLCertVerificationError):
         shake(other, "kubernetes.default")
@@ -75,21 +75,21 @@ def test_others_are_not_trusted() -> None:
     assert shake(ClientTLS(Access(server="https://x", insecure=True)).context(0), "other") == ""
 
 
-def test_a_certificate_is_shown() -> None:
+def test_client_certificate_is_presented() -> None:
     pair = ClientCertificate(Pem(pem(CLIENT.cert_chain_pems)), Pem(CLIENT.private_key_pem.bytes()))
     context = ClientTLS(Access(server="https://x", ca=CA, certificate=pair)).context(0)
     assert "admin@example.com" in shake(context, "127.0.0.1")
-    given = (pem(CLIENT.cert_chain_pems), CLIENT.private_key_pem.bytes())
+    key_pair = (pem(CLIENT.cert_chain_pems), CLIENT.private_key_pem.bytes())
     tls = ClientTLS(Access(server="https://x", ca=CA))
     without = tls.context(0)
-    with_ = tls.context(1, given)
+    with_ = tls.context(1, key_pair)
     assert "admin@example.com" in shake(with_, "127.0.0.1")
-    assert tls.context(2, given) is with_
+    assert tls.context(2, key_pair) is with_
     assert without is not with_
 
 
 @pytest.mark.parametrize(
-    ("access", "said"),
+    ("access", "message"),
     [
         (Access(server="https://x", ca=Pem(b"no PEM")), "certificate-authority-data: there is no certificate in it"),
         (Access(server="https://x", ca=Pem(path="/nowhere/ca")), "/nowhere/ca: No such file"),
@@ -106,8 +106,8 @@ def test_a_certificate_is_shown() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used(access: Access, said: str) -> None:
-    with pytest.raises(InputError, match=said) as error:
+def test_unusable_tls_settings_are_an_input_error(access: Access, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
         ClientTLS(access).context(0)
     assert "s3cr3t" not in str(error.value)
 
@@ -153,7 +153,7 @@ NO_AUTHORITY = {
 
 
 @pytest.mark.parametrize("data", NO_AUTHORITY.values(), ids=NO_AUTHORITY)
-def test_a_file_of_authorities_that_becomes_anything(tmp_path: Path, data: bytes) -> None:
+def test_replaced_ca_file_with_any_content_is_handled(tmp_path: Path, data: bytes) -> None:
     """It is named at the start; later the authorities before it stay."""
     file = tmp_path / "ca.pem"
     file.write_bytes(data)

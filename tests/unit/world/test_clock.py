@@ -15,7 +15,7 @@ class SetClock:
         return self.passed
 
 
-def test_a_steady_clock_does_not_see_the_wall_clock_set() -> None:
+def test_steady_clock_ignores_wall_clock_changes() -> None:
     clock = SetClock()
     steady = SteadyClock(clock)
     start = steady.now()
@@ -25,7 +25,7 @@ def test_a_steady_clock_does_not_see_the_wall_clock_set() -> None:
     assert (steady.now() - start, steady.monotonic()) == (7, 12)
 
 
-def test_a_following_clock_sees_it_when_it_is_asked_to() -> None:
+def test_following_clock_adopts_the_wall_clock_on_request() -> None:
     clock = SetClock()
     clock.wall, clock.passed = SetClock.wall, SetClock.passed
     following = FollowingClock(clock)
@@ -40,7 +40,7 @@ def test_a_following_clock_sees_it_when_it_is_asked_to() -> None:
     assert following.monotonic() == 12
 
 
-def test_the_machine_s_clocks() -> None:
+def test_system_clock_reads_the_machine_clocks() -> None:
     clock = SystemClock()
     assert clock.now() > 1_700_000_000 * 10**9
     before = clock.monotonic()

@@ -135,7 +135,7 @@ def test_a_group_grows_and_shrinks_by_its_scale(api: Management) -> None:
         cloud.delete_nodes(group.id, [api.nodes[0]])
 
 
-def test_nodes_that_may_not_go(api: Management) -> None:
+def test_undeletable_nodes_are_refused(api: Management) -> None:
     api.deployment()
     api.machine("m1", id_="x://1")
     cloud = api.cloud()
@@ -150,7 +150,7 @@ def test_nodes_that_may_not_go(api: Management) -> None:
         cloud.has_instance(other)
 
 
-def test_a_machine_whose_scale_was_not_written_is_not_marked(api: Management) -> None:
+def test_machine_is_not_marked_if_the_scale_write_fails(api: Management) -> None:
     api.deployment()
     api.machine("m1", id_="x://1")
     cloud = api.cloud()
@@ -162,7 +162,7 @@ def test_a_machine_whose_scale_was_not_written_is_not_marked(api: Management) ->
     assert (api.marks("m1"), api.replicas()) == ({}, 2)
 
 
-def test_pools(api: Management) -> None:
+def test_machine_pools_are_node_groups(api: Management) -> None:
     api.put("MachinePool", "mp", {"replicas": 2, "providerIDList": ["x://1", "x://2"]}, annotations=SIZES)
     cloud = api.cloud()
     node = api.node("n1", "x://1")
@@ -172,7 +172,7 @@ def test_pools(api: Management) -> None:
     assert api.server.get(f"machinepools.{G}", "mp", "fleet")["spec"]["replicas"] == 1
 
 
-def test_a_server_without_pools() -> None:
+def test_server_without_machine_pools_is_supported() -> None:
     api = Management("Machine", "MachineDeployment", "MachineSet")
     try:
         api.deployment()
@@ -181,7 +181,7 @@ def test_a_server_without_pools() -> None:
         api.end()
 
 
-def test_discovery(api: Management) -> None:
+def test_groups_are_discovered_by_the_configured_filters(api: Management) -> None:
     api.deployment("a", labels={"pool": "one"})
     api.deployment("b", labels={"pool": "two"})
 
@@ -221,7 +221,7 @@ def test_a_deployment_in_the_middle_of_a_rollout(api: Management) -> None:
     assert group.rolling_out_error == "failed to parse current revision on MachineSet fleet/md-2: 'two' is no int64"
 
 
-def test_another_api_group_is_what_labels_and_annotations_begin_with() -> None:
+def test_custom_api_group_is_the_prefix_of_labels_and_annotations() -> None:
     """``TestAPIGroup`` of upstream's, as far as the environment's variable goes: paused deployments and the labels of
     their sets keep the usual group."""
     group = "cluster.example.com"
@@ -250,10 +250,14 @@ def test_another_api_group_is_what_labels_and_annotations_begin_with() -> None:
     put("MachineSet", "md-1", {"replicas": 2}, ownerReferences=[above])
     above = {"kind": "MachineSet", "name": "md-1", "uid": "md-1", "controller": True}
     put("Machine", "m1", {"providerID": "x://1"}, ownerReferences=[above])
-    told = {f"{group}/owner-kind": "MachineSet", f"{group}/owner-name": "md-1", f"{group}/cluster-namespace": "fleet"}
+    annotations = {
+        f"{group}/owner-kind": "MachineSet",
+        f"{group}/owner-name": "md-1",
+        f"{group}/cluster-namespace": "fleet",
+    }
     nodes = [
         from_dict({"metadata": {"name": "n1"}, "spec": {"providerID": "x://1"}}, Node),
-        from_dict({"metadata": {"name": "n2", "annotations": told}}, Node),
+        from_dict({"metadata": {"name": "n2", "annotations": annotations}}, Node),
     ]
     try:
         cloud = MachineGroupsCloud(
@@ -281,10 +285,10 @@ TEMPLATE = ServedResource("infrastructure.cluster.x-k8s.io", "v1beta2", "MetalMa
 
 
 @pytest.mark.parametrize("by", [{"apiGroup": TEMPLATE.group}, {"apiVersion": TEMPLATE.api_version}])
-def test_the_infrastructure_says_what_a_machine_will_be_where_annotations_do_not(by: dict[str, str]) -> None:
+def test_infrastructure_template_fills_in_missing_annotations(by: dict[str, str]) -> None:
     api = Management("Machine", "MachineDeployment", "MachineSet", "MachinePool", more=[TEMPLATE])
     try:
-        told: dict[str, Any] = {
+        template: dict[str, Any] = {
             "apiVersion": TEMPLATE.api_version,
             "kind": TEMPLATE.kind,
             "metadata": {"name": "big", "namespace": "fleet"},
@@ -293,7 +297,7 @@ def test_the_infrastructure_says_what_a_machine_will_be_where_annotations_do_not
                 "nodeInfo": {"architecture": "arm64", "operatingSystem": "linux"},
             },
         }
-        api.server.put(TEMPLATE.group_resource, told)
+        api.server.put(TEMPLATE.group_resource, template)
         cpu = {"capacity.cluster-autoscaler.kubernetes.io/cpu": "6"}
         spec = {
             "replicas": 0,
@@ -305,8 +309,11 @@ def test_the_infrastructure_says_what_a_machine_will_be_where_annotations_do_not
         amounts = {name: str(amount) for name, amount in (node.status.allocatable or {}).items()}
         assert amounts == {"cpu": "6", "memory": "32Gi", "pods": "110"}
         assert node.metadata.labels == {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
-        told["status"]["nodeInfo"] = {"architecture": "arm64", "cores": 8}  # no map of texts: upstream reads none of it
-        api.server.put(TEMPLATE.group_resource, told)
+        template["status"]["nodeInfo"] = {
+            "architecture": "arm64",
+            "cores": 8,
+        }  # no map of texts: upstream reads none of it
+        api.server.put(TEMPLATE.group_resource, template)
         (group,) = api.cloud().refresh()
         assert group.node_template.node.metadata.labels == {"kubernetes.io/os": "", "kubernetes.io/arch": ""}
         api.server.drop(TEMPLATE.group_resource, "big", "fleet")

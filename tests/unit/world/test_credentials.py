@@ -38,7 +38,7 @@ class FakeClock:
 
 
 # TestCachingTokenSource, with the period and leeway of NewCachedFileTokenSource
-def test_a_token_file_is_read_again_and_again(tmp_path: Path) -> None:
+def test_token_file_is_reread_periodically(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(" a\n")
     source = TokenFile(str(path), Secret())
@@ -120,16 +120,16 @@ class Program:
 
     def __init__(self, *status: dict[str, Any] | None, version: str = V1) -> None:
         self.status, self.version = list(status), version
-        self.asked: list[tuple[tuple[str, ...], dict[str, Any], bool]] = []
+        self.runs: list[tuple[tuple[str, ...], dict[str, Any], bool]] = []
         self.env: list[Mapping[str, str]] = []
 
     async def __call__(self, words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:
-        self.asked.append((words, json.loads(env["KUBERNETES_EXEC_INFO"]), interactive))
+        self.runs.append((words, json.loads(env["KUBERNETES_EXEC_INFO"]), interactive))
         self.env.append(env)
         await asyncio.sleep(0)
-        said: dict[str, Any] = {"kind": "ExecCredential", "apiVersion": self.version}
+        credential: dict[str, Any] = {"kind": "ExecCredential", "apiVersion": self.version}
         status = self.status.pop(0)
-        return json.dumps(said if status is None else {**said, "status": status}).encode()
+        return json.dumps(credential if status is None else {**credential, "status": status}).encode()
 
 
 def plugin(
@@ -148,7 +148,7 @@ def plugin(
         ("Never", True, False), ("IfAvailable", False, False), ("IfAvailable", True, True), ("Always", True, True),
     ],
 )  # fmt: skip
-def test_what_a_plug_in_is_told(
+def test_plugin_receives_the_exec_info(
     version: str, mode: str, terminal: bool, interactive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: terminal, raising=False)
@@ -158,22 +158,22 @@ def test_what_a_plug_in_is_told(
     )
     assert asyncio.run(credentials.identity()).headers == (("Authorization", "Bearer foo-bar"),)
     info = {"kind": "ExecCredential", "apiVersion": version, "spec": {"interactive": interactive}}
-    assert program.asked == [(("plugin", "a", "b"), info, interactive)]
+    assert program.runs == [(("plugin", "a", "b"), info, interactive)]
     assert program.env[0]["KEY"] == "value"
     assert "PATH" in program.env[0]
 
 
-def test_a_terminal_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_that_requires_a_terminal_fails_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
     with pytest.raises(CredentialError, match="cannot support interactive mode: standard input is not a terminal"):
         asyncio.run(plugin(Program(), interactive_mode="Always").identity())
 
 
-def test_the_cluster_is_told_if_it_is_asked_for() -> None:
+def test_plugin_receives_the_cluster_if_requested() -> None:
     access = {"ca": Pem(b"ca"), "server_name": "name", "proxy": "http://p", "compress": False}
     program = Program({"token": "t"}, {"token": "t"})
     asyncio.run(plugin(program, access=access, provide_cluster_info=True, config={"a": 1}).identity())
-    assert program.asked[0][1]["spec"]["cluster"] == {
+    assert program.runs[0][1]["spec"]["cluster"] == {
         "server": "https://h",
         "tls-server-name": "name",
         "certificate-authority-data": "Y2E=",
@@ -184,7 +184,7 @@ def test_the_cluster_is_told_if_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "version", "said"),
+    ("status", "version", "message"),
     [
         (None, V1, "didn't return a status field"),
         ({}, V1, "didn't return a token or cert/key pair"),
@@ -195,8 +195,8 @@ def test_the_cluster_is_told_if_it_is_asked_for() -> None:
         ({"token": SECRET, "expirationTimestamp": "soon"}, V1, "that is no time"),
     ],
 )
-def test_what_a_plug_in_may_not_say(status: dict[str, Any] | None, version: str, said: str) -> None:
-    with pytest.raises(CredentialError, match=said) as error:
+def test_invalid_plugin_output_is_a_credential_error(status: dict[str, Any] | None, version: str, message: str) -> None:
+    with pytest.raises(CredentialError, match=message) as error:
         asyncio.run(plugin(Program(status, version=version)).identity())
     assert SECRET not in str(error.value)
 
@@ -209,7 +209,7 @@ def test_a_certificate_from_a_plug_in() -> None:
 
 
 # TestRoundTripper
-def test_tokens_are_kept_until_they_run_out_or_are_not_accepted() -> None:
+def test_tokens_are_cached_until_they_expire_or_are_rejected() -> None:
     clock = FakeClock()
     program = Program(
         {"token": "1"},
@@ -220,10 +220,10 @@ def test_tokens_are_kept_until_they_run_out_or_are_not_accepted() -> None:
     credentials = plugin(program, clock)
 
     async def main() -> list[str]:
-        seen = []
+        tokens = []
 
         async def ask() -> None:
-            seen.append((await credentials.identity()).headers[0][1][-1])
+            tokens.append((await credentials.identity()).headers[0][1][-1])
 
         await ask()
         await ask()
@@ -234,12 +234,12 @@ def test_tokens_are_kept_until_they_run_out_or_are_not_accepted() -> None:
         await ask()
         clock.passed += 1
         await ask()
-        return seen
+        return tokens
 
     assert asyncio.run(main()) == ["1", "1", "2", "3", "4"]
 
 
-def test_a_plug_in_is_asked_once_for_many() -> None:
+def test_concurrent_requests_run_the_plugin_once() -> None:
     program = Program({"token": "1"}, {"token": "2"})
 
     async def main() -> set[tuple[tuple[str, str], ...]]:
@@ -249,10 +249,10 @@ def test_a_plug_in_is_asked_once_for_many() -> None:
         return {each.headers for each in result}
 
     assert asyncio.run(main()) == {(("Authorization", "Bearer 1"),)}
-    assert len(program.asked) == 2
+    assert len(program.runs) == 2
 
 
-def test_new_credentials_that_are_not_to_be_had() -> None:
+def test_unavailable_new_credentials_raise_a_named_error() -> None:
     program = Program({"token": "1"}, {})
 
     async def main() -> Identity:
@@ -273,10 +273,10 @@ def test_new_credentials_that_are_not_to_be_had() -> None:
         {"certificate": ClientCertificate(Pem(b"c"), Pem(b"k"))},
     ],
 )
-def test_who_is_known_needs_no_program(known: dict[str, Any]) -> None:
+def test_static_credentials_do_not_run_the_plugin(known: dict[str, Any]) -> None:
     program = Program()
     asyncio.run(plugin(program, access=known).identity())
-    assert program.asked == []
+    assert program.runs == []
 
 
 SCRIPT = """
@@ -331,17 +331,17 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("script", "said"), HOSTILE.values(), ids=HOSTILE)
-def test_a_program_that_does_anything(script: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("script", "message"), HOSTILE.values(), ids=HOSTILE)
+def test_misbehaving_plugin_is_a_credential_error(script: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request fails, the program does not outlive it, and its output is closed."""
-    if "has not ended" in said:  # otherwise a slow machine could not run it in time
+    if "has not ended" in message:  # otherwise a slow machine could not run it in time
         monkeypatch.setattr("kscale.world.kubernetes.credentials.PLUGIN_SECONDS", 0.5)
     exec_ = ExecConfig(command=sys.executable, args=("-c", script), interactive_mode="Never")
     credentials = Credentials(Access(server="https://h", exec=exec_), SystemClock())
 
     async def open_files_before_and_after() -> tuple[set[str], set[str]]:
         before = open_files()
-        with pytest.raises(CredentialError, match=said):
+        with pytest.raises(CredentialError, match=message):
             await credentials.identity()
         return before, open_files()
 
@@ -384,7 +384,7 @@ def test_a_program_that_cannot_be_run(odd: dict[str, Any]) -> None:
     assert SECRET not in str(error.value)
 
 
-def test_what_is_kept_is_not_shown() -> None:
+def test_cached_token_is_not_in_the_repr() -> None:
     result = asyncio.run(plugin(Program({"token": SECRET}))._exec.get_credentials())  # type: ignore[union-attr]
     assert SECRET not in repr(result)
     assert msgspec.structs.asdict(result)["token"].reveal() == SECRET

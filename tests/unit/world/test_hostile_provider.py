@@ -114,16 +114,16 @@ HOSTILE: dict[str, tuple[dict[str, Any], list[str], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("odd", "ids", "said"), HOSTILE.values(), ids=HOSTILE)
-def test_a_provider_that_answers_with_anything(
-    odd: dict[str, Any], ids: list[str], said: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("odd", "ids", "message"), HOSTILE.values(), ids=HOSTILE)
+def test_invalid_provider_answers_are_reported(
+    odd: dict[str, Any], ids: list[str], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A loop goes on with the groups that can be used."""
     node = from_dict({"metadata": {"name": "n1"}, "spec": {"providerID": "i1"}}, Node)
     with hostile_client(odd, lambda: [node]) as client:
         groups = client.refresh()
     assert [each.id for each in groups] == ids
-    assert said in caplog.text
+    assert message in caplog.text
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "1", "pods": "9"}}
     cluster = kscale.load([{"kind": "Node", "apiVersion": "v1", **to_dict(node), "status": ready}])
     kscale.ca.run_once(cluster, groups, now=1_800_000_000 * SECOND)
@@ -131,7 +131,7 @@ def test_a_provider_that_answers_with_anything(
 
 @pytest.mark.parametrize("method", ["Refresh", "NodeGroupNodes"])
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (b"\xff", UNREADABLE),
         (lambda _request, context: context.abort(grpc.StatusCode.UNIMPLEMENTED, "x"), "Not implemented"),
@@ -139,11 +139,11 @@ def test_a_provider_that_answers_with_anything(
         (lambda _request, context: over.wait(60) and b"", "DeadlineExceeded"),
     ],
 )
-def test_a_provider_that_cannot_be_looked_at_fails_a_loop(method: str, answer: Any, said: str) -> None:
+def test_failing_provider_methods_fail_the_loop(method: str, answer: Any, message: str) -> None:
     """Such a loop ends with the error of the cloud, and the next one looks again."""
     over.clear()
     with hostile_client({method: answer}, list) as client:
-        with pytest.raises(ProviderError, match=said):
+        with pytest.raises(ProviderError, match=message):
             client.refresh()
         over.set()
 
@@ -171,7 +171,7 @@ def test_texts_of_a_provider_are_bounded(caplog: pytest.LogCaptureFixture) -> No
     ]  # fmt: skip
 
 
-def test_instances_without_end_fail_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_instances_fail_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each group has few, but there are many groups."""
     monkeypatch.setattr("kscale.world.nodegroups.external.MOST_NODES", 10)
     instances = sent("NodeGroupNodes", instances=[{"id": f"i{i}"} for i in range(6)])

@@ -84,24 +84,26 @@ def test_cases_in_any_order(case: Callable[[Api], Awaitable[None]]) -> None:
         against_fake(case, seed=seed, cut=seed, delay=0.003)
 
 
-def test_what_is_asked_of_a_server_that_streams() -> None:
+def test_streaming_server_gets_one_watch_list_request() -> None:
     async def case(api: FakeApi) -> None:
         await api.create("pods", pod("a"))
         async with following(api):
             pass
         path = "/api/v1/namespaces/default/pods allowWatchBookmarks=true"
-        assert api.server.asked() == [f"{path} resourceVersionMatch=NotOlderThan sendInitialEvents=true watch=true"]
+        assert api.server.requested_paths() == [
+            f"{path} resourceVersionMatch=NotOlderThan sendInitialEvents=true watch=true"
+        ]
 
     against_fake(case)
 
 
-def test_what_is_asked_of_a_server_that_does_not() -> None:
+def test_non_streaming_server_gets_list_and_watch_requests() -> None:
     async def case(api: FakeApi) -> None:
         await api.create("pods", pod("a"))
         async with following(api):
             await asyncio.sleep(1)
         path = "/api/v1/namespaces/default/pods"
-        assert api.server.asked() == [
+        assert api.server.requested_paths() == [
             f"{path} allowWatchBookmarks=true resourceVersionMatch=NotOlderThan sendInitialEvents=true watch=true",
             f"{path} limit=500 resourceVersion=0",
             f"{path} allowWatchBookmarks=true resourceVersion=101 watch=true",
@@ -127,7 +129,7 @@ def test_bookmarks_keep_a_quiet_watch_young() -> None:
     against_fake(case)
 
 
-def test_a_history_that_is_gone_is_listed_again() -> None:
+def test_expired_history_is_relisted() -> None:
     async def case(api: FakeApi) -> None:
         for name in "ab":
             await api.create("pods", pod(name))
@@ -138,9 +140,9 @@ def test_a_history_that_is_gone_is_listed_again() -> None:
             api.server.compact()
             await equal(api, followed)
             assert followed.lists == 2
-            assert followed.told() == ["+a", "+b", "!a", "+c"]
+            assert followed.changed_names() == ["+a", "+b", "!a", "+c"]
             # Not older than what it had seen.
-            assert api.server.asked(watch=False)[-1] == "/api/v1/namespaces/default/pods resourceVersion=102"
+            assert api.server.requested_paths(watch=False)[-1] == "/api/v1/namespaces/default/pods resourceVersion=102"
 
     against_fake(case)
 
@@ -160,9 +162,9 @@ def test_error_events(code: int, reason: str) -> None:
     against_fake(case)
 
 
-def faults(*found: Any) -> Callable[[Call], Any]:
-    left = list(found)
-    return lambda call: left.pop(0) if left else None
+def faults(*answers: Any) -> Callable[[Call], Any]:
+    remaining = list(answers)
+    return lambda call: remaining.pop(0) if remaining else None
 
 
 def refusal(code: int, reason: str, **headers: str) -> Answer:
@@ -191,7 +193,7 @@ def test_a_server_in_trouble(minor: int) -> None:
     against_fake(case, minor=minor)
 
 
-def test_why_it_does_not_get_on() -> None:
+def test_informer_reports_why_it_makes_no_progress() -> None:
     async def case(api: FakeApi) -> None:
         api.server.fault = lambda call: refusal(403, "Forbidden")
         sink = ObjectSink(PODS, lambda change: None)
@@ -220,7 +222,7 @@ def test_pages_that_expire() -> None:
         api.server.fault = expire
         async with following(api, streaming=False, paged=True, page_size=2) as followed:
             await equal(api, followed)
-        assert api.server.asked(watch=False)[-1] == "/api/v1/namespaces/default/pods"  # all at once
+        assert api.server.requested_paths(watch=False)[-1] == "/api/v1/namespaces/default/pods"  # all at once
 
     against_fake(case)
 
@@ -231,9 +233,9 @@ def test_events_are_collected_for_a_moment() -> None:
     async def case(api: FakeApi) -> None:
         sink = ObjectSink(PODS, lambda change: None)
 
-        def observe(seen: Observation) -> None:
-            if seen.name == "kscale_watch_events_total":
-                sizes.append(int(seen.value))
+        def observe(observation: Observation) -> None:
+            if observation.name == "kscale_watch_events_total":
+                sizes.append(int(observation.value))
 
         informer = Informer(
             api.client,
@@ -263,9 +265,9 @@ def test_events_are_collected_for_a_moment() -> None:
     assert sizes[-1] == 1
 
 
-def test_who_looks_after_a_long_step_sees_what_came_during_it() -> None:
+def test_reader_after_a_long_step_sees_the_events_received_meanwhile() -> None:
     """Events that could not be taken up while the turn was held are taken up before the next who asks for it looks."""
-    seen: list[int] = []
+    object_counts: list[int] = []
 
     async def case(api: FakeApi) -> None:
         turn = asyncio.Lock()
@@ -278,13 +280,13 @@ def test_who_looks_after_a_long_step_sees_what_came_during_it() -> None:
             await asyncio.sleep(1)
         await informer.caught_up()
         async with turn:
-            seen.append(len(sink.objects))
+            object_counts.append(len(sink.objects))
         await informer.caught_up()  # nothing is left: at once
         task.cancel()
         await asyncio.wait([task])
 
     against_fake(case)
-    assert seen == [1]
+    assert object_counts == [1]
 
 
 @pytest.mark.parametrize(("typed", "lazy", "batches"), [(True, False, [1, 1]), (True, True, [2]), (False, False, [2])])
@@ -293,9 +295,9 @@ def test_bytes_are_collected_for_longer_than_objects(typed: bool, lazy: bool, ba
     sizes: list[int] = []
 
     async def case(api: FakeApi) -> None:
-        def observe(seen: Observation) -> None:
-            if seen.name == "kscale_watch_events_total":
-                sizes.append(int(seen.value))
+        def observe(observation: Observation) -> None:
+            if observation.name == "kscale_watch_events_total":
+                sizes.append(int(observation.value))
 
         async with informing(api, typed=typed, lazy=lazy, observe=observe):
             sizes.clear()
@@ -327,9 +329,9 @@ def test_events_that_come_one_by_one_wake_it_ten_times_a_second() -> None:
     assert 10 <= reads[0] <= 15
 
 
-def test_a_quiet_watch_waits_until_somebody_looks_or_it_ends() -> None:
+def test_quiet_watch_buffers_events_until_a_read_or_its_end() -> None:
     """After a batch of few lines, bytes are collected for ten seconds; the end of the watch is noticed meanwhile."""
-    seen: list[int] = []
+    object_counts: list[int] = []
 
     async def case(api: FakeApi) -> None:
         async with informing(api, typed=False) as (informer, sink):
@@ -339,22 +341,22 @@ def test_a_quiet_watch_waits_until_somebody_looks_or_it_ends() -> None:
             for name in ("b", "c"):
                 await api.create("pods", pod(name))
                 await asyncio.sleep(4)
-            seen.append(len(sink.objects))
+            object_counts.append(len(sink.objects))
             await asyncio.sleep(4)
-            seen.append(len(sink.objects))
+            object_counts.append(len(sink.objects))
             await api.create("pods", pod("d"))
             await asyncio.sleep(1)
-            seen.append(len(sink.objects))
+            object_counts.append(len(sink.objects))
             await informer.caught_up()
-            seen.append(len(sink.objects))
+            object_counts.append(len(sink.objects))
             await api.create("pods", pod("e"))
             await asyncio.sleep(1)
             api.server.cut_watches(None)
             await asyncio.sleep(0.1)
-            seen.append(len(sink.objects))
+            object_counts.append(len(sink.objects))
 
     against_fake(case)
-    assert seen == [1, 3, 3, 4, 5]
+    assert object_counts == [1, 3, 3, 4, 5]
 
 
 def test_the_end_of_a_quiet_watch_that_comes_with_an_event_is_noticed_at_once() -> None:
@@ -440,9 +442,9 @@ def test_a_lone_bookmark_is_taken_up_at_once() -> None:
     lags: list[float] = []
 
     async def case(api: FakeApi) -> None:
-        def observe(seen: Observation) -> None:
-            if seen.name == "kscale_watch_lag_seconds":
-                lags.append(seen.value)
+        def observe(observation: Observation) -> None:
+            if observation.name == "kscale_watch_lag_seconds":
+                lags.append(observation.value)
 
         async with informing(api, typed=False, observe=observe) as (informer, _):
             await until(lambda: informer.synced)
@@ -466,7 +468,7 @@ def test_a_list_that_comes_by_a_watch_is_taken_up_at_once() -> None:
     against_fake(case)
 
 
-def test_who_looks_does_not_wait_for_more_to_come() -> None:
+def test_reading_does_not_wait_for_more_events() -> None:
     async def case(api: FakeApi) -> None:
         async with informing(api, typed=False) as (informer, sink):
             await api.create("pods", pod("a"))
@@ -480,7 +482,7 @@ def test_who_looks_does_not_wait_for_more_to_come() -> None:
 
 
 @pytest.mark.parametrize("coming", ["b", "bc"])
-def test_who_looks_does_not_wait_although_more_comes_at_that_moment(coming: str) -> None:
+def test_reading_does_not_wait_although_events_keep_arriving(coming: str) -> None:
     async def case(api: FakeApi) -> None:
         async with informing(api, typed=False) as (informer, sink):
             await api.create("pods", pod("a"))
@@ -528,7 +530,7 @@ async def informing(
     await asyncio.wait([task])
 
 
-def test_what_cannot_be_read_is_left_out() -> None:
+def test_unreadable_objects_are_skipped() -> None:
     async def case(api: FakeApi) -> None:
         await api.create("pods", pod("a"))
         bad = pod("bad")
@@ -658,7 +660,7 @@ def test_a_watch_that_the_server_does_not_end_is_ended() -> None:
 
 @pytest.mark.parametrize("streaming", [True, False])
 @pytest.mark.parametrize("version", ["abc", "-1", "9" * 400])
-def test_a_version_that_is_none_is_given_up(streaming: bool, version: str) -> None:
+def test_invalid_resource_version_is_dropped(streaming: bool, version: str) -> None:
     """A server refuses to list or watch from it, and would do so for ever."""
 
     def refuse(call: Call) -> Answer | None:
@@ -757,8 +759,8 @@ def test_a_list_of_more_pages_than_allowed_fails() -> None:
 def test_skipped_objects_and_failed_watches_are_counted() -> None:
     counts: dict[str, float] = {}
 
-    def observe(seen: Observation) -> None:
-        counts[seen.name] = counts.get(seen.name, 0) + seen.value
+    def observe(observation: Observation) -> None:
+        counts[observation.name] = counts.get(observation.name, 0) + observation.value
 
     async def case(api: FakeApi) -> None:
         bad = pod("bad")
@@ -781,7 +783,7 @@ def test_skipped_objects_and_failed_watches_are_counted() -> None:
 
 
 @pytest.mark.parametrize("data", [b"nonsense", b'{"kind":"Pod"}', b"\xff", b'{"kind":"Status","status":"Failure"}'])
-def test_what_is_no_list(data: bytes) -> None:
+def test_invalid_lists_and_watch_lines_are_input_errors(data: bytes) -> None:
     sink = ObjectSink(PODS, lambda change: None)
     sink.begin()
     with pytest.raises(InputError, match="not a list of Pod"):
@@ -790,20 +792,20 @@ def test_what_is_no_list(data: bytes) -> None:
         sink.read_events(b"nonsense\n")
 
 
-def test_pieces_of_lines_are_left() -> None:
-    told: list[Change] = []
-    sink = ObjectSink(PODS, told.append)
+def test_incomplete_lines_are_left_unread() -> None:
+    changes: list[Change] = []
+    sink = ObjectSink(PODS, changes.append)
     line = json.dumps({"type": "ADDED", "object": pod("a")}).encode() + b"\n"
     result = sink.read_events(line + line[:10])
     assert (result.used, result.events, result.only_added) == (len(line), 1, True)
     assert sink.read_events(line[:10]).used == 0
-    assert [change.new.name for change in told if change.new is not None] == ["a"]
+    assert [change.new.name for change in changes if change.new is not None] == ["a"]
 
 
-def test_what_lines_were_is_told() -> None:
+def test_sink_reports_the_type_of_each_event() -> None:
     """Of a kind that is served under another version, too: an object is of what is watched."""
-    told: list[Change] = []
-    sink = ObjectSink(PODS, told.append)
+    changes: list[Change] = []
+    sink = ObjectSink(PODS, changes.append)
     created = {**pod("a"), "apiVersion": "v0", "kind": "Thing"}
     result = []
     for version, lines in enumerate([["ADDED", "MODIFIED"], ["ADDED"], ["DELETED"], ["ODD"], ["ADDED", "ODD"]]):
@@ -812,9 +814,9 @@ def test_what_lines_were_is_told() -> None:
         each = sink.read_events(data)
         result.append((each.events, each.version, each.only_added))
     assert result == [(2, "0", False), (1, "1", True), (1, "2", False), (1, "", False), (2, "4", False)]
-    objects = [change.new or change.old for change in told]
+    objects = [change.new or change.old for change in changes]
     assert {(each.api_version, each.kind) for each in objects if each is not None} == {("v1", "Pod")}
-    assert [(change.old is None, change.new is None) for change in told] == [
+    assert [(change.old is None, change.new is None) for change in changes] == [
         (True, False), (False, False), (False, True), (True, False)
     ]  # fmt: skip
 
@@ -850,14 +852,14 @@ def test_the_version_of_a_streaming_list_is_that_of_its_last_bookmark() -> None:
             assert (read.version, read.synced) == (version, True)
 
 
-def test_another_object_of_the_same_name() -> None:
-    told: list[tuple[KubeObject | None, KubeObject | None]] = []
-    sink = ObjectSink(Watch(kind="Pod", api_version="v1", typed=True), lambda c: told.append((c.old, c.new)))
+def test_recreated_object_of_the_same_name_is_a_delete_and_an_add() -> None:
+    replaced: list[tuple[KubeObject | None, KubeObject | None]] = []
+    sink = ObjectSink(Watch(kind="Pod", api_version="v1", typed=True), lambda c: replaced.append((c.old, c.new)))
     for uid, version in (("1", "10"), ("1", "10"), ("2", "11")):
         created = merge(pod("a"), {"metadata": {"uid": uid, "resourceVersion": version}})
         sink.read_events(json.dumps({"type": "ADDED", "object": created}).encode() + b"\n")
-    assert len(told) == 2  # one version is told once
-    old, new = told[1]
+    assert len(replaced) == 2  # one version is told once
+    old, new = replaced[1]
     assert old is not None
     assert new is not None
     assert (old.metadata.uid, new.metadata.uid) == ("1", "2")

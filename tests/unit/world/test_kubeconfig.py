@@ -51,14 +51,14 @@ def load(tmp_path: Path) -> Any:
 def refused(load: Any, data: Any, *texts: str, context: str = "") -> str:
     with pytest.raises(InputError) as error:
         load(data, context)
-    told = str(error.value)
+    error_text = str(error.value)
     for text in texts:
-        assert text in told
-    assert SECRET not in told
-    return told
+        assert text in error_text
+    assert SECRET not in error_text
+    return error_text
 
 
-def test_clean(load: Any) -> None:
+def test_minimal_kubeconfig_is_loaded(load: Any) -> None:
     access = load(config({"certificate-authority-data": base64.b64encode(b"PEM").decode()}, {"token": SECRET}))
     assert access == Access(
         server="https://localhost:8443",
@@ -89,7 +89,7 @@ def test_no_secret_is_shown(load: Any) -> None:
 
 # TestProxyURL
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("", ""),
         ("https://example.com", ""),
@@ -100,23 +100,23 @@ def test_no_secret_is_shown(load: Any) -> None:
         ("chewbacca@example.com", "unsupported scheme"),
     ],
 )
-def test_proxy_url(load: Any, url: str, said: str) -> None:
+def test_proxy_url(load: Any, url: str, message: str) -> None:
     data = config({"proxy-url": url})
-    if said:
-        refused(load, data, said, "proxy-url")
+    if message:
+        refused(load, data, message, "proxy-url")
     else:
         assert load(data).proxy == url
 
 
 # TestTLSServerName, TestDisableCompression
-def test_of_the_cluster(load: Any) -> None:
+def test_cluster_settings_are_read(load: Any) -> None:
     access = load(config({"tls-server-name": "overridden", "disable-compression": True}))
     assert (access.server_name, access.compress) == ("overridden", False)
     assert load(config({"insecure-skip-tls-verify": True})).insecure
 
 
 # TestInsecureOverridesCA (in a file they exclude each other), TestCAOverridesCAData
-def test_what_excludes_each_other(load: Any, tmp_path: Path) -> None:
+def test_conflicting_settings_are_refused(load: Any, tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("x")
     ca = {"certificate-authority": "ca"}
     refused(load, config({**ca, "insecure-skip-tls-verify": True}), "with the insecure flag is not allowed")
@@ -138,7 +138,7 @@ def test_impersonation(load: Any) -> None:
 
 
 # TestBasicTokenFile, TestPrecedenceTokenFile, TestBasicAuthData, TestCertificateData
-def test_who_asks(load: Any, tmp_path: Path) -> None:
+def test_user_credentials_are_read(load: Any, tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("x")
     access = load(config(user={"token": SECRET, "tokenFile": "tokens"}))
     assert (access.token, access.token_file) == (Secret(SECRET), str(tmp_path / "tokens"))
@@ -240,14 +240,14 @@ def test_files_that_cannot_be_read(tmp_path: Path, load: Any) -> None:
 
 # TestDuplicate*Name
 @pytest.mark.parametrize("plural", ["clusters", "users", "contexts"])
-def test_names_that_come_twice(load: Any, plural: str) -> None:
+def test_duplicate_names_are_handled_as_upstream_does(load: Any, plural: str) -> None:
     data = config()
     data[plural] *= 2
     refused(load, data, f'{plural}[1].name: the name "clean" comes twice')
 
 
 # TestCreateMissingContext, TestConfirmUsable*, TestValidateMissingReferencesConfig, TestValidateEmptyContext
-def test_what_does_not_fit_together(load: Any, tmp_path: Path) -> None:
+def test_dangling_references_are_refused(load: Any, tmp_path: Path) -> None:
     refused(load, config(), 'context "not-present" does not exist', context="not-present")
     data = config()
     data["contexts"][0]["context"] = {"cluster": "missing", "user": "missing"}
@@ -271,7 +271,7 @@ EXEC = {"command": "/bin/example", "apiVersion": "client.authentication.k8s.io/v
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({}, ""),
         ({"env": [{"name": "foo", "value": "bar"}]}, ""),
@@ -287,15 +287,15 @@ EXEC = {"command": "/bin/example", "apiVersion": "client.authentication.k8s.io/v
         ({"arg": ["one"]}, "exec: arg: this key is not understood"),
     ],
 )
-def test_exec(load: Any, change: dict[str, Any], said: str) -> None:
+def test_exec_plugin_settings_are_validated(load: Any, change: dict[str, Any], message: str) -> None:
     data = config(user={"exec": {**EXEC, **change}})
-    if said:
-        refused(load, data, said)
+    if message:
+        refused(load, data, message)
     else:
         assert load(data).exec.command == "/bin/example"
 
 
-def test_what_the_cluster_holds_for_the_plug_in(load: Any) -> None:
+def test_exec_extension_of_the_cluster_is_read(load: Any) -> None:
     extensions = [
         {"name": "other", "extension": 1},
         {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}},
@@ -342,9 +342,9 @@ def test_entries_that_are_not_used_may_be_odd(load: Any) -> None:
         ("cluster", "certificate-authority-data", 1),
     ],
 )  # fmt: skip
-def test_values_of_another_type(load: Any, part: str, key: str, value: Any) -> None:
-    told = refused(load, config(**{part: {key: value}}), f"{key}: ", "is expected")
-    assert "12345" not in told
+def test_values_of_the_wrong_type_are_refused(load: Any, part: str, key: str, value: Any) -> None:
+    error_text = refused(load, config(**{part: {key: value}}), f"{key}: ", "is expected")
+    assert "12345" not in error_text
 
 
 @pytest.mark.parametrize(
@@ -360,12 +360,12 @@ def test_the_url_of_the_server(load: Any, server: str, url: str) -> None:
     assert load(config({"server": "host", "insecure-skip-tls-verify": True})).server == "https://host"
 
 
-def test_what_identifies_us_does_not_go_over_an_open_line(load: Any) -> None:
+def test_credentials_are_not_sent_over_http(load: Any) -> None:
     access = load(config({"server": "http://localhost"}, {"token": SECRET, "as": "alice"}))
     assert (access.token, access.impersonate) == (Secret(), Impersonation("alice"))
 
 
-def test_another_server_is_told_who_asks_on_the_same_terms(load: Any) -> None:
+def test_other_server_gets_the_credentials_only_over_https(load: Any) -> None:
     access = load(config({"server": "https://localhost"}, {"token": SECRET}))
     assert (access.with_server("https://other/").server, access.with_server("https://other/").token) == (
         "https://other",
@@ -394,7 +394,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return created
 
 
-def test_in_a_pod(account: Path, tmp_path: Path) -> None:
+def test_in_cluster_access_is_loaded(account: Path, tmp_path: Path) -> None:
     expected = Access(
         server="https://10.0.0.1:443",
         ca=Pem(path=str(account / "ca.crt")),
@@ -411,7 +411,7 @@ def test_in_a_pod(account: Path, tmp_path: Path) -> None:
     assert in_cluster(POD) is None
 
 
-def test_a_kubeconfig_goes_before_the_pod(account: Path, tmp_path: Path) -> None:
+def test_kubeconfig_takes_precedence_over_in_cluster_access(account: Path, tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(json.dumps(config()))
     assert load_access(environ={**POD, "KUBECONFIG": str(path)}).server == "https://localhost:8443"

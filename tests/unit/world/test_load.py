@@ -44,7 +44,7 @@ def test_the_kubeconfig_can_be_named_and_files_are_added(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("server")
-def test_it_works_inside_an_event_loop() -> None:
+def test_load_works_inside_a_running_event_loop() -> None:
     async def cell() -> kscale.Cluster:
         return kscale.load(context="prod")
 

@@ -17,11 +17,11 @@ class Cloud:
         self.growing: list[str] = []
         self.running = {"a": ["a-1"], "b": ["b-1"]}
         self.down: set[str] = set()
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.cache = NodeInstancesCache(lambda: self.now, lambda: self.growing)
 
     def fetch(self, group: str) -> Instances:
-        self.asked.append(group)
+        self.requests.append(group)
         if group in self.down:
             raise ProviderError("it is down")
         return [(name, InstanceStatus() if name.endswith("1") else None) for name in self.running[group]]
@@ -32,43 +32,43 @@ class Cloud:
         return {group: [name for name, _ in instances] for group, instances in result.items()}
 
 
-def test_all_are_asked_every_two_minutes() -> None:
+def test_every_group_is_refreshed_every_two_minutes() -> None:
     cloud = Cloud()
     assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
     cloud.running["a"] = []
     assert [cloud.look(after) for after in (10, 100, 9)] == [{"a": ["a-1"], "b": ["b-1"]}] * 3
-    assert cloud.asked == ["a", "b"]
+    assert cloud.requests == ["a", "b"]
     assert cloud.look(1) == {"a": [], "b": ["b-1"]}
-    assert cloud.asked == ["a", "b"] * 2
+    assert cloud.requests == ["a", "b"] * 2
 
 
-def test_what_grows_is_new_or_was_forgotten_is_asked_at_once() -> None:
+def test_growing_new_and_invalidated_groups_are_refreshed_immediately() -> None:
     cloud = Cloud()
     cloud.look()
     cloud.growing = ["b"]
     cloud.running |= {"a": [], "b": ["b-1", "b-2"], "c": ["c-1"]}
     assert cloud.look() == {"a": ["a-1"], "b": ["b-1", "b-2"], "c": ["c-1"]}
-    assert cloud.asked == ["a", "b", "b", "c"]
+    assert cloud.requests == ["a", "b", "b", "c"]
     cloud.growing = []
     cloud.cache.invalidate("a")
     assert cloud.look()["a"] == []
-    assert cloud.asked == ["a", "b", "b", "c", "a"]
+    assert cloud.requests == ["a", "b", "b", "c", "a"]
 
 
-def test_a_group_that_is_gone_is_dropped_by_the_next_refresh() -> None:
+def test_deleted_group_is_dropped_by_the_next_refresh() -> None:
     """Until then its machines are known, should it come back."""
     cloud = Cloud()
     cloud.look()
     before = cloud.running.pop("b")
     assert cloud.look() == {"a": ["a-1"]}
     assert cloud.look(120) == {"a": ["a-1"]}
-    assert cloud.asked == ["a", "b", "a"]
+    assert cloud.requests == ["a", "b", "a"]
     cloud.running["b"] = before
     assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
-    assert cloud.asked == ["a", "b", "a", "b"]  # nothing was left of it
+    assert cloud.requests == ["a", "b", "a", "b"]  # nothing was left of it
 
 
-def test_a_cloud_that_is_down() -> None:
+def test_failed_refresh_keeps_the_cached_instances() -> None:
     """A refresh takes it that nothing runs; a question for one group is refused."""
     cloud = Cloud()
     cloud.down = {"a"}
@@ -81,7 +81,7 @@ def test_a_cloud_that_is_down() -> None:
     assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
 
 
-def test_too_many_machines_fail_a_look_and_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_machines_fail_the_refresh_and_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of earlier looks count as well: a cloud that names other groups each time fills no memory."""
     monkeypatch.setattr("kscale.world.nodegroups.provider.MOST_NODES", 3)
     cloud = Cloud()

@@ -123,13 +123,13 @@ def client(cloud: Cloud) -> Iterator[ExternalGroups]:
         result.close()
 
 
-def test_they_are_clouds(client: ExternalGroups, cloud: Cloud) -> None:
+def test_clients_implement_the_node_groups_protocol(client: ExternalGroups, cloud: Cloud) -> None:
     assert isinstance(client, NodeGroups)
     assert isinstance(cloud, NodeGroups)
     assert isinstance(StaticGroups([], list), NodeGroups)
 
 
-def test_what_one_end_tells_the_other_hears(client: ExternalGroups) -> None:
+def test_groups_survive_the_round_trip_over_grpc(client: ExternalGroups) -> None:
     a, b = client.refresh()
     assert (a.id, a.min_size, a.max_size, a.target_size, a.nodes) == ("a", 1, 5, 3, ["n1"])
     assert a.instances == ["x://n1", "x://n3", "x://n4"]
@@ -146,7 +146,7 @@ def test_what_one_end_tells_the_other_hears(client: ExternalGroups) -> None:
     assert sorted(client.gpu_types) == ["nvidia-l4", "nvidia-tesla-t4"]
 
 
-def test_options_that_are_told_replace_all(client: ExternalGroups) -> None:
+def test_group_options_of_the_provider_replace_all_defaults(client: ExternalGroups) -> None:
     """What the wire does not carry becomes zero, whatever the autoscaler's own options are."""
     a, _ = client.refresh()
     assert a.options_or(DEFAULTS) == NodeGroupAutoscalingOptions(
@@ -175,15 +175,13 @@ def test_changes_and_refusals(client: ExternalGroups, cloud: Cloud) -> None:
     assert result.value.type == "cloudProviderError"
 
 
-def test_a_cloud_that_cannot_be_looked_at(client: ExternalGroups, cloud: Cloud) -> None:
+def test_failing_refresh_is_a_provider_error(client: ExternalGroups, cloud: Cloud) -> None:
     cloud.fails = "it is down"
     with pytest.raises(ProviderError, match="it is down"):
         client.refresh()
 
 
-def test_a_node_whose_group_is_not_told_is_named_and_the_others_have_theirs(
-    client: ExternalGroups, cloud: Cloud
-) -> None:
+def test_node_with_unknown_group_is_reported_and_others_keep_their_groups(client: ExternalGroups, cloud: Cloud) -> None:
     """The answer is that of a look at the cloud; a loop goes on with it, and takes nothing down of that node."""
     cloud.node_errors = {"n1": "no such machine"}
     result = ask_cloud(client, Refresh())
@@ -198,7 +196,7 @@ def test_a_node_whose_group_is_not_told_is_named_and_the_others_have_theirs(
     assert [group.nodes for group in again] == [["n1"], ["n2"]]
 
 
-def test_machines_are_asked_for_anew_after_one_that_never_registered_is_deleted(cloud: Cloud) -> None:
+def test_instances_are_refreshed_after_deleting_an_unregistered_one(cloud: Cloud) -> None:
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))
         assert [group.instances for group in client.refresh()] == [["x://n1", "x://n3", "x://n4"], []]
@@ -210,7 +208,7 @@ def test_machines_are_asked_for_anew_after_one_that_never_registered_is_deleted(
         client.close()
 
 
-def test_questions_are_asked_some_at_a_time(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_requests_are_limited(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server drops what waits in too long a queue: no more than a hundred are under way."""
     nodes = [node(f"n{i}", pool="b") for i in range(250)]
     with ExternalServer(cloud, "127.0.0.1:0") as server:
@@ -218,11 +216,11 @@ def test_questions_are_asked_some_at_a_time(cloud: Cloud, monkeypatch: pytest.Mo
         under_way, most = 0, 0
         begin, ended = client._start_call, client._finish_call
 
-        def begun(method: str, **given: Any) -> Any:
+        def begun(method: str, **arguments: Any) -> Any:
             nonlocal under_way, most
             under_way += 1
             most = max(most, under_way)
-            return begin(method, **given)
+            return begin(method, **arguments)
 
         def end(answer: Any) -> Any:
             nonlocal under_way
@@ -237,21 +235,21 @@ def test_questions_are_asked_some_at_a_time(cloud: Cloud, monkeypatch: pytest.Mo
         client.close()
 
 
-def test_machines_that_no_node_is_of_are_asked_about_whatever_is_remembered(cloud: Cloud) -> None:
+def test_unregistered_instances_are_requested_despite_the_cache(cloud: Cloud) -> None:
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))
         cloud.instances = ["x://n1", "x://n3", "x://n4", "x://n5"]
 
         remembered = cloud.instances
 
-        def told() -> list[str]:
+        def list_warnings() -> list[str]:
             group = next(iter(client.refresh()))
             assert group.instances == remembered
             return group.gone_instances
 
-        assert told() == []
+        assert list_warnings() == []
         cloud.instances = []
-        assert told() == ["x://n5"]  # the others are of nodes, or need not register
+        assert list_warnings() == ["x://n5"]  # the others are of nodes, or need not register
         cloud.node_errors = {"x://n5": "it is late"}
         result = client.refresh()
         assert isinstance(result, Groups)
@@ -260,7 +258,7 @@ def test_machines_that_no_node_is_of_are_asked_about_whatever_is_remembered(clou
         client.close()
 
 
-def test_machines_of_a_group_that_goes_whole_are_asked_for_each_time() -> None:
+def test_instances_of_atomic_groups_are_never_cached() -> None:
     """What was remembered would make a part of the group look like all of it."""
 
     class Whole(Provider):
@@ -278,7 +276,7 @@ def test_machines_of_a_group_that_goes_whole_are_asked_for_each_time() -> None:
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))
 
-        def told() -> Groups:
+        def list_groups() -> Groups:
             result = client.refresh()
             return Groups.of(result, NODES)
 
@@ -288,14 +286,14 @@ def test_machines_of_a_group_that_goes_whole_are_asked_for_each_time() -> None:
                 count_registered_nodes(NODES, groups["whole"]),
             )
 
-        assert judged(told()) == (["n1"], 1)
+        assert judged(list_groups()) == (["n1"], 1)
         cloud.running = ("n1", "n2")
-        groups = told()
+        groups = list_groups()
         assert groups["whole"].instances == ["x://n1", "x://n2"]
         assert groups["other"].instances == ["x://n1"]
         assert judged(groups) == ([], 2)
         cloud.running, cloud.error = ("n1",), "it is late"
-        groups = told()
+        groups = list_groups()
         late = "rpc error: code = Unknown desc = it is late"
         assert {group.id: group.instances_error for group in groups} == {"whole": late, "other": None}
         assert [group.instances for group in groups] == [["x://n1"], ["x://n1"]]
@@ -305,8 +303,8 @@ def test_machines_of_a_group_that_goes_whole_are_asked_for_each_time() -> None:
 
 def test_messages_are_those_of_the_protocol() -> None:
     """Bytes put together by hand from the numbers in externalgrpc.proto."""
-    given = message_of("NodeGroupIncreaseSizeRequest")(delta=3, id="small").SerializeToString()
-    assert given == b"\x08\x03\x12\x05small"
+    encoded = message_of("NodeGroupIncreaseSizeRequest")(delta=3, id="small").SerializeToString()
+    assert encoded == b"\x08\x03\x12\x05small"
     entry = [{"key": "pool", "value": "a"}]
     sent = message_of("NodeGroupForNodeRequest")(node={"providerID": "p", "name": "n", "labels": entry})
     assert sent.SerializeToString() == b"\n\x11\n\x01p\x12\x01n\x1a\t\n\x04pool\x12\x01a"
@@ -340,7 +338,7 @@ def test_mutual_tls(cloud: Cloud, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[]", "a map of settings"),
         ("{}", "the address of the provider is missing"),
@@ -351,9 +349,9 @@ def test_mutual_tls(cloud: Cloud, tmp_path: Path) -> None:
         ("[" * 5_000, "c: nested too deeply to be read"),
     ],
 )
-def test_a_config_that_cannot_be_used(text: str, said: str, tmp_path: Path) -> None:
+def test_a_config_that_cannot_be_used(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "c").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_config(str(tmp_path / "c"))
 
 
@@ -403,7 +401,7 @@ def api() -> Iterator[Api]:
     result.end()
 
 
-def test_kwok(api: Api) -> None:
+def test_kwok_groups_grow_and_shrink(api: Api) -> None:
     api.configure()
     cloud = KwokGroups(api.ask, namespace="ns", rng=random.Random(1))
     a, large = cloud.refresh()
@@ -420,10 +418,10 @@ def test_kwok(api: Api) -> None:
     first, second = api.names()
     assert first.startswith("a-")
     assert len(first) == 7
-    held = api.server.get("nodes", first)
-    assert held["spec"]["providerID"] == f"kwok:{first}"
-    assert held["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
-    assert held["status"]["allocatable"]["cpu"] == "2"
+    stored = api.server.get("nodes", first)
+    assert stored["spec"]["providerID"] == f"kwok:{first}"
+    assert stored["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+    assert stored["status"]["allocatable"]["cpu"] == "2"
     a, _ = cloud.refresh()
     assert (a.target_size, sorted(a.nodes)) == (2, sorted((first, second)))
     assert sorted(a.instance_ids) == sorted(f"kwok:{name}" for name in (first, second))
@@ -432,15 +430,15 @@ def test_kwok(api: Api) -> None:
         cloud.increase_size("a", 2)
     with pytest.raises(ProviderError, match="existing nodes, targetSize: 2 delta: -1 existingNodes: 2"):
         cloud.decrease_target_size("a", -1)
-    gone = from_dict(api.server.get("nodes", first), Node)
-    cloud.delete_nodes("a", [gone])
+    deleted_node = from_dict(api.server.get("nodes", first), Node)
+    cloud.delete_nodes("a", [deleted_node])
     assert api.names() == [second]
     with pytest.raises(ProviderError, match="because it is not managed by kwok"):
         cloud.delete_nodes("a", [node("n1")])
     cloud.close()
     assert api.names() == []
     with pytest.raises(ProviderError, match="min size reached, nodes will not be deleted"):
-        KwokGroups(api.ask, namespace="ns").delete_nodes("large", [gone])
+        KwokGroups(api.ask, namespace="ns").delete_nodes("large", [deleted_node])
 
 
 def grown(api: Api, by: int) -> KwokGroups:
@@ -455,23 +453,23 @@ def target(cloud: KwokGroups) -> int:
     return cloud._groups["a"].target
 
 
-def held(api: Api) -> list[Node]:
+def stored_nodes(api: Api) -> list[Node]:
     return [from_dict(api.server.get("nodes", name), Node) for name in api.names()]
 
 
 @pytest.mark.parametrize(
-    ("delta", "said"), [(1, ""), (-1, "size increase must be positive"), (4, "size increase too large")]
+    ("delta", "message"), [(1, ""), (-1, "size increase must be positive"), (4, "size increase too large")]
 )
-def test_increases_of_kwok(api: Api, delta: int, said: str) -> None:
+def test_kwok_increase_respects_the_maximum(api: Api, delta: int, message: str) -> None:
     """Upstream's table: a target of two, three at most."""
     cloud = grown(api, 2)
-    if said:
-        with pytest.raises(ProviderError, match=said):
+    if message:
+        with pytest.raises(ProviderError, match=message):
             cloud.increase_size("a", delta)
     else:
         cloud.increase_size("a", delta)
-    assert target(cloud) == len(api.names()) == (2 if said else 3)
-    for node in held(api):
+    assert target(cloud) == len(api.names()) == (2 if message else 3)
+    for node in stored_nodes(api):
         assert "kwok" in (node.spec.provider_id or "")
         assert "a" in node.name
         path = (node.metadata.annotations or {})["metrics.k8s.io/resource-metrics-path"]
@@ -479,7 +477,7 @@ def test_increases_of_kwok(api: Api, delta: int, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "count", "strange", "said"),
+    ("size", "count", "strange", "message"),
     [
         (1, 1, False, ""),
         (0, 1, False, "min size reached, nodes will not be deleted"),
@@ -487,24 +485,24 @@ def test_increases_of_kwok(api: Api, delta: int, said: str) -> None:
         (1, 1, True, "is not managed by kwok"),
     ],
 )
-def test_deletions_of_kwok(api: Api, size: int, count: int, strange: bool, said: str) -> None:
+def test_kwok_delete_nodes_validates_its_nodes(api: Api, size: int, count: int, strange: bool, message: str) -> None:
     """Upstream's table: none at least."""
     cloud = grown(api, size) if size else grown(api, 1)
-    (one,) = held(api)
+    (one,) = stored_nodes(api)
     if not size:
         cloud.delete_nodes("a", [one])
     if strange:
         one.metadata.annotations = {}
-    if said:
-        with pytest.raises(ProviderError, match=said):
+    if message:
+        with pytest.raises(ProviderError, match=message):
             cloud.delete_nodes("a", [one] * count)
     else:
         cloud.delete_nodes("a", [one] * count)
-    assert target(cloud) == len(api.names()) == (size if said else 0)
+    assert target(cloud) == len(api.names()) == (size if message else 0)
 
 
 @pytest.mark.parametrize(
-    ("delta", "down", "said", "left"),
+    ("delta", "down", "message", "remaining"),
     [
         (-1, False, "", 2),
         (1, False, "size decrease must be negative", 3),
@@ -512,23 +510,23 @@ def test_deletions_of_kwok(api: Api, size: int, count: int, strange: bool, said:
         (-1, True, "couldn't list nodes", 3),
     ],
 )
-def test_decreases_of_kwok(api: Api, delta: int, down: bool, said: str, left: int) -> None:
+def test_kwok_decrease_respects_existing_nodes(api: Api, delta: int, down: bool, message: str, remaining: int) -> None:
     """Upstream's table: a target of three, two nodes."""
     cloud = grown(api, 3)
     api.ask(Delete(kind="Node", api_version="v1", name=api.names()[0]))
     if down:
         cloud._ask = lambda action: Outcome(at=0, error=ApiError("the lister is down"))
-    if said:
-        with pytest.raises(ProviderError, match=said) as refused:
+    if message:
+        with pytest.raises(ProviderError, match=message) as refused:
             cloud.decrease_target_size("a", delta)
         assert not down or "the lister is down" in str(refused.value)
     else:
         cloud.decrease_target_size("a", delta)
-    assert target(cloud) == left
+    assert target(cloud) == remaining
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ("[" * 5_000, "the kwok provider's config: nested too deeply to be read"),
         ("readNodesFrom: x", r"\(expected: 'label' or 'annotation'\): x"),
@@ -546,23 +544,23 @@ def test_decreases_of_kwok(api: Api, delta: int, down: bool, said: str, left: in
         ),
     ],
 )
-def test_a_kwok_config_that_cannot_be_used(config: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_kwok_config_that_cannot_be_used(config: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         read_kwok_config(config)
 
 
 @pytest.mark.parametrize(
-    ("annotations", "said"),
+    ("annotations", "message"),
     [
         ({"min-count": "one"}, "'one' is not an integer"),
         ({"min-count": "3", "max-count": "2", "desired-count": "2"}, "max-count 2 is less than min-count 3"),
         ({"min-count": "1"}, "desired-count 0 is not between 1 and 200"),
     ],
 )
-def test_templates_that_cannot_be_used(annotations: dict[str, str], said: str) -> None:
-    given = {f"cluster-autoscaler.kwok.nodegroup/{key}": value for key, value in annotations.items()}
-    template = from_dict({"metadata": {"name": "t", "labels": {"pool": "a"}, "annotations": given}}, Node)
-    with pytest.raises(InputError, match=said):
+def test_templates_that_cannot_be_used(annotations: dict[str, str], message: str) -> None:
+    hints = {f"cluster-autoscaler.kwok.nodegroup/{key}": value for key, value in annotations.items()}
+    template = from_dict({"metadata": {"name": "t", "labels": {"pool": "a"}, "annotations": hints}}, Node)
+    with pytest.raises(InputError, match=message):
         groups_of([template], read_kwok_config(CONFIG))
 
 
@@ -582,7 +580,7 @@ def test_templates_of_no_group_and_no_templates(api: Api) -> None:
         KwokGroups(api.ask, namespace="ns")
 
 
-def test_an_autoscaler_that_ends_closes_the_cloud_behind_the_server() -> None:
+def test_client_cleanup_closes_the_provider_behind_the_server() -> None:
     cloud = Rack()
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, nodes=list)
@@ -591,7 +589,7 @@ def test_an_autoscaler_that_ends_closes_the_cloud_behind_the_server() -> None:
     assert cloud.closed == 1
 
 
-def test_who_comes_after_cleanup_may_ask_again(cloud: Cloud) -> None:
+def test_client_may_connect_again_after_cleanup(cloud: Cloud) -> None:
     with ExternalServer(cloud, "127.0.0.1:0") as far:
         behind = ExternalGroups({"address": far.url}, lambda: NODES)
         with ExternalServer(behind, "127.0.0.1:0") as server:
@@ -602,7 +600,7 @@ def test_who_comes_after_cleanup_may_ask_again(cloud: Cloud) -> None:
         behind.close()
 
 
-def test_who_has_disconnected_asks_no_more(cloud: Cloud) -> None:
+def test_disconnected_client_sends_no_requests(cloud: Cloud) -> None:
     """Also a refresh that was under way in another thread, which would open a connection that nobody ends."""
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, lambda: NODES)
@@ -660,7 +658,7 @@ def test_sizes_of_static_groups_are_written_and_read_back(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda cloud: cloud.increase_size("a", 3), "size increase too large, desired: 5 max: 4"),
         (lambda cloud: cloud.increase_size("b", 1), "there is no node group b"),
@@ -668,9 +666,9 @@ def test_sizes_of_static_groups_are_written_and_read_back(tmp_path: Path) -> Non
         (lambda cloud: cloud.delete_nodes("a", NODES[:2]), "min size reached, nodes will not be deleted from a"),
     ],
 )
-def test_what_static_groups_refuse_changes_nothing(tmp_path: Path, change: Any, said: str) -> None:
+def test_refused_changes_of_static_groups_write_nothing(tmp_path: Path, change: Any, message: str) -> None:
     cloud = static(tmp_path, [node("n1", pool="a"), node("n2", pool="a")])
-    with pytest.raises(ProviderError, match=said):
+    with pytest.raises(ProviderError, match=message):
         change(cloud)
     assert not (tmp_path / "sizes.json").exists()
 
@@ -723,7 +721,7 @@ def test_static_groups_without_a_file_of_sizes_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "left"),
+    ("targets", "remaining"),
     [
         ([1, 2**31 - 1, 2], [0, 2]),
         ([60_000, 50_000, 40_000], [1, 2]),
@@ -734,7 +732,7 @@ def test_static_groups_without_a_file_of_sizes_cannot_be_changed() -> None:
 )
 @pytest.mark.parametrize("shape", [list, Groups])
 def test_groups_whose_target_sizes_are_impossible_are_left_out(
-    targets: list[int | None], left: list[int], shape: Any, caplog: pytest.LogCaptureFixture
+    targets: list[int | None], remaining: list[int], shape: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A loop would simulate two billion nodes that the cloud promises."""
 
@@ -743,8 +741,8 @@ def test_groups_whose_target_sizes_are_impossible_are_left_out(
             return shape([NodeGroup(id=f"g{i}", target_size=target) for i, target in enumerate(targets)])
 
     refreshed = ask_cloud(Cloud(), Refresh())
-    assert [group.id for group in refreshed] == [f"g{i}" for i in left]
-    for i in {*range(len(targets))} - {*left}:
+    assert [group.id for group in refreshed] == [f"g{i}" for i in remaining]
+    for i in {*range(len(targets))} - {*remaining}:
         assert f"node group g{i} is left out: its target size is {targets[i]}" in caplog.text
 
 
@@ -762,7 +760,7 @@ def test_kwok_counts_the_watched_nodes_once_they_show_its_own_changes(api: Api) 
     cloud.increase_size("a", 2)
     assert local() is None
     assert cloud.refresh()[0].target_size == 2
-    first, second = held(api)
+    first, second = stored_nodes(api)
     watched[:] = [first]
     assert local() is None
     watched[:] = [first, second]
@@ -778,7 +776,7 @@ def test_kwok_counts_the_watched_nodes_once_they_show_its_own_changes(api: Api) 
 
 def test_kwok_does_not_wait_for_nodes_that_were_refused(api: Api) -> None:
     cloud = grown(api, 1)
-    (own,) = held(api)
+    (own,) = stored_nodes(api)
     cloud._watched = lambda: [own]
     cloud._changed["refused"] = True
     assert cloud.refresh_locally() is None

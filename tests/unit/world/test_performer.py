@@ -87,7 +87,7 @@ def test_a_server_that_cannot_resize() -> None:
     against_fake(case, minor=32)
 
 
-def test_a_patch_with_a_struct_is_that_with_what_the_api_prints_of_it() -> None:
+def test_patch_of_a_struct_equals_the_patch_of_its_json() -> None:
     data = {"version": "v3", "cpuHistogram": {"bucketWeights": {"8": 10000}, "totalWeight": 0.1}}
     status = from_dict(data, VerticalPodAutoscalerCheckpointStatus)
     kind = "VerticalPodAutoscalerCheckpoint"
@@ -128,12 +128,12 @@ def test_a_budget_that_refuses() -> None:
         before = api.clock.now()
         error = await act.refused(Evict(namespace="default", name="a"), 429, "TooManyRequests")
         assert (error.causes, error.retry_after, api.clock.now() - before) == (("DisruptionBudget",), None, 0)
-        left = [3]
+        allowed = [3]
 
         def may_evict(_: Any) -> RefusalError | None:
-            left[0] -= 1
+            allowed[0] -= 1
             text = "The disruption budget p is still being processed by the server."
-            return RefusalError(429, "TooManyRequests", text, retry_after=10) if left[0] else None
+            return RefusalError(429, "TooManyRequests", text, retry_after=10) if allowed[0] else None
 
         api.server.may_evict = may_evict
         await act.done(Evict(namespace="default", name="a"))
@@ -162,7 +162,7 @@ def test_connections_that_break(fault: Any) -> None:
     against_fake(case)
 
 
-def test_answers_that_cannot_be_read() -> None:
+def test_unreadable_responses_are_errors() -> None:
     from kscale.world.kubernetes.transport import Answer
 
     async def case(api: FakeApi) -> None:
@@ -177,7 +177,7 @@ def test_answers_that_cannot_be_read() -> None:
 WIDGETS = ServedResource("example.com", "v1alpha1", "Widget", "widgets", True, "autoscaling/v1")
 
 
-def test_kinds_that_are_found_by_asking() -> None:
+def test_kinds_are_found_by_discovery() -> None:
     async def case(api: FakeApi) -> None:
         act = Acting(api)
         body: dict[str, Any] = {"metadata": {"name": "w", "namespace": "default"}, "spec": {"replicas": 2}}
@@ -201,16 +201,16 @@ def test_scales_of_older_servers() -> None:
         api.server.scale_version = "apps/v1beta2"
         await api.create("oldies.example.com", deployment("web", 1))
         act = Acting(api)
-        asked = {"namespace": "default", "resource": "oldies.example.com"}
-        scale = await act.done(GetScale(name="web", **asked))
+        scale_ref = {"namespace": "default", "resource": "oldies.example.com"}
+        scale = await act.done(GetScale(name="web", **scale_ref))
         assert scale.status.selector == "app=web"
-        await act.done(PutScale(scale=scale, replicas=2, **asked))
+        await act.done(PutScale(scale=scale, replicas=2, **scale_ref))
 
     old = ServedResource("example.com", "v1", "Oldie", "oldies", True, "apps/v1beta2")
     against_fake(case, resources=[old])
 
 
-def test_what_is_written() -> None:
+def test_requests_of_writes_are_exact() -> None:
     """The very requests."""
 
     async def case(api: FakeApi) -> None:
@@ -225,7 +225,7 @@ def test_what_is_written() -> None:
         )
         await act.outcome(Evict(namespace="default", name="a", grace_period_seconds=30))
         await act.outcome(Delete(kind="Node", name="n", uid="u", grace_period_seconds=5))
-        told = [
+        written = [
             (call.method, call.path, call.content_type, json.loads(call.body or b"null")) for call in api.server.calls
         ]
         eviction = {
@@ -235,7 +235,7 @@ def test_what_is_written() -> None:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 5, "preconditions": {"uid": "u"}}
         merged = {"spec": {"x": 1}, "metadata": {"resourceVersion": "101"}}
         pod_path = "/api/v1/namespaces/default/pods/a"
-        assert told == [
+        assert written == [
             ("PATCH", "/api/v1/nodes/n", "application/merge-patch+json", merged),
             ("PATCH", f"{pod_path}/status", "application/strategic-merge-patch+json", {"status": {}}),
             ("POST", f"{pod_path}/eviction", "application/json", eviction),
@@ -249,7 +249,7 @@ class FakeStores:
     synced = settled = True
 
     def __init__(self, *objects: KubeObject) -> None:
-        self.held = objects
+        self.stored = objects
 
     async def caught_up(self) -> None:
         pass
@@ -258,14 +258,14 @@ class FakeStores:
         raise AssertionError
 
     def objects(self, kind: str) -> Sequence[KubeObject]:
-        return [each for each in self.held if type(each).__name__ == kind]
+        return [each for each in self.stored if type(each).__name__ == kind]
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
         result = (each for each in self.objects(kind) if (each.namespace, each.name) == (namespace, name))
         return next(result, None)
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
-        return [each for each in self.held if isinstance(each, Pod) and each.spec.node_name in nodes]
+        return [each for each in self.stored if isinstance(each, Pod) and each.spec.node_name in nodes]
 
     def resource_version(self, kind: str) -> str:
         return ""
@@ -280,11 +280,11 @@ class FakeCloud:
 
     def __init__(self, refuse: str = "") -> None:
         self.refuse = refuse
-        self.asked: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
         self.threads: set[threading.Thread] = set()
 
     def _note(self, *what: Any) -> None:
-        self.asked.append(what)
+        self.calls.append(what)
         self.threads.add(threading.current_thread())
         if what[0] == self.refuse:
             raise ProviderError("quota exceeded", "cloudProviderError")
@@ -330,31 +330,31 @@ def performed(*actions: Action, **parts: Any) -> list[Outcome]:
     return asyncio.run(main())
 
 
-def test_nodes_that_the_cloud_is_asked_about_are_as_the_watches_have_brought_them() -> None:
+def test_provider_calls_use_the_latest_watched_nodes() -> None:
     """A node whose event lies there unread is deleted by the id that it has, and not by its name."""
     node = Node(metadata=ObjectMeta(name="n1"))
     node.spec.provider_id = "fake:///n1"
 
     class Behind(FakeStores):
         async def caught_up(self) -> None:
-            self.held = (node,)
+            self.stored = (node,)
 
     cloud = FakeCloud()
-    asked = (HasInstances(("n1",)), DeleteNodes(group="a", nodes=("n1",)))
-    has, deleted = performed(*asked, groups=cloud, stores=Behind())
+    actions = (HasInstances(("n1",)), DeleteNodes(group="a", nodes=("n1",)))
+    has, deleted = performed(*actions, groups=cloud, stores=Behind())
     assert (has.value, deleted.error) == ({"n1": True}, None)
-    assert cloud.asked == [("delete", "a", [("n1", "fake:///n1")], False)]
+    assert cloud.calls == [("delete", "a", [("n1", "fake:///n1")], False)]
 
 
-def test_a_node_is_deleted_as_it_was_when_its_deletion_began() -> None:
+def test_node_deletion_uses_the_node_at_its_start() -> None:
     """Whatever has become of it: its object is gone, or another machine has its name."""
-    held, other = (Node(metadata=ObjectMeta(name="n1")) for _ in range(2))
-    held.spec.provider_id, other.spec.provider_id = "fake:///old", "fake:///new"
+    current, other = (Node(metadata=ObjectMeta(name="n1")) for _ in range(2))
+    current.spec.provider_id, other.spec.provider_id = "fake:///old", "fake:///new"
     cloud = FakeCloud()
-    action = DeleteNodes(group="a", nodes=("n1",), objects=(held,))
+    action = DeleteNodes(group="a", nodes=("n1",), objects=(current,))
     for stores in (FakeStores(), FakeStores(other)):
         performed(action, groups=cloud, stores=stores)
-    assert cloud.asked == [("delete", "a", [("n1", "fake:///old")], False)] * 2
+    assert cloud.calls == [("delete", "a", [("n1", "fake:///old")], False)] * 2
     assert format_action(action) == 'DeleteNodes {"group":"a","nodes":["n1"]}'
 
 
@@ -380,7 +380,7 @@ def test_the_cloud() -> None:
         CreatedGroups(main=NodeGroup(id="b-1"), extra=(NodeGroup(id="b-2"),)), None,
         Prices(nodes=(1.0,), pods=(0.5, 0.5)),
     ]  # fmt: skip
-    assert cloud.asked == [
+    assert cloud.calls == [
         ("refresh",), ("increase", "a", 2, True), ("decrease", "a", -1),
         ("delete", "a", [("n1", "fake:///n1"), ("fake:///gone", "fake:///gone")], True), ("create", "b", True),
         ("drop", "b"), ("prices", 1, 2),
@@ -393,7 +393,7 @@ def test_a_cloud_that_refuses() -> None:
     assert outcome.error == ApiError("quota exceeded", reason="cloudProviderError")
 
 
-def test_what_the_watches_have_brought() -> None:
+def test_watched_objects_are_read_from_the_stores() -> None:
     a = Pod(metadata=ObjectMeta(name="a", namespace="x", labels={"app": "1"}))
     b = Pod(metadata=ObjectMeta(name="b", namespace="y", labels={"app": "2"}))
     b.spec.node_name = "n1"
@@ -413,9 +413,9 @@ def test_what_the_watches_have_brought() -> None:
 
 
 def test_reports_and_questions() -> None:
-    told: list[Any] = []
+    reports: list[Any] = []
     event = Event(regarding=ObjectReference(), type="Normal", reason="r", message="m")
-    seen = Observation(name="x")
+    observation = Observation(name="x")
 
     class Metrics:
         async def get(self, question: GetMetric) -> PodMetricsList | ApiError:
@@ -423,21 +423,21 @@ def test_reports_and_questions() -> None:
 
     result = performed(
         Emit([event]),
-        Observe([seen]),
+        Observe([observation]),
         GetMetric(api="resource", namespace="x"),
         GetMetric(api="resource", namespace="y"),
         RankOptions(options=(), nodes={}),
-        emit=told.extend,
-        observe=told.extend,
+        emit=reports.extend,
+        observe=reports.extend,
         metrics=Metrics(),
         ranker=lambda question: Ranking(groups=("a",)),
     )
-    assert told == [event, seen]
+    assert reports == [event, observation]
     assert [each.value for each in result] == [None, None, PodMetricsList(), None, Ranking(groups=("a",))]
     assert result[3].error == ApiError("no metrics", code=503)
 
 
-def test_what_this_world_has_not() -> None:
+def test_unsupported_actions_raise_a_type_error() -> None:
     for action in (
         Refresh(),
         GetMetric(api="resource", namespace="x"),
@@ -448,7 +448,7 @@ def test_what_this_world_has_not() -> None:
             performed(action)
 
 
-def test_half_of_the_status_of_an_old_hpa_rides_in_annotations() -> None:
+def test_v1_hpa_status_is_written_with_annotations() -> None:
     prefix = "autoscaling.alpha.kubernetes.io"
     notes = {f"{prefix}/conditions": "[]", f"{prefix}/behavior": "{}", "mine": "1"}
     data = {
@@ -467,16 +467,16 @@ def test_half_of_the_status_of_an_old_hpa_rides_in_annotations() -> None:
 
 
 @pytest.mark.parametrize("type_", WITH_STATUS, ids=lambda type_: type_.__name__)
-def test_every_field_of_a_status_is_written_also_what_is_absent(type_: Any) -> None:
+def test_status_write_sends_null_for_absent_fields(type_: Any) -> None:
     """A null for each field that it leaves out, of any kind and however it is absent."""
     resource = ServedResource("example.com", "v1", "Thing", "things")
-    held = type_(metadata=ObjectMeta(name="a", namespace="n", resource_version="7"))
-    created = msgspec.structs.fields(held.status)
+    obj = type_(metadata=ObjectMeta(name="a", namespace="n", resource_version="7"))
+    created = msgspec.structs.fields(obj.status)
     empty = {each.name: each.default_factory() for each in created if each.default_factory is not msgspec.NODEFAULT}
     for changes in ({}, empty, {each.name: 3 for each in created}):
-        status = held.status
+        status = obj.status
         for name, value in changes.items():
             setattr(status, name, value)
-        body = json.loads(call_of(WriteStatus(held), resource).body or b"")
+        body = json.loads(call_of(WriteStatus(obj), resource).body or b"")
         known = dict.fromkeys(status.__struct_encode_fields__)
         assert list(body["status"].items()) == list({**known, **to_dict(status)}.items())

@@ -18,49 +18,51 @@ from kscale.world.serve.app import ANY_PATH, Server
 RANGE = QueryPrometheus(query="up", start=10 * SECOND, end=20 * SECOND + 500_000_000, step=5 * SECOND)
 
 
-def asked(answer: Any, question: QueryPrometheus, **given: Any) -> tuple[bytes | ApiError, list[tuple[str, Any, str]]]:
-    seen: list[tuple[str, Any, str]] = []
+def query_prometheus(
+    answer: Any, question: QueryPrometheus, **options: Any
+) -> tuple[bytes | ApiError, list[tuple[str, Any, str]]]:
+    requests: list[tuple[str, Any, str]] = []
 
     async def handler(request: Any) -> Any:
-        seen.append((request.path, dict(await request.post()), request.headers.get("Authorization", "")))
+        requests.append((request.path, dict(await request.post()), request.headers.get("Authorization", "")))
         return answer
 
     async def main() -> bytes | ApiError:
         async with Server({ANY_PATH: handler}, "127.0.0.1:0") as server:
-            return await Prometheus(f"http://127.0.0.1:{server.port}/", **given).query(question)
+            return await Prometheus(f"http://127.0.0.1:{server.port}/", **options).query(question)
 
-    return asyncio.run(main()), seen
+    return asyncio.run(main()), requests
 
 
 def test_questions() -> None:
-    answer, seen = asked(web.Response(body=b"{}"), RANGE, authorization=lambda: "Bearer x")
+    answer, requests = query_prometheus(web.Response(body=b"{}"), RANGE, authorization=lambda: "Bearer x")
     assert answer == b"{}"
-    given = {"query": "up", "start": "10", "end": "20.5", "step": "5"}
-    assert seen == [("/api/v1/query_range", given, "Bearer x")]
-    _, seen = asked(web.Response(body=b"{}"), QueryPrometheus(query="up", end=20 * SECOND))
-    assert seen == [("/api/v1/query", {"query": "up", "time": "20"}, "")]
+    expected_form = {"query": "up", "start": "10", "end": "20.5", "step": "5"}
+    assert requests == [("/api/v1/query_range", expected_form, "Bearer x")]
+    _, requests = query_prometheus(web.Response(body=b"{}"), QueryPrometheus(query="up", end=20 * SECOND))
+    assert requests == [("/api/v1/query", {"query": "up", "time": "20"}, "")]
 
 
 @pytest.mark.parametrize(("most", "refused"), [(999, True), (1000, False), (None, False)])
 def test_an_answer_that_is_too_long(most: int | None, refused: bool) -> None:
     question = QueryPrometheus(query="up", end=20 * SECOND, most_bytes=most)
-    answer, _ = asked(web.Response(body=b"x" * 1000), question)
+    answer, _ = query_prometheus(web.Response(body=b"x" * 1000), question)
     assert answer == (ApiError("it answers more than the 999 bytes allowed") if refused else b"x" * 1000)
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b'{"status":"error","errorType":"bad_data","error":"parse error"}', "bad_data: parse error"),
         (b"<html>", "server answered 400"),
     ],
 )
-def test_refusals(body: bytes, said: str) -> None:
-    answer, _ = asked(web.Response(body=body, status=400), RANGE)
-    assert answer == ApiError(said, 400)
+def test_refusals(body: bytes, message: str) -> None:
+    answer, _ = query_prometheus(web.Response(body=body, status=400), RANGE)
+    assert answer == ApiError(message, 400)
 
 
-def test_nobody_listens() -> None:
+def test_refused_connection_is_an_api_error() -> None:
     async def main() -> bytes | ApiError:
         return await Prometheus("http://127.0.0.1:9").query(RANGE)
 
@@ -199,24 +201,24 @@ MATRICES: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("answer", "said"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(("answer", "message"), HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("use", [read_usage, read_series])
-def test_a_wrong_answer_names_the_server(answer: bytes, said: str, use: Any) -> None:
+def test_a_wrong_answer_names_the_server(answer: bytes, message: str, use: Any) -> None:
     text, _ = hostile(answer, use)
-    assert said in text
+    assert message in text
 
 
-@pytest.mark.parametrize(("answer", "said"), MATRICES.values(), ids=MATRICES)
-def test_a_wrong_matrix_names_the_server_and_the_query(answer: bytes, said: str) -> None:
+@pytest.mark.parametrize(("answer", "message"), MATRICES.values(), ids=MATRICES)
+def test_a_wrong_matrix_names_the_server_and_the_query(answer: bytes, message: str) -> None:
     text, _ = hostile(answer, read_series)
     assert ": up: " in text
-    assert said in text
+    assert message in text
 
 
 @pytest.mark.parametrize(
     "count", ['["1"]', "[1]", '[1,"1",2]', '[1,"NaN"]', '[1,"+Inf"]', '[1,"1e9"]', '[1,"\u0661"]', f'[1,"{"9" * 400}"]']
 )
-def test_a_count_of_series_that_is_none(count: str) -> None:
+def test_invalid_series_count_is_an_error(count: str) -> None:
     """The count of all series decides how many points each query asks for."""
     text, _ = hostile(matrix(f'[{{"value":{count}}}]'), read_usage)
     assert "not a Prometheus answer" in text
@@ -233,7 +235,7 @@ def test_redirects_are_not_followed(code: int, location: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "flood", "said"),
+    ("answer", "flood", "message"),
     [
         (
             head("200 OK", "Transfer-Encoding: chunked"),
@@ -247,9 +249,9 @@ def test_redirects_are_not_followed(code: int, location: str) -> None:
     ],
     ids=["a body", "a gzip bomb", "a header", "headers", "trailers"],
 )
-def test_answers_without_end(answer: bytes, flood: bytes, said: str) -> None:
+def test_answers_without_end(answer: bytes, flood: bytes, message: str) -> None:
     text, _ = hostile(answer, read_series, flood=flood, response_bytes=10**6)
-    assert said in text
+    assert message in text
 
 
 def test_a_slow_body_runs_into_the_timeout() -> None:
@@ -284,12 +286,12 @@ def test_many_warnings() -> None:
 
 
 @pytest.mark.parametrize("address", ["http://a..b:9", f"http://{'a' * 300}:9", "http://x:99999", "http://:9"])
-def test_hosts_that_are_none(address: str) -> None:
+def test_invalid_addresses_are_an_api_error(address: str) -> None:
     answer = asyncio.run(Prometheus(address).query(RANGE))
     assert answer == ApiError("its address is not a valid URL")
 
 
 @pytest.mark.parametrize("token", ["a\nb", "a\rb", "a\0b"])
-def test_a_token_that_no_header_can_have_is_not_told(token: str) -> None:
-    answer, _ = asked(web.Response(body=b"{}"), RANGE, authorization=lambda: f"Bearer s3cret{token}")
+def test_invalid_token_is_not_in_the_error(token: str) -> None:
+    answer, _ = query_prometheus(web.Response(body=b"{}"), RANGE, authorization=lambda: f"Bearer s3cret{token}")
     assert answer == ApiError("the request cannot be written: a header has characters that are not allowed")

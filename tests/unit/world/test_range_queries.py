@@ -26,7 +26,7 @@ def moments(question: QueryPrometheus) -> list[int]:
 
 
 @given(st.integers(0, 50), st.integers(0, 400), st.integers(1, 20), st.integers(1, 30), st.integers(1, 5))
-def test_parts_ask_for_each_moment_once(start: int, span: int, step: int, points: int, concurrency: int) -> None:
+def test_parts_request_each_timestamp_once(start: int, span: int, step: int, points: int, concurrency: int) -> None:
     question = QueryPrometheus(query="up", start=start, end=start + span, step=step)
     under_way = most = 0
 
@@ -45,8 +45,8 @@ def test_parts_ask_for_each_moment_once(start: int, span: int, step: int, points
         return [each async for each in queries.answers([question, question])]
 
     result = asyncio.run(main())
-    asked = [moment for part, answer in result for moment in moments(part) if answer == repr(moments(part)).encode()]
-    assert asked == moments(question) * 2
+    times = [moment for part, answer in result for moment in moments(part) if answer == repr(moments(part)).encode()]
+    assert times == moments(question) * 2
     assert most <= concurrency
 
 
@@ -70,7 +70,7 @@ def patient(codes: list[int]) -> tuple[Any, list[float], RangeQueries]:
     return main, paused, queries
 
 
-def test_a_server_that_is_busy_is_asked_again() -> None:
+def test_busy_server_is_retried() -> None:
     main, paused, queries = patient([429, 503, 200])
     assert len(asyncio.run(main())) == 1
     assert (paused, queries.traffic.queries, queries.traffic.received) == ([1.0, 4.0], 3, 2)
@@ -81,7 +81,7 @@ def test_a_server_that_is_busy_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("code", [400, 401, 422, 500, 0])
-def test_other_refusals_end_it(code: int) -> None:
+def test_other_errors_are_not_retried(code: int) -> None:
     main, paused, _ = patient([code])
     with pytest.raises(InputError, match="does not answer"):
         asyncio.run(main())
@@ -106,11 +106,11 @@ def test_a_budget_of_bytes() -> None:
 def usage(
     fake: FakePrometheus, limits: RangeLimits | None = None, **more: Any
 ) -> tuple[list[UsageBatch], RangeQueries]:
-    given = ContainerUsage(start=10 * HOUR + 1, end=34 * HOUR, step=300 * SECOND, **more)
+    usage_request = ContainerUsage(start=10 * HOUR + 1, end=34 * HOUR, step=300 * SECOND, **more)
 
     async def main(url: str) -> tuple[list[UsageBatch], RangeQueries]:
         queries = RangeQueries(Prometheus(f"{url}/prometheus", headers={"X-Scope-OrgID": "team"}).query, limits)
-        return [batch async for batch in given.batches(queries)], queries
+        return [batch async for batch in usage_request.batches(queries)], queries
 
     with fake.served() as url:
         return asyncio.run(main(url))
@@ -124,10 +124,10 @@ def test_usage_of_containers() -> None:
     of = "max by (namespace,pod,container)"
     cpu = f"{of} (rate(container_cpu_usage_seconds_total{{{matchers}}}[300s])) >= 0"
     memory = f"{of} (container_memory_working_set_bytes{{{matchers}}}) >= 0"
-    assert {each["query"] for each in fake.asked} == {f"count({memory})", cpu, memory}
-    assert {each["path"].rpartition("/")[0] for each in fake.asked} == {"/prometheus/api/v1"}
+    assert {each["query"] for each in fake.requests} == {f"count({memory})", cpu, memory}
+    assert {each["path"].rpartition("/")[0] for each in fake.requests} == {"/prometheus/api/v1"}
     assert all(each["X-Scope-OrgID"] == "team" for each in fake.headers)
-    assert queries.traffic.queries == len(fake.asked)
+    assert queries.traffic.queries == len(fake.requests)
     resources = ["cpu" if batch.cpu is not None else "memory" for batch in batches]
     assert resources == sorted(resources), "CPU first"
     for resource in ("cpu", "memory"):
@@ -143,20 +143,20 @@ def test_usage_of_containers() -> None:
 def test_few_parts_for_few_containers_and_many_for_many() -> None:
     fake = FakePrometheus(CONTAINERS)
     usage(fake)
-    assert len(fake.asked) == 3
+    assert len(fake.requests) == 3
     many = FakePrometheus({("shop", f"web-{i}", "app"): (0.1, 1.0) for i in range(2_000)})
     _, queries = usage(many)
     assert queries.traffic.queries == 5, "2,000 containers and 288 moments: half a million samples an answer"
 
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"data":{"result":[{"value":[1,"x"]}]}}', b'{"data":{"result":[7]}}'])
-def test_what_is_no_answer(body: bytes) -> None:
+def test_invalid_response_is_an_input_error(body: bytes) -> None:
     async def ask(part: QueryPrometheus) -> bytes:
         return body
 
     async def main() -> None:
-        given = ContainerUsage(start=0, end=HOUR, step=300 * SECOND)
-        async for _ in given.batches(RangeQueries(ask)):
+        usage_request = ContainerUsage(start=0, end=HOUR, step=300 * SECOND)
+        async for _ in usage_request.batches(RangeQueries(ask)):
             pass
 
     with pytest.raises(InputError, match="not a Prometheus answer"):

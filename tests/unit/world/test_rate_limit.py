@@ -25,19 +25,19 @@ def test_no_more_than_the_burst_is_saved() -> None:
     assert [bucket.try_accept(T0 + 100 * 10**9) for _ in range(3)] == [True, True, False]
 
 
-def test_what_is_not_granted_costs_nothing() -> None:
+def test_refused_requests_consume_no_tokens() -> None:
     bucket = TokenBucket(1, 1)
     assert bucket.try_accept(T0)
     assert not any(bucket.try_accept(T0 + i * MS) for i in range(1, 1000, 50))
     assert bucket.try_accept(T0 + 1000 * MS)
 
 
-def test_a_clock_that_is_set_back_gives_nothing() -> None:
+def test_clock_set_back_adds_no_tokens() -> None:
     bucket = TokenBucket(1, 1)
     assert bucket.try_accept(T0)
     assert not bucket.try_accept(T0 - 3600 * 10**9)
 
 
 @pytest.mark.parametrize("burst", [0, -1])
-def test_no_burst_no_token(burst: int) -> None:
+def test_zero_burst_grants_no_token(burst: int) -> None:
     assert not TokenBucket(1, burst).try_accept(T0)

@@ -60,7 +60,7 @@ class Run:
         self.reflector.version = version
         self.now, self.takes = 0, takes * 10**6
         self.script = list(script)
-        self.asked: list[Asked] = []
+        self.raw_requests: list[Asked] = []
         self.waits: list[Wait] = []
         self.settled: list[str] = []
         self.returned: list[ApiError | None] = []
@@ -71,31 +71,31 @@ class Run:
     def once(self) -> None:
         steps = self.reflector.list_and_watch(self.now)
         try:
-            asked = next(steps)
+            request = next(steps)
             while True:
-                answer = self.answer(asked)
+                answer = self.answer(request)
                 if answer is None:
                     self.stopped = True
                     steps.close()
                     return
-                asked = steps.send(answer)
+                request = steps.send(answer)
         except StopIteration as stop:
             self.returned.append(stop.value)
 
-    def answer(self, asked: Asked) -> Any:
-        match asked:
+    def answer(self, request: Asked) -> Any:
+        match request:
             case Wait(duration=duration):
-                self.waits.append(asked)
+                self.waits.append(request)
                 self.now += duration
                 return Waited(at=self.now)
             case Settle(version=version):
                 self.settled.append(version)
                 return Waited(at=self.now)
             case Close():
-                self.asked.append(asked)
+                self.raw_requests.append(request)
                 return Waited(at=self.now)
             case ListPage() | OpenWatch():
-                self.asked.append(asked)
+                self.raw_requests.append(request)
         if not self.script:
             return None
         self.now += self.takes
@@ -116,16 +116,16 @@ class Run:
     @property
     def requests(self) -> list[tuple[str, ...]]:
         """What was asked, in short: ``list VERSION LIMIT CONTINUE``, ``stream VERSION``, ``watch VERSION``."""
-        told = []
-        for asked in self.asked:
-            match asked:
+        described = []
+        for request in self.raw_requests:
+            match request:
                 case ListPage(version=version, limit=limit, continue_=more):
-                    told.append(("list", version, str(limit), more))
+                    described.append(("list", version, str(limit), more))
                 case OpenWatch(version=version, initial=initial):
-                    told.append(("stream" if initial else "watch", version))
+                    described.append(("stream" if initial else "watch", version))
                 case Close():
-                    told.append(("close",))
-        return told
+                    described.append(("close",))
+        return described
 
 
 STREAM, FIRST = ("stream", ""), ("list", "0", "500", "")
@@ -207,14 +207,14 @@ def test_a_stream_that_ends_with_an_error_is_closed() -> None:
     assert run.requests == [STREAM, ("close",), FIRST, ("watch", "1")]
 
 
-def test_a_very_short_stream_is_none() -> None:
+def test_very_short_stream_falls_back_to_list_and_watch() -> None:
     """A proxy that does not know the way would else be asked again and again without a pause."""
     assert Run([OPENED, CLOSED, page("1")], takes=1).requests == [STREAM, FIRST, ("watch", "1")]
     assert Run([OPENED, CLOSED], takes=600).requests == [STREAM, STREAM]
 
 
 # TestReflectorResyncWithResourceVersion, TestReflectorNotPaginatingNotConsistentReads
-def test_lists_are_not_older_than_what_was_seen() -> None:
+def test_relist_is_not_older_than_the_last_seen_version() -> None:
     run = Run([page("10"), OPENED, events(1, "11", error=EXPIRED), page("12")], streaming=False, rounds=2)
     assert [each for each in run.requests if each[0] == "list"] == [FIRST, ("list", "11", "0", "")]
     assert run.settled == ["10", "12"]
@@ -233,26 +233,26 @@ def test_a_list_from_a_version_that_is_not_there(error: ApiError) -> None:
 
 def test_a_list_that_fails_twice() -> None:
     run = Run([EXPIRED, EXPIRED], streaming=False, version="10")
-    assert (run.returned, run.reflector.synced, len(run.asked)) == ([EXPIRED], False, 2)
+    assert (run.returned, run.reflector.synced, len(run.raw_requests)) == ([EXPIRED], False, 2)
     run.script = [page("30")]
     run.once()
     assert run.requests[2] == ("list", "", "500", "")
 
 
 # TestReflectorWatchListPageSize, TestListPager_List
-def test_pages() -> None:
+def test_list_is_read_page_by_page() -> None:
     run = Run([page("10", "C1"), page("10", "C2"), page("10")], streaming=False, version="10", page_size=4)
     assert run.requests == [
         ("list", "10", "4", ""), ("list", "", "4", "C1"), ("list", "", "4", "C2"), ("watch", "10"),
     ]  # fmt: skip
-    assert [asked.anew for asked in run.asked if isinstance(asked, ListPage)] == [True, False, False]
+    assert [request.anew for request in run.raw_requests if isinstance(request, ListPage)] == [True, False, False]
 
 
 # TestReflectorFullListIfExpired
 def test_pages_that_expire() -> None:
     run = Run([page("10", "C1"), EXPIRED, page("11")], streaming=False, page_size=4)
     assert run.requests == [("list", "0", "4", ""), ("list", "", "4", "C1"), ("list", "0", "0", ""), ("watch", "11")]
-    assert [asked.anew for asked in run.asked if isinstance(asked, ListPage)] == [True, False, True]
+    assert [request.anew for request in run.raw_requests if isinstance(request, ListPage)] == [True, False, True]
     assert run.settled == ["11"]
 
 
@@ -306,7 +306,7 @@ def test_back_off() -> None:
     run = Run([page("1"), *[REFUSED] * 8], streaming=False, takes=0)
     assert [wait.duration / SECOND for wait in run.waits] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
     assert {wait.jitter for wait in run.waits} == {1.0}
-    assert sum(isinstance(asked, ListPage) for asked in run.asked) == 1
+    assert sum(isinstance(request, ListPage) for request in run.raw_requests) == 1
 
 
 def test_back_off_starts_anew_every_two_minutes() -> None:
@@ -359,7 +359,7 @@ def test_versions_of_events() -> None:
 
 
 @pytest.mark.parametrize("version", ["", "0"])
-def test_what_is_there_already_comes_in_no_order(version: str) -> None:
+def test_initial_events_may_arrive_in_any_order(version: str) -> None:
     run = Run([page(version), OPENED, events(2, "7", added=True)], streaming=False)
     assert run.reflector.version == version
     run = Run(
@@ -370,22 +370,22 @@ def test_what_is_there_already_comes_in_no_order(version: str) -> None:
 
 # TestWatchTimeout
 def test_how_long_watches_are_to_last() -> None:
-    asked = [Run([page("1")], streaming=False).asked[-1]]
+    requests = [Run([page("1")], streaming=False).raw_requests[-1]]
     reflector = Reflector(rng=random.Random(2))
     for _ in range(200):
         first = next(reflector.list_and_watch(0))
-        asked.append(first)
-    seconds = {each.timeout_seconds for each in asked if isinstance(each, OpenWatch)}
+        requests.append(first)
+    seconds = {each.timeout_seconds for each in requests if isinstance(each, OpenWatch)}
     assert min(seconds) >= 300
     assert max(seconds) < 600
     assert len(seconds) > 50
 
 
 # TestRunUntil
-def test_for_ever() -> None:
+def test_reflector_runs_until_it_is_closed() -> None:
     reflector = Reflector(streaming=False, rng=random.Random(1))
     steps = reflector.run(0)
-    asked = [next(steps)]
+    requests = [next(steps)]
     for answer in (
         Failed(at=1, error=OTHER),
         Waited(at=2 * SECOND),
@@ -395,10 +395,10 @@ def test_for_ever() -> None:
         Batch(at=4 * SECOND, events=0, error=EXPIRED),
         Waited(at=4 * SECOND),
     ):
-        asked.append(steps.send(answer))
+        requests.append(steps.send(answer))
         if isinstance(answer, Failed):
             assert (reflector.last_error, reflector.synced) == (OTHER, False)
-    assert [type(each) for each in asked] == [ListPage, Wait, ListPage, Settle, OpenWatch, ReadMore, Close, Wait]
+    assert [type(each) for each in requests] == [ListPage, Wait, ListPage, Settle, OpenWatch, ReadMore, Close, Wait]
     assert reflector.synced
 
 

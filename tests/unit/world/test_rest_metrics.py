@@ -69,8 +69,8 @@ def against(case: Callable[[RESTMetrics, Server, VirtualClock], Awaitable[None]]
     run_in_virtual_time(main, now=T0)
 
 
-def asked(server: Server) -> list[str]:
-    return [path for path in server.asked("GET") if ".k8s.io" in path]
+def metric_requests(server: Server) -> list[str]:
+    return [path for path in server.requested_paths("GET") if ".k8s.io" in path]
 
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
@@ -117,12 +117,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("question", "path", "type_"), CASES)
-def test_what_is_asked(question: GetMetric, path: str, type_: type) -> None:
+def test_request_paths_match_upstream(question: GetMetric, path: str, type_: type) -> None:
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
         answer = await metrics.get(question)
         assert isinstance(answer, type_)
         assert len(answer.keys if isinstance(answer, PodUsage) else answer.items) == 1  # type: ignore[union-attr]
-        assert asked(server)[-1] == path
+        assert metric_requests(server)[-1] == path
 
     against(case)
 
@@ -146,30 +146,30 @@ def test_the_version_of_custom_metrics(versions: tuple[str, ...], spoken: str) -
         if isinstance(answer, ApiError):
             assert answer.message == spoken
         else:
-            assert asked(server)[-1].split("/")[3] == spoken
+            assert metric_requests(server)[-1].split("/")[3] == spoken
 
     against(case)
 
 
-def test_the_version_is_asked_once_in_a_period() -> None:
+def test_api_version_is_discovered_once_per_period() -> None:
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
         import asyncio
 
         for _ in range(3):
             await metrics.get(ONE)
-        assert server.asked("GET").count("/apis") == 1
+        assert server.requested_paths("GET").count("/apis") == 1
         server.versions = ("v1beta1",)
         await metrics.get(ONE)
-        assert "v1beta2" in asked(server)[-1]
+        assert "v1beta2" in metric_requests(server)[-1]
         await asyncio.sleep(15)
         await metrics.get(ONE)
-        assert "v1beta1" in asked(server)[-1]
+        assert "v1beta1" in metric_requests(server)[-1]
 
     against(case, renewal=timedelta(seconds=15))
 
 
 @pytest.mark.parametrize("question", [question for question, _, _ in CASES])
-def test_an_answer_whose_time_is_none_is_refused(question: GetMetric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_with_invalid_timestamp_is_an_error(question: GetMetric, monkeypatch: pytest.MonkeyPatch) -> None:
     """Adapters are of many kinds, and each says how one question went."""
 
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
@@ -182,7 +182,7 @@ def test_an_answer_whose_time_is_none_is_refused(question: GetMetric, monkeypatc
     against(case)
 
 
-def test_refusals_and_what_cannot_be_read() -> None:
+def test_refusals_and_unreadable_responses_are_errors() -> None:
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
         unknown = await metrics.get(GetMetric(api="custom", namespace="shop", kind="Odd.x.y", name="o", metric="q"))
         assert isinstance(unknown, ApiError)
@@ -215,12 +215,14 @@ def test_metrics_that_cannot_be_read_count_as_failed_requests(api: str) -> None:
 
     async def main(clock: VirtualClock) -> None:
         client = Client(NoiseServer(clock, resources=[WIDGET]), clock, qps=-1)
-        seen: list[Observation] = []
-        client.observe = seen.append
+        observations: list[Observation] = []
+        client.observe = observations.append
         metrics = RESTMetrics(client, Resources(client), clock)
         answer = await metrics.get(GetMetric(api=api, namespace="shop", metric="m", kind="Pod", selector="app=web"))
         assert isinstance(answer, ApiError)
-        assert [(each.name, each.labels) for each in seen] == [(REQUEST_METRICS[0].name, {"reason": "unreadable"})]
+        assert [(each.name, each.labels) for each in observations] == [
+            (REQUEST_METRICS[0].name, {"reason": "unreadable"})
+        ]
 
     run_in_virtual_time(main, now=T0)
 
@@ -228,13 +230,13 @@ def test_metrics_that_cannot_be_read_count_as_failed_requests(api: str) -> None:
 def test_responses_that_cannot_be_decoded_count_as_failed_requests() -> None:
     async def main(clock: VirtualClock) -> None:
         client = Client(Server(clock), clock, qps=-1)
-        seen: list[Observation] = []
-        client.observe = seen.append
+        observations: list[Observation] = []
+        client.observe = observations.append
         answer, call = Answer(200, {}, b"<html>"), Call(method="GET", path="/api")
         with pytest.raises(RequestFailedError, match="cannot be read"):
             client.decode(answer, dict, call)
         with pytest.raises(RequestFailedError, match="cannot be read"):
             client.decode_list(answer, call)
-        assert [each.labels for each in seen] == [{"reason": "unreadable"}] * 2
+        assert [each.labels for each in observations] == [{"reason": "unreadable"}] * 2
 
     run_in_virtual_time(main, now=T0)

@@ -120,8 +120,8 @@ def test_a_recorder_adds_to_its_series_as_observations_do() -> None:
     record = created.recorder(zip(("a_total", "seconds"), labels, strict=True))
     for seconds in (0.05, 0.5, 5.0):
         record((1.0, seconds))
-        seen = zip(("a_total", "seconds"), (1.0, seconds), labels, strict=True)
-        plain.observe([Observation(name=name, value=value, labels=each) for name, value, each in seen])
+        samples = zip(("a_total", "seconds"), (1.0, seconds), labels, strict=True)
+        plain.observe([Observation(name=name, value=value, labels=each) for name, value, each in samples])
     assert text(created) == text(plain)
     for each in (created, plain):
         each.observe([Observation(name="seconds", reset=True)])
@@ -171,13 +171,13 @@ def test_observations_of_a_summary_are_dropped_without_a_scrape() -> None:
     now = [0]
     metrics = [Metric("h", "histogram", (), (1.0,)), Metric("s", "summary", of="h")]
     created = MetricStore(metrics, process=False, now=lambda: now[0])
-    seen = [Observation(name="h", value=1.5)]
-    created.observe(seen)
+    observations = [Observation(name="h", value=1.5)]
+    created.observe(observations)
     tracemalloc.start()
     try:
         for second in range(20_000):
             now[0] = second * SECOND
-            created.observe(seen)
+            created.observe(observations)
         current, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -204,7 +204,7 @@ def test_a_histogram_with_bounds_below_zero_has_a_sum_and_a_count() -> None:
     assert b'changes_bucket{le="0.0"} 2.0' in exposed[0]
 
 
-def test_a_summary_of_what_another_observes() -> None:
+def test_summary_of_another_metric_counts_its_observations() -> None:
     created = store(Metric("h", "histogram", ("a",), (1.0,)), Metric("s", "summary", ("a",), of="h"))
     assert text(created) == []
     created.observe([Observation(name="h", value=value, labels={"a": "x"}) for value in (0.5, 2.0)])
@@ -231,7 +231,7 @@ def test_a_series_that_is_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    "seen",
+    "observation",
     [
         Observation(name="unknown"),
         Observation(name="h", labels={"x": "1"}),
@@ -239,9 +239,9 @@ def test_a_series_that_is_removed() -> None:
         Observation(name="h", labels={"a": "1"}, buckets=(1, 2, 3)),
     ],
 )
-def test_observations_of_something_else(seen: Observation) -> None:
+def test_observations_of_unknown_series_are_refused(observation: Observation) -> None:
     with pytest.raises(UnknownMetricError):
-        store(Metric("h", "histogram", ("a",), (1.0,))).observe([seen])
+        store(Metric("h", "histogram", ("a",), (1.0,))).observe([observation])
 
 
 def test_descriptions() -> None:
@@ -294,20 +294,20 @@ def served(
     return asyncio.run(run())
 
 
-def test_health() -> None:
-    said = {"health": "", "ready": "the caches are not filled"}
-    handlers = endpoints(health=lambda: said["health"], ready=lambda: said["ready"])
+def test_health_and_readiness_endpoints_report_the_message() -> None:
+    messages = {"health": "", "ready": "the caches are not filled"}
+    handlers = endpoints(health=lambda: messages["health"], ready=lambda: messages["ready"])
 
     async def main(ask: Ask) -> None:
         assert (await ask("/health-check"))[:2] == (200, "OK")
         assert (await ask("/health-check", "POST"))[:2] == (200, "OK")
         assert (await ask("/healthz"))[:2] == (200, "ok")
         assert (await ask("/readyz"))[:2] == (500, "the caches are not filled")
-        said["ready"] = ""
+        messages["ready"] = ""
         assert (await ask("/readyz"))[0] == 200
-        said["health"] = "Error: last activity more 10m1s ago, last success more than 10m1s ago"
+        messages["health"] = "Error: last activity more 10m1s ago, last success more than 10m1s ago"
         for path in ("/health-check", "/healthz", "/readyz"):
-            assert (await ask(path))[:2] == (500, said["health"])
+            assert (await ask(path))[:2] == (500, messages["health"])
         # What was not asked for is not there.
         for path in ("/snapshotz", "/metrics", "/debug/pprof/"):
             assert (await ask(path))[0] == 404
@@ -358,7 +358,7 @@ def _first_line(request: str) -> str:
     return asyncio.run(run())
 
 
-def test_metrics() -> None:
+def test_metrics_endpoint_serves_prometheus_text() -> None:
     created = MetricStore([Metric("a_total", "counter")])
     created.observe([Observation(name="a_total")])
 
@@ -431,7 +431,7 @@ def test_bodies_that_are_too_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "found"),
+    ("address", "expected"),
     [
         (":8085", ("", 8085)),
         ("localhost:1", ("localhost", 1)),
@@ -439,17 +439,17 @@ def test_bodies_that_are_too_long() -> None:
         ("0.0.0.0:0", ("0.0.0.0", 0)),
     ],
 )
-def test_addresses(address: str, found: tuple[str, int]) -> None:
-    assert parse_address(address) == found
+def test_listen_addresses_are_parsed(address: str, expected: tuple[str, int]) -> None:
+    assert parse_address(address) == expected
 
 
 @pytest.mark.parametrize("address", ["", "8085", "localhost", "::1:80", ":http", ":70000", ":-1"])
-def test_what_is_no_address(address: str) -> None:
+def test_invalid_listen_address_is_an_input_error(address: str) -> None:
     with pytest.raises(InputError, match="no address to listen on"):
         parse_address(address)
 
 
-def test_an_address_that_is_taken() -> None:
+def test_address_in_use_is_an_error() -> None:
     async def main() -> None:
         async with Server({}, "127.0.0.1:0") as first:
             with pytest.raises(InputError, match="cannot listen on"):
@@ -476,7 +476,7 @@ def pair(directory: Path, name: str) -> tuple[Path, Path]:
     return directory / "tls.crt", directory / "tls.key"
 
 
-async def shown(port: int, *, name: str | None = "localhost") -> list[str]:
+async def shown_names(port: int, *, name: str | None = "localhost") -> list[str]:
     """The names in the certificate that a new connection is shown."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     AUTHORITY.configure_trust(context)
@@ -494,24 +494,24 @@ def test_certificates_that_are_replaced(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with Server(endpoints(), "127.0.0.1:0", tls=tls) as server:
-            assert await shown(server.port) == ["one.example"]
-            assert await shown(server.port, name="127.0.0.1") == ["one.example"]  # without a server name
+            assert await shown_names(server.port) == ["one.example"]
+            assert await shown_names(server.port, name="127.0.0.1") == ["one.example"]  # without a server name
             assert not tls.refresh()
             chain, key = certificate(tmp_path, "two.example")
             write(paths[0], chain)  # the key is still the other's
             assert not tls.refresh()
-            assert await shown(server.port) == ["one.example"]
+            assert await shown_names(server.port) == ["one.example"]
             write(paths[1], key)
             assert tls.refresh()
-            assert await shown(server.port) == ["two.example"]
+            assert await shown_names(server.port) == ["two.example"]
             write(paths[0], b"")
             assert not tls.refresh()
             paths[1].unlink()
             assert not tls.refresh()
-            assert await shown(server.port) == ["two.example"]
+            assert await shown_names(server.port) == ["two.example"]
             pair(tmp_path, "three.example")
             assert tls.refresh()
-            assert await shown(server.port) == ["three.example"]
+            assert await shown_names(server.port) == ["three.example"]
 
     asyncio.run(main())
 
@@ -545,11 +545,11 @@ def test_secrets_that_are_swapped_as_links(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with Server(endpoints(), "127.0.0.1:0", tls=tls) as server:
-            assert await shown(server.port) == ["one.example"]
+            assert await shown_names(server.port) == ["one.example"]
             os.symlink("two", tmp_path / "..new")
             os.replace(tmp_path / "..new", tmp_path / "..data")
             assert tls.refresh()
-            assert await shown(server.port) == ["two.example"]
+            assert await shown_names(server.port) == ["two.example"]
 
     asyncio.run(main())
 
@@ -622,7 +622,7 @@ def test_authorities_of_clients_that_become_anything(tmp_path: Path, data: bytes
         ReloadingContext(str(certificate_file), str(key_file), client_ca=str(authorities))
 
 
-def test_no_certificate_to_begin_with(tmp_path: Path) -> None:
+def test_missing_certificate_at_start_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         ReloadingContext(str(tmp_path / "a"), str(tmp_path / "b"))
     paths = pair(tmp_path, "one.example")
@@ -673,17 +673,17 @@ def test_an_idle_connection_is_closed() -> None:
 
 def test_no_more_connections_than_allowed_and_the_next_one_waits() -> None:
     async def main(port: int) -> None:
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        open_connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         late_reader, late = await asyncio.open_connection("127.0.0.1", port)  # the kernel takes it
         late.write(b"GET /health-check HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         answer = asyncio.create_task(late_reader.read())
-        for reader, writer in held:
+        for reader, writer in open_connections:
             writer.write(b"GET /health-check HTTP/1.1\r\nHost: a\r\n\r\n")
             assert await reader.readuntil(b"\r\n\r\nOK")
         assert not answer.done()
-        held[0][1].close()
+        open_connections[0][1].close()
         assert (await answer).startswith(b"HTTP/1.1 200 OK\r\n")
-        for writer in (held[1][1], late):
+        for writer in (open_connections[1][1], late):
             writer.close()
 
     connected(main, endpoints(), ConnectionLimits(connections=2))
@@ -759,7 +759,7 @@ def test_a_handshake_that_does_not_end_is_closed(tmp_path: Path) -> None:
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
     ],
 )
-def test_what_is_no_http_is_answered_with_400_and_one_line_of_the_log(
+def test_invalid_http_is_answered_with_400_and_one_log_line(
     sent: bytes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def main(port: int) -> None:
@@ -815,11 +815,11 @@ def test_a_bad_connection_frees_its_buffers_without_the_garbage_collector(
         async with Server({ANY_PATH: admission_webhook(review)}, "127.0.0.1:0", tls=tls) as server:
             await asyncio.to_thread(connect, server.port)
             for _ in range(3000):
-                left = [type(each) for each in gc.get_objects() if isinstance(each, (SSLProtocol, RequestHandler))]
-                if not left:
+                leaked = [type(each) for each in gc.get_objects() if isinstance(each, (SSLProtocol, RequestHandler))]
+                if not leaked:
                     break
                 await asyncio.sleep(0.01)
-            return left
+            return leaked
 
     gc.collect()
     gc.freeze()  # so that get_objects returns the objects of this test
@@ -944,7 +944,7 @@ def test_a_request_with_known_headers_is_answered_at_once() -> None:
         b"\r\n" + _review_request(b"x"),
     ],
 )
-def test_other_requests_take_the_long_way(special: bytes) -> None:
+def test_uncommon_requests_use_the_general_parser(special: bytes) -> None:
     """Also after known ones, and their headers are not known afterwards if they ask for something special."""
 
     async def main(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reviews: _Reviews) -> None:

@@ -70,7 +70,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("data", DAMAGED, ids=lambda data: repr(data[:30]))
-def test_whatever_is_read_its_error_has_a_name(data: bytes) -> None:
+def test_any_unreadable_data_raises_a_named_error(data: bytes) -> None:
     def attempt(read: Any, *arguments: Any) -> None:
         with suppress(UnreadableError):
             read(data, *arguments)
@@ -121,7 +121,7 @@ def test_a_list_is_split_however_deep_its_items_are() -> None:
         ({"metadata": {"name": "n", "labels": {"a": 5}}}, "metadata.labels.a"),
     ],
 )
-def test_what_no_api_server_holds_is_named_by_its_field(data: dict[str, Any], field: str) -> None:
+def test_impossible_values_are_reported_by_field(data: dict[str, Any], field: str) -> None:
     with pytest.raises(UnreadableObjectError) as refused:
         read_object(json.dumps(data).encode(), Node)
     assert refused.value.problems[0].field == field
@@ -188,7 +188,7 @@ def test_an_object_keeps_the_version_that_was_read_last(sinks: _Sinks, odd: dict
 
 
 @pytest.mark.parametrize("odd", UNREADABLE)
-def test_an_object_that_is_deleted_is_gone_whatever_it_looked_like(sinks: _Sinks, odd: dict[str, str]) -> None:
+def test_unreadable_deleted_object_is_removed(sinks: _Sinks, odd: dict[str, str]) -> None:
     sinks.listed(claim("a"), claim("b"))
     result = sinks.sink.read_events(event("DELETED", claim("b", version="9", **odd)))
     assert (result.version, sinks.versions) == ("9", {"a": "7"})
@@ -215,16 +215,16 @@ def test_unreadable_objects_are_logged_once_by_name(
     for _ in range(3):
         sinks.listed(claim("a"), claim("b", **odd))
     assert sinks.sink.unreadable == 3
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "team/b" in said
-    assert "spec.devices." in said
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "team/b" in message
+    assert "spec.devices." in message
 
 
 @pytest.mark.parametrize(
     "metadata",
     ["null", "5", "[]", '{"resourceVersion":5}', '{"resourceVersion":"5","annotations":[]}', deep()],
 )
-def test_a_bookmark_of_any_shape_is_no_fault_of_ours(sinks: _Sinks, metadata: str) -> None:
+def test_malformed_bookmark_is_not_an_internal_error(sinks: _Sinks, metadata: str) -> None:
     sinks.listed(claim("a"))
     line = f'{{"type":"BOOKMARK","object":{{"kind":"ResourceClaim","apiVersion":"{CLAIM}","metadata":{metadata}}}}}\n'
     with suppress(InputError):  # the watch begins anew
@@ -274,7 +274,7 @@ def _decoding(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("folder", ["world", "drivers"])
-def test_what_servers_send_is_decoded_in_one_place(folder: str) -> None:
+def test_server_data_is_decoded_only_in_known_modules(folder: str) -> None:
     others = []
     for path in sorted(SOURCE.joinpath(folder).rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()

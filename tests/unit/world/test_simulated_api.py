@@ -55,17 +55,17 @@ from unit.world.simulated_cases import (
 )
 
 
-def test_versions_conflicts_and_what_is_not_there() -> None:
+def test_writes_check_versions_and_missing_objects() -> None:
     world = world_of(deployment(), options=QUICK)
     run(world, 5)
     assert refused(world, Get(kind="Node", name="none")).is_not_found
-    held = world.api.find("Node", "pool-0")
+    node = world.api.find("Node", "pool-0")
     taint = {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
     version = done(
-        world, Patch(kind="Node", name="pool-0", patch=taint, resource_version=held.metadata.resource_version)
+        world, Patch(kind="Node", name="pool-0", patch=taint, resource_version=node.metadata.resource_version)
     )
-    assert version == world.api.find("Node", "pool-0").metadata.resource_version != held.metadata.resource_version
-    stale = Patch(kind="Node", name="pool-0", patch=taint, resource_version=held.metadata.resource_version)
+    assert version == world.api.find("Node", "pool-0").metadata.resource_version != node.metadata.resource_version
+    stale = Patch(kind="Node", name="pool-0", patch=taint, resource_version=node.metadata.resource_version)
     assert refused(world, stale).is_conflict
     read = done(world, GetScale(namespace="shop", resource="deployments.apps", name="web"))
     scale(world, 2)
@@ -84,26 +84,26 @@ def test_versions_conflicts_and_what_is_not_there() -> None:
 def test_a_status_is_written_at_its_version_only_and_changes_nothing_else() -> None:
     world = world_of(deployment(), options=QUICK)
     run(world, 5)
-    held = named(world, "web")
-    other = replace(held, spec=replace(held.spec, replicas=9), status=replace(held.status, replicas=7))
+    stored = named(world, "web")
+    other = replace(stored, spec=replace(stored.spec, replicas=9), status=replace(stored.status, replicas=7))
     done(world, WriteStatus(other))
     assert (named(world, "web").spec.replicas, named(world, "web").metadata.generation) == (1, 1)
     assert refused(world, WriteStatus(other)).is_conflict
 
 
-def test_what_a_driver_watches() -> None:
+def test_watch_delivers_changes_after_the_lag() -> None:
     world = world_of(deployment(replicas=5), options=WorldOptions(watch_lag=3 * SECOND))
     stores: NotifyingStores = world.stores([
         Watch(kind="Pod", api_version="v1", field_selector="spec.nodeName=,status.phase!=Failed", typed=True),
         Watch(kind="Node", api_version="v1"),
     ])  # fmt: skip
-    told: list[Change] = []
-    stop = stores.subscribe(lambda change: told.append(change) if change is not None else None)
+    changes: list[Change] = []
+    stop = stores.subscribe(lambda change: changes.append(change) if change is not None else None)
     run(world, 2.5)
-    assert (told, stores.snapshot().nodes) == ([], ())
+    assert (changes, stores.snapshot().nodes) == ([], ())
     run(world, 1)
     assert stores.snapshot().nodes == ("pool-0",)
-    assert Counter((each.old is None, each.new is None) for each in told) == {
+    assert Counter((each.old is None, each.new is None) for each in changes) == {
         (True, False): 5,
         (False, False): 1,
         (False, True): 4,
@@ -124,10 +124,10 @@ def test_columns_are_those_of_the_objects() -> None:
         for kind in ("Node", "Pod"):
             for item in world.api.get_all(kind).values():
                 fresh.apply(item)
-        wanted = fresh.snapshot()
-        assert (result.pods, result.pending, result.counts) == (wanted.pods, wanted.pending, wanted.counts)
+        expected = fresh.snapshot()
+        assert (result.pods, result.pending, result.counts) == (expected.pods, expected.pending, expected.counts)
         assert {name: list(used) for name, used in result.used.items()} == {
-            name: list(used) for name, used in wanted.used.items()
+            name: list(used) for name, used in expected.used.items()
         }
         of = [each.metadata.uid for each in world.view.cluster.pods()]
         assert of == [each.metadata.uid for each in fresh.pods()]
@@ -137,7 +137,7 @@ def test_columns_are_those_of_the_objects() -> None:
         scale(world, 6 if named(world, "web").spec.replicas == 2 else 2)
 
 
-def test_refusals_and_delays_are_the_tests_to_choose() -> None:
+def test_faults_and_delays_are_configurable() -> None:
     world = world_of(options=QUICK)
     world.perform.fault = lambda action, now: ApiError("no") if isinstance(action, IncreaseSize) else 7
     assert refused(world, IncreaseSize(group="pool", delta=1)).message == "no"
@@ -179,7 +179,7 @@ def test_quantities_of_a_status_are_as_the_api_prints_them() -> None:
     assert str(created) == "731500000"
     container = RecommendedContainerResources(container_name="c", target={"memory": created})
     status = VerticalPodAutoscalerStatus(recommendation=RecommendedPodResources(container_recommendations=[container]))
-    held = []
+    statuses = []
     for value in (status, to_dict(status)):
         world = world_of()
         world.add(VerticalPodAutoscaler(metadata=ObjectMeta(name="v", namespace="shop")))
@@ -195,9 +195,9 @@ def test_quantities_of_a_status_are_as_the_api_prints_them() -> None:
                 patch=patch,
             ),
         )
-        held.append(to_dict(world.api.get("VerticalPodAutoscaler", "shop", "v").status))
-    assert held[0] == held[1]
-    assert held[0]["recommendation"]["containerRecommendations"][0]["target"] == {"memory": "731500k"}
+        statuses.append(to_dict(world.api.get("VerticalPodAutoscaler", "shop", "v").status))
+    assert statuses[0] == statuses[1]
+    assert statuses[0]["recommendation"]["containerRecommendations"][0]["target"] == {"memory": "731500k"}
 
 
 KINDS = {each.__name__: each for each in (VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint)}
@@ -220,34 +220,34 @@ def test_a_status_without_the_sub_resource_is_not_written() -> None:
     created: dict[str, Any] = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler"}
     created |= {"metadata": {"name": "v", "namespace": "shop"}, "status": {"conditions": [_CONDITION]}}
     world.add(from_dict(created, VerticalPodAutoscaler))
-    asked = {"kind": "VerticalPodAutoscaler", "namespace": "shop", "name": "v", "type": "json"}
-    done(world, Patch(**asked, patch=(PatchOperation("replace", "/status", {}),)))
+    patch_target = {"kind": "VerticalPodAutoscaler", "namespace": "shop", "name": "v", "type": "json"}
+    done(world, Patch(**patch_target, patch=(PatchOperation("replace", "/status", {}),)))
     assert world.api.get("VerticalPodAutoscaler", "shop", "v").status.conditions
 
 
-def test_pods_that_change_together_are_told_together() -> None:
+def test_simultaneous_pod_changes_arrive_in_one_batch() -> None:
     world = world_of(node("n"), deployment("web", 3), options=QUICK)
-    told: list[list[str]] = []
-    world.api.listen("Pod", lambda changes: told.append([key for key, _, _ in changes]))
+    batches: list[list[str]] = []
+    world.api.listen("Pod", lambda changes: batches.append([key for key, _, _ in changes]))
     run(world, 5)
     keys = list(world.api.get_all("Pod"))
     assert len(keys) == 3
-    assert told[0] == keys
-    assert all(each == keys for each in told)  # made, bound, started
-    told.clear()
+    assert batches[0] == keys
+    assert all(each == keys for each in batches)  # made, bound, started
+    batches.clear()
     scale(world, 0)
     run(world, 10)
-    assert [sorted(each) for each in told] == [sorted(keys)] * 2  # told to end, gone
+    assert [sorted(each) for each in batches] == [sorted(keys)] * 2  # told to end, gone
 
 
 def test_applying_and_deleting() -> None:
     world = world_of(node("n"), deployment("web", 1), options=QUICK)
     run(world, 5)
-    held = world.api.get("Deployment", "shop", "web")
-    assert held.status.ready_replicas == 1
+    stored = world.api.get("Deployment", "shop", "web")
+    assert stored.status.ready_replicas == 1
     created = replace(deployment("web", 2), metadata=ObjectMeta(name="web", namespace="shop", labels={"a": "b"}))
     after = world.apply(created)
-    assert (after.metadata.uid, after.metadata.labels, after.status) == (held.metadata.uid, {"a": "b"}, held.status)
+    assert (after.metadata.uid, after.metadata.labels, after.status) == (stored.metadata.uid, {"a": "b"}, stored.status)
     assert after.metadata.generation == 2
     run(world, 5)
     assert len(pods(world)) == 2
@@ -298,7 +298,7 @@ def test_statuses_are_built_when_the_kind_is_read_and_only_the_last_ones() -> No
     assert [each.status.total_samples_count for each in world.api.get_all(CHECKPOINT).values()] == [9]
 
 
-def test_statuses_that_somebody_listens_to_are_not_put_off() -> None:
+def test_watched_statuses_are_not_deferred() -> None:
     changes: list[Any] = []
     world = world_of(checkpoint("a"), options=QUICK)
     world.api.listen(CHECKPOINT, changes.append)

@@ -36,11 +36,11 @@ def budget(**spec: Any) -> PodDisruptionBudget:
         ({"minAvailable": 5}, 0),
     ],
 )
-def test_a_budget_counts_what_may_go(spec: dict[str, Any], allowed: int) -> None:
+def test_budget_limits_evictions(spec: dict[str, Any], allowed: int) -> None:
     world = world_of(budget(**spec), deployment(replicas=4), options=QUICK)
     run(world, 5)
-    held = world.api.get("PodDisruptionBudget", "shop", "b")
-    assert held.status.disruptions_allowed == allowed
+    stored = world.api.get("PodDisruptionBudget", "shop", "b")
+    assert stored.status.disruptions_allowed == allowed
     names = [pod.name for pod in world.api.get_all("Pod").values()]
     for name in names[:allowed]:
         done(world, Evict(namespace="shop", name=name))

@@ -17,7 +17,7 @@ def names(world: SimulatedWorld, kind: str) -> list[str]:
     return [each.name for each in world.api.get_all(kind).values()]
 
 
-def kept_by(name: str, *owners: Any) -> ConfigMap:
+def owned_by(name: str, *owners: Any) -> ConfigMap:
     references = [OwnerReference(kind=each.kind, name=each.name, uid=each.metadata.uid) for each in owners]
     return ConfigMap(metadata=ObjectMeta(name=name, namespace="shop", owner_references=references))
 
@@ -32,10 +32,10 @@ def test_pods_and_replica_sets_go_with_their_deployment() -> None:
     assert [each.partition("-")[0] for each in names(world, "Pod")] == ["other"]
 
 
-def test_what_has_another_owner_stays() -> None:
+def test_object_with_another_owner_stays() -> None:
     world = world_of(deployment("one"), deployment("two"), options=QUICK)
     one, two = (world.api.get("Deployment", "shop", name) for name in ("one", "two"))
-    for item in (kept_by("both", one, two), kept_by("of-one", one), kept_by("of-nobody")):
+    for item in (owned_by("both", one, two), owned_by("of-one", one), owned_by("of-nobody")):
         world.add(item)
     world.api.remove(one)
     run(world, 1)
@@ -45,12 +45,14 @@ def test_what_has_another_owner_stays() -> None:
     assert names(world, "ConfigMap") == ["of-nobody"]
 
 
-def test_what_was_given_to_another_owner_stays() -> None:
+def test_adopted_object_stays() -> None:
     world = world_of(deployment("one"), deployment("two"), options=QUICK)
     one, two = (world.api.get("Deployment", "shop", name) for name in ("one", "two"))
-    held = world.add(kept_by("settings", one))
+    settings = world.add(owned_by("settings", one))
     world.api.put(
-        replace(held, metadata=replace(held.metadata, owner_references=kept_by("", two).metadata.owner_references))
+        replace(
+            settings, metadata=replace(settings.metadata, owner_references=owned_by("", two).metadata.owner_references)
+        )
     )
     world.api.remove(one)
     run(world, 1)
@@ -62,19 +64,19 @@ def test_pods_go_with_an_owner_that_does_not_control_them() -> None:
     one, two = (world.api.get("Deployment", "shop", name) for name in ("one", "two"))
     spec = from_dict(pod_template("p")["spec"], PodSpec)
     for name, owners in {"of-one": [one], "both": [one, two]}.items():
-        world.add(Pod(metadata=kept_by(name, *owners).metadata, spec=spec))
+        world.add(Pod(metadata=owned_by(name, *owners).metadata, spec=spec))
     run(world, 5)
     world.api.remove(one)
     run(world, 60)
     assert [each for each in names(world, "Pod") if each in ("of-one", "both")] == ["both"]
 
 
-def test_what_a_pod_owns_goes_with_it() -> None:
+def test_objects_owned_by_a_pod_are_deleted_with_it() -> None:
     world = world_of(deployment("web"), options=QUICK)
     run(world, 5)
     (pod,) = world.api.get_all("Pod").values()
-    world.add(kept_by("of-pod", pod))
-    world.add(kept_by("of-nobody"))
+    world.add(owned_by("of-pod", pod))
+    world.add(owned_by("of-nobody"))
     world.api.remove(pod)
     run(world, 5)
     assert names(world, "ConfigMap") == ["of-nobody"]

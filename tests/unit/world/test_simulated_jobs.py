@@ -24,8 +24,8 @@ def world(work: int = 3600, **spec: Any) -> SimulatedWorld:
 
 
 def job(of: SimulatedWorld) -> Job:
-    held: Job = of.api.get("Job", "shop", "batch")
-    return held
+    stored_job: Job = of.api.get("Job", "shop", "batch")
+    return stored_job
 
 
 def lose(of: SimulatedWorld) -> None:
@@ -34,7 +34,7 @@ def lose(of: SimulatedWorld) -> None:
     done(of, Evict(namespace="shop", name=pod.name))
 
 
-def test_a_pod_that_is_evicted_counts_and_another_comes_later_each_time() -> None:
+def test_evicted_pod_counts_as_failure_with_growing_backoff() -> None:
     of = world()
     run(of, 5)
     for failed, wait in enumerate((10, 20, 40, 80, 160, 320), 1):
@@ -63,7 +63,7 @@ def test_a_node_that_is_lost_fails_its_pods_and_ends_the_others() -> None:
     assert find(job(of).status.conditions, "Failed") is not None
 
 
-def test_a_success_in_between_forgets_the_delay() -> None:
+def test_success_resets_the_backoff() -> None:
     of = world(work=30, completions=3)
     run(of, 5)
     lose(of)
@@ -79,7 +79,7 @@ def test_a_success_in_between_forgets_the_delay() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 4])
-def test_a_job_whose_time_is_over_has_failed(parallelism: int) -> None:
+def test_job_fails_after_its_deadline(parallelism: int) -> None:
     of = world(parallelism=parallelism, activeDeadlineSeconds=100)
     run(of, 99)
     assert job(of).status.active == parallelism
@@ -91,7 +91,7 @@ def test_a_job_whose_time_is_over_has_failed(parallelism: int) -> None:
     assert (status.active, status.ready, status.failed, list(of.api.get_all("Pod"))) == (0, 0, parallelism, [])
 
 
-def test_another_deadline_counts() -> None:
+def test_changed_deadline_is_applied() -> None:
     of = world(activeDeadlineSeconds=100)
     run(of, 50)
     of.api.put(replace(job(of), spec=replace(job(of).spec, active_deadline_seconds=200)))
@@ -101,17 +101,17 @@ def test_another_deadline_counts() -> None:
     assert find(job(of).status.conditions, "Failed") is not None
 
 
-def test_the_time_of_a_job_that_was_suspended_begins_anew() -> None:
+def test_resumed_job_restarts_its_deadline() -> None:
     of = world(activeDeadlineSeconds=100)
     run(of, 50)
     for suspended in (True, False):
         of.api.put(replace(job(of), spec=replace(job(of).spec, suspend=suspended)))
         run(of, 30)
-        told = find(job(of).status.conditions, "Suspended")
-        assert told is not None
+        condition = find(job(of).status.conditions, "Suspended")
+        assert condition is not None
         reason = "JobSuspended" if suspended else "JobResumed"
-        assert (told.status, told.reason) == (str(suspended), reason)
-    assert (job(of).status.failed, job(of).status.start_time) == (0, told.last_transition_time)
+        assert (condition.status, condition.reason) == (str(suspended), reason)
+    assert (job(of).status.failed, job(of).status.start_time) == (0, condition.last_transition_time)
     run(of, 69)
     assert (job(of).status.active, find(job(of).status.conditions, "Failed")) == (1, None)
     run(of, 3)
@@ -129,7 +129,7 @@ def test_pods_that_a_job_gives_up_itself_have_not_failed() -> None:
     assert (job(of).status.failed, len(of.api.get_all("Pod"))) == (0, 0)
 
 
-def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
+def test_deleted_job_leaves_no_state() -> None:
     of = world(parallelism=2, activeDeadlineSeconds=9000)
     run(of, 5)
     lose(of)

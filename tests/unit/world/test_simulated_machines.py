@@ -44,9 +44,9 @@ def test_machines_boot_become_ready_and_go_with_their_pods() -> None:
     assert isinstance(world.cloud, NodeGroups)
     done(world, IncreaseSize(group="pool", delta=1))
     run(world, 30)
-    told = done(world, Refresh())[0]
-    assert (told.target_size, told.nodes, told.instances) == (1, [], ["sim:///pool-0"])
-    assert told.instance_status["sim:///pool-0"].state == "creating"
+    group = done(world, Refresh())[0]
+    assert (group.target_size, group.nodes, group.instances) == (1, [], ["sim:///pool-0"])
+    assert group.instance_status["sim:///pool-0"].state == "creating"
     run(world, 15)
     assert [taint.key for taint in world.api.find("Node", "pool-0").spec.taints] == ["node.kubernetes.io/not-ready"]
     assert {node for _, node, _ in pods(world)} == {""}
@@ -74,7 +74,7 @@ def test_the_cloud_begins_once_a_request_has_reached_it() -> None:
     assert list(world.api.get_all("Node")) == ["pool-0", "pool-1"]
 
 
-def test_a_question_takes_no_time() -> None:
+def test_reads_take_no_virtual_time() -> None:
     waits: list[int] = []
 
     def machine(now: int) -> Steps[None]:
@@ -88,7 +88,7 @@ def test_a_question_takes_no_time() -> None:
     assert waits == [0]
 
 
-def test_limits_stock_failures_and_losses() -> None:
+def test_limits_stock_failures_and_losses_are_simulated() -> None:
     times = GroupTimes(stock=2, failures=0)
     world = world_of(times=times, options=QUICK)
     assert "max: 10" in refused(world, IncreaseSize(group="pool", delta=10)).message
@@ -153,11 +153,11 @@ def test_the_same_seed_is_the_same_world() -> None:
         times = GroupTimes(boot=DurationDistribution(((0, 10 * SECOND), (1_000_000, 90 * SECOND))), failures=200_000)
         options = WorldOptions(seed=seed, pods=PodTimes(start=DurationDistribution(((0, 0), (1_000_000, 20 * SECOND)))))
         world = world_of(deployment(replicas=30), times=times, options=options)
-        told: list[Any] = []
-        world.api.listen_all(lambda kind, changes: told.extend((world.time.now, kind, key) for key, _, _ in changes))
+        trace: list[Any] = []
+        world.api.listen_all(lambda kind, changes: trace.extend((world.time.now, kind, key) for key, _, _ in changes))
         world.cloud.increase_size("pool", 8)
         run(world, 200)
-        return told
+        return trace
 
     assert story(1) == story(1)
     assert story(1) != story(2)
@@ -169,8 +169,8 @@ def test_pods_of_one_name_draw_one_after_the_other() -> None:
     def starts(*others: Any) -> list[int]:
         spread = DurationDistribution(((0, 0), (1_000_000, 60 * SECOND)))
         spec = {"template": pod_template("db", cpu="100m")}
-        held = from_dict(workload("StatefulSet", "db", 1, spec=spec), StatefulSet)
-        world = world_of(*others, held, options=WorldOptions(seed=3, pods=PodTimes(start=spread)))
+        stateful_set = from_dict(workload("StatefulSet", "db", 1, spec=spec), StatefulSet)
+        world = world_of(*others, stateful_set, options=WorldOptions(seed=3, pods=PodTimes(start=spread)))
         took: list[int] = []
         for _ in range(4):
             run(world, 0)

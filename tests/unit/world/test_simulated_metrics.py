@@ -50,7 +50,7 @@ def test_signals() -> None:
     again=st.one_of(st.just(0), st.integers(1, 9)),
     windows=st.lists(st.tuples(st.integers(-60, 400), st.integers(0, 60)), min_size=1, max_size=12),
 )
-def test_means_of_a_signal_do_not_depend_on_what_was_asked_before(
+def test_signal_means_do_not_depend_on_earlier_queries(
     steps: list[tuple[int, int]], again: int, windows: list[tuple[int, int]]
 ) -> None:
     times = np.cumsum([0, *(gap for gap, _ in steps)])[:-1]
@@ -66,40 +66,40 @@ def test_means_of_a_signal_do_not_depend_on_what_was_asked_before(
 
     for begin, width in windows:  # in halves of milliseconds
         low, high = begin // 2, (begin + width) // 2
-        whole = sum(value(place) for place in range(low, high))
-        expected = whole // (high - low) if high > low else value(high)
+        total = sum(value(place) for place in range(low, high))
+        expected = total // (high - low) if high > low else value(high)
         assert signal.mean(begin * half, (begin + width) * half) == expected
 
 
-def test_a_scrape_of_no_time_at_a_step_sees_what_begins_then() -> None:
+def test_zero_length_scrape_at_a_step_sees_the_new_value() -> None:
     pipeline = Pipeline(scrape=15 * SECOND, window=0, lag=0)
     world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=pipeline))
     world.metrics.external["shop", "jobs"] = [ExternalMetric(signal=Signal([T0, T0 + 30 * SECOND], [250, 900]))]
-    seen = []
+    values = []
     for _ in range(4):
         run(world, 15)
         value = world.metrics.get(GetMetric(api="external", namespace="shop", metric="jobs"))
-        seen.append(value.items[0].value.milli_value())  # type: ignore[union-attr]  # a list
-    assert seen == [250, 900, 900, 900]
+        values.append(value.items[0].value.milli_value())  # type: ignore[union-attr]  # a list
+    assert values == [250, 900, 900, 900]
 
 
 @pytest.mark.parametrize("window", [0, 1, 15, 20])
-def test_a_window_that_ends_where_a_step_begins_sees_nothing_of_it(window: int) -> None:
+def test_window_that_ends_at_a_step_excludes_it(window: int) -> None:
     pipeline = Pipeline(scrape=15 * SECOND, window=window * SECOND, lag=0)
     world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=pipeline))
     signal = Signal([T0, T0 + 30 * SECOND], [200, 900])
     world.load.usage["Deployment", "shop", "web"] = {"cpu": Usage(signal=signal, per_pod=True)}
-    seen = []
+    values = []
     for second in (15, 30, 45, 60):
         run(world, 15)
         result = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
         amounts = result.samples("cpu", result.rows(result.keys))[1].tolist()  # type: ignore[union-attr]  # columns
         assert amounts == [signal.mean(T0 + (second - window) * SECOND, T0 + second * SECOND)]
-        seen += amounts
-    assert seen == [200, 200 if window else 900, 900 if window < 20 else (5 * 200 + 15 * 900) // 20, 900]
+        values += amounts
+    assert values == [200, 200 if window else 900, 900 if window < 20 else (5 * 200 + 15 * 900) // 20, 900]
 
 
-def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
+def test_unchanged_scrape_is_reused() -> None:
     world = world_of(deployment(replicas=2), options=WorldOptions(pipeline=Pipeline(scrape=15 * SECOND)))
     usage = Usage(signal=Signal([T0, T0 + 60 * SECOND], [2000, 4000]), per_pod=True)
     world.load.usage["Deployment", "shop", "web"] = {"cpu": usage}
@@ -108,8 +108,8 @@ def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
     for _ in range(9):
         run(world, 15)
         changes = world.metrics.changes
-        asked = GetMetric(api="resource", namespace="shop", columns=True)
-        columns = world.metrics.get(asked)
+        request = GetMetric(api="resource", namespace="shop", columns=True)
+        columns = world.metrics.get(request)
         value = world.metrics.get(GetMetric(api="external", namespace="shop", metric="jobs"))
         amounts = columns.samples("cpu", columns.rows(columns.keys))[1].tolist()  # type: ignore[union-attr]
         result.append((changes, amounts, value.items[0].value.milli_value()))  # type: ignore[union-attr]
@@ -118,7 +118,7 @@ def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
     assert [each[0] - result[0][0] for each in result] == [0, 0, 0, 0, 1, 1, 2, 3, 3]
 
 
-def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
+def test_usage_is_divided_by_ready_pods_with_scrape_lag() -> None:
     item = deployment(replicas=4)
     world = world_of(
         item, options=WorldOptions(pipeline=Pipeline(scrape=15 * SECOND, window=15 * SECOND, lag=20 * SECOND))
@@ -127,16 +127,16 @@ def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
         "cpu": Usage(signal=Signal([0, T0 + 45 * SECOND], [2000, 4000])),
         "memory": Usage(signal=Signal.constant(100 * 2**20 * 1000), per_pod=True),
     }
-    asked = GetMetric(api="resource", namespace="shop", selector="app=web")
+    request = GetMetric(api="resource", namespace="shop", selector="app=web")
     run(world, 10)
-    assert world.metrics.get(asked).items == []  # type: ignore[union-attr]  # a list
+    assert world.metrics.get(request).items == []  # type: ignore[union-attr]  # a list
     run(world, 54)
-    result = world.metrics.get(asked).items  # type: ignore[union-attr]  # a list
+    result = world.metrics.get(request).items  # type: ignore[union-attr]  # a list
     assert [each.containers[0].usage["cpu"].milli_value() for each in result] == [500] * 4
     assert (result[0].timestamp, result[0].window) == ("2027-01-15T08:00:30Z", "15s")
     assert result[0].containers[0].usage["memory"] == Quantity("100Mi")
     run(world, 16)
-    assert world.metrics.get(asked).items[0].containers[0].usage["cpu"].milli_value() == 1000  # type: ignore[union-attr]
+    assert world.metrics.get(request).items[0].containers[0].usage["cpu"].milli_value() == 1000  # type: ignore[union-attr]
     run(world, 15)
     columns = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
     assert sorted(columns.keys) == sorted(f"shop/{pod.name}" for pod in world.api.get_all("Pod").values())  # type: ignore[union-attr]
@@ -153,24 +153,24 @@ def test_pods_that_are_not_ready_have_no_share(columns: bool) -> None:
     assert len([pod for pod in world.api.get_all("Pod").values() if pod.status.phase == "Running"]) == 4
     result: Any = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=columns))
     if columns:
-        told = sorted(result.samples("memory", np.arange(len(result.keys)))[1].tolist())
+        memory_values = sorted(result.samples("memory", np.arange(len(result.keys)))[1].tolist())
     else:
-        told = sorted(each.containers[0].usage["memory"].milli_value() for each in result.items)
-    assert told == [0, 0, 5 * 2**30 * 1000, 5 * 2**30 * 1000]
+        memory_values = sorted(each.containers[0].usage["memory"].milli_value() for each in result.items)
+    assert memory_values == [0, 0, 5 * 2**30 * 1000, 5 * 2**30 * 1000]
 
 
-def test_a_pod_that_wants_to_be_with_another_waits_for_it() -> None:
-    wanted = pod_template("first", cpu="500m")
+def test_pod_with_affinity_waits_for_its_partner() -> None:
+    template = pod_template("first", cpu="500m")
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "second"}}}
-    wanted["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    first = deployment("first", spec={"template": wanted})
+    template["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    first = deployment("first", spec={"template": template})
     second = deployment("second", spec={"template": pod_template("second", cpu="500m")})
     world = world_of(first, second)
     run(world, 10)
     assert [phase for _, _, phase in pods(world)] == ["Running", "Running"]
 
 
-def test_usage_of_all_is_that_of_each() -> None:
+def test_total_usage_equals_per_pod_usage() -> None:
     """Of what is used, of a queue, of both, and of none that are ready."""
     world = world_of(
         deployment(replicas=3, cpu="100m"),
@@ -184,7 +184,7 @@ def test_usage_of_all_is_that_of_each() -> None:
         used = {"cpu": 800, "memory": 1 << 20}
         world.load.queues[keys[name]] = Queue(arrivals=arrivals, capacity=1000, used=used)
     world.load.begin()
-    seen = set()
+    observed = set()
     for _ in range(5):
         run(world, 9)
         load, begin, now = world.load, world.time.now - 15 * SECOND, world.time.now
@@ -193,8 +193,8 @@ def test_usage_of_all_is_that_of_each() -> None:
         assert {key: list(names.items()) for key, names in result.items()} == {
             key: [(name, value or 0) for name, value in names.items()] for key, names in want.items()
         }
-        seen |= {(name, value) for names in result.values() for name, value in names.items()}
-    assert {("cpu", 1001 // 3), ("cpu", 1001 // 2), ("memory", 700)} < seen
+        observed |= {(name, value) for names in result.values() for name, value in names.items()}
+    assert {("cpu", 1001 // 3), ("cpu", 1001 // 2), ("memory", 700)} < observed
 
 
 class Ready(OwnedPods):
@@ -214,7 +214,7 @@ looks = st.tuples(moments, widths, st.integers(0, 2), st.booleans())
 
 @given(st.lists(st.integers(1, 4), min_size=3, max_size=3), st.lists(looks, max_size=12))
 @example([1, 2, 3], [(T0, SECOND // 2, 1, False), (T0 + SECOND, 0, 1, False), (T0, SECOND, 1, False)])
-def test_what_is_used_steadily_is_what_is_used(values: list[int], looked: list[tuple[int, int, int, bool]]) -> None:
+def test_steady_usage_equals_computed_usage(values: list[int], looked: list[tuple[int, int, int, bool]]) -> None:
     """However long, from whenever on, with however many ready, and if it is another signal: it is worked out once as
     long as the signals stay."""
     key = ("Deployment", "shop", "web")
@@ -229,12 +229,12 @@ def test_what_is_used_steadily_is_what_is_used(values: list[int], looked: list[t
         owned.many = many
         load.usage[key]["cpu"] = Usage(signal=other if another else first)
         end = begin + width
-        wanted = {name: load.get_usage(key, name, begin, end) for name in load.names(key)}
-        assert load.used_by_all(begin, end) == {key: wanted}
-        assert load.used_by_all(begin, end) == {key: wanted}
+        expected = {name: load.get_usage(key, name, begin, end) for name in load.names(key)}
+        assert load.used_by_all(begin, end) == {key: expected}
+        assert load.used_by_all(begin, end) == {key: expected}
 
 
-def test_columns_tell_what_objects_tell() -> None:
+def test_columns_equal_objects() -> None:
     template = pod_template("db", cpu="100m")
     template["spec"]["containers"].append({"name": "side", "image": "x"})
     items = [
@@ -251,34 +251,34 @@ def test_columns_tell_what_objects_tell() -> None:
     for _ in range(12):
         run(world, 7)
         for selector in ("", "app=web", "app=none"):
-            asked = GetMetric(api="resource", namespace="shop", selector=selector)
-            told = PodUsage.of(world.metrics.get(asked).items)  # type: ignore[union-attr]  # a list
-            columns = world.metrics.get(replace(asked, columns=True))
-            assert rows(columns) == rows(told)
+            request = GetMetric(api="resource", namespace="shop", selector=selector)
+            from_objects = PodUsage.of(world.metrics.get(request).items)  # type: ignore[union-attr]  # a list
+            columns = world.metrics.get(replace(request, columns=True))
+            assert rows(columns) == rows(from_objects)
 
 
-def test_nothing_is_told_of_pods_without_containers() -> None:
+def test_pods_without_containers_have_no_usage() -> None:
     bare = {"metadata": {"labels": {"app": "bare"}}, "spec": {"containers": []}}
     world = world_of(deployment(replicas=2), deployment("bare", replicas=2, spec={"template": bare}))
     for name in ("web", "bare"):
         world.load.usage["Deployment", "shop", name] = {"cpu": Usage(signal=Signal.constant(1000))}
     run(world, 30)
-    for selector, told in (("", 2), ("app=bare", 0)):
-        asked = GetMetric(api="resource", namespace="shop", selector=selector)
-        assert len(world.metrics.get(asked).items) == told  # type: ignore[union-attr]  # a list
-        assert len(world.metrics.get(replace(asked, columns=True)).keys) == told  # type: ignore[union-attr]
+    for selector, sample_count in (("", 2), ("app=bare", 0)):
+        request = GetMetric(api="resource", namespace="shop", selector=selector)
+        assert len(world.metrics.get(request).items) == sample_count  # type: ignore[union-attr]  # a list
+        assert len(world.metrics.get(replace(request, columns=True)).keys) == sample_count  # type: ignore[union-attr]
 
 
-def test_what_two_ask_of_the_same_pods_is_put_together_once() -> None:
+def test_requests_for_the_same_pods_share_their_columns() -> None:
     world = world_of(deployment(replicas=2), deployment("api", replicas=1))
     for name in ("web", "api"):
         world.load.usage["Deployment", "shop", name] = {"cpu": Usage(signal=Signal.constant(1000))}
-    asked = [GetMetric(api="resource", namespace=namespace, columns=True) for namespace in ("shop", "")]
+    requests = [GetMetric(api="resource", namespace=namespace, columns=True) for namespace in ("shop", "")]
     before: list[str] = []
     for replicas in (2, 3):
         scale(world, replicas)
         run(world, 60)
-        one, other = (world.metrics.get(each) for each in asked)
+        one, other = (world.metrics.get(each) for each in requests)
         assert one.keys is other.keys  # type: ignore[union-attr]  # both are columns
         assert one.keys is not before
         assert rows(one) == rows(other)
@@ -302,23 +302,23 @@ def rows(usage: Any) -> list[Any]:
     return sorted(result, key=lambda each: each[0])
 
 
-def test_changes_are_told_as_soon_as_answers_are_others() -> None:
+def test_change_counter_advances_when_answers_change() -> None:
     """Pods that come and go between two scrapes come into answers, and go from them, at once."""
     world = world_of(deployment(replicas=2), options=WorldOptions(pipeline=Pipeline(scrape=60 * SECOND)))
     world.load.usage["Deployment", "shop", "web"] = {"cpu": Usage(signal=Signal.constant(200), per_pod=True)}
-    asked = GetMetric(api="resource", namespace="shop")
-    told: dict[int, list[str]] = {}
+    request = GetMetric(api="resource", namespace="shop")
+    answers: dict[int, list[str]] = {}
     for second in range(200):
         if second in (70, 130):
             scale(world, 4 if second == 70 else 1)
         run(world, 1)
-        result: Any = world.metrics.get(asked)
+        result: Any = world.metrics.get(request)
         answer = [f"{each.name} {each.containers[0].usage['cpu']}" for each in result.items]
-        assert told.setdefault(world.metrics.changes, answer) == answer, second
-    assert {len(answer) for answer in told.values()} == {0, 1, 2, 4}
+        assert answers.setdefault(world.metrics.changes, answer) == answer, second
+    assert {len(answer) for answer in answers.values()} == {0, 1, 2, 4}
 
 
-def test_a_queue_fills_while_there_are_too_few_and_tells_who_is_late() -> None:
+def test_queue_fills_under_overload_and_reports_late_items() -> None:
     world = world_of(deployment(replicas=1))
     key = "Deployment", "shop", "web"
     queue = Queue(arrivals=Signal.constant(3000), capacity=1000, used={"cpu": 500}, patience=5 * SECOND)
@@ -352,7 +352,7 @@ def test_usage_of_a_queue_is_that_of_the_whole_window() -> None:
     assert len(world.load.queues["Deployment", "shop", "web"].past) <= 12
 
 
-def test_selectors_of_metrics() -> None:
+def test_metric_selectors_filter_series() -> None:
     world = world_of(deployment(replicas=1))
     world.load.usage["Deployment", "shop", "web"] = {"qps": Usage(signal=Signal.constant(1000))}
     world.metrics.external["shop", "depth"] = [
@@ -361,12 +361,17 @@ def test_selectors_of_metrics() -> None:
     ]
     run(world, 31)
 
-    def asked(selector: str) -> list[int]:
+    def select_values(selector: str) -> list[int]:
         question = GetMetric(api="external", namespace="shop", metric="depth", metric_selector=selector)
         result: Any = world.metrics.get(question)
         return [each.value.value() for each in result.items]
 
-    assert [asked(text) for text in ("", "queue=jobs", "queue in (mail)", "queue=none")] == [[3, 5], [5], [3], []]
+    assert [select_values(text) for text in ("", "queue=jobs", "queue in (mail)", "queue=none")] == [
+        [3, 5],
+        [5],
+        [3],
+        [],
+    ]
     of_pods = GetMetric(api="custom", namespace="shop", kind="Pod", metric="qps", selector="app=web")
     for selector, count in (("", 1), ("verb=get", 0)):
         result: Any = world.metrics.get(replace(of_pods, metric_selector=selector))

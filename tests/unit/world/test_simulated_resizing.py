@@ -37,7 +37,7 @@ def test_a_pod_is_resized_where_there_is_room() -> None:
     assert now.status.container_statuses[0].allocated_resources["cpu"] == Quantity("2")
 
 
-def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
+def test_deferred_resize_is_done_once_capacity_is_free() -> None:
     world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
     run(world, 5)
     first, second = (pod for pod in world.api.get_all("Pod").values() if pod.name.startswith("web"))
@@ -47,8 +47,8 @@ def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
     def cpu(pod: Pod) -> tuple[str, bool]:
         now = world.api.get_current(pod)
         assert now is not None
-        taken = (now.status.container_statuses[0].allocated_resources or {})["cpu"]
-        return str(taken), find(now.status.conditions, "PodResizePending") is not None
+        allocated_cpu = (now.status.container_statuses[0].allocated_resources or {})["cpu"]
+        return str(allocated_cpu), find(now.status.conditions, "PodResizePending") is not None
 
     run(world, 60)
     assert [cpu(first), cpu(second)] == [("2", False), ("1", True)]
@@ -57,7 +57,7 @@ def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
     assert [cpu(first), cpu(second)] == [("2", False), ("2", False)]
 
 
-def test_a_pod_of_a_dump_keeps_what_it_had_when_its_resize_is_put_off() -> None:
+def test_dumped_pod_keeps_its_allocation_while_its_resize_is_deferred() -> None:
     world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
     run(world, 5)
     first, second = (pod for pod in world.api.get_all("Pod").values() if pod.name.startswith("web"))
@@ -73,13 +73,13 @@ def test_a_pod_of_a_dump_keeps_what_it_had_when_its_resize_is_put_off() -> None:
         assert find(now.status.conditions, "PodResizePending") is not None
     scale(world, 0, "other")
     run(world, 5)
-    taken = [
+    allocated = [
         world.api.get_current(pod).status.container_statuses[0].allocated_resources["cpu"] for pod in (first, second)
     ]
-    assert taken == [Quantity("3"), Quantity("1")]
+    assert allocated == [Quantity("3"), Quantity("1")]
 
 
-def test_resizes_that_were_put_off_are_done_in_upstreams_order() -> None:
+def test_deferred_resizes_are_retried_in_upstream_order() -> None:
     """``sortPendingResizes``: priority, then quality of service, then who waits longest."""
     world = world_of(options=QUICK)
     fixed = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}
@@ -90,16 +90,16 @@ def test_resizes_that_were_put_off_are_done_in_upstreams_order() -> None:
         world.add(from_dict({"metadata": {"name": name, "namespace": "shop"}, "spec": spec}, Pod))
     run(world, 5)
     for name in ("first", "fixed", "dear"):
-        asked = resized(world.api.get("Pod", "shop", name), "1500m")
+        resize = resized(world.api.get("Pod", "shop", name), "1500m")
         limit = PatchOperation(op="replace", path="/spec/containers/0/resources/limits/cpu", value="1500m")
-        done(world, replace(asked, patch=(*asked.patch, limit)) if name == "fixed" else asked)
+        done(world, replace(resize, patch=(*resize.patch, limit)) if name == "fixed" else resize)
 
     def waits() -> list[str]:
         pods = world.api.get_all("Pod").values()
         return [pod.name for pod in pods if find(pod.status.conditions, "PodResizePending") is not None]
 
     assert waits() == ["first", "fixed", "dear"]
-    for cpu, left in (("1500m", ["first", "fixed"]), ("500m", ["first"])):
+    for cpu, expected in (("1500m", ["first", "fixed"]), ("500m", ["first"])):
         done(world, resized(world.api.get("Pod", "shop", "blocks"), cpu))
         run(world, 1)
-        assert waits() == left
+        assert waits() == expected

@@ -43,12 +43,12 @@ def replica_set(name: str, size: int, available: int = 0, minute: int = 0) -> Re
 @pytest.mark.parametrize(
     ("surge", "old", "new", "expected"), [(0, 10, 0, 0), (2, 10, 0, 2), (2, 5, 0, 7), (2, 10, 2, 2), (2, 2, 11, 10)]
 )
-def test_the_new_set_grows_as_far_as_there_may_be_pods(surge: int, old: int, new: int, expected: int) -> None:
-    held = of_size(10, maxSurge=surge, maxUnavailable=0)
-    result = next_sizes(held, replica_set("new", new, new), [replica_set("old", old)])
+def test_new_set_grows_up_to_max_surge(surge: int, old: int, new: int, expected: int) -> None:
+    stored = of_size(10, maxSurge=surge, maxUnavailable=0)
+    result = next_sizes(stored, replica_set("new", new, new), [replica_set("old", old)])
     assert result.get("shop/new", new) == expected
     if not new:
-        assert first_size(held, [replica_set("old", old)]) == expected
+        assert first_size(stored, [replica_set("old", old)]) == expected
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_the_new_set_grows_as_far_as_there_may_be_pods(surge: int, old: int, new
         (2, 10, 1, 0, 0, 8),
     ],
 )
-def test_old_sets_shrink_as_far_as_pods_may_be_away(
+def test_old_sets_shrink_down_to_max_unavailable(
     away: int, old: int, ready: int, new: int, new_ready: int, expected: int
 ) -> None:
-    held = of_size(10, maxUnavailable=away)
-    result = next_sizes(held, replica_set("new", new, new_ready), [replica_set("old", old, ready)])
+    stored = of_size(10, maxUnavailable=away)
+    result = next_sizes(stored, replica_set("new", new, new_ready), [replica_set("old", old, ready)])
     assert result.get("shop/old", old) == expected
 
 
-def test_of_old_sets_the_oldest_shrinks_first_and_none_below_nothing() -> None:
+def test_oldest_set_shrinks_first_and_never_below_zero() -> None:
     old = [replica_set("b", 3, 3, minute=2), replica_set("a", 2, 1, minute=1)]
     result = next_sizes(of_size(10, maxUnavailable="50%"), replica_set("new", 5, 5), old)
     assert result == {"shop/b": 0, "shop/a": 0}
@@ -97,7 +97,7 @@ SHARED: list[tuple[int, int, Sequence[int], Sequence[int]]] = [
 
 
 @pytest.mark.parametrize(("before", "size", "sets", "expected"), SHARED)
-def test_sets_share_another_size(before: int, size: int, sets: Sequence[int], expected: Sequence[int]) -> None:
+def test_sets_share_a_changed_size(before: int, size: int, sets: Sequence[int], expected: Sequence[int]) -> None:
     """The newest stands first."""
     there = [replica_set(f"v{9 - i}", each, minute=9 - i) for i, each in enumerate(sets)]
     result = shared_sizes(of_size(size), there, get_max_pods(of_size(before)))
@@ -107,12 +107,12 @@ def test_sets_share_another_size(before: int, size: int, sets: Sequence[int], ex
 @pytest.mark.parametrize(
     ("before", "size", "sets", "expected"), [((10, 2), (20, 2), (6, 6), (11, 11)), ((10, 3), (50, 6), (5, 8), (22, 34))]
 )
-def test_what_may_be_beyond_the_size_is_shared_too(
+def test_surge_is_shared_among_sets(
     before: tuple[int, int], size: tuple[int, int], sets: tuple[int, int], expected: tuple[int, int]
 ) -> None:
     there = [replica_set("v2", sets[0], minute=2), replica_set("v1", sets[1], minute=1)]
-    held, earlier = (of_size(number, maxSurge=surge) for number, surge in (size, before))
-    result = shared_sizes(held, there, get_max_pods(earlier))
+    stored, earlier = (of_size(number, maxSurge=surge) for number, surge in (size, before))
+    result = shared_sizes(stored, there, get_max_pods(earlier))
     assert tuple(result[each.key] for each in there) == expected
 
 
@@ -124,9 +124,9 @@ OPTIONS = WorldOptions(pods=TIMES)
 
 def changed(world: SimulatedWorld, **annotations: str) -> None:
     """Another template (``kubectl rollout restart``)."""
-    held = named(world, "web")
-    metadata = replace(held.spec.template.metadata, annotations=annotations)
-    world.api.put(replace(held, spec=replace(held.spec, template=replace(held.spec.template, metadata=metadata))))
+    stored = named(world, "web")
+    metadata = replace(stored.spec.template.metadata, annotations=annotations)
+    world.api.put(replace(stored, spec=replace(stored.spec, template=replace(stored.spec.template, metadata=metadata))))
 
 
 def counted(world: SimulatedWorld) -> tuple[list[int], int]:
@@ -150,9 +150,7 @@ def watched(world: SimulatedWorld, seconds: int) -> tuple[int, int]:
     ("rolling", "most", "least"),
     [({}, 5, 3), ({"maxSurge": 2, "maxUnavailable": 0}, 6, 4), ({"maxSurge": 0, "maxUnavailable": "50%"}, 4, 2)],
 )
-def test_another_template_takes_the_place_of_the_one_before_step_by_step(
-    rolling: dict[str, Any], most: int, least: int
-) -> None:
+def test_rolling_update_replaces_the_template_step_by_step(rolling: dict[str, Any], most: int, least: int) -> None:
     strategy = {"strategy": {"rollingUpdate": rolling}} if rolling else {}
     world = world_of(deployment(replicas=4, spec=strategy, cpu="100m"), options=OPTIONS)
     run(world, 20)
@@ -164,9 +162,9 @@ def test_another_template_takes_the_place_of_the_one_before_step_by_step(
     assert sorted(each.spec.replicas for each in world.api.get_all("ReplicaSet").values()) == [0, 4]
 
 
-def test_recreated_pods_come_when_the_others_are_gone() -> None:
-    held = deployment(replicas=3, spec={"strategy": {"type": "Recreate"}}, cpu="100m")
-    world = world_of(held, options=OPTIONS)
+def test_recreate_strategy_waits_for_old_pods_to_end() -> None:
+    stored = deployment(replicas=3, spec={"strategy": {"type": "Recreate"}}, cpu="100m")
+    world = world_of(stored, options=OPTIONS)
     run(world, 20)
     changed(world, v="1")
     run(world, 2)
@@ -179,9 +177,9 @@ def test_recreated_pods_come_when_the_others_are_gone() -> None:
     assert counted(world) == ([5], 5)
 
 
-def test_a_template_that_comes_back_waits_for_the_pods_of_the_other_where_they_are_recreated() -> None:
-    held = deployment(replicas=3, spec={"strategy": {"type": "Recreate"}}, cpu="100m")
-    world = world_of(held, options=OPTIONS)
+def test_rollback_with_recreate_waits_for_the_other_pods() -> None:
+    stored = deployment(replicas=3, spec={"strategy": {"type": "Recreate"}}, cpu="100m")
+    world = world_of(stored, options=OPTIONS)
     run(world, 20)
     changed(world, v="1")
     run(world, 60)
@@ -194,16 +192,16 @@ def test_a_template_that_comes_back_waits_for_the_pods_of_the_other_where_they_a
 
 
 @pytest.mark.parametrize("size", [0, 2])
-def test_a_paused_deployment_gets_another_size_from_nothing_too(size: int) -> None:
+def test_paused_deployment_scales_also_from_zero(size: int) -> None:
     world = world_of(deployment(replicas=size, cpu="10m"), options=OPTIONS)
     run(world, 20)
-    held = named(world, "web")
-    world.api.put(replace(held, spec=replace(held.spec, paused=True)))
+    stored = named(world, "web")
+    world.api.put(replace(stored, spec=replace(stored.spec, paused=True)))
     changed(world, v="1")
-    for wanted in (3, 0, 2):
-        scale(world, wanted)
+    for replicas in (3, 0, 2):
+        scale(world, replicas)
         run(world, 60)
-        assert counted(world) == ([wanted] if wanted else [], wanted)
+        assert counted(world) == ([replicas] if replicas else [], replicas)
     assert len(world.api.get_all("ReplicaSet")) == 1  # of the template before
 
 
@@ -220,7 +218,7 @@ def test_a_size_that_changes_while_it_rolls_is_shared() -> None:
     assert counted(world) == ([16], 16)
 
 
-def test_a_template_that_comes_back_has_its_set_and_a_paused_one_waits() -> None:
+def test_rollback_reuses_its_set_and_a_paused_rollout_waits() -> None:
     world = world_of(deployment(replicas=2, cpu="10m"), options=OPTIONS)
     run(world, 20)
     (first,) = world.api.get_all("ReplicaSet")
@@ -229,32 +227,32 @@ def test_a_template_that_comes_back_has_its_set_and_a_paused_one_waits() -> None
     changed(world)
     run(world, 60)
     assert {key: each.spec.replicas for key, each in world.api.get_all("ReplicaSet").items()}[first] == 2
-    held = named(world, "web")
-    world.api.put(replace(held, spec=replace(held.spec, paused=True)))
+    stored = named(world, "web")
+    world.api.put(replace(stored, spec=replace(stored.spec, paused=True)))
     changed(world, v="2")
     run(world, 60)
     assert len(world.api.get_all("ReplicaSet")) == 2
     scale(world, 3)
     run(world, 60)
     assert counted(world) == ([3], 3)
-    held = named(world, "web")
-    world.api.put(replace(held, spec=replace(held.spec, paused=False)))
+    stored = named(world, "web")
+    world.api.put(replace(stored, spec=replace(stored.spec, paused=False)))
     run(world, 60)
     assert len(world.api.get_all("ReplicaSet")) == 3
 
 
-def test_a_deployment_that_is_made_again_has_a_set_of_its_own() -> None:
+def test_recreated_deployment_has_its_own_set() -> None:
     world = world_of(deployment(replicas=2, cpu="10m"), options=OPTIONS)
     run(world, 20)
     world.api.remove(named(world, "web"))
     world.api.create(deployment(replicas=3, cpu="10m"))
     run(world, 60)
     assert counted(world) == ([3], 3)
-    (left,) = world.api.get_all("ReplicaSet").values()
-    assert left.metadata.owner_references[0].uid == named(world, "web").metadata.uid
+    (remaining_set,) = world.api.get_all("ReplicaSet").values()
+    assert remaining_set.metadata.owner_references[0].uid == named(world, "web").metadata.uid
 
 
-def test_only_some_sets_of_earlier_templates_are_kept() -> None:
+def test_revision_history_limit_is_applied() -> None:
     world = world_of(deployment(replicas=1, spec={"revisionHistoryLimit": 2}, cpu="10m"), options=OPTIONS)
     for number in range(5):
         changed(world, v=str(number))
@@ -263,13 +261,15 @@ def test_only_some_sets_of_earlier_templates_are_kept() -> None:
     assert counted(world) == ([1], 1)
 
 
-def test_a_budget_counts_what_the_deployment_wants() -> None:
+def test_budget_counts_the_desired_replicas() -> None:
     """And not what its sets have between them while it rolls."""
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}
     metadata = {"name": "b", "namespace": "shop"}
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
-    held = deployment(replicas=4, spec={"strategy": {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}}, cpu="9m")
-    world = world_of(held, from_dict(budget, PodDisruptionBudget), options=OPTIONS)
+    stored = deployment(
+        replicas=4, spec={"strategy": {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}}, cpu="9m"
+    )
+    world = world_of(stored, from_dict(budget, PodDisruptionBudget), options=OPTIONS)
     run(world, 20)
     changed(world, v="1")
     run(world, 5)
@@ -285,21 +285,26 @@ def test_a_budget_counts_what_the_deployment_wants() -> None:
         ({"rollingUpdate": {"maxUnavailable": -1}}, "spec.strategy.rollingUpdate.maxUnavailable"),
     ],
 )
-def test_a_strategy_that_no_api_server_takes_is_told(strategy: dict[str, Any], field: str) -> None:
+def test_invalid_strategy_is_reported(strategy: dict[str, Any], field: str) -> None:
     from kscale.objects.validation import check
 
     template = pod_template("web")
-    held = from_dict(workload("Deployment", "web", 1, spec={"strategy": strategy, "template": template}), Deployment)
-    assert [each.field for each in check(held) if each.fatal] == [field]
+    stored = from_dict(workload("Deployment", "web", 1, spec={"strategy": strategy, "template": template}), Deployment)
+    assert [each.field for each in check(stored) if each.fatal] == [field]
 
 
 # -- stateful sets -----------------------------------------------------------------------------------------------------
 
 
 def with_template(world: SimulatedWorld, version: str) -> None:
-    held = world.api.get("StatefulSet", "shop", "db")
-    metadata = replace(held.spec.template.metadata, annotations={"v": version} if version else None)
-    world.api.put(replace(held, spec=replace(held.spec, template=replace(held.spec.template, metadata=metadata))))
+    stateful_set = world.api.get("StatefulSet", "shop", "db")
+    metadata = replace(stateful_set.spec.template.metadata, annotations={"v": version} if version else None)
+    world.api.put(
+        replace(
+            stateful_set,
+            spec=replace(stateful_set.spec, template=replace(stateful_set.spec.template, metadata=metadata)),
+        )
+    )
 
 
 def lose(world: SimulatedWorld, name: str) -> None:
@@ -327,19 +332,26 @@ def stateful(*others: Any, replicas: int = 3, **spec: Any) -> SimulatedWorld:
 def test_pods_of_a_stateful_set_are_replaced_from_the_last_to_the_first() -> None:
     world = stateful()
     with_template(world, "1")
-    seen = []
+    observed_versions = []
     for _ in range(60):
         run(world, 1)
-        if not seen or seen[-1] != versions(world):
-            seen.append(versions(world))
-    assert seen == [["0", "1"], ["0", "1", "21"], ["0", "21"], ["0", "11", "21"], ["11", "21"], ["01", "11", "21"]]
+        if not observed_versions or observed_versions[-1] != versions(world):
+            observed_versions.append(versions(world))
+    assert observed_versions == [
+        ["0", "1"],
+        ["0", "1", "21"],
+        ["0", "21"],
+        ["0", "11", "21"],
+        ["11", "21"],
+        ["01", "11", "21"],
+    ]
     assert world.api.get("StatefulSet", "shop", "db").status.updated_replicas == 3
     with_template(world, "")  # and back: the first revision is known
     run(world, 60)
     assert versions(world) == ["0", "1", "2"]
 
 
-def test_a_partition_keeps_what_is_before_it_also_when_it_comes_again() -> None:
+def test_partition_keeps_the_old_template_for_recreated_pods() -> None:
     world = stateful(updateStrategy={"rollingUpdate": {"partition": 1}})
     with_template(world, "1")
     run(world, 60)
@@ -349,7 +361,7 @@ def test_a_partition_keeps_what_is_before_it_also_when_it_comes_again() -> None:
     assert versions(world) == ["0", "11", "21"]
 
 
-def test_before_a_partition_is_the_template_that_all_pods_had_last() -> None:
+def test_pods_before_the_partition_use_the_last_common_template() -> None:
     """Not one that took the place of it in part."""
     world = stateful(updateStrategy={"rollingUpdate": {"partition": 2}})
     for version, last in (("1", "21"), ("2", "22"), ("", "2")):
@@ -361,13 +373,13 @@ def test_before_a_partition_is_the_template_that_all_pods_had_last() -> None:
         assert versions(world) == ["0", "1", last]
 
 
-def test_once_all_pods_have_a_template_it_is_the_one_before() -> None:
+def test_completed_rollout_template_becomes_the_previous_one() -> None:
     world = stateful(updateStrategy={"rollingUpdate": {"partition": 0}})
     with_template(world, "1")
     run(world, 100)
-    held = world.api.get("StatefulSet", "shop", "db")
-    rolling = from_dict({"rollingUpdate": {"partition": 2}}, type(held.spec.update_strategy))
-    world.api.put(replace(held, spec=replace(held.spec, update_strategy=rolling)))
+    stateful_set = world.api.get("StatefulSet", "shop", "db")
+    rolling = from_dict({"rollingUpdate": {"partition": 2}}, type(stateful_set.spec.update_strategy))
+    world.api.put(replace(stateful_set, spec=replace(stateful_set.spec, update_strategy=rolling)))
     with_template(world, "2")
     run(world, 60)
     lose(world, "db-0")
@@ -376,11 +388,13 @@ def test_once_all_pods_have_a_template_it_is_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
-def test_a_stateful_set_that_is_made_again_waits_for_the_pods_of_the_one_before(policy: str) -> None:
+def test_recreated_stateful_set_waits_for_old_pods(policy: str) -> None:
     world = stateful(podManagementPolicy=policy)
-    held = world.api.get("StatefulSet", "shop", "db")
-    world.api.remove(held)
-    again = world.api.create(replace(held, metadata=replace(held.metadata, uid="", resource_version="")))
+    stateful_set = world.api.get("StatefulSet", "shop", "db")
+    world.api.remove(stateful_set)
+    again = world.api.create(
+        replace(stateful_set, metadata=replace(stateful_set.metadata, uid="", resource_version=""))
+    )
     run(world, 2)
     assert versions(world) == []
     assert len(world.api.get_all("Pod")) == 3  # they end
@@ -399,7 +413,7 @@ def test_a_stateful_set_may_wait_for_deletion() -> None:
     assert versions(world) == ["0", "11", "2"]
 
 
-def test_pods_of_a_dump_are_of_the_template_whatever_their_labels_say() -> None:
+def test_dumped_pods_belong_to_the_template_regardless_of_labels() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u", "controller": True}
     objects: list[Any] = []
     for name, label in (("db-0", "db-abc"), ("db-1", "db-def"), ("db-x", "")):

@@ -26,7 +26,7 @@ from unit.world.simulated_cases import (
 )
 
 
-def test_what_does_not_fit_waits_until_there_is_room() -> None:
+def test_pod_that_does_not_fit_waits_for_capacity() -> None:
     world = world_of(deployment(replicas=5))
     run(world, 10)
     assert Counter(pods(world)) == {("web", "pool-0", "Running"): 4, ("web", "", "Pending"): 1}
@@ -34,8 +34,8 @@ def test_what_does_not_fit_waits_until_there_is_room() -> None:
     condition = find(waiting.status.conditions, "PodScheduled")
     assert condition is not None
     assert (condition.status, condition.reason) == ("False", "Unschedulable")
-    gone = next(pod for pod in world.api.get_all("Pod").values() if pod.spec.node_name)
-    done(world, Delete(kind="Pod", namespace="shop", name=gone.name))
+    bound_pod = next(pod for pod in world.api.get_all("Pod").values() if pod.spec.node_name)
+    done(world, Delete(kind="Pod", namespace="shop", name=bound_pod.name))
     run(world, 10)  # one took its place, the sixth waits now
     assert Counter(pods(world)) == {("web", "pool-0", "Running"): 4, ("web", "", "Pending"): 1}
     world.cloud.increase_size("pool", 1)
@@ -62,7 +62,7 @@ def prioritised(name: str, priority: int, cpu: str) -> Pod:
     return from_dict({"metadata": {"name": name, "namespace": "shop", **created["metadata"]}, "spec": spec}, Pod)
 
 
-def test_a_pod_of_a_higher_priority_makes_others_end() -> None:
+def test_higher_priority_pod_preempts_others() -> None:
     slow = PodTimes(termination=DurationDistribution.fixed(10 * SECOND))
     world = world_of(options=WorldOptions(pods=slow, preemption=True))
     for name, priority, cpu in (("old", 0, "2"), ("young", 0, "1"), ("dear", 50, "1")):
@@ -104,7 +104,7 @@ def test_a_nominated_pod_takes_room_elsewhere_before_its_victims_are_gone() -> N
     assert world.api.get("Pod", "shop", "old").metadata.deletion_timestamp is not None
 
 
-def test_without_preemption_nobody_ends() -> None:
+def test_no_pod_is_evicted_without_preemption() -> None:
     world = world_of()
     world.add(prioritised("old", 0, "3"))
     run(world, 5)

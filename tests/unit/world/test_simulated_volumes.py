@@ -23,12 +23,12 @@ def storage_class(name: str = "fast", mode: str = "WaitForFirstConsumer", **more
 
 
 def database(replicas: int = 2, **claim: Any) -> StatefulSet:
-    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}, **claim}
-    spec = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": wanted}]}
+    claim_spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}, **claim}
+    spec = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim_spec}]}
     return from_dict(workload("StatefulSet", "db", replicas, cpu="3", spec=spec), StatefulSet)
 
 
-def test_a_stateful_set_has_its_claims_which_stay_where_they_are() -> None:
+def test_stateful_set_claims_stay_on_their_node() -> None:
     nodes = []
     for zone in "ab":
         created = node(f"n-{zone}")
@@ -44,12 +44,12 @@ def test_a_stateful_set_has_its_claims_which_stay_where_they_are() -> None:
     }
     volume = world.api.get("PersistentVolume", "", claims["shop/data-db-1"].spec.volume_name)
     assert volume.spec.capacity == {"storage": Quantity("10Gi")}
-    held = world.api.get("Node", "", "n-b")
-    world.api.put(replace(held, spec=replace(held.spec, unschedulable=True)))
-    gone = next(pod for pod in world.api.get_all("Pod").values() if pod.spec.node_name == "n-b")
-    done(world, Delete(kind="Pod", namespace="shop", name=gone.name))
+    stored = world.api.get("Node", "", "n-b")
+    world.api.put(replace(stored, spec=replace(stored.spec, unschedulable=True)))
+    deleted_pod = next(pod for pod in world.api.get_all("Pod").values() if pod.spec.node_name == "n-b")
+    done(world, Delete(kind="Pod", namespace="shop", name=deleted_pod.name))
     scaled = world.api.get("StatefulSet", "shop", "db")
-    world.api.put(replace(scaled, spec=replace(scaled.spec, replicas=1 if gone.name == "db-1" else 2)))
+    world.api.put(replace(scaled, spec=replace(scaled.spec, replicas=1 if deleted_pod.name == "db-1" else 2)))
     run(world, 10)
     assert len(world.api.get_all("PersistentVolumeClaim")) == 2
     world.add(node("n-c"))  # in no zone: the volume cannot be reached from there
@@ -58,7 +58,7 @@ def test_a_stateful_set_has_its_claims_which_stay_where_they_are() -> None:
     assert sorted(pods(world)) == [("db", "", "Pending"), ("db", "n-a", "Running")]
 
 
-def test_the_smallest_volume_that_will_do_is_taken() -> None:
+def test_smallest_sufficient_volume_is_bound() -> None:
     def volume(name: str, size: str, **spec: Any) -> PersistentVolume:
         offered = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local", **spec}
         data = {

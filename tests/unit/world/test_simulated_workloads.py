@@ -25,7 +25,7 @@ from unit.world.simulated_cases import (
 )
 
 
-def test_a_deployment_has_its_pods_and_says_so() -> None:
+def test_deployment_creates_pods_and_reports_status() -> None:
     times = PodTimes(
         pull=DurationDistribution.fixed(2 * SECOND),
         start=DurationDistribution.fixed(SECOND),
@@ -55,7 +55,7 @@ def test_a_deployment_that_shrinks_gives_up_pods_that_are_not_ready_first() -> N
     assert named(world, "web").status.replicas == 0
 
 
-def test_a_cost_of_deletion_that_is_no_number_is_none() -> None:
+def test_invalid_deletion_cost_is_ignored() -> None:
     template = pod_template("web", cpu="500m")
     template["metadata"]["annotations"] = {"controller.kubernetes.io/pod-deletion-cost": "high"}
     world = world_of(deployment(replicas=3, spec={"template": template}))
@@ -65,15 +65,15 @@ def test_a_cost_of_deletion_that_is_no_number_is_none() -> None:
     assert len(pods(world)) == 1
 
 
-def test_a_stateful_set_comes_in_order_and_goes_in_reverse() -> None:
+def test_stateful_set_scales_in_order_and_in_reverse() -> None:
     item = from_dict(workload("StatefulSet", "db", 3, cpu="500m"), StatefulSet)
     world = world_of(item)
     run(world, 0.5)
     assert [pod.name for pod in world.api.get_all("Pod").values()] == ["db-0"]
     run(world, 10)
     assert [pod.name for pod in world.api.get_all("Pod").values()] == ["db-0", "db-1", "db-2"]
-    held = world.api.get("StatefulSet", "shop", "db")
-    world.api.put(replace(held, spec=replace(held.spec, replicas=1)))
+    stateful_set = world.api.get("StatefulSet", "shop", "db")
+    world.api.put(replace(stateful_set, spec=replace(stateful_set.spec, replicas=1)))
     run(world, 0.5)
     assert [pod.name for pod in world.api.get_all("Pod").values() if pod.metadata.deletion_timestamp is None] == [
         "db-0", "db-1"
@@ -82,7 +82,7 @@ def test_a_stateful_set_comes_in_order_and_goes_in_reverse() -> None:
     assert [pod.name for pod in world.api.get_all("Pod").values()] == ["db-0"]
 
 
-def test_a_daemon_set_has_a_pod_on_each_node_and_none_on_one_that_is_gone() -> None:
+def test_daemon_set_runs_one_pod_on_each_existing_node() -> None:
     item = from_dict(workload("DaemonSet", "agent", None, cpu="100m"), DaemonSet)
     world = world_of(item, size=2)
     run(world, 5)
@@ -102,9 +102,9 @@ def test_a_job_ends_when_enough_pods_have() -> None:
     run(world, 5)
     assert len(pods(world)) == 2
     run(world, 60)
-    held = world.api.get("Job", "shop", "batch")
-    assert (held.status.succeeded, held.status.active, pods(world)) == (5, 0, [])
-    assert find(held.status.conditions, "Complete") is not None
+    job = world.api.get("Job", "shop", "batch")
+    assert (job.status.succeeded, job.status.active, pods(world)) == (5, 0, [])
+    assert find(job.status.conditions, "Complete") is not None
 
 
 def test_workers_of_a_job_without_completions_go_on_to_their_end() -> None:
@@ -113,6 +113,6 @@ def test_workers_of_a_job_without_completions_go_on_to_their_end() -> None:
     work = DurationDistribution(((0, 60 * SECOND), (1_000_000, 540 * SECOND)))
     world = world_of(item, options=WorldOptions(pods=PodTimes(work=work)))
     run(world, 9 * 60 + 30)
-    held = world.api.get("Job", "shop", "batch")
-    assert (held.status.succeeded, held.status.active, pods(world)) == (3, 0, [])
-    assert find(held.status.conditions, "Complete") is not None
+    job = world.api.get("Job", "shop", "batch")
+    assert (job.status.succeeded, job.status.active, pods(world)) == (3, 0, [])
+    assert find(job.status.conditions, "Complete") is not None

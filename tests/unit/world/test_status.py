@@ -12,7 +12,7 @@ from kscale.world.kubernetes.client import error_of, read_status
 from kscale.world.kubernetes.transport import Answer, Call
 
 
-def said(
+def read_error(
     code: int, body: Any = b"", method: str = "GET", resource: str = "", name: str = "", **headers: str
 ) -> ApiError:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -29,17 +29,17 @@ STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404
 @pytest.mark.parametrize(
     ("error", "reason", "code"),
     [
-        (said(409, method="POST", resource="foo", name="bar"), "AlreadyExists", 409),
-        (said(409, method="PUT", resource="foo", name="bar"), "Conflict", 409),
-        (said(404, resource="foo", name="bar"), "NotFound", 404),
-        (said(400), "BadRequest", 400),
-        (said(400, STATUS), "", 404),
-        (said(400, {**STATUS, "status": "Success"}), "BadRequest", 400),
-        (said(400, {}), "BadRequest", 400),
-        (said(400, {key: value for key, value in STATUS.items() if key != "apiVersion"}), "", 404),
-        (said(400, {key: value for key, value in STATUS.items() if key != "kind"}), "BadRequest", 400),
-        (said(500, b"oops"), "InternalError", 500),
-        (said(418, b"teapot"), "Unknown", 418),
+        (read_error(409, method="POST", resource="foo", name="bar"), "AlreadyExists", 409),
+        (read_error(409, method="PUT", resource="foo", name="bar"), "Conflict", 409),
+        (read_error(404, resource="foo", name="bar"), "NotFound", 404),
+        (read_error(400), "BadRequest", 400),
+        (read_error(400, STATUS), "", 404),
+        (read_error(400, {**STATUS, "status": "Success"}), "BadRequest", 400),
+        (read_error(400, {}), "BadRequest", 400),
+        (read_error(400, {key: value for key, value in STATUS.items() if key != "apiVersion"}), "", 404),
+        (read_error(400, {key: value for key, value in STATUS.items() if key != "kind"}), "BadRequest", 400),
+        (read_error(500, b"oops"), "InternalError", 500),
+        (read_error(418, b"teapot"), "Unknown", 418),
     ],
 )
 def test_reasons(error: ApiError, reason: str, code: int) -> None:
@@ -50,22 +50,25 @@ def test_reasons(error: ApiError, reason: str, code: int) -> None:
     ("error", "text"),
     [
         (
-            said(409, method="POST", resource="pods", name="a"),
+            read_error(409, method="POST", resource="pods", name="a"),
             "the server reported a conflict (post pods a)",
         ),
-        (said(404, resource="pods"), "the server could not find the requested resource (get pods)"),
-        (said(403, b"no, you may not\n", content_type="text/plain"), "no, you may not"),
-        (said(403, b"<html>", content_type="text/html; charset=utf-8"), "<html>"),
-        (said(500, b'say "why"'), r'an error on the server ("say \"why\"") has prevented the request from succeeding'),
+        (read_error(404, resource="pods"), "the server could not find the requested resource (get pods)"),
+        (read_error(403, b"no, you may not\n", content_type="text/plain"), "no, you may not"),
+        (read_error(403, b"<html>", content_type="text/html; charset=utf-8"), "<html>"),
         (
-            said(502, b"\x00\x01", content_type="image/png"),
+            read_error(500, b'say "why"'),
+            r'an error on the server ("say \"why\"") has prevented the request from succeeding',
+        ),
+        (
+            read_error(502, b"\x00\x01", content_type="image/png"),
             'an error on the server ("unknown") has prevented the request from succeeding',
         ),
-        (said(406), "the server was unable to respond with a content type that the client supports"),
-        (said(406, b"only these"), "only these"),
-        (said(302), "the server responded with the status code 302 but did not return more information"),
+        (read_error(406), "the server was unable to respond with a content type that the client supports"),
+        (read_error(406, b"only these"), "only these"),
+        (read_error(302), "the server responded with the status code 302 but did not return more information"),
         (
-            said(504),
+            read_error(504),
             "the server was unable to return a response in the time allotted, but may still be processing the request",
         ),
     ],
@@ -81,16 +84,16 @@ def test_a_status_with_everything() -> None:
         "retryAfterSeconds": 10,
     }
     body = {**STATUS, "code": 429, "reason": "TooManyRequests", "message": "Cannot evict pod", "details": details}
-    assert said(429, body, retry_after="3") == ApiError(
+    assert read_error(429, body, retry_after="3") == ApiError(
         "Cannot evict pod",
         code=429,
         reason="TooManyRequests",
         causes=("DisruptionBudget",),
         retry_after=10 * SECOND,
     )
-    assert said(429, retry_after="3").retry_after == 3 * SECOND
-    assert said(429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT").retry_after is None
-    assert said(400, {**STATUS, "message": None, "details": {"causes": None}}).message == ""
+    assert read_error(429, retry_after="3").retry_after == 3 * SECOND
+    assert read_error(429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT").retry_after is None
+    assert read_error(400, {**STATUS, "message": None, "details": {"causes": None}}).message == ""
 
 
 # isTooLargeResourceVersionError, of servers before 1.19
@@ -104,12 +107,12 @@ def test_a_status_with_everything() -> None:
         ({"reason": "Timeout", "message": "slow"}, False),
     ],
 )
-def test_versions_of_the_future(change: dict[str, Any], too_large: bool) -> None:
-    error = said(504, {**STATUS, **change})
+def test_future_versions_are_read(change: dict[str, Any], too_large: bool) -> None:
+    error = read_error(504, {**STATUS, **change})
     assert ("ResourceVersionTooLarge" in error.causes) is too_large
 
 
-def test_what_is_no_status() -> None:
+def test_non_status_bodies_are_none() -> None:
     assert read_status(b"") is None
     assert read_status(b"[]") is None
     assert read_status(b"\xff") is None

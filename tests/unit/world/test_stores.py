@@ -19,7 +19,7 @@ from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.protocols import Change, Watch
 from unit.world.fake_api_server import status
 from unit.world.informer_cases import Api, pod, until
-from unit.world.stores_cases import CASES, asking, equal, node, storing, whatever_happens
+from unit.world.stores_cases import CASES, asking, equal, node, random_changes_are_followed, storing
 from unit.world.test_informer import FakeApi, against_fake, refusal
 
 
@@ -29,11 +29,11 @@ def test_cases(case: Callable[[Api], Awaitable[None]], minor: int) -> None:
     against_fake(case, minor=minor, cut=minor)
 
 
-def test_whatever_happens_in_any_order() -> None:
+def test_stores_converge_in_any_order() -> None:
     """And what is held then decides as what a fresh list is read to."""
 
     async def case(api: FakeApi, seed: int) -> None:
-        await whatever_happens(api, seed, steps=40)
+        await random_changes_are_followed(api, seed, steps=40)
         async with storing(api, streaming=bool(seed % 2)) as stores:
             await equal(api, stores)
             items = [*api.server.all("nodes"), *api.server.all("pods")]
@@ -87,7 +87,7 @@ class Driver:
     watches = ()
 
     def __init__(self) -> None:
-        self.seen: list[int] = []
+        self.counts: list[int] = []
         self.due: Moment = 0
 
     def notice(self, change: Change, now: Moment) -> None:
@@ -101,7 +101,7 @@ class Driver:
         return int(stores.snapshot().counts["pending"])
 
     def steps(self, sight: int, now: Moment) -> Steps[None]:
-        self.seen.append(sight)
+        self.counts.append(sight)
         yield from Progress(now).wait(0)
 
 
@@ -113,7 +113,7 @@ class Driver:
         List(kind="Pod", nodes=("n1",), watched=True),
     ],
 )
-def test_who_asks_within_a_round_sees_what_has_come(question: Get | List) -> None:
+def test_reads_within_a_round_see_the_latest_events(question: Get | List) -> None:
     """Not only who begins one: drains go by the pods of a node at that moment."""
 
     async def case(api: FakeApi) -> None:
@@ -133,7 +133,7 @@ def test_who_asks_within_a_round_sees_what_has_come(question: Get | List) -> Non
     against_fake(case)
 
 
-def test_nothing_is_decided_on_half_a_list() -> None:
+def test_no_decision_uses_a_partial_list() -> None:
     """While pods are listed anew page by page, the cluster holds old ones and new ones: no state that ever was."""
     driver = Driver()
 
@@ -171,7 +171,7 @@ def test_nothing_is_decided_on_half_a_list() -> None:
             assert set(stores.cluster.keys("Pod")) == {f"default/new{i}" for i in range(1200)}
 
     against_fake(case, minor=33)
-    assert set(driver.seen) == {1200}
+    assert set(driver.counts) == {1200}
 
 
 def test_a_list_that_fails_midway_loses_nothing() -> None:
@@ -220,7 +220,7 @@ def test_events_wait_while_a_decision_runs() -> None:
     against_fake(case)
 
 
-def test_why_the_stores_are_not_there() -> None:
+def test_stores_report_why_they_are_not_synced() -> None:
     async def case(api: FakeApi) -> None:
         api.server.fault = lambda call: refusal(403, "Forbidden") if "/nodes" in call.path else None
         watches = (Watch(kind="Pod", api_version="v1"), Watch(kind="Node", api_version="v1"))

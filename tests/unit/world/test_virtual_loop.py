@@ -16,11 +16,11 @@ T0 = 1_800_000_000 * SECOND
 
 def test_a_day_passes_at_once() -> None:
     async def main(clock: VirtualClock) -> list[int]:
-        seen = []
+        times = []
         for _ in range(24):
             await asyncio.sleep(3600)
-            seen.append((clock.now() - T0) // SECOND)
-        return seen
+            times.append((clock.now() - T0) // SECOND)
+        return times
 
     assert run_in_virtual_time(main, now=T0) == [3600 * i for i in range(1, 25)]
 
@@ -51,7 +51,7 @@ def order(seed: int | None) -> list[int]:
     return log
 
 
-def test_a_seed_is_an_order() -> None:
+def test_same_seed_gives_the_same_order() -> None:
     assert order(None) == [0, 1, 2, 3, 4] * 3
     assert order(1) == order(1)
     assert len({tuple(order(seed)) for seed in range(10)}) > 5
@@ -81,7 +81,7 @@ def test_timeouts_and_cancelled_timers() -> None:
     assert run_in_virtual_time(main, now=T0) == 8  # timers that were cancelled are not waited for
 
 
-def test_threads_are_none() -> None:
+def test_threads_run_inline() -> None:
     async def main(clock: VirtualClock) -> tuple[int, str]:
         loop = asyncio.get_running_loop()
         with pytest.raises(ZeroDivisionError):
@@ -91,7 +91,7 @@ def test_threads_are_none() -> None:
     assert run_in_virtual_time(main, now=T0) == (3, "5")
 
 
-def test_nothing_of_the_system_is_there() -> None:
+def test_system_facilities_are_unavailable() -> None:
     async def main(clock: VirtualClock) -> None:
         await asyncio.open_connection("localhost", 1)
 
@@ -99,7 +99,7 @@ def test_nothing_of_the_system_is_there() -> None:
         run_in_virtual_time(main, now=T0)
 
 
-def test_what_is_cut_short_is_closed() -> None:
+def test_interrupted_tasks_and_generators_are_closed() -> None:
     closed: list[str] = []
 
     async def numbers() -> AsyncIterator[int]:
@@ -116,19 +116,19 @@ def test_what_is_cut_short_is_closed() -> None:
         finally:
             closed.append("task")
 
-    kept: list[Any] = []
+    tasks: list[Any] = []
 
     async def main(clock: VirtualClock) -> None:
-        kept.append(asyncio.create_task(forever()))
-        kept.append(numbers())
-        await anext(kept[1])
+        tasks.append(asyncio.create_task(forever()))
+        tasks.append(numbers())
+        await anext(tasks[1])
         await asyncio.sleep(1)
 
     run_in_virtual_time(main, now=T0)
     assert sorted(closed) == ["generator", "task"]
 
 
-def test_a_fault_in_a_callback_is_seen() -> None:
+def test_callback_error_is_raised() -> None:
     async def main(clock: VirtualClock) -> None:
         asyncio.get_running_loop().call_soon(divmod, 1, 0)
         await asyncio.sleep(1)
@@ -160,7 +160,7 @@ def test_machines_and_coroutines_share_one_order() -> None:
     ]  # fmt: skip
 
 
-def test_a_closed_loop_takes_nothing() -> None:
+def test_closed_loop_accepts_no_callbacks() -> None:
     loop = VirtualLoop(VirtualTime(lambda action, now: Outcome(at=now), now=T0))
     loop.close()
     with pytest.raises(RuntimeError, match="closed"):

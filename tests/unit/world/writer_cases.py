@@ -67,7 +67,7 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
     return {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": metadata, "spec": spec}
 
 
-async def objects_are_made_once(api: Api) -> None:
+async def objects_are_created_once(api: Api) -> None:
     act = Acting(api)
     created = ConfigMap(metadata=ObjectMeta(name="status", namespace="default"), data={"a": "1"})
     version = await act.done(Create(created))
@@ -79,7 +79,7 @@ async def objects_are_made_once(api: Api) -> None:
     await act.refused(Delete(kind="ConfigMap", name="status", namespace="default"), 404, "NotFound")
 
 
-async def objects_are_read_whole(api: Api) -> None:
+async def complete_objects_are_read(api: Api) -> None:
     acting = Acting(api)
     await api.create("pods", pod("a"))
     result = await acting.done(GetUnstructured(kind="Pod", namespace="default", name="a"))
@@ -88,7 +88,7 @@ async def objects_are_read_whole(api: Api) -> None:
     await acting.refused(GetUnstructured(kind="Pod", namespace="default", name="gone"), 404, "NotFound")
 
 
-async def what_would_be_made_is_not_made(api: Api) -> None:
+async def dry_run_create_creates_nothing(api: Api) -> None:
     acting = Acting(api)
     content = {"metadata": {"generateName": "fake-"}, "spec": pod("x")["spec"]}
     created = await acting.done(Preview(kind="Pod", namespace="default", content=content))
@@ -97,7 +97,7 @@ async def what_would_be_made_is_not_made(api: Api) -> None:
     await acting.refused(Get(kind="Pod", namespace="default", name=created["metadata"]["name"]), 404, "NotFound")
 
 
-async def only_that_very_object_is_deleted(api: Api) -> None:
+async def delete_checks_the_uid(api: Api) -> None:
     act = Acting(api)
     await api.create("pods", pod("a"))
     result = await act.done(Get(kind="Pod", name="a", namespace="default"))
@@ -155,8 +155,10 @@ async def conditions_are_merged(api: Api) -> None:
     await api.create("pods", pod("a"))
 
     def ready(type_: str, status: str) -> Patch:
-        said = {"status": {"conditions": [{"type": type_, "status": status}]}}
-        return Patch(kind="Pod", name="a", namespace="default", type="strategic", subresource="status", patch=said)
+        status_patch = {"status": {"conditions": [{"type": type_, "status": status}]}}
+        return Patch(
+            kind="Pod", name="a", namespace="default", type="strategic", subresource="status", patch=status_patch
+        )
 
     await act.done(ready("Ready", "False"))
     await act.done(ready("Initialized", "True"))
@@ -175,21 +177,21 @@ async def pods_are_evicted(api: Api) -> None:
 async def workloads_are_scaled(api: Api) -> None:
     act = Acting(api)
     await api.create("deployments.apps", deployment("web", 1))
-    asked = {"namespace": "default", "resource": "deployments.apps"}
-    scale = await act.done(GetScale(name="web", **asked))
+    scale_ref = {"namespace": "default", "resource": "deployments.apps"}
+    scale = await act.done(GetScale(name="web", **scale_ref))
     assert (scale.spec.replicas, scale.status.selector) == (1, "app=web")
-    written = await act.done(PutScale(scale=scale, replicas=3, **asked))
+    written = await act.done(PutScale(scale=scale, replicas=3, **scale_ref))
     assert written.spec.replicas == 3
-    await act.refused(PutScale(scale=scale, replicas=4, **asked), 409, "Conflict")
-    again = await act.done(GetScale(name="web", fresh=True, **asked))
+    await act.refused(PutScale(scale=scale, replicas=4, **scale_ref), 409, "Conflict")
+    again = await act.done(GetScale(name="web", fresh=True, **scale_ref))
     assert again.spec.replicas == 3
-    await act.done(PutScale(scale=again, replicas=0, **asked))
-    assert (await act.done(GetScale(name="web", **asked))).spec.replicas == 0
-    await act.refused(GetScale(name="other", **asked), 404, "NotFound")
+    await act.done(PutScale(scale=again, replicas=0, **scale_ref))
+    assert (await act.done(GetScale(name="web", **scale_ref))).spec.replicas == 0
+    await act.refused(GetScale(name="other", **scale_ref), 404, "NotFound")
     await act.refused(GetScale(namespace="default", resource="widgets.example.com", name="w"), 404, "NotFound")
 
 
-async def a_status_is_written_alone(api: Api) -> None:
+async def status_write_changes_only_the_status(api: Api) -> None:
     act = Acting(api)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     body: dict[str, Any] = {
@@ -208,28 +210,28 @@ async def a_status_is_written_alone(api: Api) -> None:
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
 
-    def with_status(held: HorizontalPodAutoscaler, status: dict[str, Any]) -> WriteStatus:
+    def with_status(stored: HorizontalPodAutoscaler, status: dict[str, Any]) -> WriteStatus:
         new = from_dict({"status": status}, HorizontalPodAutoscaler).status
-        other = msgspec.structs.replace(held.spec, max_replicas=99)  # is not written
-        return WriteStatus(msgspec.structs.replace(held, status=new, spec=other))
+        other = msgspec.structs.replace(stored.spec, max_replicas=99)  # is not written
+        return WriteStatus(msgspec.structs.replace(stored, status=new, spec=other))
 
     first = {"currentReplicas": 1, "desiredReplicas": 2, "observedGeneration": 1, "conditions": [condition]}
     version = await act.done(with_status(hpa, {**first, "lastScaleTime": "2026-01-01T00:00:00Z"}))
     await act.refused(with_status(hpa, first), 409, "Conflict")
-    held = await act.done(Get(kind="HorizontalPodAutoscaler", name="h", namespace="default"))
-    assert held.metadata.resource_version == version
-    assert (held.spec.max_replicas, held.status.desired_replicas) == (5, 2)
-    assert held.status.last_scale_time is not None
+    stored = await act.done(Get(kind="HorizontalPodAutoscaler", name="h", namespace="default"))
+    assert stored.metadata.resource_version == version
+    assert (stored.spec.max_replicas, stored.status.desired_replicas) == (5, 2)
+    assert stored.status.last_scale_time is not None
     # What is absent becomes absent.
-    await act.done(with_status(held, {"currentReplicas": 2, "desiredReplicas": 0, "conditions": []}))
-    held = await act.done(Get(kind="HorizontalPodAutoscaler", name="h", namespace="default"))
-    assert (held.status.last_scale_time, held.status.conditions or []) == (None, [])
-    assert (held.status.current_replicas or 0, held.status.desired_replicas) == (2, 0)
+    await act.done(with_status(stored, {"currentReplicas": 2, "desiredReplicas": 0, "conditions": []}))
+    stored = await act.done(Get(kind="HorizontalPodAutoscaler", name="h", namespace="default"))
+    assert (stored.status.last_scale_time, stored.status.conditions or []) == (None, [])
+    assert (stored.status.current_replicas or 0, stored.status.desired_replicas) == (2, 0)
 
 
 async def leases_change_hands(api: Api) -> None:
     act = Acting(api)
-    asked: dict[str, Any] = {
+    lease_ref: dict[str, Any] = {
         "kind": "Lease",
         "name": "lock",
         "namespace": "default",
@@ -237,14 +239,14 @@ async def leases_change_hands(api: Api) -> None:
     }
     spec = LeaseSpec(holder_identity="a", lease_duration_seconds=15, renew_time="2026-11-22T14:00:00.123456Z")
     version = await act.done(Create(Lease(metadata=ObjectMeta(name="lock", namespace="default"), spec=spec)))
-    newer = await act.done(Patch(patch={"spec": {"holderIdentity": "b"}}, resource_version=version, **asked))
+    newer = await act.done(Patch(patch={"spec": {"holderIdentity": "b"}}, resource_version=version, **lease_ref))
     await act.refused(
-        Patch(patch={"spec": {"holderIdentity": "a"}}, resource_version=version, **asked), 409, "Conflict"
+        Patch(patch={"spec": {"holderIdentity": "a"}}, resource_version=version, **lease_ref), 409, "Conflict"
     )
-    result: Lease = await act.done(Get(**asked))
+    result: Lease = await act.done(Get(**lease_ref))
     assert (result.spec.holder_identity, result.spec.renew_time) == ("b", "2026-11-22T14:00:00.123456Z")
-    await act.done(Patch(patch={"spec": {"holderIdentity": ""}}, resource_version=newer, **asked))
-    assert not (await act.done(Get(**asked))).spec.holder_identity
+    await act.done(Patch(patch={"spec": {"holderIdentity": ""}}, resource_version=newer, **lease_ref))
+    assert not (await act.done(Get(**lease_ref))).spec.holder_identity
 
 
 async def objects_are_listed(api: Api) -> None:
@@ -253,8 +255,8 @@ async def objects_are_listed(api: Api) -> None:
         await api.create("pods", pod(f"p{i}", node=f"n{i % 2}", half=str(i % 2)))
     await api.patch("pods", "p2", {"status": {"phase": "Failed"}}, "status")
 
-    async def names(**asked: Any) -> list[str]:
-        result = await act.done(List(kind="Pod", namespace="default", watched=False, **asked))
+    async def names(**filters: Any) -> list[str]:
+        result = await act.done(List(kind="Pod", namespace="default", watched=False, **filters))
         return [each.name for each in result]
 
     assert sorted(await names()) == ["p0", "p1", "p2", "p3"]
@@ -263,7 +265,7 @@ async def objects_are_listed(api: Api) -> None:
     assert await names(nodes=()) == []
 
 
-async def kinds_that_nobody_serves(api: Api) -> None:
+async def unserved_kinds_are_errors(api: Api) -> None:
     act = Acting(api)
     await act.refused(Get(kind="Widget", name="w", api_version="example.com/v1"), 404, "NotFound")
 
@@ -284,7 +286,7 @@ async def pods_are_resized(api: Api) -> None:
 
 
 CASES: Sequence[Callable[[Api], Awaitable[None]]] = (
-    objects_are_made_once, only_that_very_object_is_deleted, nodes_are_marked, conditions_are_merged, pods_are_evicted,
-    workloads_are_scaled, a_status_is_written_alone, leases_change_hands, objects_are_listed, kinds_that_nobody_serves,
-    pods_are_resized, objects_are_read_whole, what_would_be_made_is_not_made,
+    objects_are_created_once, delete_checks_the_uid, nodes_are_marked, conditions_are_merged, pods_are_evicted,
+    workloads_are_scaled, status_write_changes_only_the_status, leases_change_hands, objects_are_listed,
+    unserved_kinds_are_errors, pods_are_resized, complete_objects_are_read, dry_run_create_creates_nothing,
 )  # fmt: skip

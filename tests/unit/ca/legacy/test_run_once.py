@@ -43,9 +43,9 @@ def machine(name: str) -> Node:
 
 
 def life(groups: list[NodeGroup], nodes: list[Node], pods: list[Pod], **flags: Any) -> Life:
-    given = {"scale_down_unneeded_time": timedelta(minutes=1), "max_node_provision_time": timedelta(minutes=5)}
-    case = Life(Cloud(groups, nodes, pods), N0, **(given | flags))
-    case.options = ca.AutoscalingOptions.for_profile("legacy", **(given | flags))
+    options = {"scale_down_unneeded_time": timedelta(minutes=1), "max_node_provision_time": timedelta(minutes=5)}
+    case = Life(Cloud(groups, nodes, pods), N0, **(options | flags))
+    case.options = ca.AutoscalingOptions.for_profile("legacy", **(options | flags))
     case.actuator = ca.Actuator(case.options)
     case.others = [RS]
     return case
@@ -145,15 +145,15 @@ def test_the_first_loop_frees_ready_nodes_of_any_group() -> None:
     case.loop(N0)
     marked = [name for name, each in case.cloud.nodes.items() if has_taint(each, TO_BE_DELETED_TAINT)]
     assert marked == ["n3", "n4"]
-    said = [
+    actions = [
         (event.regarding.name, event.message)
         for event in case.cloud.events
         if event.reason == "ClusterAutoscalerCleanup"
     ]
-    assert said == [("n1", "marking the node as schedulable"), ("n2", "marking the node as schedulable")]
+    assert actions == [("n1", "marking the node as schedulable"), ("n2", "marking the node as schedulable")]
 
 
-def test_the_cloud_is_not_asked_for_machines() -> None:
+def test_provider_is_not_asked_for_instances() -> None:
     case = life([group("g", 1, "n1")], [machine("n1")], [running("p1", 900, "n1")])
     case.cloud.members["g"] = []
     case.cloud.targets["g"] = 1
@@ -171,7 +171,7 @@ def test_requests_for_tpus_come_from_elsewhere() -> None:
     assert case.called() == [("up", "g", 1)]
 
 
-def test_nothing_is_said_of_pods_when_a_scale_up_failed() -> None:
+def test_failed_scale_up_emits_no_pod_events() -> None:
     case = life(
         [group("g", 1, "n1")], [machine("n1")], [running("p1", 900, "n1"), waiting("p2", 900), waiting("p3", 5000)]
     )

@@ -96,17 +96,17 @@ def first_table() -> list[Any]:
     ]  # fmt: skip
 
 
-def test_what_is_unneeded() -> None:
-    given = {"scale_down_utilization_threshold": 0.35, "expendable_pods_priority_cutoff": 10}
-    first = decide(first_table(), **given)
+def test_unneeded_nodes_are_found_by_utilization() -> None:
+    options = {"scale_down_utilization_threshold": 0.35, "expendable_pods_priority_cutoff": 10}
+    first = decide(first_table(), **options)
     assert unneeded(first) == {"n2", "n7", "n8"}
     assert sum(result.utilization is not None for result in first.eligibility.values()) == 6
     assert first.eligibility["n7"].error is not None
-    later = decide(first_table(), state=first.state, after=MINUTE, **given)
+    later = decide(first_table(), state=first.state, after=MINUTE, **options)
     assert later.unneeded_since["n2"] == N0
     # n1 failed at N0: it is not looked at again until five minutes later.
     assert later.unremovable["n1"].reason == "RecentlyUnremovable"
-    again = decide(first_table(), state=later.state, after=span(minutes=5, seconds=1), **given)
+    again = decide(first_table(), state=later.state, after=span(minutes=5, seconds=1), **options)
     assert again.unremovable["n1"].reason == "BlockedByPod"
 
 
@@ -126,27 +126,27 @@ def test_priorities() -> None:
 
 def test_candidates_are_capped() -> None:
     objects = [machine(f"n{i}") for i in range(100)] + [run(f"p{i}", f"n{i}", 100) for i in range(100)]
-    given = {"scale_down_utilization_threshold": 0.35, "scale_down_non_empty_candidates_count": 30,
+    options = {"scale_down_utilization_threshold": 0.35, "scale_down_non_empty_candidates_count": 30,
              "scale_down_candidates_pool_ratio": 1.0, "scale_down_candidates_pool_min_count": 1000}  # fmt: skip
-    first = decide(objects, **given)
+    first = decide(objects, **options)
     assert len(unneeded(first)) == 30
-    gone = next(iter(first.unneeded_since))
-    rest = [item for item in objects if item.metadata.name not in (gone, f"p{gone[1:]}")]
-    second = decide(rest, state=first.state, after=MINUTE, **given)
+    removed = next(iter(first.unneeded_since))
+    rest = [item for item in objects if item.metadata.name not in (removed, f"p{removed[1:]}")]
+    second = decide(rest, state=first.state, after=MINUTE, **options)
     assert len(unneeded(second)) == 30
-    assert unneeded(first) - {gone} <= unneeded(second)
+    assert unneeded(first) - {removed} <= unneeded(second)
 
 
 def test_empty_nodes_are_not_capped() -> None:
     objects = [machine(f"n{i}") for i in range(100)] + [run(f"p{i}", f"n{i}", 100) for i in range(70)]
-    given = {"scale_down_utilization_threshold": 0.35, "scale_down_candidates_pool_ratio": 1.0}
-    assert len(unneeded(decide(objects, **given))) == 60
+    options = {"scale_down_utilization_threshold": 0.35, "scale_down_candidates_pool_ratio": 1.0}
+    assert len(unneeded(decide(objects, **options))) == 60
 
 
 def test_a_pool_of_candidates() -> None:
     objects = [machine(f"n{i}") for i in range(100)] + [run(f"p{i}", f"n{i}", 100) for i in range(100)]
-    given = {"scale_down_candidates_pool_ratio": 0.1, "scale_down_candidates_pool_min_count": 10}
-    assert 0 < len(unneeded(decide(objects, **given))) <= 10
+    options = {"scale_down_candidates_pool_ratio": 0.1, "scale_down_candidates_pool_min_count": 10}
+    assert 0 < len(unneeded(decide(objects, **options))) <= 10
     every = decide(objects, scale_down_non_empty_candidates_count=0)
     assert len(unneeded(every)) == 100
 
@@ -157,7 +157,7 @@ def started(*names: str, since: int = 3600 * SECOND) -> ca.LoopState:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "groups", "given", "count"),
+    ("sizes", "groups", "options", "count"),
     [
         ([1000] * 4, {"a": ["n0", "n1"], "b": ["n2", "n3"]}, {}, 2),
         ([1000] * 2, {"a": ["n0", "n1"]}, {}, 1),
@@ -167,10 +167,10 @@ def started(*names: str, since: int = 3600 * SECOND) -> ca.LoopState:
     ids=["two-groups", "one-group", "single-node", "bulk"],
 )
 def test_empty_nodes_go_together(
-    sizes: list[int], groups: dict[str, list[str]], given: dict[str, Any], count: int
+    sizes: list[int], groups: dict[str, list[str]], options: dict[str, Any], count: int
 ) -> None:
     objects = [machine(f"n{i}", cpu) for i, cpu in enumerate(sizes)]
-    result = decide(objects, groups, least=1, state=started(*(f"n{i}" for i in range(len(sizes)))), **given)
+    result = decide(objects, groups, least=1, state=started(*(f"n{i}" for i in range(len(sizes)))), **options)
     assert len(result.delete_empty) == count
     assert result.result == ("ScaleDownNodeDeleted" if count else "ScaleDownNoUnneeded")
 
@@ -220,13 +220,13 @@ def test_minimum_of_gpus() -> None:
 @pytest.mark.parametrize(("since", "result"), [(3, "ScaleDownNoUnneeded"), (180, "ScaleDownNodeDeleteStarted")])
 def test_nodes_that_are_not_ready(since: int, result: str) -> None:
     objects = [machine("n1", ready=False), machine("n2", ready=False)]
-    found = decide(
+    plan = decide(
         objects, state=started("n1", "n2", since=since * MINUTE), scale_down_unready_time=timedelta(hours=1),
         max_empty_bulk_delete=0,
     )  # fmt: skip
-    assert found.result == result
+    assert plan.result == result
     if since == 3:
-        assert found.unremovable["n1"].reason == "NotUnreadyLongEnough"
+        assert plan.unremovable["n1"].reason == "NotUnreadyLongEnough"
 
 
 def test_one_node_is_drained_and_others_lose_their_time() -> None:
@@ -279,7 +279,7 @@ def test_nodes_that_are_not_ready_take_no_pods() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "unknown_options",
     [
         {"exhaustive": True},
         {"recent_evictions": [pod("p")]},
@@ -288,10 +288,10 @@ def test_nodes_that_are_not_ready_take_no_pods() -> None:
         {"threads": 1},
     ],
 )
-def test_what_that_release_did_not_know_is_refused(given: dict[str, Any]) -> None:
-    exhaustive = "exhaustive" in given
-    inputs = None if exhaustive else ca.ScaleDownInputs(**given)
-    with pytest.raises(InputError, match=f"{next(iter(given))}: the planner of release 1.3 does not know it"):
+def test_options_unknown_to_that_release_are_refused(unknown_options: dict[str, Any]) -> None:
+    exhaustive = "exhaustive" in unknown_options
+    inputs = None if exhaustive else ca.ScaleDownInputs(**unknown_options)
+    with pytest.raises(InputError, match=f"{next(iter(unknown_options))}: the planner of release 1.3 does not know it"):
         kscale.scale_down(Cluster().snapshot(), [], now=N0, options=options(), inputs=inputs, exhaustive=exhaustive)
 
 

@@ -48,9 +48,11 @@ def running(name: str, cpu: int, on: str, **spec: Any) -> Pod:
     return pod(name, cpu, 0, spec={"node_name": on, **spec})
 
 
-def legacy(cluster: Cluster, groups: list[NodeGroup], flags: dict[str, Any] | None = None, **given: Any) -> ScaleUpPlan:
+def legacy(
+    cluster: Cluster, groups: list[NodeGroup], flags: dict[str, Any] | None = None, **fields: Any
+) -> ScaleUpPlan:
     options = AutoscalingOptions.for_profile("legacy", **(flags or {}))
-    state, inputs = given.pop("state", None), kscale.ca.LoopInputs(**given)
+    state, inputs = fields.pop("state", None), kscale.ca.LoopInputs(**fields)
     return kscale.scale_up(cluster, groups, now=N0, options=options, state=state, inputs=inputs)
 
 
@@ -83,7 +85,7 @@ def test_nodes_that_are_coming_are_the_estimators_business(estimator: str, count
 
 
 @pytest.mark.parametrize(
-    ("left", "delta", "names"),
+    ("limits_left", "delta", "names"),
     [
         ({"a": 10}, {"a": 10}, []),
         ({"a": 10}, {"a": 11}, ["a"]),
@@ -93,8 +95,8 @@ def test_nodes_that_are_coming_are_the_estimators_business(estimator: str, count
         ({"a": 10, "b": 20, "c": 30}, {"a": 11, "b": 20, "c": 31}, ["a", "c"]),
     ],
 )
-def test_check_of_a_delta(left: dict[str, int], delta: dict[str, int], names: list[str]) -> None:
-    assert find_exceeded_resources(left, delta) == names
+def test_check_of_a_delta(limits_left: dict[str, int], delta: dict[str, int], names: list[str]) -> None:
+    assert find_exceeded_resources(limits_left, delta) == names
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_check_of_a_delta(left: dict[str, int], delta: dict[str, int], names: li
         ({}, {}),
     ],
 )
-def test_what_is_left_counts_target_sizes(limits: dict[str, int], want: dict[str, int]) -> None:
+def test_limits_left_count_target_sizes(limits: dict[str, int], want: dict[str, int]) -> None:
     groups = [NodeGroup(id="a", max_size=5, target_size=2), NodeGroup(id="b", max_size=5, target_size=0)]
     templates = {"a": machine("t", 2000)}
     assert (
@@ -123,17 +125,17 @@ def test_devices_of_one_type_add_up() -> None:
 
 
 def test_a_minimum_alone_blocks_once_nothing_is_there() -> None:
-    left = compute_resources_left_limits(ResourceLimiter(min={"gpu": 1}), [], {}, [])
-    assert left == {"gpu": UNKNOWN_LIMIT}
-    assert find_exceeded_resources(left, {"gpu": 1}) == ["gpu"]
+    limits_left = compute_resources_left_limits(ResourceLimiter(min={"gpu": 1}), [], {}, [])
+    assert limits_left == {"gpu": UNKNOWN_LIMIT}
+    assert find_exceeded_resources(limits_left, {"gpu": 1}) == ["gpu"]
 
 
 def test_a_group_of_unknown_size_or_without_template_stops_everything() -> None:
-    for group, said in (
+    for group, message in (
         (NodeGroup(id="a", max_size=5, target_size_error="boom"), "Failed to get node group size of a:boom"),
         (NodeGroup(id="a", max_size=5, target_size=1), "No node info for: a"),
     ):
-        with pytest.raises(AutoscalerError, match=said):
+        with pytest.raises(AutoscalerError, match=message):
             compute_resources_left_limits(ResourceLimiter(max={"cpu": 5}), [group], {}, [])
 
 
@@ -149,7 +151,7 @@ def test_how_many_nodes_the_limits_allow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("placed", "left"),
+    ("placed", "unplaced"),
     [
         ([running("s1", 100, "n")], ["u3", "u4"]),
         ([running("s1", 100, "n"), running("s2", 1500, "n")], ["u1", "u3", "u4"]),
@@ -162,7 +164,7 @@ def test_how_many_nodes_the_limits_allow() -> None:
         ),
     ],
 )
-def test_pods_are_tried_alone_on_nodes_that_exist(placed: list[Pod], left: list[str]) -> None:
+def test_pods_are_tried_alone_on_nodes_that_exist(placed: list[Pod], unplaced: list[str]) -> None:
     pending = [
         waiting("u1", 1500),
         waiting("u3", 3000, owner_references=owner("ReplicationController", "rc1")),
@@ -174,7 +176,7 @@ def test_pods_are_tried_alone_on_nodes_that_exist(placed: list[Pod], left: list[
     cluster = Cluster([machine("n", 2000), cheap, *placed, *pending])
     result = legacy(cluster, [], {"expendable_pods_priority_cutoff": 10})
     assert sorted(name for part in result.remain_unschedulable for name in part.pods) == [
-        f"default/{name}" for name in left
+        f"default/{name}" for name in unplaced
     ]
     snapshot = cluster.snapshot()
     assert find_schedulable_pods(snapshot, list(snapshot.pending_records), set()) == {}
@@ -188,31 +190,31 @@ def test_no_pod_takes_room_from_another() -> None:
     assert kscale.scale_up(cluster, groups, now=N0).new_node_count == 1
 
 
-def test_remaining_pods_are_told_even_after_a_scale_up() -> None:
+def test_remaining_pods_get_events_even_after_a_scale_up() -> None:
     cluster, groups = two_groups(waiting("fits", 900), waiting("fits-too", 900), waiting("huge", 9000))
     result = legacy(cluster, groups)
     assert [str(info) for info in result.scale_ups] == ["{ng2 2->3 (max: 10)}"]
-    told = {event.about: event.message for event in result.events if event.reason == "NotTriggerScaleUp"}
-    assert told == {"Pod/default/huge": "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"}
+    messages = {event.about: event.message for event in result.events if event.reason == "NotTriggerScaleUp"}
+    assert messages == {"Pod/default/huge": "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"}
     assert result.unschedulable_count == 1
     assert result.remain_unschedulable[0].rejected["ng2"].reasons == ["Insufficient cpu"]
 
 
 @pytest.mark.parametrize(
-    ("flags", "result", "said"),
+    ("flags", "result", "message"),
     [
         ({"max_nodes_total": 3}, "ScaleUpSuccessful", ""),
         ({"max_nodes_total": 2}, "ScaleUpNoOptionsAvailable", ""),
         ({"cores_total": ResourceRange(0, 3)}, "ScaleUpNoOptionsAvailable", "maximal limit exceeded for [cpu]"),
     ],
 )
-def test_limits(flags: dict[str, Any], result: str, said: str) -> None:
+def test_limits(flags: dict[str, Any], result: str, message: str) -> None:
     cluster, groups = two_groups(*(waiting(f"p-{i}", 900) for i in range(4)))
-    found = legacy(cluster, groups, flags)
-    assert found.result == result
+    plan = legacy(cluster, groups, flags)
+    assert plan.result == result
     if result == "ScaleUpSuccessful":
-        assert found.new_node_count == 1  # of three: only ready nodes count
-    assert any(said in text for choice in found.options for text in choice.skipped) or not said
+        assert plan.new_node_count == 1  # of three: only ready nodes count
+    assert any(message in text for choice in plan.options for text in choice.skipped) or not message
 
 
 def test_a_full_cluster_has_neither_result_nor_event_of_its_own() -> None:
@@ -240,15 +242,15 @@ def test_a_price_tie_goes_to_the_first_and_other_ties_to_chance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "error", "said"),
+    ("flags", "error", "message"),
     [
         ({"expander": "least-nodes"}, AutoscalerError, "Expander least-nodes not supported"),
         ({"expander": "most-pods,random"}, AutoscalerError, "Expander most-pods,random not supported"),
         ({"estimator": "guess"}, InputError, "Unrecognized estimator: guess"),
     ],
 )
-def test_what_1_3_did_not_know(flags: dict[str, Any], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_options_unknown_to_1_3_are_refused(flags: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         legacy(Cluster(), [], flags)
 
 
@@ -265,7 +267,7 @@ def test_similar_groups_share_and_must_agree_in_memory_exactly() -> None:
     assert [str(info) for info in alone.scale_ups] == ["{a 0->4 (max: 10)}"]
 
 
-def test_groups_that_could_be_made() -> None:
+def test_candidate_groups_are_considered() -> None:
     cluster = Cluster([machine("n", 100), waiting("p", 900)])
     candidate = NodeGroup(
         id="made", max_size=5, exists=False, autoprovisioned=True, template=NodeTemplate(node=machine("t", 1000))
@@ -282,13 +284,13 @@ def _steps(cluster: Cluster, groups: list[NodeGroup], *answers: Any, **flags: An
     return run_steps(steps, *answers)
 
 
-def test_groups_that_are_made_are_told() -> None:
+def test_created_groups_emit_events() -> None:
     cluster = Cluster([machine("n", 100), waiting("p", 900)])
     candidate = NodeGroup(
         id="m1", max_size=5, exists=False, autoprovisioned=True, template=NodeTemplate(node=machine("t", 1000))
     )
     ran = _steps(cluster, [candidate], node_autoprovisioning_enabled=True)
-    assert ran.asked == [CreateGroup(group="m1"), IncreaseSize(group="m1", delta=1)]
+    assert ran.actions == [CreateGroup(group="m1"), IncreaseSize(group="m1", delta=1)]
     assert [event.message for event in ran.events][:2] == [
         "NodeAutoprovisioning: created new node group m1",
         "Scale-up: group m1 size set to 1",

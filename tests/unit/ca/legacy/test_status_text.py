@@ -21,9 +21,9 @@ NOBODY = "ready=0 unready=0 notStarted=0 longNotStarted=0 registered=0 longUnreg
 LATER = "2020-12-18 17:00:10.5 +0000 UTC"
 
 
-def _starting(name: str, made: str) -> Node:
-    result = node(name, 1000, 1000, ready=False, creation_timestamp=made)
-    result.status.conditions = [Condition(type="Ready", status="False", last_transition_time=made)]
+def _starting(name: str, created: str) -> Node:
+    result = node(name, 1000, 1000, ready=False, creation_timestamp=created)
+    result.status.conditions = [Condition(type="Ready", status="False", last_transition_time=created)]
     return result
 
 
@@ -36,7 +36,7 @@ def _loop(nodes: list[Node], now: int, state: ca.LoopState | None = None) -> ca.
     return ca.run_once(kscale.Cluster(nodes), groups, now=now, options=LEGACY, state=state)
 
 
-def _shown(report: ca.LoopReport) -> str:
+def _status_text(report: ca.LoopReport) -> str:
     [created] = [
         action.object for action in report.actions if isinstance(action, Create) if action.object.kind == "ConfigMap"
     ]
@@ -47,7 +47,7 @@ def test_words_and_moments() -> None:
     nodes = [node("n", 1000, 1000, ready=True), _starting("s", at(minutes=-5)), _starting("l", at(minutes=-50))]
     first = _loop(nodes, N0)
     assert (
-        _shown(first)
+        _status_text(first)
         == f"""Cluster-autoscaler status at {NOW}:
 Cluster-wide:
   Health:      Healthy (ready=1 unready=0 notStarted=1 longNotStarted=1 registered=3 longUnregistered=0)
@@ -85,15 +85,15 @@ NodeGroups:
 
 """
     )
-    second = _shown(_loop(nodes, N0 + 10 * SECOND + SECOND // 2, first.state))
+    second = _status_text(_loop(nodes, N0 + 10 * SECOND + SECOND // 2, first.state))
     assert f"LastProbeTime:      {LATER}\n               LastTransitionTime: {NOW}" in second
     assert f"status at {LATER}:" in second
 
 
-def test_a_loop_that_finds_no_ready_node_says_so() -> None:
+def test_status_reports_a_loop_without_ready_nodes() -> None:
     report = _loop([_starting("s", at(minutes=-5))], N0)
     assert report.ended == "Cluster has no ready nodes."
-    assert _shown(report) == f"Cluster-autoscaler status at {NOW}:\nCluster has no ready nodes."
+    assert _status_text(report) == f"Cluster-autoscaler status at {NOW}:\nCluster has no ready nodes."
     assert report.status is None
 
 

@@ -110,13 +110,13 @@ def test_the_higher_score_goes_first(scores: list[list[int]], want: str) -> None
         (_EMPTY, _BLOCKED, True),
     ],
 )
-def test_what_is_emptier_goes_first(first: PodsToMove | None, second: PodsToMove | None, earlier: bool) -> None:
+def test_emptier_node_is_removed_first(first: PodsToMove | None, second: PodsToMove | None, earlier: bool) -> None:
     result = {"first": first, "second": second}
     assert (sort_candidates(["second", "first"], result.__getitem__, [])[0] == "first") is earlier
 
 
 @pytest.mark.parametrize("before", [[], ["a"], ["b"], ["a", "b"]])
-def test_what_was_unneeded_before_goes_first(before: list[str]) -> None:
+def test_previously_unneeded_node_is_removed_first(before: list[str]) -> None:
     assert (sort_candidates(["b", "a"], lambda name: _EMPTY, before)[0] == "a") is (before == ["a"])
 
 

@@ -61,8 +61,8 @@ def test_a_pod_is_judged_again_when_its_controller_goes_or_wants_too_few_replica
 
     def codes(**replicas: int | None) -> list[int]:
         sets = [
-            ReplicaSet(metadata=ObjectMeta(name=name, namespace="default"), spec=ReplicaSetSpec(replicas=wanted))
-            for name, wanted in replicas.items()
+            ReplicaSet(metadata=ObjectMeta(name=name, namespace="default"), spec=ReplicaSetSpec(replicas=replicas_))
+            for name, replicas_ in replicas.items()
         ]
         result = DrainCodes(get_moving_pods(cluster.snapshot()), DrainContext(N0, options, Listers(sets)))
         return result.codes.tolist()

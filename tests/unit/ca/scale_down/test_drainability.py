@@ -172,7 +172,7 @@ def test_pods_with_controllers_move(item: Pod) -> None:
     ],
     ids=["no-grace", "long-gone"],
 )
-def test_pods_that_should_be_gone(item: Pod) -> None:
+def test_long_terminating_pods_are_ignored(item: Pod) -> None:
     result = ca.check_drainability([item], now=N0, listers=_LISTERS)
     assert (result.pods, result.blocking) == ([], None)
 
@@ -314,12 +314,12 @@ def test_local_storage(volumes: list[str], annotation: str | None, blocks: bool)
     ("source", "blocks"),
     [({"host_path": {}}, True), ({"empty_dir": {"medium": "Memory"}}, False), ({"secret": {}}, False)],
 )
-def test_what_is_local(source: dict[str, Any], blocks: bool) -> None:
+def test_local_storage_blocks_eviction(source: dict[str, Any], blocks: bool) -> None:
     assert (ca.check_drainability([_owned(spec=_volumes("v", **source))], now=N0).blocking is not None) is blocks
 
 
 @pytest.mark.parametrize(
-    ("item", "found"),
+    ("item", "exists"),
     [
         (_rc(), True),
         (_owned("p", "ReplicationController", "missing", "v1"), False),
@@ -336,21 +336,21 @@ def test_what_is_local(source: dict[str, Any], blocks: bool) -> None:
         (pod("p"), True),
     ],
 )
-def test_controllers_must_exist(item: Pod, found: bool) -> None:
+def test_controllers_must_exist(item: Pod, exists: bool) -> None:
     status = drainability.check_replica_count(item, _context())
-    assert status.outcome == (_U if found else _BLOCK)
-    assert found or status.blocking_reason == "ControllerNotFound"
+    assert status.outcome == (_U if exists else _BLOCK)
+    assert exists or status.blocking_reason == "ControllerNotFound"
 
 
 @pytest.mark.parametrize(
     ("check", "item", "outcome"),
     [
-        *((drainability.check_not_safe_to_evict, kind(annotations=given), outcome)
+        *((drainability.check_not_safe_to_evict, kind(annotations=annotations), outcome)
           for kind in (_rc, _job)
-          for given, outcome in (({_SAFE: "true"}, _U), (None, _U), ({_SAFE: "false"}, _BLOCK))),
+          for annotations, outcome in (({_SAFE: "true"}, _U), (None, _U), ({_SAFE: "false"}, _BLOCK))),
         (drainability.check_on_completion, pod("p", annotations={_SAFE: "on-completion"}), "WaitForCompletion"),
-        *((drainability.check_on_completion, pod("p", annotations=given), _U)
-          for given in ({_SAFE: "true"}, {_SAFE: "false"}, None)),
+        *((drainability.check_on_completion, pod("p", annotations=annotations), _U)
+          for annotations in ({_SAFE: "true"}, {_SAFE: "false"}, None)),
         (drainability.check_terminal, _phase("Succeeded", "OnFailure"), _OK),
         (drainability.check_terminal, _phase("Failed", "Never"), _OK),
         (drainability.check_terminal, pod("p"), _U),
@@ -364,7 +364,7 @@ def test_single_rules(check: Callable[[Pod, DrainContext], DrainStatus], item: P
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_what_counts_as_replicated(skip: bool) -> None:
+def test_replicated_pods_are_recognized_by_their_owner(skip: bool) -> None:
     context = _context(skip_nodes_with_custom_controller_pods=skip)
     for item in (_rc(), _job(), _owned("p", "StatefulSet", "ss"), _owned(), _owned(deletion_timestamp=at(minutes=5))):
         assert drainability.check_replicated(item, context).outcome == _U

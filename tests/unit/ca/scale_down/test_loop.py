@@ -158,7 +158,7 @@ def test_a_delay_of_one_group(kind: str) -> None:
     assert result.delete_empty == ["n2"]
 
 
-def test_what_others_remember_stays() -> None:
+def test_scale_down_keeps_the_state_of_other_steps() -> None:
     """One state goes through the whole loop: scale-down changes its own part and the cursor."""
     state = ca.LoopState(
         cluster=register_scale_down(ClusterStateRegistry(), "g", "n0", N0),
@@ -202,14 +202,14 @@ def test_a_node_with_pods_that_are_to_finish_takes_no_room_of_others() -> None:
 # -- the planner of 2019 ----------------------------------------------------------------------------------------------
 
 
-def test_times_that_a_first_loop_is_told_count() -> None:
-    told = {"last_scale_up": N0 - 60 * MINUTE, "last_scale_down": N0 - 60 * MINUTE, "last_failure": N0 - 60 * MINUTE}
+def test_initial_times_of_a_first_loop_are_used() -> None:
+    times = {"last_scale_up": N0 - 60 * MINUTE, "last_scale_down": N0 - 60 * MINUTE, "last_failure": N0 - 60 * MINUTE}
     group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     snapshot, options = Cluster([worker("n1")]).snapshot(), ca.AutoscalingOptions.for_profile("legacy")
-    for memory, result in ((told, "ScaleDownNoUnneeded"), ({**told, "last_failure": None}, "ScaleDownInCooldown")):
+    for memory, result in ((times, "ScaleDownNoUnneeded"), ({**times, "last_failure": None}, "ScaleDownInCooldown")):
         state = ca.LoopState(scale_down=ca.ScaleDownState(**memory))
-        found = kscale.scale_down(snapshot, Groups([group]), now=N0, options=options, state=state)
-        assert found.result == result
+        result_ = kscale.scale_down(snapshot, Groups([group]), now=N0, options=options, state=state)
+        assert result_.result == result
 
 
 # -- times -----------------------------------------------------------------------------------------------------------

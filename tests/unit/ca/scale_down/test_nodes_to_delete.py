@@ -13,9 +13,9 @@ from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import Groups, NodeGroup
 
 
-def _unneeded(made: Node, **flags: Any) -> UnneededNode:
+def _unneeded(of_node: Node, **flags: Any) -> UnneededNode:
     return UnneededNode(
-        **{"node": made, "drain": False, "since": N0 - span(hours=1), "threshold": span(minutes=1), **flags}
+        **{"node": of_node, "drain": False, "since": N0 - span(hours=1), "threshold": span(minutes=1), **flags}
     )
 
 
@@ -74,7 +74,7 @@ def test_cluster_wide_minima() -> None:
     assert set(result.unremovable.values()) == {"MinimalResourceLimitExceeded"}
 
 
-def test_what_the_budget_needs_of_groups() -> None:
+def test_budget_reads_sizes_and_options_of_groups() -> None:
     own = group_options(zero_or_max_node_scaling=True)
     upcoming = node("up", 1, 1, annotations={"cluster-autoscaler.k8s.io/upcoming-node": "true"})
     groups = Groups([

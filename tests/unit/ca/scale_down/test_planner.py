@@ -62,8 +62,8 @@ def group(names: list[str], **more: Any) -> Groups:
 
 def plan(objects: list[Any], names: list[str], **more: Any) -> kscale.ScaleDownPlan:
     inputs = {name: more.pop(name) for name in [*more] if name in ca.ScaleDownInputs.__struct_fields__}
-    given: dict[str, Any] = {"now": N0, "options": LAX, "inputs": ca.ScaleDownInputs(**inputs), **more}
-    return kscale.scale_down(Cluster(objects).snapshot(), given.pop("groups", group(names)), **given)
+    arguments: dict[str, Any] = {"now": N0, "options": LAX, "inputs": ca.ScaleDownInputs(**inputs), **more}
+    return kscale.scale_down(Cluster(objects).snapshot(), arguments.pop("groups", group(names)), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def evicted(*cpus: int, **metadata: Any) -> list[Pod]:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "gone", "candidates", "want"),
+    ("sizes", "evicted_pods", "candidates", "want"),
     [
         ("1000 2000!", evicted(500), "1", ""),
         ("1000", evicted(1000, owner_references=[]), "1", ""),
@@ -105,9 +105,9 @@ def evicted(*cpus: int, **metadata: Any) -> list[Pod]:
     ],
     ids=["replica", "naked", "mirror", "static", "daemon", "fits-nowhere"],
 )
-def test_pods_that_were_evicted_of_late(sizes: str, gone: list[Pod], candidates: str, want: str) -> None:
+def test_pods_that_were_evicted_of_late(sizes: str, evicted_pods: list[Pod], candidates: str, want: str) -> None:
     # The nodes about to be deleted take nothing; a pod of an owner that is not there is always put back.
-    result = plan(nodes(*sizes.split()), [f"n{i}" for i in candidates.split()], recent_evictions=gone)
+    result = plan(nodes(*sizes.split()), [f"n{i}" for i in candidates.split()], recent_evictions=evicted_pods)
     assert [item.name for item in result.unneeded] == [f"n{i}" for i in want.split()]
 
 
@@ -170,7 +170,7 @@ def test_a_restart_with_the_saved_state_decides_the_same() -> None:
         (b'{"kind": "LoopState", "version": 2, "cursor": "x"}', "cursor"),
     ],
 )
-def test_a_state_that_is_none(text: bytes, says: str) -> None:
+def test_invalid_state_is_refused(text: bytes, says: str) -> None:
     with pytest.raises(StateError, match=says):
         ca.LoopState.from_json(text)
 
@@ -243,20 +243,20 @@ def test_exhaustive_finds_a_set_to_which_no_node_can_be_added(seed: int) -> None
         assert list(more.removable) == going
 
 
-def test_what_a_node_could_do_alone_is_judged_before_anything_went() -> None:
+def test_each_node_is_judged_before_any_removal() -> None:
     budget = from_dict(
         {"metadata": {"name": "one", "namespace": "default"}, "spec": {"selector": {}},
          "status": {"disruptionsAllowed": 1}}, PodDisruptionBudget,
     )  # fmt: skip
     objects = [*nodes(*["1000"] * 3), *pods("400@1", "400@2"), budget]
     result = plan(objects, ["n1", "n2", "n3"], exhaustive=True, recent_evictions=[pod("gone", 700, 0)])
-    left = result.pdbs.pdbs[0].disruptions_allowed
-    assert left == 0
+    allowed = result.pdbs.pdbs[0].disruptions_allowed
+    assert allowed == 0
     # Each could go if the other stayed, but for the one that takes the pod evicted a moment ago.
     could = [name for name, answer in result.alone.items() if isinstance(answer, ca.RemovableNode)]
     assert len(could) == 2 > len(result.removable)
     assert result.alone is result.alone
-    assert result.pdbs.pdbs[0].disruptions_allowed == left
+    assert result.pdbs.pdbs[0].disruptions_allowed == allowed
     assert plan(objects, ["n1", "n2", "n3"]).alone == {}
 
 
@@ -334,7 +334,7 @@ def test_nodes_that_are_not_removed(objects: list[Any], reason: str, why: str) -
 
 
 @pytest.mark.parametrize(
-    ("told", "rolling", "why"),
+    ("group_fields", "rolling", "why"),
     [
         ({"rolling_out": True}, ["n1"], "the machines of group ng1 are being replaced (it is currently under rollout)"),
         ({"rolling_out_error": "no such revision"}, [],
@@ -343,10 +343,10 @@ def test_nodes_that_are_not_removed(objects: list[Any], reason: str, why: str) -
 )  # fmt: skip
 @pytest.mark.parametrize("exhaustive", [False, True])
 def test_nodes_of_a_group_in_the_middle_of_a_rollout_are_no_candidates_and_take_pods(
-    told: dict[str, Any], rolling: list[str], why: str, exhaustive: bool
+    group_fields: dict[str, Any], rolling: list[str], why: str, exhaustive: bool
 ) -> None:
     other = NodeGroup(id="ng2", max_size=9, target_size=1, nodes=["n2"], instances=["n2"])
-    groups = Groups([*group(["n1"], **told), other])
+    groups = Groups([*group(["n1"], **group_fields), other])
     snapshot = Cluster([*nodes("1000", "1000"), *pods("100@2")]).snapshot()
     result = kscale.scale_down(snapshot, groups, now=N0, options=LAX, exhaustive=exhaustive)
     assert (result.candidates, result.under_rollout) == (["n2"], rolling)
@@ -367,7 +367,7 @@ def test_a_pickled_plan_hands_on_the_same_state(read_before: bool) -> None:
     assert list(plan.state.scale_down.hints.values()) == ["n2"]
 
 
-def test_a_plan_whose_state_was_read_lets_the_cluster_go() -> None:
+def test_plan_releases_the_cluster_after_its_state_is_read() -> None:
     groups = [NodeGroup(id="g", max_size=9, nodes=["n1", "n2"])]
     plan = kscale.scale_down(Cluster([*nodes("1000", "1000"), *pods("100@1", "100@2")]), groups, now=N0, options=LAX)
     worked_out = weakref.ref(plan.remember)

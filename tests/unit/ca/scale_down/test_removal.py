@@ -144,7 +144,7 @@ def test_a_compilation_is_shared_from_the_second_on_unless_it_has_a_ledger(
     assert counts == compiled
 
 
-def test_who_was_asked_for_nothing_remembers_what_it_began_with() -> None:
+def test_simulation_of_no_nodes_keeps_its_state() -> None:
     objects = [worker("n1"), worker("n2"), worker("n3"), replica("a", "n1"), replica("b", "n2")]
     state = PlaceState(cursor=2, hints={"a": "n2"}, old_hints={"b": "n3"})
     snapshot = Cluster(objects).snapshot()

@@ -95,7 +95,7 @@ def volume(**source: Any) -> dict[str, Any]:
     ],
     ids=["same", "projected", "volume", "labels", "requests", "other-controller", "no-controller", "daemon-set"],
 )
-def test_what_failed_is_not_tried_again(second: dict[str, Any], known: bool) -> None:
+def test_failed_pod_classes_are_not_retried(second: dict[str, Any], known: bool) -> None:
     """A pod that fails before what it wants to be near is there; after that, one that is like it or is not."""
     snapshot = Cluster([node("n1", 1000, 10, ready=True, labels={"kubernetes.io/os": "linux"})]).snapshot()
     kind = {key: second[key] for key in ("by", "kind") if second.get(key) != "other" and key in second}
@@ -155,20 +155,20 @@ def replicas(name: str, want: int, have: int) -> ReplicaSet:
 
 def evicted(cpu: int, i: int, kind: str) -> Pod:
     """``kind``: the ReplicaSet that owns the pod, or what else it is."""
-    given: dict[str, Any] = {"owner_references": owner("ReplicaSet", kind, "apps/v1")}
+    fields: dict[str, Any] = {"owner_references": owner("ReplicaSet", kind, "apps/v1")}
     if kind == "naked":
-        given = {}
+        fields = {}
     elif kind == "mirror":
-        given = {"annotations": {"kubernetes.io/config.mirror": "x"}}
+        fields = {"annotations": {"kubernetes.io/config.mirror": "x"}}
     elif kind == "static":
-        given = {"annotations": {"kubernetes.io/config.source": "file"}}
+        fields = {"annotations": {"kubernetes.io/config.source": "file"}}
     elif kind == "ds":
-        given = {"owner_references": owner("DaemonSet", "ds", "apps/v1")}
-    return pod(f"e{i}", cpu, 1, **given)
+        fields = {"owner_references": owner("DaemonSet", "ds", "apps/v1")}
+    return pod(f"e{i}", cpu, 1, **fields)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "placed", "gone", "have", "eligible", "unneeded", "unremovable"),
+    ("sizes", "placed", "evicted_pods", "have", "eligible", "unneeded", "unremovable"),
     [
         ("1000 1000 1000", "", "", 0, "1 2 3", "1 2 3", ""),
         ("1000 1000 1000", "", "", 0, "1 2", "1 2", ""),
@@ -198,7 +198,7 @@ def evicted(cpu: int, i: int, kind: str) -> Pod:
     ],
 )
 def test_update_cluster_state(
-    sizes: str, placed: str, gone: str, have: int, eligible: str, unneeded: str, unremovable: str
+    sizes: str, placed: str, evicted_pods: str, have: int, eligible: str, unneeded: str, unremovable: str
 ) -> None:
     """Eligible nodes are those of the group; upstream's fake calls the others unremovable, here nobody asks them.
 
@@ -220,7 +220,7 @@ def test_update_cluster_state(
         options=LAX,
         inputs=ca.ScaleDownInputs(
             recent_evictions=[
-                evicted(int(text.split(":")[0]), i, text.split(":")[1]) for i, text in enumerate(gone.split())
+                evicted(int(text.split(":")[0]), i, text.split(":")[1]) for i, text in enumerate(evicted_pods.split())
             ]
         ),
     )

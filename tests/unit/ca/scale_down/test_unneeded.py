@@ -44,9 +44,9 @@ def test_time_counts_from_when_a_node_was_first_found() -> None:
     three = [_node("1"), _node("2"), _node("3")]
     assert _update(three, []) == []
     assert {item.since for item in _update([], three)} == {N0 + MINUTE}
-    (kept,) = _update(three, [_node("2", version="v2")])
-    assert kept.since == N0
-    assert kept.node.metadata.labels == {"version": "v2"}
+    (unneeded,) = _update(three, [_node("2", version="v2")])
+    assert unneeded.since == N0
+    assert unneeded.node.metadata.labels == {"version": "v2"}
     assert [item.since for item in _update([_node("2")], three)] == [N0 + MINUTE, N0, N0 + MINUTE]
 
 
@@ -58,7 +58,7 @@ def test_thresholds_follow_readiness() -> None:
     assert _update([], [_node("1")])[0].threshold == 5 * MINUTE
 
 
-def test_nodes_whose_group_tells_no_threshold_may_go_at_once() -> None:
+def test_nodes_without_a_threshold_may_be_removed_immediately() -> None:
     """Where it cannot tell, the reason is kept, which holds them."""
     nodes = [_node(f"{group}{ready}", ready=ready) for group in ("loose", "g") for ready in (True, False)]
     groups = Groups([NodeGroup(id="g", nodes=["gTrue", "gFalse"], options_error="down")])
@@ -66,10 +66,10 @@ def test_nodes_whose_group_tells_no_threshold_may_go_at_once() -> None:
     assert [(item.threshold, item.threshold_error) for item in result] == [(0, None)] * 2 + [(0, "down")] * 2
 
 
-def test_what_simulation_found_is_kept() -> None:
+def test_simulation_results_are_recorded() -> None:
     plain, drained = NodeToRemove(_node("1")), NodeToRemove(_node("2"), drain=True)
-    told = [plain, drained, NodeToRemove(_node("3"), risky=True), NodeToRemove(_node("4"), on_completion=True)]
-    result = update_unneeded({}, told, groups=Groups(), options=_OPTIONS, now=N0)
+    simulated = [plain, drained, NodeToRemove(_node("3"), risky=True), NodeToRemove(_node("4"), on_completion=True)]
+    result = update_unneeded({}, simulated, groups=Groups(), options=_OPTIONS, now=N0)
     assert [(item.name, item.drain, item.risky, item.on_completion) for item in result] == [
         ("1", False, False, False),
         ("2", True, False, False),
@@ -125,9 +125,9 @@ def test_reasons() -> None:
     assert _reason(plain, NodeGroup(id="g")) == "NotAutoscaled"
     assert _reason(plain, NodeGroup(id="g", min_size=1, target_size=1, nodes=["n"])) == "NodeGroupMinSizeReached"
     assert _reason(plain, NodeGroup(id="g", target_size_error="down", nodes=["n"])) == "UnexpectedError"
-    kept = _unneeded("n")
-    kept.node.metadata.annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
-    assert _reason(kept) == "ScaleDownDisabledAnnotation"
+    unneeded_node = _unneeded("n")
+    unneeded_node.node.metadata.annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    assert _reason(unneeded_node) == "ScaleDownDisabledAnnotation"
     quota = build_cluster_minimum_quota(ca.ResourceLimiter(min={"nodes": 1}))
     tracker = QuotaTracker.minimum([quota], [plain.node], Groups())
     assert _reason(plain, minimum=tracker) == "MinimalResourceLimitExceeded"
@@ -198,12 +198,15 @@ def test_atomic_groups(target: int, considered: int, registered: int, atomic: bo
         options=_OPTIONS,
         snapshot_nodes=nodes,
     )
-    taken = names[:considered]
+    considered_names = names[:considered]
     if not removed:
         assert result == AtomicFilterResult(
-            kept=["p"], unremovable={"loose": "NotAutoscaled", **dict.fromkeys(taken, "AtomicScaleDownFailed")}
+            kept=["p"],
+            unremovable={"loose": "NotAutoscaled", **dict.fromkeys(considered_names, "AtomicScaleDownFailed")},
         )
     elif atomic:
-        assert result == AtomicFilterResult(kept=["p", *taken], unremovable={"loose": "NotAutoscaled"})
+        assert result == AtomicFilterResult(kept=["p", *considered_names], unremovable={"loose": "NotAutoscaled"})
     else:
-        assert result == AtomicFilterResult(kept=[taken[0], "p", *taken[1:]], unremovable={"loose": "NotAutoscaled"})
+        assert result == AtomicFilterResult(
+            kept=[considered_names[0], "p", *considered_names[1:]], unremovable={"loose": "NotAutoscaled"}
+        )

@@ -90,11 +90,11 @@ def test_resources_that_are_not_there() -> None:
 
 
 def test_skipped_pods_may_take_all_of_the_node() -> None:
-    whole = pod("w", 2000, 2_000_000, owner_references=owner("DaemonSet"))
-    result = _use([whole], ds=True)
+    daemon = pod("w", 2000, 2_000_000, owner_references=owner("DaemonSet"))
+    result = _use([daemon], ds=True)
     assert math.isnan(result.utilization)
-    assert _use([whole, _A], ds=True).utilization == math.inf
-    assert _use([whole, whole, _A], ds=True).utilization < 0
+    assert _use([daemon, _A], ds=True).utilization == math.inf
+    assert _use([daemon, daemon, _A], ds=True).utilization < 0
 
 
 def test_gpus() -> None:
@@ -177,13 +177,13 @@ def _numbered(count: int) -> list[str]:
     return [f"d{i}" for i in range(count)]
 
 
-def _taken(pool: str, count: int, *, start: int = 0, admin: bool = False) -> ResourceClaim:
+def _claim(pool: str, count: int, *, start: int = 0, admin: bool = False) -> ResourceClaim:
     return _claim(*[("d", pool, f"d{i}") for i in range(start, start + count)], admin=admin)
 
 
 @pytest.mark.parametrize("claims", [[], [_C3], [_C1, _C2, _C3]], ids=len)
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_devices_that_nobody_looks_at(claims: list[ResourceClaim], count: int) -> None:
+def test_unread_device_utilization_is_ignored(claims: list[ResourceClaim], count: int) -> None:
     half = node("n", 1000, 1000, ready=True)
     result = check_eligibility(
         half,
@@ -208,17 +208,17 @@ def test_one_incomplete_pool_among_others() -> None:
 
 def test_pools() -> None:
     slices = [_slice("d", name, _numbered(size)) for name, size in (("a", 10), ("b", 20), ("c", 8))]
-    assert calculate_highest_pool_utilization(slices, [_taken("a", 6), _taken("b", 18), _taken("c", 2)]) == ("d/b", 0.9)
+    assert calculate_highest_pool_utilization(slices, [_claim("a", 6), _claim("b", 18), _claim("c", 2)]) == ("d/b", 0.9)
     generations = [_slice("d", "a", _numbered(10 * (i + 1)), generation=i) for i in range(3)]
-    assert calculate_highest_pool_utilization(generations, [_taken("a", 6)]) == ("d/a", 0.2)
+    assert calculate_highest_pool_utilization(generations, [_claim("a", 6)]) == ("d/a", 0.2)
     ten = [_slice("d", "a", _numbered(10))]
-    assert calculate_highest_pool_utilization(ten, [_taken("a", 6)]) == ("d/a", 0.6)
-    assert calculate_highest_pool_utilization(ten, [_taken("a", 6, admin=True)]) == ("d/a", 0.0)
-    assert calculate_highest_pool_utilization(ten, [_taken("a", 6, admin=True), _taken("a", 4)]) == ("d/a", 0.4)
-    normal = _taken("a", 6, start=4)
-    assert calculate_highest_pool_utilization(ten, [_taken("a", 4, admin=True), normal]) == ("d/a", 0.6)
-    assert calculate_highest_pool_utilization(ten, [_taken("a", 6, admin=True), normal]) == ("d/a", 0.6)
-    mixed = _taken("a", 6)
+    assert calculate_highest_pool_utilization(ten, [_claim("a", 6)]) == ("d/a", 0.6)
+    assert calculate_highest_pool_utilization(ten, [_claim("a", 6, admin=True)]) == ("d/a", 0.0)
+    assert calculate_highest_pool_utilization(ten, [_claim("a", 6, admin=True), _claim("a", 4)]) == ("d/a", 0.4)
+    normal = _claim("a", 6, start=4)
+    assert calculate_highest_pool_utilization(ten, [_claim("a", 4, admin=True), normal]) == ("d/a", 0.6)
+    assert calculate_highest_pool_utilization(ten, [_claim("a", 6, admin=True), normal]) == ("d/a", 0.6)
+    mixed = _claim("a", 6)
     assert mixed.status.allocation is not None
     for result in mixed.status.allocation.devices.results[:2]:
         result.admin_access = True
@@ -241,7 +241,7 @@ def _sets(**sets: dict[str, int]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("sets", "devices", "taken", "expected"),
+    ("sets", "devices", "allocated", "expected"),
     [
         ({"g": {"m": 4}}, [_part(f"d{i}", "g", m=1) for i in range(4)], 2, 0.5),
         ({"g": {"m": 4}}, [_part("d0", "g", m=4), _part("d1", "g", m=2)], 1, 1.0),
@@ -258,17 +258,17 @@ def _sets(**sets: dict[str, int]) -> list[dict[str, Any]]:
     ],
 )
 def test_partitionable_devices(
-    sets: dict[str, dict[str, int]], devices: list[dict[str, Any]], taken: int, expected: float
+    sets: dict[str, dict[str, int]], devices: list[dict[str, Any]], allocated: int, expected: float
 ) -> None:
     pool = _slice("d", "p", devices, sharedCounters=_sets(**sets))
-    assert calculate_highest_pool_utilization([pool], [_taken("p", taken)]) == ("d/p", expected)
+    assert calculate_highest_pool_utilization([pool], [_claim("p", allocated)]) == ("d/p", expected)
 
 
 def test_counters_may_be_fractions() -> None:
     counters = [{"name": "g", "counters": {"m": {"value": "400m"}}}]
     part = {"name": "d0", "consumesCounters": [{"counterSet": "g", "counters": {"m": {"value": "100m"}}}]}
     pool = _slice("d", "p", [part], sharedCounters=counters)
-    assert calculate_highest_pool_utilization([pool], [_taken("p", 1)]) == ("d/p", 0.25)
+    assert calculate_highest_pool_utilization([pool], [_claim("p", 1)]) == ("d/p", 0.25)
 
 
 def test_a_counter_set_is_that_of_its_slice() -> None:
@@ -276,7 +276,7 @@ def test_a_counter_set_is_that_of_its_slice() -> None:
         _slice("d", "p", [_part("d0", "g", m=4)], count=2, sharedCounters=_sets(g={"m": 4})),
         _slice("d", "p", [], count=2, sharedCounters=_sets(g={"m": 4})),
     ]
-    assert calculate_highest_pool_utilization(slices, [_taken("p", 1)]) == ("d/p", 2.0)
+    assert calculate_highest_pool_utilization(slices, [_claim("p", 1)]) == ("d/p", 2.0)
 
 
 def test_counter_sets_are_summed_in_the_order_of_the_slices() -> None:
@@ -285,7 +285,7 @@ def test_counter_sets_are_summed_in_the_order_of_the_slices() -> None:
     devices = [_part(f"d{i}", name, m=share) for i, (name, share) in enumerate(shares.items())]
     sets = {name: {"m": 10} for name in shares}
     pool = _slice("d", "p", devices, sharedCounters=_sets(**sets))
-    assert calculate_highest_pool_utilization([pool], [_taken("p", 3)]) == ("d/p", 0.19999999999999998), (
+    assert calculate_highest_pool_utilization([pool], [_claim("p", 3)]) == ("d/p", 0.19999999999999998), (
         "by name it is 0.2"
     )
 

@@ -85,10 +85,10 @@ def test_claims_of_a_salvo_hold_their_devices() -> None:
     salvo = run_steps(steps).value
     assert [item.done.status.pods_triggered for item in salvo.rounds] == [["default/b"], ["default/a"]]
     after = salvo.snapshot_after
-    held = after.informers.resource_claims["default", "claim-b"].status.allocation
-    assert held is not None
+    allocation = after.informers.resource_claims["default", "claim-b"].status.allocation
+    assert allocation is not None
     (node,) = [name for name in after.nodes if name.startswith("l-")]
-    assert [each.pool for each in held.devices.results] == [node]
+    assert [each.pool for each in allocation.devices.results] == [node]
     assert snapshot.informers.resource_claims["default", "claim-b"].status.allocation is None
 
 

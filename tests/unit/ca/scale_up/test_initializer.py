@@ -13,26 +13,28 @@ from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.effects import ApiError, CreatedGroups, IncreaseSize
 from kscale.objects.nodegroup import NodeGroup
 
-_MADE = CreatedGroups(main=NodeGroup(id="ng", max_size=10), extra=(NodeGroup(id="ng-1", max_size=5),))
+_CREATED = CreatedGroups(main=NodeGroup(id="ng", max_size=10), extra=(NodeGroup(id="ng-1", max_size=5),))
 _KNOWN = {"ng": "upcoming", "ng-1": "upcoming-1"}
 
 
-def _initialize(initializer: ca.AsyncInitializer, *answers: Any, made: Any = _MADE, known: Any = _KNOWN) -> Ran:
-    steps = ca.initialize_node_groups_steps(initializer, made, upcoming_of=known, state=ClusterStateRegistry(), now=N0)
+def _initialize(initializer: ca.AsyncInitializer, *answers: Any, created: Any = _CREATED, known: Any = _KNOWN) -> Ran:
+    steps = ca.initialize_node_groups_steps(
+        initializer, created, upcoming_of=known, state=ClusterStateRegistry(), now=N0
+    )
     return run_steps(steps, *answers)
 
 
 @pytest.mark.parametrize(("target", "processed", "delta"), [(3, 0, 3), (5, 3, 2), (3, 3, None), (2, 3, None)])
-def test_what_is_behind_is_made_up_for(target: int, processed: int, delta: int | None) -> None:
+def test_missing_size_is_added_after_creation(target: int, processed: int, delta: int | None) -> None:
     before = ca.AsyncInitializer(
         pods=["d/p"], target_sizes={"upcoming": target}, processed_sizes={"upcoming": processed}
     )
     ran = _initialize(before)
-    asked, done = ran
+    actions, done = ran
     if delta is None:
-        assert (asked, done.status, done.initializer) == ([], None, before)
+        assert (actions, done.status, done.initializer) == ([], None, before)
         return
-    assert asked == [IncreaseSize(group="ng", delta=delta)]
+    assert actions == [IncreaseSize(group="ng", delta=delta)]
     assert [str(info) for info in done.status.scale_ups] == [f"{{ng {processed}->{target} (max: 10)}}"]
     assert (done.status.result, done.status.pods_triggered) == ("ScaleUpSuccessful", ["d/p"])
     assert done.initializer.processed_sizes == {"upcoming": target}
@@ -41,10 +43,10 @@ def test_what_is_behind_is_made_up_for(target: int, processed: int, delta: int |
     assert _initialize(done.initializer).value.status is None
 
 
-def test_groups_made_along_get_their_sizes() -> None:
+def test_additional_groups_get_their_sizes() -> None:
     before = ca.AsyncInitializer(atomic=True).with_target_size("upcoming", 2).with_changed_target_size("upcoming-1", 1)
-    asked, _ = _initialize(before)
-    assert asked == [
+    actions, _ = _initialize(before)
+    assert actions == [
         IncreaseSize(group="ng", delta=2, atomic=True),
         IncreaseSize(group="ng-1", delta=1, atomic=True),
     ]
@@ -56,17 +58,17 @@ def test_sizes_do_not_go_below_nothing() -> None:
     assert initializer.target_size("other") == 0
 
 
-def test_a_group_that_nobody_knows_stays_as_it_is() -> None:
+def test_unknown_group_keeps_its_size() -> None:
     before = ca.AsyncInitializer(target_sizes={"upcoming": 2, "upcoming-1": 1})
-    asked, done = _initialize(before, known={"ng": "upcoming"})
-    assert asked == [IncreaseSize(group="ng", delta=2)]
+    actions, done = _initialize(before, known={"ng": "upcoming"})
+    assert actions == [IncreaseSize(group="ng", delta=2)]
     assert done.warnings == ["nothing is known of new node group ng-1: it stays as it is"]
 
 
 def test_a_creation_that_failed() -> None:
     before = ca.AsyncInitializer(pods=["d/p"], target_sizes={"upcoming": 2})
-    asked, done = _initialize(before, made=ApiError("no quota"))
-    assert (asked, done.initializer) == ([], before)
+    actions, done = _initialize(before, created=ApiError("no quota"))
+    assert (actions, done.initializer) == ([], before)
     assert (done.status.result, done.status.error.type, done.status.error.message) == (
         "ScaleUpError",
         "internalError",
@@ -84,6 +86,6 @@ def test_a_resize_that_failed_is_not_tried_again() -> None:
     assert done.initializer.processed_sizes == {"upcoming": 2}
 
 
-def test_it_survives_json() -> None:
+def test_initializer_survives_json() -> None:
     before = ca.AsyncInitializer(pods=["d/p"], atomic=True, target_sizes={"a": 2}, processed_sizes={"a": 1})
     assert msgspec.json.decode(msgspec.json.encode(before), type=ca.AsyncInitializer) == before

@@ -66,12 +66,12 @@ def test_every_pod_that_stays_is_explained() -> None:
     groups = [group("a"), group("b", 800), replace(group("full"), max_size=0)]
     plan = kscale.scale_up(Cluster([machine("n1", 10), *pods]), groups, now=N0)
     assert plan.triggered == ["default/fits"]
-    left = {result.pods[0]: result for result in plan.remain_unschedulable}
-    assert left.keys() == {"default/wide", "default/picky"}
-    assert left["default/wide"].rejected["a"].plugin == "NodeResourcesFit"
-    assert left["default/wide"].rejected["a"].numbers == [{"resource": "cpu", "asked": 5000, "free": 1000}]
-    assert left["default/wide"].why == "1 max node group size reached, 2 Insufficient cpu"
-    assert left["default/picky"].rejected["b"].plugin == "NodeAffinity"
+    remaining = {result.pods[0]: result for result in plan.remain_unschedulable}
+    assert remaining.keys() == {"default/wide", "default/picky"}
+    assert remaining["default/wide"].rejected["a"].plugin == "NodeResourcesFit"
+    assert remaining["default/wide"].rejected["a"].numbers == [{"resource": "cpu", "asked": 5000, "free": 1000}]
+    assert remaining["default/wide"].why == "1 max node group size reached, 2 Insufficient cpu"
+    assert remaining["default/picky"].rejected["b"].plugin == "NodeAffinity"
     assert [option.skipped for option in plan.options] == [[], [], ["max node group size reached"]]
     assert plan.chosen == "b"
 
@@ -87,7 +87,7 @@ def test_every_pod_that_stays_is_explained() -> None:
         (waiting("p", 500), {"allowed_scheduler_names": ["other"]}, "ignored"),
     ],
 )
-def test_pods_that_nobody_scales_up_for(item: Pod, options: dict[str, Any], field: str) -> None:
+def test_excluded_pods_cause_no_scale_up(item: Pod, options: dict[str, Any], field: str) -> None:
     cluster = Cluster([machine("n1", 100), item])
     plan = kscale.scale_up(cluster, [group("a")], now=N0, options=AutoscalingOptions(**options))
     assert (plan.result, plan.scale_ups) == ("ScaleUpNotNeeded", [])
@@ -204,8 +204,8 @@ def test_prices_of_groups_count_like_pods_in_a_row_and_come_to_the_same() -> Non
     counted = kscale.scale_up(kscale.load(raw), groups, now=N0, options=options).rounds[0]
     assert counted.expander_input is not None
     assert isinstance(counted.expander_input.prices, GroupPrices)
-    given = ExpanderInput(prices=OfSomeCloud(counted.expander_input.prices))
-    inputs = kscale.ca.LoopInputs(expander_input=given)
+    expander_input = ExpanderInput(prices=OfSomeCloud(counted.expander_input.prices))
+    inputs = kscale.ca.LoopInputs(expander_input=expander_input)
     single = kscale.scale_up(kscale.load(raw), groups, now=N0, options=options, inputs=inputs).rounds[0]
     assert [[run.count for run in option.pods] for option in counted.expander_options] == [[20], [20, 20]]
     assert [[run.count for run in option.pods] for option in single.expander_options] == [[1] * 20, [1] * 40]
@@ -217,19 +217,19 @@ def test_prices_of_groups_count_like_pods_in_a_row_and_come_to_the_same() -> Non
     assert counted.status == single.status
 
 
-def test_a_cloud_is_asked_for_each_pod_once() -> None:
+def test_each_pod_price_is_requested_once() -> None:
     """As upstream asks, whatever is alike; but what several options have is asked for once."""
-    asked: list[GetPrices] = []
+    requests: list[GetPrices] = []
 
     def prices(question: GetPrices) -> Prices:
-        asked.append(question)
+        requests.append(question)
         return Prices(nodes=(1.0,) * len(question.nodes), pods=(0.1,) * len(question.pods))
 
     cluster = Cluster([machine("n1", 10), *(waiting(f"p{i}", 300) for i in range(20))])
     inputs = kscale.ca.LoopInputs(expander_input=ExpanderInput(ask_prices=True))
     options = AutoscalingOptions(expander="price")
     kscale.ca.run_once(cluster, [group("a"), group("b", 2000)], now=N0, options=options, inputs=inputs, prices=prices)
-    (question,) = asked
+    (question,) = requests
     names = [each["metadata"]["name"] for each in question.pods]
     assert names == ["stabilize", *(f"p{i}" for i in range(20))]
     assert len(question.nodes) == 2
@@ -255,7 +255,7 @@ def test_the_limit_on_nodes_ends_the_loop() -> None:
     assert [result.pods for result in plan.remain_unschedulable] == [["default/p"]]
 
 
-def test_a_loop_that_raises_groups_to_their_minimum_tells_of_that_only() -> None:
+def test_minimum_size_scale_up_emits_only_its_own_events() -> None:
     cluster = Cluster([machine("n1", 100), waiting("p", 500)])
     options = AutoscalingOptions(max_nodes_total=1, enforce_node_group_min_size=True)
     plan = kscale.scale_up(cluster, [group("a")], now=N0, options=options)
@@ -283,7 +283,7 @@ def test_a_group_without_template_is_not_ready_even_if_it_failed_before() -> Non
         assert plan.options[0].skipped == [why]
 
 
-def test_what_is_wrong_with_a_remembered_template_is_said_of_its_group() -> None:
+def test_invalid_remembered_template_is_reported_for_its_group() -> None:
     cluster = Cluster([machine("n1", labels={"pool": "a"}), waiting("p", 5000)])
     described = NodeGroup(id="a", max_size=10, node_selector={"pool": "a"})
     state = kscale.scale_up(cluster, [described], now=N0).state
@@ -329,7 +329,7 @@ def test_a_broken_priority_map_is_upstreams_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({"expander": "cheapest"}, AutoscalerError, "Expander cheapest not supported"),
         ({"estimator": "guess"}, InputError, "Unknown estimator: guess"),
@@ -337,8 +337,8 @@ def test_a_broken_priority_map_is_upstreams_event() -> None:
         ({"predicate_parallelism": 0}, InputError, "Invalid value for --predicate-parallelism"),
     ],
 )
-def test_options_that_upstream_refuses(options: dict[str, Any], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_options_that_upstream_refuses(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         kscale.scale_up(Cluster(), [], now=N0, options=AutoscalingOptions(**options))
 
 
@@ -346,12 +346,14 @@ def test_the_order_of_dict_keys_does_not_matter() -> None:
     pods = [waiting("p", 300), waiting("q", 900)]
     turned = [replace(item, metadata=replace(item.metadata, labels={"b": "1", "a": "2"})) for item in pods]
     straight = [replace(item, metadata=replace(item.metadata, labels={"a": "2", "b": "1"})) for item in pods]
-    plans = [kscale.scale_up(Cluster(given), [group("a"), group("b", 1500)], now=N0) for given in (turned, straight)]
+    plans = [
+        kscale.scale_up(Cluster(objects), [group("a"), group("b", 1500)], now=N0) for objects in (turned, straight)
+    ]
     assert plans[0].record().to_json() == plans[1].record().to_json()
 
 
 @pytest.mark.parametrize(
-    ("most", "flags", "said"),
+    ("most", "flags", "message"),
     [
         (1, {}, "the maximum size of a is 1"),
         (9, {"max_nodes_per_scaleup": 1}, "--max-nodes-per-scaleup is 1"),
@@ -359,12 +361,14 @@ def test_the_order_of_dict_keys_does_not_matter() -> None:
         (1, {"balance_similar_node_groups": True}, "similar groups have room for 2 nodes"),
     ],
 )
-def test_which_limit_it_is(most: int, flags: dict[str, Any], said: str) -> None:
+def test_which_limit_it_is(most: int, flags: dict[str, Any], message: str) -> None:
     groups = [replace(group("a"), max_size=most), replace(group("b"), max_size=most)]
     pods = [waiting(f"p{i}", 900) for i in range(4)]
-    given = groups if "balance_similar_node_groups" in flags else groups[:1]
-    plan = kscale.scale_up(Cluster([machine("n1", 100), *pods]), given, now=N0, options=AutoscalingOptions(**flags))
+    offered_groups = groups if "balance_similar_node_groups" in flags else groups[:1]
+    plan = kscale.scale_up(
+        Cluster([machine("n1", 100), *pods]), offered_groups, now=N0, options=AutoscalingOptions(**flags)
+    )
     assert [item.why for item in plan.remain_unschedulable] == [
-        f"a was chosen: no further node was permitted ({said})"
+        f"a was chosen: no further node was permitted ({message})"
     ] * len(plan.remain_unschedulable)
     assert plan.unschedulable_count == 4 - plan.new_node_count > 0

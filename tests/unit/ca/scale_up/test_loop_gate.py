@@ -25,12 +25,12 @@ def _state(degraded: int) -> LoopState:
     return LoopState(scale_up=ScaleUpState(degraded_loops=degraded))
 
 
-def _loop(pods: int = 3, *, degraded: int = 0, **given: Any) -> Any:
+def _loop(pods: int = 3, *, degraded: int = 0, **loop_fields: Any) -> Any:
     """One node of 2000m, pods of 500m."""
-    flags = {key: given.pop(key) for key in list(given) if key in AutoscalingOptions.__struct_fields__}
+    flags = {key: loop_fields.pop(key) for key in list(loop_fields) if key in AutoscalingOptions.__struct_fields__}
     cluster = Cluster([machine("n1", 2000), *(waiting(f"p{i}", 500) for i in range(pods))])
     options = AutoscalingOptions(**flags)
-    inputs = ca.LoopInputs(**given)
+    inputs = ca.LoopInputs(**loop_fields)
     return kscale.scale_up(cluster, [group("a")], now=N0, options=options, state=_state(degraded), inputs=inputs)
 
 
@@ -116,14 +116,14 @@ def test_new_pods_keep_nodes_from_going() -> None:
 @pytest.mark.parametrize("key", ["autoscaling.x-k8s.io", "cluster-autoscaler.kubernetes.io"])
 def test_pods_that_consume_a_provisioning_request_open_the_gate(key: str) -> None:
     annotations = {f"{key}/consume-provisioning-request": "mine"}
-    for given, result in ((annotations, "ScaleUpSuccessful"), (None, "ScaleUpInCooldown")):
-        cluster = Cluster([machine("n1", 100), waiting("p", 500, age=1, annotations=given)])
+    for pod_annotations, result in ((annotations, "ScaleUpSuccessful"), (None, "ScaleUpInCooldown")):
+        cluster = Cluster([machine("n1", 100), waiting("p", 500, age=1, annotations=pod_annotations)])
         inputs = ca.LoopInputs(enforcer=ca.has_provisioning_request_consumer)
         plan = kscale.scale_up(cluster, [group("a")], now=N0, inputs=inputs)
         assert (plan.result, plan.scale_down_disabled) == (result, True)
 
 
-def test_a_limit_that_an_enforcer_overrules_is_told_nevertheless() -> None:
+def test_limit_overruled_by_an_enforcer_is_still_reported() -> None:
     plan = _loop(9, max_nodes_total=1, enforcer=lambda pods: len(pods) == 5)
     # The estimator keeps to the limit all the same.
     assert plan.result == "ScaleUpNoOptionsAvailable"
@@ -139,7 +139,7 @@ def test_a_loop_for_scale_down_is_not_overruled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "ready", "from_zero", "age", "message", "told"),
+    ("nodes", "ready", "from_zero", "age", "message", "has_event"),
     [
         (0, 0, True, None, None, False),
         (0, 0, False, None, "Cluster has no nodes.", True),
@@ -151,11 +151,11 @@ def test_a_loop_for_scale_down_is_not_overruled() -> None:
     ],
 )
 def test_scale_up_from_zero(
-    nodes: int, ready: int, from_zero: bool, age: timedelta | None, message: str | None, told: bool
+    nodes: int, ready: int, from_zero: bool, age: timedelta | None, message: str | None, has_event: bool
 ) -> None:
     result = check_actionable(nodes, ready, AutoscalingOptions(scale_up_from_zero=from_zero), age)
     assert (None if result is None else result.message) == message
-    assert (result is not None and result.has_event) is told
+    assert (result is not None and result.has_event) is has_event
 
 
 def _unready(name: str) -> Node:
@@ -176,7 +176,7 @@ def test_a_loop_without_ready_nodes_does_nothing() -> None:
     assert kscale.scale_up(cluster, [group("a")], now=N0, options=options).result == "ScaleUpNotNeeded"
 
 
-def test_what_stopped_the_loop_is_said_in_words() -> None:
+def test_stopping_reason_is_a_readable_message() -> None:
     limited = _loop(9, max_nodes_total=1)
     assert limited.result == "ScaleUpLimitedByMaxNodesTotal"
     (stays,) = limited.remain_unschedulable

@@ -23,7 +23,7 @@ _ATOMIC = group_options(zero_or_max_node_scaling=True)
 def _first(group: str) -> dict[str, Any]:
     """An expander that takes one named option."""
 
-    def choose(options: Sequence[ca.Option], given: ca.ExpanderInput) -> FilterResult:
+    def choose(options: Sequence[ca.Option], expander_input: ca.ExpanderInput) -> FilterResult:
         return FilterResult(survivors=[option for option in options if option.group == group])
 
     return {"expanders": ["chosen"], "filters": {"chosen": choose}}
@@ -39,10 +39,10 @@ class World:
             item.api_version, item.kind = "v1", "Node"
         described = []
         for name, members in groups.items():
-            given = {"min_size": 1, "max_size": 10, "target_size": len(members), **more.get(name, {})}
-            if "template" not in given and members:
-                given["template"] = template(members[0])
-            described.append(NodeGroup(id=name, nodes=[m.metadata.name for m in members], **given))
+            fields = {"min_size": 1, "max_size": 10, "target_size": len(members), **more.get(name, {})}
+            if "template" not in fields and members:
+                fields["template"] = template(members[0])
+            described.append(NodeGroup(id=name, nodes=[m.metadata.name for m in members], **fields))
         self.groups = Groups(described)
 
     def scale_up(self, pending: Sequence[Pod], answers: Sequence[Any] = (), **more: Any) -> Ran:
@@ -87,13 +87,13 @@ def _two() -> World:
 
 
 def test_the_chosen_group_grows() -> None:
-    asked, done = _two().scale_up([pod("p-new", 500, 0)], **_first("ng2"))
-    assert asked == [IncreaseSize(group="ng2", delta=1)]
+    actions, done = _two().scale_up([pod("p-new", 500, 0)], **_first("ng2"))
+    assert actions == [IncreaseSize(group="ng2", delta=1)]
     assert _plan(done) == {"ng2": 2}
     assert done.status.pods_triggered == _keys("p-new")
 
 
-def test_pods_are_told_apart() -> None:
+def test_pods_are_reported_by_outcome() -> None:
     world = World(
         {"ng1": [_ready("n1", 100, 1000)], "ng2": [_ready("n2", 1000, 100)]},
         [_on("p1", 80, 1000, "n1"), _on("p2", 800, 100, "n2")],
@@ -156,8 +156,8 @@ def test_all_or_nothing() -> None:
     assert done.status.result == "ScaleUpNoOptionsAvailable"
     # An estimate that stops short is dropped without a word: nothing says that the pods remain.
     assert done.status.pods_remain_unschedulable == []
-    asked, done = world.scale_up(pending[:9], all_or_nothing=True)
-    assert asked == [IncreaseSize(group="ng", delta=9, atomic=True)]
+    actions, done = world.scale_up(pending[:9], all_or_nothing=True)
+    assert actions == [IncreaseSize(group="ng", delta=9, atomic=True)]
     assert _plan(done) == {"ng": 10}
 
 
@@ -202,7 +202,7 @@ def test_groups_that_are_not_healthy_are_skipped() -> None:
     assert done.skipped == {"ng2": ["not ready for scale-up"]}
 
 
-def test_no_further_estimates_than_asked_for() -> None:
+def test_estimates_stop_after_the_requested_number() -> None:
     world = World({"ng1": [_ready("n1", 1000, 100)], "ng2": [_ready("n2", 1000, 100)]})
     assert len(world.scale_up([pod("p", 1000, 0)]).value.options) == 2
     assert len(world.scale_up([pod("p", 1000, 0)], stop_after_options=1).value.options) == 1
@@ -217,36 +217,36 @@ def test_pods_bound_to_a_group_that_fails(parallel: bool, targets: int, remainin
     )
     pending = [pod(f"p{i}", 1000, 0) for i in range(2)]
     failed = ca.AutoscalerError("", "provider error")
-    asked, done = world.scale_up(
+    actions, done = world.scale_up(
         pending, [failed], options=options, comparator=ca.Comparator(ignored_labels=("pool",)), **_first("ng1")
     )
-    assert len(asked) == targets
+    assert len(actions) == targets
     assert done.status.error is not None
     assert done.status.error.type == "cloudProviderError"
     assert len(done.status.pods_remain_unschedulable) == remaining
 
 
-def test_groups_that_are_made() -> None:
+def test_created_group_is_scaled_up() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
     machine = template(_ready("t1", 4000, 1000))
     candidate = NodeGroup(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True)
-    made = CreatedGroups(main=NodeGroup(id="autoprovisioned-T1", max_size=1000, template=machine))
+    created_groups = CreatedGroups(main=NodeGroup(id="autoprovisioned-T1", max_size=1000, template=machine))
     pending = [pod("p1", 80, 0), pod("p2", 99_999, 0)]
-    asked, done = world.scale_up(pending, [made], candidates=[candidate], **_first("T1"))
-    assert asked == [CreateGroup(group="T1"), IncreaseSize(group="autoprovisioned-T1", delta=1)]
+    actions, done = world.scale_up(pending, [created_groups], candidates=[candidate], **_first("T1"))
+    assert actions == [CreateGroup(group="T1"), IncreaseSize(group="autoprovisioned-T1", delta=1)]
     created = [each for each in done.observations if each.name == "cluster_autoscaler_created_node_groups_total"]
     assert [(each.value, each.labels) for each in created] == [(1, {"group_type": ""})]
     assert [item.main for item in done.status.created_groups] == ["autoprovisioned-T1"]
     (stays,) = done.status.pods_remain_unschedulable
     assert set(stays.rejected_groups) == {"ng1", "autoprovisioned-T1"}
-    asked, done = world.scale_up(
+    actions, done = world.scale_up(
         pending, [ca.AutoscalerError("cloudProviderError", "no")], candidates=[candidate], **_first("T1")
     )
-    assert len(asked) == 1
+    assert len(actions) == 1
     assert done.status.failed_creation_groups == ["T1"]
 
 
-def test_pods_that_the_group_that_was_made_does_not_take() -> None:
+def test_pods_rejected_by_the_created_group_remain() -> None:
     """With others made beside it a group is asked again; pods that nobody takes then are not of those that failed."""
     world = World({"ng1": [_ready("n1", 100, 100)]})
     candidate = NodeGroup(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
@@ -262,7 +262,7 @@ def test_pods_that_the_group_that_was_made_does_not_take() -> None:
     assert done.status.pods_remain_unschedulable == []
 
 
-def test_a_group_that_was_made_and_does_not_tell_its_size() -> None:
+def test_created_group_without_size_is_an_error() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
     candidate = NodeGroup(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
     created = CreatedGroups(main=NodeGroup(id="m", max_size=9, target_size_error="who knows"))

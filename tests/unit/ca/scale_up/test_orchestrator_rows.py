@@ -82,12 +82,12 @@ def test_limits_that_allow_nothing(limits: dict[str, int]) -> None:
     quotas = [Quota(id="cluster-wide", limits=limits)]
     _, done = world.scale_up([pod("a", 2000, 100 * _MIB), pod("b", 2000, 0)], quotas=quotas)
     assert done.status.result == "ScaleUpNoOptionsAvailable"
-    said = [event.message for event in ca.build_scale_up_events(done.status)]
-    assert len(said) == 2
-    assert all('exceeded quota: "cluster-wide"' in message for message in said)
+    messages = [event.message for event in ca.build_scale_up_events(done.status)]
+    assert len(messages) == 2
+    assert all('exceeded quota: "cluster-wide"' in message for message in messages)
 
 
-def test_reasons_of_groups_that_do_not_exist_are_not_told() -> None:
+def test_reasons_of_missing_groups_are_not_reported() -> None:
     world = World({"ng-small": [_ready("n1", 2000, 100)]})
     large = NodeGroup(id="large", max_size=9, template=template(_ready("t", 8000, 100)), exists=False)
     quotas = [Quota(id="cluster-wide", limits={"cpu": 7})]
@@ -143,16 +143,16 @@ def test_only_pods_that_had_no_other_group_remain(parallel: bool) -> None:
     pending = [*(pod(f"any{i}", 1000, 0) for i in range(4)), bound["ng2"]]
 
     options = _options(balance_similar_node_groups=True, parallel_scale_up=parallel)
-    asked, done = world.scale_up(
+    actions, done = world.scale_up(
         pending, [None, ca.AutoscalerError("", "no capacity")],
         options=options, comparator=ca.Comparator(ignored_labels=("pool",)), **_first("ng1"),
     )  # fmt: skip
-    assert [action.group for action in asked] == ["ng1", "ng2"]
+    assert [action.group for action in actions] == ["ng1", "ng2"]
     assert done.status.result == "ScaleUpError"
     assert done.status.failed_resize_groups == ["ng2"]
     assert [item.pod for item in done.status.pods_remain_unschedulable] == _keys("only-ng2")
-    (left,) = done.status.pods_remain_unschedulable
-    assert left.rejected_groups["ng2"] == ["scale-up execution failed"]
+    (unplaced,) = done.status.pods_remain_unschedulable
+    assert unplaced.rejected_groups["ng2"] == ["scale-up execution failed"]
     assert {group.id: group.target_size for group in done.groups} == {"ng1": 3, "ng2": 1}
 
 
@@ -161,7 +161,9 @@ def _pod_groups(**taken_by: list[int]) -> PodGroups:
     groups = PodGroups(np.arange(3, dtype=np.int32), lambda number: [f"default/p{number}"])
     for name, numbers in taken_by.items():
         fits = np.isin(np.arange(3), numbers)
-        groups.judge(name, GroupSchedulability(fits, groups.exemplar_of, lambda asked: dict.fromkeys(asked, _NO)))
+        groups.judge(
+            name, GroupSchedulability(fits, groups.exemplar_of, lambda exemplars: dict.fromkeys(exemplars, _NO))
+        )
     return groups
 
 
@@ -176,7 +178,7 @@ def test_failed_groups_are_marked() -> None:
     assert [item.errors.get("ng1") for item in groups] == [None, ["Insufficient cpu"], None]
 
 
-def test_a_blank_copy_knows_nothing_of_what_is_found_out() -> None:
+def test_blank_copy_has_no_results() -> None:
     groups = _pod_groups(ng1=[0])
     copy = groups.copy_without_results()
     groups.fail({"ng1"}, "failed")
@@ -187,7 +189,7 @@ def test_a_blank_copy_knows_nothing_of_what_is_found_out() -> None:
 # -- groups that are made in the background ----------------------------------------------------------------------------
 
 
-def test_a_group_that_begins_to_be_made() -> None:
+def test_async_group_creation_is_started() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
     machine = template(_ready("t1", 100, 1000))
     candidate = NodeGroup(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True)
@@ -206,7 +208,7 @@ def test_a_group_that_begins_to_be_made() -> None:
     both = ["autoprovisioned-T1", "autoprovisioned-T1-1"]
     later = AsyncInitializer(groups=both, pods=["default/p"], target_sizes={"autoprovisioned-T1": 1})
     assert done.initializers == {"autoprovisioned-T1": later}
-    assert ran.asked == [
+    assert ran.actions == [
         CreateGroup(group="T1", asynchronous=True),
         IncreaseSize(group="autoprovisioned-T1", delta=1),
     ]

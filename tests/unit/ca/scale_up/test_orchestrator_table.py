@@ -66,7 +66,7 @@ def test_quotas_of_some_nodes(quotas: list[Quota], options: dict[str, int]) -> N
         assert [item.pod for item in done.status.pods_remain_unschedulable] == _keys("p1")
 
 
-def test_a_quota_caps_what_is_executed_not_what_is_estimated() -> None:
+def test_quota_caps_the_executed_size_not_the_estimate() -> None:
     world = World({"ng1": [_labelled("n1", "ng1", 2000)]})
     world.placed = [_on("full", 2000, 0, "n1")]
     pending = [pod(f"p{i}", 2000, 0) for i in range(3)]
@@ -110,10 +110,10 @@ def test_balance_within_quotas(sizes: dict[str, tuple[int, int]], quotas: list[Q
 
 
 @pytest.mark.parametrize("drops_similar", [False, True])
-def test_balance_whatever_the_expander_says_of_similar_groups(drops_similar: bool) -> None:
+def test_balancing_ignores_similar_groups_of_the_expander(drops_similar: bool) -> None:
     world = _balanced({"ng1": (1, 1), "ng2": (1, 2), "ng3": (1, 5), "ng4": (3, 5)})
 
-    def choose(options: Sequence[ca.Option], given: ca.ExpanderInput) -> Any:
+    def choose(options: Sequence[ca.Option], expander_input: ca.ExpanderInput) -> Any:
         result = [option for option in options if option.group == "ng2"]
         from kscale.ca.expander.types import FilterResult
 
@@ -239,7 +239,7 @@ def test_a_plain_pod_that_tolerates_devices_may_go_anywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parallel", "failures", "asked", "remain", "said"),
+    ("parallel", "failures", "action_count", "remain", "message"),
     [
         (False, 2, 1, 2, ""),
         (True, 2, 2, 2, "...and other errors"),
@@ -247,7 +247,7 @@ def test_a_plain_pod_that_tolerates_devices_may_go_anywhere() -> None:
         (True, 1, 2, 0, ""),
     ],
 )
-def test_a_provider_that_fails(parallel: bool, failures: int, asked: int, remain: int, said: str) -> None:
+def test_a_provider_that_fails(parallel: bool, failures: int, action_count: int, remain: int, message: str) -> None:
     world = World(
         {name: [_ready(f"n-{name}", 1500, 100)] for name in ("ng1", "ng2")},
         [_on(f"full-{name}", 1400, 0, f"n-{name}") for name in ("ng1", "ng2")],
@@ -257,10 +257,10 @@ def test_a_provider_that_fails(parallel: bool, failures: int, asked: int, remain
     options = _options(balance_similar_node_groups=True, parallel_scale_up=parallel)
     answers = [ca.AutoscalerError("", f"provider error for {i}") for i in range(failures)]
     actions, done = world.scale_up([pod("a", 1400, 0), pod("b", 1400, 0)], answers, options=options, **_first("ng1"))
-    assert len(actions) == asked
+    assert len(actions) == action_count
     assert done.status.result == "ScaleUpError"
     assert done.status.error.type == "cloudProviderError"
-    assert said in done.status.error.message
+    assert message in done.status.error.message
     assert len(done.status.pods_remain_unschedulable) == remain
 
 
@@ -281,13 +281,13 @@ def _candidate(**fields: Any) -> NodeGroup:
     return NodeGroup(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True, **fields)
 
 
-def _made(name: str, **fields: Any) -> NodeGroup:
+def _created_group(name: str, **fields: Any) -> NodeGroup:
     return NodeGroup(id=name, max_size=1000, template=template(_ready("t1", 100, 1000)), autoprovisioned=True, **fields)
 
 
-def test_a_group_that_is_made_shares_with_those_made_along() -> None:
+def test_created_group_shares_nodes_with_additional_groups() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
-    created = CreatedGroups(main=_made("made"), extra=(_made("made-1"), _made("made-2")))
+    created = CreatedGroups(main=_created_group("made"), extra=(_created_group("made-1"), _created_group("made-2")))
     pending = [*(pod(f"p{i}", 80, 0) for i in range(3)), pod("big", 99_999, 0)]
     actions, done = world.scale_up(
         pending,
@@ -301,7 +301,7 @@ def test_a_group_that_is_made_shares_with_those_made_along() -> None:
     assert {group.id for group in done.status.considered_groups} >= {"made", "made-1", "made-2"}
 
 
-def test_a_group_that_is_being_made_is_not_made_again() -> None:
+def test_upcoming_group_is_not_created_again() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
     coming = replace(_candidate(), id="coming", upcoming=True)
     world.groups = Groups([*world.groups, coming])
@@ -315,7 +315,7 @@ def test_a_group_that_is_being_made_is_not_made_again() -> None:
 
 
 @pytest.mark.parametrize("simulated", [False, True])
-def test_what_skipped_groups_would_have_said(simulated: bool) -> None:
+def test_reasons_of_skipped_groups_are_recorded(simulated: bool) -> None:
     world = World(
         {name: [_ready(f"n-{name}", cpu, 1000)] for name, cpu in (("ng1", 2000), ("ng2", 1000), ("ng3", 1000))},
         ng1={"max_size": 1},
@@ -326,20 +326,20 @@ def test_what_skipped_groups_would_have_said(simulated: bool) -> None:
     _, done = world.scale_up([pod("p1", 1500, 0), pod("p2", 3000, 0)], options=options)
     timed = [each.labels.get("function") for each in done.observations]
     assert timed.count("scaleUp:skippedNodeGroupsSimulation") == simulated
-    left = {
+    reasons = {
         item.pod: (set(item.rejected_groups), set(item.skipped_groups))
         for item in done.status.pods_remain_unschedulable
     }
     if simulated:
-        assert left["default/p1"] == ({"ng2", "ng3"}, {"ng1"})
-        assert left["default/p2"] == ({"ng1", "ng2", "ng3"}, set())
+        assert reasons["default/p1"] == ({"ng2", "ng3"}, {"ng1"})
+        assert reasons["default/p2"] == ({"ng1", "ng2", "ng3"}, set())
     else:
-        assert left["default/p1"] == left["default/p2"] == ({"ng2"}, {"ng1", "ng3"})
+        assert reasons["default/p1"] == reasons["default/p2"] == ({"ng2"}, {"ng1", "ng3"})
     _, done = world.scale_up([pod("p1", 1500, 0), pod("p2", 3000, 0), pod("p3", 500, 0)], options=options)
     assert done.status.result == "ScaleUpSuccessful"
     again = {
         item.pod: (set(item.rejected_groups), set(item.skipped_groups))
         for item in done.status.pods_remain_unschedulable
     }
-    assert again == left
+    assert again == reasons
     assert done.status.pods_await_evaluation == []

@@ -95,18 +95,18 @@ def test_a_description_with_another_size_counts() -> None:
     assert [(info.current, info.new) for info in second.scale_ups] == [(4, 10)], "one node is coming"
 
 
-def test_what_has_not_come_in_time_is_requested_again() -> None:
+def test_overdue_nodes_are_requested_again() -> None:
     first = kscale.scale_up(cluster(), groups(), now=NOW)
     late = kscale.scale_up(cluster(), groups(), now=NOW + timedelta(minutes=16), state=first.state)
     assert [(info.current, info.new) for info in late.scale_ups] == [(3, 10)]
 
 
-def test_what_a_cloud_tells_is_taken_as_it_is() -> None:
+def test_target_sizes_of_the_provider_are_used_unchanged() -> None:
     first = kscale.scale_up(cluster(), groups(), now=NOW)
-    told = kscale.scale_up(
+    plan = kscale.scale_up(
         cluster(), first.groups.with_targets({"g": 3}), now=NOW + timedelta(seconds=10), state=first.state
     )
-    assert [(info.current, info.new) for info in told.scale_ups] == [(3, 10)]
+    assert [(info.current, info.new) for info in plan.scale_ups] == [(3, 10)]
 
 
 @pytest.mark.parametrize("target", [{}, {"target": 3}])

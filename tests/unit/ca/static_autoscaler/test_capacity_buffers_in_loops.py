@@ -60,18 +60,18 @@ def life(*buffers: CapacityBuffer, nodes: str = "n1", most: int = 5, **flags: An
     names = nodes.split()
     group = NodeGroup(id="g", min_size=0, max_size=most, nodes=names, template=template(machine("like")))
     cloud = Cloud([group], [machine(name) for name in names], [running("p", "n1")])
-    given = {
+    options = {
         "capacity_buffer_pod_injection_enabled": True,
         "scale_down_unneeded_time": timedelta(minutes=1),
         "skip_nodes_with_custom_controller_pods": False,
     }
-    case = Life(cloud, N0, **(given | flags))
+    case = Life(cloud, N0, **(options | flags))
     case.others = [TEMPLATE]
     cloud.objects = {each.key: each for each in buffers}
     return case
 
 
-def told(case: Life) -> list[tuple[str, str, str]]:
+def take_events(case: Life) -> list[tuple[str, str, str]]:
     """What was said of buffers and pods since this was last asked."""
     result, case.cloud.events = case.cloud.events, []
     return [
@@ -112,18 +112,20 @@ def test_a_buffer_asks_for_nodes() -> None:
         [],
         [],
     )
-    assert told(case) == [
+    assert take_events(case) == [
         ("spare", "TriggeredScaleUp", "capacity buffer 2 fake pods triggered scale-up: [{g 1->3 (max: 5)}]")
     ]
-    (held,) = case.cloud.objects.values()
-    assert isinstance(held, CapacityBuffer)
-    assert [(each.type, each.reason) for each in held.status.conditions[1:]] == [("Provisioning", "FakePodsInjected")]
+    (buffer_,) = case.cloud.objects.values()
+    assert isinstance(buffer_, CapacityBuffer)
+    assert [(each.type, each.reason) for each in buffer_.status.conditions[1:]] == [
+        ("Provisioning", "FakePodsInjected")
+    ]
 
 
 def test_a_buffer_without_the_flag_is_nothing() -> None:
     case = life(buffer(2), capacity_buffer_pod_injection_enabled=False)
     case.loop(N0)
-    assert (case.called(), told(case)) == ([], [])
+    assert (case.called(), take_events(case)) == ([], [])
 
 
 def test_a_buffer_that_fits_keeps_its_node() -> None:
@@ -134,7 +136,7 @@ def test_a_buffer_that_fits_keeps_its_node() -> None:
     assert report.scale_up is not None
     assert report.scale_up.placed == {}, "nobody has made the pod"
     assert "shop/capacity-buffer-spare-1" in report.snapshot_after.pods
-    assert told(case) == []
+    assert take_events(case) == []
 
 
 def test_the_buffers_of_a_loop_are_forgotten() -> None:
@@ -150,7 +152,7 @@ def test_the_buffers_of_a_loop_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_what_is_said_of_a_buffer_that_finds_no_room(limit: int) -> None:
+def test_unschedulable_buffer_gets_an_event(limit: int) -> None:
     case = life(buffer(7, "big"), most=1, max_nodes_total=limit)
     report = case.loop(N0)
     assert report.scale_up is not None
@@ -158,13 +160,13 @@ def test_what_is_said_of_a_buffer_that_finds_no_room(limit: int) -> None:
     assert report.scale_up.remain_unschedulable == []
     why = "max total nodes in cluster reached" if limit else "1 max node group size reached"
     text = f"capacity buffer 7 fake pods didn't trigger scale-up: {','.join([why] * 7)}"
-    assert told(case) == [("big", "NotTriggerScaleUp", text)]
+    assert take_events(case) == [("big", "NotTriggerScaleUp", text)]
 
 
-def test_a_salvo_tells_of_buffers() -> None:
+def test_salvo_emits_events_for_buffers() -> None:
     case = life(buffer(1), salvo_scale_up=True)
     case.loop(N0)
-    assert [(name, reason) for name, reason, _ in told(case)] == [("spare", "TriggeredScaleUp")]
+    assert [(name, reason) for name, reason, _ in take_events(case)] == [("spare", "TriggeredScaleUp")]
 
 
 def test_a_status_that_cannot_be_written_stops_nothing() -> None:

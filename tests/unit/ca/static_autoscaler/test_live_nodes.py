@@ -66,7 +66,7 @@ def placed(make: Make, node: Node, **spec: Any) -> object:
     return place(make([node, from_dict(data, Pod)]).snapshot()).placed
 
 
-def seen(make: Make, node: Node) -> object:
+def node_state(make: Make, node: Node) -> object:
     """Whether a node is ready, since when, and whether it is being deleted."""
     return [(get_readiness(each), get_to_be_deleted_time(each)) for each in make([node]).snapshot().columns.objects]
 
@@ -163,19 +163,19 @@ CASES: dict[tuple[type[ApiStruct], str], tuple[Node, Node, Rule]] = {
     (Taint, "time_added"): (
         node_of(spec={"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "timeAdded": OLD}]}),
         node_of(spec={"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "timeAdded": at()}]}),
-        seen,
+        node_state,
     ),
     (NodeStatus, "capacity"): (node_of(), node_of(status={"capacity": {**AMOUNTS, "cpu": "2"}}), counted),
     (NodeStatus, "allocatable"): (node_of(), node_of(status={"allocatable": {**AMOUNTS, "cpu": "800m"}}), placed),
-    (NodeStatus, "conditions"): (node_of(), node_of(status={"conditions": []}), seen),
-    (Condition, "type"): (node_of(), node_of(status=ready(type="Suspended")), seen),
-    (Condition, "status"): (node_of(), node_of(status=ready(status="False")), seen),
+    (NodeStatus, "conditions"): (node_of(), node_of(status={"conditions": []}), node_state),
+    (Condition, "type"): (node_of(), node_of(status=ready(type="Suspended")), node_state),
+    (Condition, "status"): (node_of(), node_of(status=ready(status="False")), node_state),
     (Condition, "reason"): (
         node_of(status=ready(status="False", reason="KubeletNotReady")),
         node_of(status=ready(status="False", reason="NodeStatusUnknown")),
-        seen,
+        node_state,
     ),
-    (Condition, "last_transition_time"): (node_of(), node_of(status=ready(lastTransitionTime=at())), seen),
+    (Condition, "last_transition_time"): (node_of(), node_of(status=ready(lastTransitionTime=at())), node_state),
     (NodeStatus, "images"): (
         node_of(),
         node_of(status={"images": [{"names": ["app:1"], "sizeBytes": 10**9}]}),
@@ -199,8 +199,8 @@ MORE: list[tuple[Node, Node, Rule]] = [
         node_of(metadata={"annotations": {"delay-deletion.cluster-autoscaler.kubernetes.io/me": "x"}}),
         waits,
     ),
-    (node_of(), node_of(spec={"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "value": "1"}]}), seen),
-    (node_of(), node_of(status=ready(type="DiskPressure")), seen),
+    (node_of(), node_of(spec={"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "value": "1"}]}), node_state),
+    (node_of(), node_of(status=ready(type="DiskPressure")), node_state),
 ]
 
 
@@ -232,8 +232,8 @@ OF_NODES_ALONE = (NodeSpec, NodeStatus, ContainerImage)
 class OfNodes(Spy):
     """Note the reads of fields of nodes: of structs that pods have, too, those of ``parts`` alone (by identity)."""
 
-    def __init__(self, name: str, own: Any, seen: set[tuple[type, str]], parts: set[int]) -> None:
-        super().__init__(name, own, seen)
+    def __init__(self, name: str, own: Any, read_fields: set[tuple[type, str]], parts: set[int]) -> None:
+        super().__init__(name, own, read_fields)
         self._parts = parts
 
     def __get__(self, struct: Any, kind: type) -> Any:
@@ -267,17 +267,17 @@ def test_rules_read_no_field_of_a_node_without_a_case(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("events", [False, True], ids=["list", "watch"])
 def test_live_stores_keep_every_field_of_a_node(events: bool) -> None:
     """Also those that no rule reads today: each by itself, so that none stands in for another."""
-    whole = from_dict(WHOLE, Node)
-    (kept,) = watched_cluster([WHOLE], events=events).nodes()
-    assert to_dict(kept) == to_dict(whole)
+    full_node = from_dict(FULL_NODE, Node)
+    (stored,) = watched_cluster([FULL_NODE], events=events).nodes()
+    assert to_dict(stored) == to_dict(full_node)
     for part in ("metadata", "spec", "status"):
-        for name, value in WHOLE[part].items():
+        for name, value in FULL_NODE[part].items():
             alone: dict[str, Any] = {**document(node_of()), part: {**document(node_of())[part], name: value}}
-            (kept,) = watched_cluster([alone], events=events).nodes()
-            assert to_dict(kept) == to_dict(from_dict(alone, Node)), f"{part}.{name}"
+            (stored,) = watched_cluster([alone], events=events).nodes()
+            assert to_dict(stored) == to_dict(from_dict(alone, Node)), f"{part}.{name}"
 
 
-WHOLE: dict[str, Any] = {
+FULL_NODE: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Node",
     "metadata": {

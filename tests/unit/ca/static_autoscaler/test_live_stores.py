@@ -88,7 +88,7 @@ def used(one: Pod) -> object:
     return sum_usage([one], ["cpu", "memory"], now_ns=N0, skip_daemon_set_pods=True)
 
 
-def seen_by_hpa(one: Pod) -> object:
+def read_by_hpa(one: Pod) -> object:
     """What the replica calculator reads of a pod."""
     columns = [column.tolist() for column in PodColumns.from_pods([one]).arrays]
     return columns, get_pod_request(one, "", "cpu", HPAOptions()), get_pod_request(one, "c1", "memory", HPAOptions())
@@ -211,10 +211,10 @@ FIELDS: dict[str, tuple[Pod, Pod, Rule]] = {
         drained,
     ),
     "requests": (placed(), placed(spec={"containers": [container(200, 100)]}), used),
-    "phase, for an HPA": (placed(), placed(status={"phase": "Failed"}), seen_by_hpa),
-    "start, for an HPA": (placed(), placed(status={"start_time": at()}), seen_by_hpa),
-    "deletion, for an HPA": (placed(), placed(deletion_timestamp=at()), seen_by_hpa),
-    "requests, for an HPA": (placed(), placed(spec={"containers": [container(200, 100)]}), seen_by_hpa),
+    "phase, for an HPA": (placed(), placed(status={"phase": "Failed"}), read_by_hpa),
+    "start, for an HPA": (placed(), placed(status={"start_time": at()}), read_by_hpa),
+    "deletion, for an HPA": (placed(), placed(deletion_timestamp=at()), read_by_hpa),
+    "requests, for an HPA": (placed(), placed(spec={"containers": [container(200, 100)]}), read_by_hpa),
     "overhead": (placed(), placed(spec={"overhead": {"cpu": Quantity("1")}}), used),
 }
 
@@ -353,38 +353,38 @@ def test_loops_in_a_storm_do_the_same_with_live_stores(seed: int) -> None:
 class NotedReads(dict[str, str]):
     """Annotations that note which of them are read; ``*``: all of them at once."""
 
-    seen: ClassVar[set[str]] = set()
+    read_keys: ClassVar[set[str]] = set()
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.seen.add(key)
+        self.read_keys.add(key)
         return super().get(key, default)
 
     def __getitem__(self, key: str) -> str:
-        self.seen.add(key)
+        self.read_keys.add(key)
         return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
-        self.seen.add(str(key))
+        self.read_keys.add(str(key))
         return super().__contains__(key)
 
     def __iter__(self) -> Iterator[str]:
-        self.seen.add("*")
+        self.read_keys.add("*")
         return super().__iter__()
 
     def keys(self) -> Any:
-        self.seen.add("*")
+        self.read_keys.add("*")
         return super().keys()
 
     def items(self) -> Any:
-        self.seen.add("*")
+        self.read_keys.add("*")
         return super().items()
 
 
 def read_in_decisions(monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], dict[type, set[str]]]:
     """(annotations, fields of structs) that rules and whole loops read of placed pods."""
     notes: set[str] = set()
-    seen: set[tuple[type, str]] = set()
-    monkeypatch.setattr(NotedReads, "seen", notes)
+    read_fields: set[tuple[type, str]] = set()
+    monkeypatch.setattr(NotedReads, "read_keys", notes)
     pairs = [(one, other, rule) for _, (one, other), rule in ANNOTATIONS] + [*FIELDS.values()]
     for one, other, _ in pairs:
         for each in (one, other):
@@ -394,13 +394,13 @@ def read_in_decisions(monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], dict[t
             for field in fields(struct):
                 home = owner_of(struct, field.name)
                 if not isinstance(own := vars(home)[field.name], Spy):
-                    patch.setattr(home, field.name, Spy(field.name, own, seen))
+                    patch.setattr(home, field.name, Spy(field.name, own, read_fields))
         for one, other, rule in pairs:
             rule(one)
             rule(other)
         for one, _, _ in FIELDS.values():
             emptied([one], stores=None)
-    return notes, {struct: {name for kind, name in seen if kind is struct} for struct in READ_FIELDS}
+    return notes, {struct: {name for kind, name in read_fields if kind is struct} for struct in READ_FIELDS}
 
 
 def test_rules_read_nothing_of_a_placed_pod_that_live_stores_drop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,14 +65,14 @@ def life(*requests: ProvisioningRequest, nodes: str = "n1", pods: list[Pod] | No
     names = nodes.split()
     group = NodeGroup(id="g", min_size=0, max_size=4, nodes=names, template=template(machine("like")))
     cloud = Cloud([group], [machine(name) for name in names], [running("p", "n1")] if pods is None else pods)
-    given = {
+    options = {
         "enable_provisioning_requests": True,
         "scale_down_unneeded_time": timedelta(minutes=1),
         "scale_down_delay_after_add": timedelta(minutes=2),
         "skip_nodes_with_custom_controller_pods": False,
         "max_node_provision_time": timedelta(hours=1),
     }
-    case = Life(cloud, N0, **(given | flags))
+    case = Life(cloud, N0, **(options | flags))
     case.others = [TEMPLATE]
     cloud.objects = {each.key: each for each in requests}
     return case
@@ -80,9 +80,9 @@ def life(*requests: ProvisioningRequest, nodes: str = "n1", pods: list[Pod] | No
 
 def conditions(case: Life, name: str = "r") -> dict[str, tuple[str, str]]:
     """Condition -> status, reason."""
-    held = case.cloud.objects[f"shop/{name}"]
-    assert isinstance(held, ProvisioningRequest)
-    return {each.type: (each.status, each.reason) for each in held.status.conditions}
+    request = case.cloud.objects[f"shop/{name}"]
+    assert isinstance(request, ProvisioningRequest)
+    return {each.type: (each.status, each.reason) for each in request.status.conditions}
 
 
 def result(report: ca.LoopReport) -> str:
@@ -163,7 +163,7 @@ def test_all_nodes_or_none(count: int, grown: list[Any]) -> None:
     assert len(report.scale_up.remain_unschedulable) == (0 if grown else 1)
 
 
-def test_what_was_asked_for_is_booked_on_nodes_to_come() -> None:
+def test_requested_capacity_is_booked_on_upcoming_nodes() -> None:
     case = life(request(count=2, of=BEST_EFFORT_ATOMIC_CLASS))
     case.loop(N0)
     assert case.called() == [("up", "g", 2)]
@@ -254,15 +254,15 @@ def test_a_batch() -> None:
         check_capacity_provisioning_request_max_batch_size=3,
     )
     assert result(case.loop(N0)) == SCALE_UP_SUCCESSFUL
-    found = {name: conditions(case, name) for name in "abcd"}
-    assert [found[name].get("Provisioned") for name in "abcd"] == [
+    conditions_by_name = {name: conditions(case, name) for name in "abcd"}
+    assert [conditions_by_name[name].get("Provisioned") for name in "abcd"] == [
         ("True", "CapacityIsFound"),
         ("True", "CapacityIsFound"),
         ("False", "CapacityIsNotFound"),
         None,
     ]
-    assert found["c"]["Accepted"] == ("True", "Accepted")
-    assert found["d"] == {}
+    assert conditions_by_name["c"]["Accepted"] == ("True", "Accepted")
+    assert conditions_by_name["d"] == {}
     assert case.state.provisioning.last_processed == N0
 
 
@@ -278,7 +278,7 @@ def test_a_request_that_cannot_be_accepted_gives_way() -> None:
     assert report.warnings == ["failed add Accepted condition to ProvReq shop/a, err: conflict"]
 
 
-def test_nodes_for_a_request_that_is_not_told_of_them() -> None:
+def test_failed_status_write_does_not_count_as_a_scale_up() -> None:
     """The nodes are asked for; the loop does not count as one that scaled up."""
     case = life(request(of=BEST_EFFORT_ATOMIC_CLASS))
     case.cloud.fate = refusing("CapacityIsProvisioned")
@@ -288,7 +288,7 @@ def test_nodes_for_a_request_that_is_not_told_of_them() -> None:
     assert report.state.cluster.scale_up_requests.keys() == {"g"}
 
 
-def test_a_check_that_cannot_be_told_is_an_error_unless_another_was() -> None:
+def test_failed_status_write_is_an_error_unless_another_succeeded() -> None:
     case = life(request())
     case.cloud.fate = refusing("CapacityIsNotFound")
     report = case.loop(N0)
@@ -324,11 +324,11 @@ def test_other_instances_and_classes_are_left_alone() -> None:
     assert (conditions(case, "theirs"), conditions(case, "atomic")) == ({}, {})
 
 
-def test_hints_are_kept_for_as_long_as_their_request() -> None:
+def test_hints_live_as_long_as_their_request() -> None:
     case = life(request(), nodes="n1 n2")
     case.loop(N0)
     assert case.loop(N0 + MINUTE).state.provisioning.booking_hints == {"shop/r-0-0": "n2"}
     assert case.state.provisioning.hints == {"shop/r-0-0": "n2"}
     case.cloud.objects.clear()
-    gone = case.loop(N0 + 2 * MINUTE).state.provisioning
-    assert (gone.hints, gone.booking_hints) == ({}, {})
+    later = case.loop(N0 + 2 * MINUTE).state.provisioning
+    assert (later.hints, later.booking_hints) == ({}, {})

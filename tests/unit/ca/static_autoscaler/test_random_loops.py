@@ -162,15 +162,15 @@ class Storm(Cloud):
         self.random = Random(seed)
         self.calm = False
         self.failing: dict[str, str] = {}
-        self.made = Counter(SIZES)
+        self.sizes = Counter(SIZES)
         self.replicas = 0
         self.fate = self.draw
         self.life: Life
         self.grown = self.boot
         self.trace: list[tuple[Moment, str]] = []
-        self.asked: Counter[type] = Counter()
+        self.action_counts: Counter[type] = Counter()
         self.ways: Counter[tuple[type, str]] = Counter()
-        self.kept: set[str] = set()
+        self.surviving: set[str] = set()
 
     # -- the cloud -------------------------------------------------------------------------------------------------
 
@@ -187,15 +187,15 @@ class Storm(Cloud):
                 self.may_go(name, now)
         if self.calm:
             return None, 0, True
-        early = 0.5 / (1 + self.asked[kind])  # what is asked for but seldom has its share
-        self.asked[kind] += 1
+        early = 0.5 / (1 + self.action_counts[kind])  # what is asked for but seldom has its share
+        self.action_counts[kind] += 1
         takes = random.randrange(1, 8) * SECOND if random.random() < 0.2 + early else 0
         if random.random() > 0.12 + early:
             if takes:
                 self.ways[kind, "delayed"] += 1
             return None, takes, True
         if isinstance(action, Get | Patch) and action.kind == "Node":
-            self.kept.add(action.name)
+            self.surviving.add(action.name)
         late = random.random() < 0.4
         self.ways[kind, "late" if late else "refused"] += 1
         if late and LEGAL_OUTCOMES[kind].reads:
@@ -225,8 +225,8 @@ class Storm(Cloud):
     def boot(self, group: str, count: int) -> None:
         time, random = self.life.time, self.random
         for _ in range(count):
-            self.made[group] += 1
-            name = f"{group}-{self.made[group]}"
+            self.sizes[group] += 1
+            name = f"{group}-{self.sizes[group]}"
             luck = 1.0 if self.calm else random.random()
             if luck < 0.15:
                 continue  # the cloud forgets it: there is never a machine
@@ -285,8 +285,8 @@ class Storm(Cloud):
                 for name in members - set(self.members[group]):
                     self.failing.pop(name, None)
                     time = self.life.time
-                    gone = max(time.now, now) + self.random.randrange(1, 30) * SECOND
-                    time.at(gone, lambda name=name: self.nodes.pop(name, None))  # type: ignore[misc]
+                    deleted_at = max(time.now, now) + self.random.randrange(1, 30) * SECOND
+                    time.at(deleted_at, lambda name=name: self.nodes.pop(name, None))  # type: ignore[misc]
         if isinstance(action, IncreaseSize | DecreaseTargetSize):
             assert 0 <= self.targets[action.group] <= self.groups[action.group].max_size
         return result
@@ -447,7 +447,9 @@ def test_everything_ends_well(seed: int) -> None:
     storm.calm = True
     for number in range(24):
         if number == 20:  # a node that could not be freed of its taint keeps it until the process begins anew
-            assert {name for name, each in storm.nodes.items() if has_taint(each, TO_BE_DELETED_TAINT)} <= storm.kept
+            assert {
+                name for name, each in storm.nodes.items() if has_taint(each, TO_BE_DELETED_TAINT)
+            } <= storm.surviving
             storm.life.state = ca.reset_for_new_process(storm.life.state)
         now = max(now, storm.life.time.now) + 2 * MINUTE
         storm.life.loop(now)
@@ -476,15 +478,17 @@ def test_everything_ends_well(seed: int) -> None:
     full = {name for name, group in storm.groups.items() if storm.targets[name] == group.max_size}
     for each in storm.pods.values():
         assert each.spec.node_name or {name for name, size in SIZES.items() if size >= cpu(each)} <= full | lost
-    held = [each for each in storm.objects.values() if isinstance(each, ProvisioningRequest)]
-    assert all(find(each.status.conditions, "Provisioned") or find(each.status.conditions, "Failed") for each in held)
-    assert [each.name for each in held if is_old(each, now)] == []
+    requests = [each for each in storm.objects.values() if isinstance(each, ProvisioningRequest)]
+    assert all(
+        find(each.status.conditions, "Provisioned") or find(each.status.conditions, "Failed") for each in requests
+    )
+    assert [each.name for each in requests if is_old(each, now)] == []
     assert storm.config_maps.keys() == {"cluster-autoscaler-status"}
 
 
 @settings(max_examples=MANY // 60 if MANY > 100 else 1)
 @given(st.integers(0, 2**32))
-def test_a_state_that_was_saved_is_as_good_as_one_that_was_kept(seed: int) -> None:
+def test_saved_state_equals_live_state(seed: int) -> None:
     one, other = begun(seed, saved=True), begun(seed, saved=False)
     stormy(one, LOOPS)
     stormy(other, LOOPS)
@@ -499,14 +503,14 @@ def test_storms_are_storms() -> None:
     assert {kind for kind, answer in LEGAL_OUTCOMES.items() if not answer.refusable} - {Within, ReadStores} == (
         NEVER_REFUSED.keys() - {Wait}
     )
-    left = {(kind, way) for kind in IN_LOOPS - NEVER_REFUSED.keys() for way in ("refused", "delayed", "late")}
+    missing = {(kind, way) for kind in IN_LOOPS - NEVER_REFUSED.keys() for way in ("refused", "delayed", "late")}
     calls, evicted = {"up", "down", "target", "create", "delete"}, False
     for seed in (32, 44, 17, *range(60)):  # the first three do, or 20 of the others
         storm = begun(seed)
         stormy(storm, LOOPS)
         calls -= {call[0] for call in storm.calls}
-        left -= storm.ways.keys()
+        missing -= storm.ways.keys()
         evicted |= bool(storm.evicted)
-        if not left and not calls and evicted:
+        if not missing and not calls and evicted:
             return
-    raise AssertionError([(kind.__name__, way) for kind, way in left], calls, evicted)
+    raise AssertionError([(kind.__name__, way) for kind, way in missing], calls, evicted)

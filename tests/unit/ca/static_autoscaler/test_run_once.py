@@ -60,8 +60,8 @@ def group(name: str, nodes: str, low: int = 0, **more: Any) -> NodeGroup:
 
 
 def life(groups: list[NodeGroup], nodes: list[Node], pods: list[Pod], **flags: Any) -> Life:
-    given = {"scale_down_unneeded_time": timedelta(minutes=1), "skip_nodes_with_custom_controller_pods": False}
-    return Life(Cloud(groups, nodes, pods), N0, **(given | flags))
+    options = {"scale_down_unneeded_time": timedelta(minutes=1), "skip_nodes_with_custom_controller_pods": False}
+    return Life(Cloud(groups, nodes, pods), N0, **(options | flags))
 
 
 def refusing(*kinds: type) -> Any:
@@ -71,7 +71,7 @@ def refusing(*kinds: type) -> Any:
     return fate
 
 
-def said(case: Life) -> dict[str, float]:
+def metric_values(case: Life) -> dict[str, float]:
     """Metric with its labels -> value; counters add up."""
     result: dict[str, float] = {}
     for name, value, labels in case.cloud.metrics:
@@ -121,8 +121,8 @@ def test_scale_down_waits_after_a_scale_up() -> None:
     assert report.scale_down_result == "ScaleDownInCooldown"
     assert case.state.scale_down.last_scale_up == N0
     assert list(case.state.scale_down.changes.scale_up.values()) == [N0]
-    assert said(case)["scale_down_in_cooldown"] == 1
-    assert said(case)["scaled_up_nodes_total"] == 1
+    assert metric_values(case)["scale_down_in_cooldown"] == 1
+    assert metric_values(case)["scaled_up_nodes_total"] == 1
 
 
 def test_a_scale_up_that_failed_is_not_the_loops_error() -> None:
@@ -135,7 +135,7 @@ def test_a_scale_up_that_failed_is_not_the_loops_error() -> None:
     assert (report.error, report.successful) == (None, True)
     assert report.scale_down is not None
     assert case.state.scale_down.last_scale_up is None
-    assert said(case)["failed_scale_ups_total cloudProviderError"] == 1
+    assert metric_values(case)["failed_scale_ups_total cloudProviderError"] == 1
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_errors_before_anything_is_shown(what: str, type_: str, message: str) ->
     assert report.error.message.startswith(message)
     assert (report.scale_up, report.scale_down, report.status) == (None, None, None)
     assert (case.called(), case.cloud.config_maps) == ([], {})
-    assert said(case)[f"errors_total {type_}"] == 1
+    assert metric_values(case)[f"errors_total {type_}"] == 1
     assert not report.successful
 
 
@@ -176,8 +176,8 @@ def test_an_unhealthy_cluster_is_shown_and_left_alone() -> None:
     assert case.state.scale_down.unneeded_since == {}
     assert case.called() == []
     assert "status: Unhealthy" in case.cloud.config_maps[STATUS].data["status"]  # type: ignore[index]
-    assert said(case)["cluster_safe_to_autoscale"] == 0
-    assert said(case)["nodes_count unready"] == 5
+    assert metric_values(case)["cluster_safe_to_autoscale"] == 0
+    assert metric_values(case)["nodes_count unready"] == 5
 
 
 def test_a_size_that_was_put_right_ends_the_loop() -> None:
@@ -227,30 +227,30 @@ def test_a_request_that_is_overdue_is_taken_back_and_counted() -> None:
         [group("g1", "n1", target_size=5)], [machine("n1")], [running("p1", 900, "n1")],
         max_node_provision_time=timedelta(minutes=2),
     )  # fmt: skip
-    asked = register_scale_up(case.state.cluster, case.cloud.groups["g1"], 4, N0, case.options)
-    case.state = replace(case.state, cluster=asked)
+    registered = register_scale_up(case.state.cluster, case.cloud.groups["g1"], 4, N0, case.options)
+    case.state = replace(case.state, cluster=registered)
     report = case.loop(N0 + 3 * MINUTE)
     assert case.called() == [("target", "g1", -4)]
     assert report.groups["g1"].size == 1
     assert case.state.cluster.scale_up_requests == {}
-    counted = said(case)
+    counted = metric_values(case)
     assert counted["failed_scale_ups_total timeout"] == 1
     assert counted["failed_node_creations_total timeout"] == 4
     case.cloud.metrics.clear()
     case.loop(N0 + 4 * MINUTE)
-    assert "failed_scale_ups_total timeout" not in said(case)
+    assert "failed_scale_ups_total timeout" not in metric_values(case)
 
 
-def test_a_request_that_cannot_be_taken_back_is_told() -> None:
+def test_request_that_cannot_be_reverted_is_reported() -> None:
     case = life([group("g1", "n1", target_size=5)], [machine("n1")], [], max_node_provision_time=timedelta(minutes=2))
-    asked = register_scale_up(case.state.cluster, case.cloud.groups["g1"], 4, N0, case.options)
-    case.state = replace(case.state, cluster=asked)
+    registered = register_scale_up(case.state.cluster, case.cloud.groups["g1"], 4, N0, case.options)
+    case.state = replace(case.state, cluster=registered)
     case.cloud.fate = refusing(DecreaseTargetSize)
     case.loop(N0 + 3 * MINUTE)
     assert [each.reason for each in case.cloud.events][:2] == ["ScaleUpTimedOut", "FailedToRevertScaleUp"]
 
 
-def test_a_machine_that_is_gone_counts_as_deleted() -> None:
+def test_missing_instance_counts_as_deleted() -> None:
     case = life([group("g1", "n1 n2", target_size=1)], [machine("n1"), machine("n2")], [running("p1", 900, "n1")])
     case.cloud.members["g1"].remove("n2")
     case.loop(N0)
@@ -346,7 +346,7 @@ def test_a_plain_call_goes_on_with_deletions_of_the_state() -> None:
     assert [item.node for item in report.started.nodes] == ["n1"]
 
 
-def test_what_no_process_may_be_started_with_is_refused() -> None:
+def test_invalid_process_options_are_refused() -> None:
     options = ca.AutoscalingOptions(predicate_parallelism=0)
     with pytest.raises(InputError, match="predicate-parallelism"):
         ca.run_once(kscale.Cluster([]), [], now=N0, options=options)
@@ -358,7 +358,7 @@ def test_observations_of_groups() -> None:
         emit_per_nodegroup_metrics=True, max_nodes_total=7,
     )  # fmt: skip
     case.loop(N0)
-    counted = said(case)
+    counted = metric_values(case)
     assert {key: counted[key] for key in counted if key.startswith(("node_group_", "max_nodes"))} == {
         "node_group_healthiness g1": 1,
         "node_group_healthiness g2": 1,
@@ -409,8 +409,8 @@ def test_how_long_nodes_wait() -> None:
     report = case.loop(N0 + 10 * MINUTE)
     assert report.scale_down_result == "ScaleDownNodeDeleteStarted"
     assert case.state.latencies.nodes == {}
-    assert said(case)["node_removal_latency_seconds true none"] == 540
-    assert said(case)["max_node_skip_eval_duration_seconds"] == 0
+    assert metric_values(case)["node_removal_latency_seconds true none"] == 540
+    assert metric_values(case)["max_node_skip_eval_duration_seconds"] == 0
 
 
 def test_groups_that_limits_hold_back_are_counted() -> None:
@@ -420,10 +420,10 @@ def test_groups_that_limits_hold_back_are_counted() -> None:
     )  # fmt: skip
     case.loop(N0)
     assert case.called() == []
-    assert said(case)["skipped_scale_events_count up CpuResourceLimit"] == 1
+    assert metric_values(case)["skipped_scale_events_count up CpuResourceLimit"] == 1
 
 
-def test_plans_say_what_they_are() -> None:
+def test_repr_of_plans_summarizes_them() -> None:
     cluster = kscale.Cluster([machine("n1"), machine("n2"), running("p1", 900, "n1"), waiting("p2", 950)])
     up = kscale.scale_up(cluster, [group("g1", "n1 n2")], now=N0)
     assert repr(up) == "<ScaleUpPlan: ScaleUpNotNeeded, 0 pods helped, 0 not, 1 fit already>"
@@ -442,15 +442,15 @@ def test_failures_of_earlier_loops_are_forgotten() -> None:
         initial_node_group_backoff_duration=timedelta(),
     )
     case.cloud.fate = refusing(IncreaseSize)
-    held = []
+    failure_counts = []
     for loop in range(6):
         report = case.loop(N0 + loop * HOUR)
-        held.append({name: len(failures) for name, failures in report.state.cluster.failures.items()})
-    assert held == [{"g1": 1}] * 6
+        failure_counts.append({name: len(failures) for name, failures in report.state.cluster.failures.items()})
+    assert failure_counts == [{"g1": 1}] * 6
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["as described before", "with the size that was asked for"])
-def test_nodes_that_are_coming_are_not_asked_for_again(again: bool) -> None:
+def test_upcoming_nodes_are_not_requested_again(again: bool) -> None:
     """Also where the caller describes the groups as before; a size that is described anew counts."""
     groups = [group("g1", "n1")]
     cluster = kscale.Cluster([machine("n1"), running("p1", 900, "n1"), waiting("p2", 900)])

@@ -57,7 +57,7 @@ def group(name: str, low: int, high: int, nodes: str = "", cpu: int = 1000, **mo
 
 
 def life(groups: list[NodeGroup], nodes: list[Node], pods: list[Pod], **flags: Any) -> Life:
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "expander": "random",
         "scale_down_unneeded_time": timedelta(minutes=1),
         "scale_down_unready_time": timedelta(minutes=1),
@@ -65,7 +65,7 @@ def life(groups: list[NodeGroup], nodes: list[Node], pods: list[Pod], **flags: A
         "ok_total_unready_count": 1,
         "skip_nodes_with_custom_controller_pods": False,
     }
-    return Life(Cloud(groups, nodes, pods), N0, **(given | flags))
+    return Life(Cloud(groups, nodes, pods), N0, **(options | flags))
 
 
 def set_pods(case: Life, *pods: Pod) -> None:
@@ -176,11 +176,11 @@ def test_a_process_that_ends_scales_nothing(from_the_start: bool) -> None:
     groups = [group("g1", 0, 10, "n1 n2")]
     options = ca.AutoscalingOptions(write_status_configmap=False)
     steps = ca.run_once_steps(cluster, groups, now=N0, options=options)
-    asked, outcome = [], None
+    action_types, outcome = [], None
     try:
         while True:
             action = steps.send(outcome)  # type: ignore[arg-type]  # nothing is sent at first
-            asked.append(type(action))
+            action_types.append(type(action))
             over = isinstance(action, Wait) or (from_the_start and LEGAL_OUTCOMES[type(action)].refusable)
             answer = {name.name: True for name in nodes} if isinstance(action, HasInstances) and not over else None
             outcome = Outcome(at=N0, value=answer, error=CANCELED if over else None)
@@ -188,7 +188,7 @@ def test_a_process_that_ends_scales_nothing(from_the_start: bool) -> None:
         report = stop.value
     assert report.successful
     assert (report.error, report.ended) == (None, "the process ends")
-    assert not {IncreaseSize, DeleteNodes} & set(asked)
+    assert not {IncreaseSize, DeleteNodes} & set(action_types)
 
 
 def nominated(name: str, cpu: int, on: str, priority: int) -> Pod:
@@ -223,9 +223,11 @@ def tainted(name: str, since: int | str, key: str = DELETION_CANDIDATE_TAINT) ->
 
 @pytest.mark.parametrize("cooldown", [False, True])
 @pytest.mark.parametrize(
-    ("names", "left"), [("low", []), ("ng", ["b1", "b2", "b3", "b4"]), ("low ng", ["b1", "b2", "b3", "b4"])]
+    ("names", "remaining"), [("low", []), ("ng", ["b1", "b2", "b3", "b4"]), ("low ng", ["b1", "b2", "b3", "b4"])]
 )
-def test_candidates_of_groups_at_their_minimum_lose_their_taints(names: str, left: list[str], cooldown: bool) -> None:
+def test_candidates_of_groups_at_their_minimum_lose_their_taints(
+    names: str, remaining: list[str], cooldown: bool
+) -> None:
     every = {"low": group("low", 2, 10, "a1 a2"), "ng": group("ng", 3, 10, "b1 b2 b3 b4")}
     groups = [every[name] for name in names.split()]
     case = life(
@@ -239,10 +241,10 @@ def test_candidates_of_groups_at_their_minimum_lose_their_taints(names: str, lef
     report = case.loop(N0 + MINUTE)
     assert (report.scale_down_result == "ScaleDownInCooldown") is cooldown
     marked = [name for name, each in case.cloud.nodes.items() if has_taint(each, DELETION_CANDIDATE_TAINT)]
-    assert marked == left
+    assert marked == remaining
 
 
-def test_what_an_earlier_process_knew_by_its_taints() -> None:
+def test_state_of_an_earlier_process_is_read_from_taints() -> None:
     now = N0 // SECOND
     case = life(
         [group("g1", 0, 10, "n1 n2 n3 n4 n5")],
@@ -269,10 +271,10 @@ def test_the_first_loop_frees_nodes_of_an_earlier_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "changed", "gone"),
+    ("kind", "changed", "deleted_node"),
     [("scale_up", "g1", "n2"), ("scale_down", "g2", "n1"), ("scale_down_failure", "g1", "n2")],
 )
-def test_delays_of_a_group_of_its_own(kind: str, changed: str, gone: str) -> None:
+def test_delays_of_a_group_of_its_own(kind: str, changed: str, deleted_node: str) -> None:
     delays = {f"scale_down_delay_after_{what}": timedelta(minutes=5) for what in ("add", "delete", "failure")}
     case = life(
         [group("g1", 0, 10, "n1"), group("g2", 0, 10, "n2")], [machine("n1"), machine("n2")], [],
@@ -281,7 +283,7 @@ def test_delays_of_a_group_of_its_own(kind: str, changed: str, gone: str) -> Non
     case.state = ca.register_group_change(case.state, kind, changed, N0 - 3 * MINUTE)
     case.loop(N0)
     case.time.run()
-    assert case.called() == [("down", {"n1": "g1", "n2": "g2"}[gone], gone)]
+    assert case.called() == [("down", {"n1": "g1", "n2": "g2"}[deleted_node], deleted_node)]
 
 
 def test_groups_of_auto_provisioning_come_and_go() -> None:
@@ -326,8 +328,8 @@ def test_nodes_that_have_not_started_are_no_candidates(later: int) -> None:
         scale_down_unneeded_time=fifteen,
     )  # fmt: skip
     for each in case.cloud.groups.values():
-        asked = register_scale_up(case.state.cluster, each, 2, N0, case.options)
-        case.state = replace(case.state, cluster=asked)
+        registered = register_scale_up(case.state.cluster, each, 2, N0, case.options)
+        case.state = replace(case.state, cluster=registered)
     report = case.loop(N0 + later)
     assert report.scale_down is not None
     candidates = set(report.scale_down.candidates)

@@ -56,11 +56,11 @@ def test_candidates() -> None:
         ("g1", "Healthy", "NoActivity", "CandidatesPresent"),
         ("g2", "Healthy", "NoActivity", "NoCandidates"),
     ]
-    whole = status.cluster_wide
-    assert (whole.health.status, whole.scale_up.status, whole.scale_down.status) == (
+    cluster_wide = status.cluster_wide
+    assert (cluster_wide.health.status, cluster_wide.scale_up.status, cluster_wide.scale_down.status) == (
         "Healthy", "NoActivity", "CandidatesPresent",
     )  # fmt: skip
-    assert whole.scale_down.candidates == 1
+    assert cluster_wide.scale_down.candidates == 1
 
 
 def test_a_condition_keeps_its_time_until_it_changes() -> None:
@@ -80,7 +80,7 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
     assert saved == second
 
 
-def test_back_off_says_why() -> None:
+def test_backoff_status_has_the_error() -> None:
     options = replace(OPTIONS, max_node_provision_time=timedelta(minutes=1))
     grown = GROUPS.with_targets({"g1": 3})
     state = register_scale_up(updated(N0), grown["g1"], 2, N0, options)
@@ -123,7 +123,7 @@ def test_the_text_is_yaml_with_sorted_keys() -> None:
     assert "nodeGroups" not in early
 
 
-def test_the_config_map_is_made_or_changed() -> None:
+def test_config_map_is_created_or_updated() -> None:
     status = build_initializing_status()
     name = {"kind": "ConfigMap", "namespace": "kube-system", "name": "cluster-autoscaler-status"}
 

@@ -38,7 +38,7 @@ def _cluster() -> tuple[kscale.Cluster, list[NodeGroup]]:
     return created, [NodeGroup(id=f"g{i}", max_size=100, nodes=names[i::3]) for i in range(3)]
 
 
-def test_what_is_kept_changes_no_answer() -> None:
+def test_cached_results_change_no_answer() -> None:
     created, groups = _cluster()
     # Options one after the other and again: what was found out under one is not said under another.
     several = [
@@ -47,19 +47,19 @@ def test_what_is_kept_changes_no_answer() -> None:
         ca.AutoscalingOptions(expendable_pods_priority_cutoff=1),
     ]
     state: ca.LoopState | None = None
-    told = set()
+    outcomes = set()
     for number in range(9):
         options, now = several[number % 3], moment(START) + number * 37 * SECOND
-        kept = ca.run_once(created, groups, now=now, options=options, state=state)
+        cached = ca.run_once(created, groups, now=now, options=options, state=state)
         fresh = ca.run_once(kscale.Cluster(created), groups, now=now, options=options, state=state)
-        assert kept.error is None
-        assert kept.state == fresh.state
-        assert kept.scale_up.record() == fresh.scale_up.record()
+        assert cached.error is None
+        assert cached.state == fresh.state
+        assert cached.scale_up.record() == fresh.scale_up.record()
         for part in ("result", "candidates", "unneeded", "eligibility", "unremovable", "failures", "soft_taints"):
-            assert getattr(kept.scale_down, part) == getattr(fresh.scale_down, part), part
-        told.add(repr((kept.scale_down.unremovable, kept.scale_down.failures)))
-        state = kept.state
-    assert len(told) > 3
+            assert getattr(cached.scale_down, part) == getattr(fresh.scale_down, part), part
+        outcomes.add(repr((cached.scale_down.unremovable, cached.scale_down.failures)))
+        state = cached.state
+    assert len(outcomes) > 3
     assert created.snapshot(dra=True) is created.snapshot(dra=True)
 
 

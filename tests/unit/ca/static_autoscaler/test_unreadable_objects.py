@@ -40,7 +40,7 @@ def _waiting(name: str) -> Pod:
     ],
     ids=["daemon", "waits", "runs"],
 )
-def test_what_is_wrong_is_in_the_report(text: dict[str, Any], legacy: bool) -> None:
+def test_unreadable_objects_are_in_the_report(text: dict[str, Any], legacy: bool) -> None:
     nodes = [node(f"n{i}", 1000, 1, ready=True, creation_timestamp=at(hours=-1)) for i in range(2)]
     created = kscale.load(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": [text]}).encode())
     for each in nodes:
@@ -56,7 +56,7 @@ def test_what_is_wrong_is_in_the_report(text: dict[str, Any], legacy: bool) -> N
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_what_else_is_wrong_is_no_object_of_the_cluster(legacy: bool) -> None:
+def test_caller_errors_are_not_reported_as_cluster_objects(legacy: bool) -> None:
     """A chain of expanders that wants prices, and groups without: the caller's mistake, told as such."""
     created = kscale.Cluster([node("n0", 100, 1, ready=True, creation_timestamp=at(hours=-1)), _waiting("waits")])
     options = ca.AutoscalingOptions.for_profile("legacy" if legacy else "current", expander="price")

@@ -38,7 +38,7 @@ def ask(command: str, dump: Path, *words: object) -> Run:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-def test_nodes_are_shown_with_their_shares_and_what_keeps_them(dump: Path, groups: Path) -> None:
+def test_nodes_are_shown_with_shares_and_blocking_reasons(dump: Path, groups: Path) -> None:
     result = ask("nodes", dump, "-g", groups)
     assert result.code == 0
     lines = result.stdout.splitlines()
@@ -51,7 +51,7 @@ def test_nodes_are_shown_with_their_shares_and_what_keeps_them(dump: Path, group
     assert "1 pod pending, on no node." in result.stdout
 
 
-def test_nodes_are_sorted_as_asked(dump: Path, groups: Path) -> None:
+def test_nodes_are_sorted_by_the_sort_option(dump: Path, groups: Path) -> None:
     def order(sort: str) -> list[str]:
         return ask("nodes", dump, "-g", groups, "--sort", sort, "-o", "name").stdout.split()
 

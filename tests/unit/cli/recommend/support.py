@@ -116,5 +116,5 @@ def at_least(cpu: str) -> dict[str, Any]:
 
 
 def with_items(cluster: Path, *items: dict[str, Any]) -> None:
-    given = dump()
-    cluster.write_text(json.dumps({**given, "items": [*given["items"], *items]}))
+    document = dump()
+    cluster.write_text(json.dumps({**document, "items": [*document["items"], *items]}))

@@ -27,7 +27,7 @@ def test_table(cluster: Path) -> None:
     assert "400 samples" in run.stderr
 
 
-def test_record_names_what_was_decided(cluster: Path) -> None:
+def test_record_contains_the_decisions(cluster: Path) -> None:
     record = answer(recommend(cluster, rows(200), "-o", "json"))
     assert (record["kind"], record["strategy"], record["now"]) == (
         "RecommendationReport",
@@ -60,14 +60,14 @@ def test_objects_for_kubectl(cluster: Path) -> None:
 
 
 def test_choice_and_fail_on(cluster: Path) -> None:
-    for option, value, said in (
+    for option, value, message in (
         ("-r", "statefulset", "no workload of the kind StatefulSet"),
         ("-n", "other", "no workload in the namespace other"),
         ("-l", "app=db", "no workload with the pod labels app=db"),
     ):
         run = recommend(cluster, rows(200), option, value)
-        assert run.stdout.startswith(f"No workload to recommend for: {said}.")
-        assert said in run.stderr
+        assert run.stdout.startswith(f"No workload to recommend for: {message}.")
+        assert message in run.stderr
         assert "samples" not in run.stderr  # none were asked for
     assert recommend(cluster, rows(200), "--fail-on", "severity>=warning").code == 1
     assert recommend(cluster, rows(200), "--fail-on", "severity>=critical", "--min-memory", "900").code == 0
@@ -121,7 +121,7 @@ def test_generated_usage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("-l", "a in ("), "selector 'a in ('"),
         (("--min-cpu", "nan"), "--min-cpu: nan"),
@@ -135,8 +135,8 @@ def test_generated_usage(tmp_path: Path) -> None:
         (("--strategy", ":X"), "no strategy ':X'"),
     ],
 )
-def test_options_that_make_no_sense(cluster: Path, options: tuple[str, ...], said: str) -> None:
+def test_options_that_make_no_sense(cluster: Path, options: tuple[str, ...], message: str) -> None:
     run = recommend(cluster, rows(150), *options)
     assert run.code == 2
-    assert said in run.stderr
+    assert message in run.stderr
     assert "internal error" not in run.stderr

@@ -24,10 +24,10 @@ from unit.cli.support import kscale
 
 
 def test_compare_and_hpa(cluster: Path) -> None:
-    given = dump()
+    document = dump()
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     recommendation = {"containerName": "app", "target": {"cpu": "200m", "memory": "500Mi"}}
-    given["items"] += [
+    document["items"] += [
         {
             "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
             "metadata": {"name": "own", "namespace": "shop"}, "spec": {"targetRef": target},
@@ -43,7 +43,7 @@ def test_compare_and_hpa(cluster: Path) -> None:
             },
         },
     ]  # fmt: skip
-    cluster.write_text(json.dumps(given))
+    cluster.write_text(json.dumps(document))
     run = recommend(cluster, rows(200))
     header = next(line for line in run.stdout.splitlines() if line.startswith("NAMESPACE"))
     assert "MEMORY COMPARE SEVERITY" in " ".join(header.split())
@@ -56,13 +56,13 @@ def test_compare_and_hpa(cluster: Path) -> None:
 
 
 def test_out_of_memory_in_the_dump(cluster: Path) -> None:
-    given = dump()
-    given["items"][2]["status"]["containerStatuses"] = [{
+    document = dump()
+    document["items"][2]["status"]["containerStatuses"] = [{
         "name": "app", "restartCount": 1, "state": {"running": {}},
         "lastState": {"terminated": {"reason": "OOMKilled", "finishedAt": "2026-01-05T03:00:00Z"}},
     }]  # fmt: skip
     calm = answer(recommend(cluster, rows(200), "-o", "json"))["containers"][0]
-    cluster.write_text(json.dumps(given))
+    cluster.write_text(json.dumps(document))
     run = recommend(cluster, rows(200), "-o", "json")
     (one,) = answer(run)["containers"]
     assert one["info"] == ["OOM"]
@@ -70,7 +70,7 @@ def test_out_of_memory_in_the_dump(cluster: Path) -> None:
 
 
 def test_from_checkpoints_alone(cluster: Path) -> None:
-    given = dump()
+    document = dump()
     histogram = {"referenceTimestamp": "2026-01-05T00:00:00Z", "bucketWeights": {"8": 10000}, "totalWeight": 50.0}
     status = {
         "version": "v3",
@@ -82,7 +82,7 @@ def test_from_checkpoints_alone(cluster: Path) -> None:
     }
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     version = "autoscaling.k8s.io/v1"
-    given["items"] += [
+    document["items"] += [
         {"apiVersion": version, "kind": "VerticalPodAutoscaler", "metadata": {"name": "own", "namespace": "shop"},
          "spec": {"targetRef": target}},
         *(
@@ -92,7 +92,7 @@ def test_from_checkpoints_alone(cluster: Path) -> None:
             for name in ("own", "gone")
         ),
     ]  # fmt: skip
-    cluster.write_text(json.dumps(given))
+    cluster.write_text(json.dumps(document))
     run = kscale("recommend", "-f", cluster, "-o", "json")
     (one,) = answer(run)["containers"]
     assert (one["samples"], one["cpu"]["target"], one["memory"]["target"]) == (5000, 126, 380258472)
@@ -139,16 +139,18 @@ def test_a_vpa_object_keeps_its_spec(cluster: Path) -> None:
 
 
 def test_pods_with_different_requests(cluster: Path) -> None:
-    given = dump()
-    pod = given["items"].pop()
+    document = dump()
+    pod = document["items"].pop()
     for i, cpu in enumerate(("500m", "2", "3")):
         resources = {"requests": {"cpu": cpu, "memory": "1Gi"}}
         spec = {**pod["spec"], "containers": [{"name": "app", "resources": resources}]}
         status = {**pod["status"]}
         if cpu == "3":  # resized in place: what the status reports counts
             status["containerStatuses"] = [{"name": "app", "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}]
-        given["items"].append({**pod, "metadata": {**pod["metadata"], "name": f"p{i}"}, "spec": spec, "status": status})
-    cluster.write_text(json.dumps(given))
+        document["items"].append(
+            {**pod, "metadata": {**pod["metadata"], "name": f"p{i}"}, "spec": spec, "status": status}
+        )
+    cluster.write_text(json.dumps(document))
     record = answer(recommend(cluster, rows(200, pod="p0"), "-o", "json"))
     (one,) = record["containers"]
     assert (record["requestedMillicores"], record["requestedBytes"]) == (3500, 4 << 30)
@@ -162,8 +164,8 @@ def test_pods_with_different_requests(cluster: Path) -> None:
 
 
 def test_finished_pods_belong_to_their_owner(cluster: Path) -> None:
-    given = dump()
-    pod = given["items"].pop()
+    document = dump()
+    pod = document["items"].pop()
     finished = {**pod, "metadata": {**pod["metadata"], "name": "oddly-named"}, "status": {"phase": "Failed"}}
     cron = {
         "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "tidy", "namespace": "shop"},
@@ -175,7 +177,7 @@ def test_finished_pods_belong_to_their_owner(cluster: Path) -> None:
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": "by-hand", "namespace": "shop", "ownerReferences": [owner]}, "spec": {},
     }  # fmt: skip
-    cluster.write_text(json.dumps({**given, "items": [*given["items"], finished, cron, job]}))
+    cluster.write_text(json.dumps({**document, "items": [*document["items"], finished, cron, job]}))
     lines = rows(200, pod="oddly-named") + rows(200, pod="by-hand-bcdfg", cpu=0.3)
     run = recommend(cluster, lines, "-o", "json")
     tidy, web = answer(run)["containers"]
@@ -232,11 +234,11 @@ def test_evictions_for_memory_and_kills_of_long_ago(cluster: Path) -> None:
 
 
 def test_a_kill_at_no_time(cluster: Path) -> None:
-    given = dump()
-    given["items"][2]["status"]["containerStatuses"] = [
+    document = dump()
+    document["items"][2]["status"]["containerStatuses"] = [
         {"name": "app", "lastState": {"terminated": {"reason": "OOMKilled", "finishedAt": "lately"}}}
     ]
-    cluster.write_text(json.dumps(given))
+    cluster.write_text(json.dumps(document))
     run = recommend(cluster, rows(200))
     assert run.code == 2
     assert "Pod shop/web-5d4f8-abcde: status.containerStatuses[app]" in run.stderr
@@ -244,7 +246,7 @@ def test_a_kill_at_no_time(cluster: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "value", "said"),
+    ("where", "value", "message"),
     [
         (("cpuHistogram", "bucketWeights"), {"20": 2**32}, "bucketWeights[20]: 4294967296 is no uint32"),
         (("cpuHistogram", "bucketWeights"), {"20": -5}, "bucketWeights[20]: -5 is no uint32"),
@@ -255,7 +257,7 @@ def test_a_kill_at_no_time(cluster: Path) -> None:
         (("lastSampleStart",), "lately", 'status.lastSampleStart: "lately" is not an RFC 3339 time'),
     ],
 )  # fmt: skip
-def test_checkpoints_that_no_server_holds(cluster: Path, where: tuple[str, ...], value: object, said: str) -> None:
+def test_checkpoints_that_no_server_holds(cluster: Path, where: tuple[str, ...], value: object, message: str) -> None:
     moment = "2026-01-05T00:00:00Z"
     histogram = {"referenceTimestamp": moment, "bucketWeights": {"20": 10000}, "totalWeight": 8.0}
     status: dict[str, Any] = {
@@ -277,4 +279,4 @@ def test_checkpoints_that_no_server_holds(cluster: Path, where: tuple[str, ...],
     run = kscale("recommend", "-f", cluster)
     assert run.code == 2
     assert "VerticalPodAutoscalerCheckpoint shop/own-app: " in run.stderr
-    assert said in run.stderr
+    assert message in run.stderr

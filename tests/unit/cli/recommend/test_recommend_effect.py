@@ -20,11 +20,11 @@ from unit.cli.recommend.support import (
 
 
 def test_effect_on_the_number_of_nodes(cluster: Path) -> None:
-    given = dump()
-    pod = given["items"].pop()
+    document = dump()
+    pod = document["items"].pop()
     for i in range(4):
-        given["items"].append({**pod, "metadata": {**pod["metadata"], "name": f"web-5d4f8-abcd{i}"}})
-    cluster.write_text(json.dumps({**given, "items": [*given["items"], node()]}))
+        document["items"].append({**pod, "metadata": {**pod["metadata"], "name": f"web-5d4f8-abcd{i}"}})
+    cluster.write_text(json.dumps({**document, "items": [*document["items"], node()]}))
     lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}")]
     record = answer(recommend(cluster, lines, "--effect", "-o", "json"))
     assert record["effect"] == {
@@ -35,13 +35,13 @@ def test_effect_on_the_number_of_nodes(cluster: Path) -> None:
 
 
 def priced(cluster: Path, **labels: str) -> None:
-    given = dump()
-    pod = given["items"].pop()
+    document = dump()
+    pod = document["items"].pop()
     for i in range(4):
-        given["items"].append({**pod, "metadata": {**pod["metadata"], "name": f"web-5d4f8-abcd{i}"}})
+        document["items"].append({**pod, "metadata": {**pod["metadata"], "name": f"web-5d4f8-abcd{i}"}})
     machine = node()
     machine["metadata"]["labels"] = labels
-    cluster.write_text(json.dumps({**given, "items": [*given["items"], machine]}))
+    cluster.write_text(json.dumps({**document, "items": [*document["items"], machine]}))
 
 
 CATALOGUE = (
@@ -88,11 +88,11 @@ def test_worth_at_the_prices_of_groups(cluster: Path) -> None:
 def test_on_the_clusters_own_pools_memory_may_rise(cluster: Path) -> None:
     """Four pods ask for half a core and 1 GiB each, and use a tenth and 3 GiB: more memory, on a dearer pool."""
     priced(cluster, pool="general")
-    given = json.loads(cluster.read_text())
+    document = json.loads(cluster.read_text())
     large = node()
     large["metadata"] |= {"name": "n2", "labels": {"pool": "memory"}}
     large["status"]["allocatable"] = large["status"]["capacity"] = {"cpu": "1", "memory": "16Gi", "pods": "110"}
-    cluster.write_text(json.dumps({**given, "items": [*given["items"], large]}))
+    cluster.write_text(json.dumps({**document, "items": [*document["items"], large]}))
     lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}", memory=3 * 1024 * MIB)]
     groups = cluster.parent / "groups.yaml"
     pools = [{"id": name, "nodeSelector": {"pool": name}, "price": price} for name, price in
@@ -104,9 +104,9 @@ def test_on_the_clusters_own_pools_memory_may_rise(cluster: Path) -> None:
     assert (after["nodes"], after["cost"], after["unschedulableCount"]) == ({"memory": 1}, 1.0, 0)
     assert after["millicores"] < before["millicores"]
     assert after["bytes"] > before["bytes"]
-    said = recommend(cluster, lines, "--effect", "-g", groups).stdout
-    assert "costs $1.00 an hour (memory 1) instead of $0.80 an hour (general 2) (cpu falls to " in said
-    assert "memory rises to 3" in said
+    output = recommend(cluster, lines, "--effect", "-g", groups).stdout
+    assert "costs $1.00 an hour (memory 1) instead of $0.80 an hour (general 2) (cpu falls to " in output
+    assert "memory rises to 3" in output
     del pools[1]["price"]
     groups.write_text(yaml.safe_dump(pools))
     run = recommend(cluster, lines, "--effect", "-g", groups, "-o", "json")
@@ -123,7 +123,7 @@ def test_pods_that_would_no_longer_fit(cluster: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "text", "said"),
+    ("flag", "text", "message"),
     [
         ("--catalogue", None, "given: No such file or directory"),
         ("--catalogue", "", "given: there is nothing in it"),
@@ -133,13 +133,13 @@ def test_pods_that_would_no_longer_fit(cluster: Path) -> None:
         ("-g", "- {id: a, nodes: [n1], price: 2000000}", "node group a: price: 2e+06 is more than 1,000,000"),
     ],
 )
-def test_prices_that_cannot_be_read_are_named(cluster: Path, flag: str, text: str | None, said: str) -> None:
+def test_prices_that_cannot_be_read_are_named(cluster: Path, flag: str, text: str | None, message: str) -> None:
     priced(cluster)
-    given = cluster.parent / "given"
+    prices_file = cluster.parent / "given"
     if text is not None:
-        given.write_text(text)
-    run = recommend(cluster, rows(200, pod="web-5d4f8-abcd0"), "--effect", flag, given)
-    assert said in " ".join(run.stderr.split())
+        prices_file.write_text(text)
+    run = recommend(cluster, rows(200, pod="web-5d4f8-abcd0"), "--effect", flag, prices_file)
+    assert message in " ".join(run.stderr.split())
     assert run.code == 2
 
 
@@ -148,5 +148,5 @@ def test_effect_without_a_place_for_any_pod(cluster: Path) -> None:
     tiny = node()
     tiny["status"]["allocatable"] = tiny["status"]["capacity"] = {"cpu": "10m", "memory": "4Gi", "pods": "110"}
     with_items(cluster, tiny)
-    said = recommend(cluster, rows(150), "--effect").stdout
-    assert "None of the 1 running pods fits on an empty node like n1: nothing is packed." in said
+    output = recommend(cluster, rows(150), "--effect").stdout
+    assert "None of the 1 running pods fits on an empty node like n1: nothing is packed." in output

@@ -75,12 +75,12 @@ LINES = [f"{START + 60 * i},shop,web-5d4f8-abcde,app,{0.05 * (i % 7)},{(200 + i)
 
 
 def from_files(cluster: Path, *histories: tuple[str, list[str]]) -> Run:
-    given: list[object] = []
+    options: list[object] = []
     for name, lines in histories:
         path = cluster.parent / name
         path.write_bytes(written(cluster, lines) if name.endswith("parquet") else (HEADER + "".join(lines)).encode())
-        given += ["--history", path]
-    return kscale("recommend", "-f", cluster, *given, "-o", "json")
+        options += ["--history", path]
+    return kscale("recommend", "-f", cluster, *options, "-o", "json")
 
 
 def test_order_of_files_does_not_matter(cluster: Path) -> None:
@@ -126,19 +126,19 @@ def test_answers_of_prometheus_in_any_order(cluster: Path) -> None:
         path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}))
         return path
 
-    whole = matrix("whole.json", "cpu", 0, 300)
-    expected = answer(kscale("recommend", "-f", cluster, "--history", whole, "-o", "json"))
+    full_matrix = matrix("whole.json", "cpu", 0, 300)
+    expected = answer(kscale("recommend", "-f", cluster, "--history", full_matrix, "-o", "json"))
     late, early = matrix("late.json", "cpu", 150, 300), matrix("early.json", "cpu", 0, 150)
     run = kscale("recommend", "-f", cluster, "--history", late, "--history", early, "-o", "json")
     assert answer(run) == expected
     both = matrix("memory.json", "container_memory_working_set_bytes", 0, 300)
-    run = kscale("recommend", "-f", cluster, "--history", both, "--history", whole, "-o", "json")
+    run = kscale("recommend", "-f", cluster, "--history", both, "--history", full_matrix, "-o", "json")
     assert "missing" not in run.stderr  # a series of one resource lacks nothing of the other
     assert answer(run)["counts"] == {"samples": 600}
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (rows(150) + rows(150), "samples that are doubled or out of order"),
         (rows(150) + rows(3, cpu="nan", pod="web-5d4f8-bcdfg"), "missing values"),
@@ -149,10 +149,10 @@ def test_answers_of_prometheus_in_any_order(cluster: Path) -> None:
         (rows(150) + rows(3, pod="web-7c9d2-qwrtz"), "deleted pods, mapped to their workload"),
     ],
 )
-def test_odd_rows_are_counted(cluster: Path, lines: list[str], said: str) -> None:
+def test_odd_rows_are_counted(cluster: Path, lines: list[str], message: str) -> None:
     run = recommend(cluster, lines)
     assert run.code == 0
-    assert said in run.stderr
+    assert message in run.stderr
     assert "500m -> " in run.stdout
 
 
@@ -170,7 +170,7 @@ def test_gaps_of_days_and_empty_histories(cluster: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("time,namespace,pod,cpu_cores\n1,a,b,1\n", "no column 'container'"),
         ("time,namespace,pod,container\n1,a,b,c\n", "neither a column 'cpu_cores' nor 'memory_bytes'"),
@@ -178,12 +178,12 @@ def test_gaps_of_days_and_empty_histories(cluster: Path) -> None:
         (HEADER + "soon,a,b,c,1,1\n", '"soon" is not a time'),
     ],
 )
-def test_histories_that_cannot_be_read(cluster: Path, text: str, said: str) -> None:
+def test_histories_that_cannot_be_read(cluster: Path, text: str, message: str) -> None:
     path = cluster.parent / "bad.csv"
     path.write_text(text)
     run = kscale("recommend", "-f", cluster, "--history", path)
     assert run.code == 2
-    assert said in run.stderr
+    assert message in run.stderr
 
 
 def test_prometheus(cluster: Path) -> None:
@@ -200,10 +200,10 @@ def test_prometheus(cluster: Path) -> None:
 
 
 def test_damaged_files(cluster: Path) -> None:
-    whole = written(cluster, rows(300))
-    for end in (0, 4, len(whole) // 2, len(whole) - 1):
-        assert "cut.parquet: not readable as Parquet" in refused(cluster, "cut.parquet", whole[:end])
-    torn = whole[:4] + b"\xff" * 64 + whole[68:]  # the first page's header; the footer is as it was
+    complete = written(cluster, rows(300))
+    for end in (0, 4, len(complete) // 2, len(complete) - 1):
+        assert "cut.parquet: not readable as Parquet" in refused(cluster, "cut.parquet", complete[:end])
+    torn = complete[:4] + b"\xff" * 64 + complete[68:]  # the first page's header; the footer is as it was
     assert "torn.parquet: not readable as Parquet" in refused(cluster, "torn.parquet", torn)
     text = (HEADER + "".join(rows(300))).encode()
     packed = gzip.compress(text)
@@ -223,19 +223,19 @@ def test_compressed_and_cut_lines(cluster: Path) -> None:
     path = cluster.parent / "bom.csv"
     path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").rstrip().encode())
     assert answer(kscale("recommend", "-f", cluster, "--history", path, "-o", "json")) == expected
-    said = refused(cluster, "cut.csv", text.encode() + b"1767571260,shop,web")
-    assert "cut.csv: not readable as CSV" in said
-    assert "row 201" in said
+    message = refused(cluster, "cut.csv", text.encode() + b"1767571260,shop,web")
+    assert "cut.csv: not readable as CSV" in message
+    assert "row 201" in message
 
 
 def test_cells_that_cannot_be_are_named(cluster: Path) -> None:
     good, at = "".join(rows(99)), f"{START + 99 * 60},shop,web-5d4f8-abcde,app"
-    said = refused(cluster, "cell.csv", f"{HEADER}{good}{at},much,1\n".encode())
-    assert "cell.csv: not readable as CSV: column 'cpu_cores': row 100: CSV conversion error to double" in said
-    said = refused(cluster, "time.csv", f"{HEADER}{good}soon,shop,web-5d4f8-abcde,app,1,1\n".encode())
-    assert 'time.csv: row 100: time: "soon" is not a time' in said
-    said = refused(cluster, "twice.csv", b"pod,time,pod,namespace,container,cpu_cores\n")
-    assert "twice.csv: the column 'pod' comes twice" in said
+    message = refused(cluster, "cell.csv", f"{HEADER}{good}{at},much,1\n".encode())
+    assert "cell.csv: not readable as CSV: column 'cpu_cores': row 100: CSV conversion error to double" in message
+    message = refused(cluster, "time.csv", f"{HEADER}{good}soon,shop,web-5d4f8-abcde,app,1,1\n".encode())
+    assert 'time.csv: row 100: time: "soon" is not a time' in message
+    message = refused(cluster, "twice.csv", b"pod,time,pod,namespace,container,cpu_cores\n")
+    assert "twice.csv: the column 'pod' comes twice" in message
 
 
 def test_a_wrong_unit_of_time_is_suspected(cluster: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_history_of_others(cluster: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("time", "more", "said"),
+    ("time", "more", "message"),
     [
         ("1767571200000", (), "too far from 1970: is the unit right?"),
         ("1e300", (), "too far from 1970: is the unit right?"),
@@ -265,13 +265,13 @@ def test_a_history_of_others(cluster: Path) -> None:
         ("5", ("--time-unit", "h"), "is not a unit of time"),
     ],
 )
-def test_times_that_cannot_be(cluster: Path, time: str, more: tuple[str, ...], said: str) -> None:
+def test_times_that_cannot_be(cluster: Path, time: str, more: tuple[str, ...], message: str) -> None:
     line = f"{time},shop,web-5d4f8-abcde,app,1,1\n"
-    assert said in refused(cluster, "odd.csv", (HEADER + "".join(rows(2)) + line).encode(), *more)
+    assert message in refused(cluster, "odd.csv", (HEADER + "".join(rows(2)) + line).encode(), *more)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
-def test_prometheus_values_that_are_none(cluster: Path, value: str) -> None:
+def test_invalid_prometheus_values_are_counted(cluster: Path, value: str) -> None:
     metric = {"__name__": "cpu_usage", "namespace": "shop", "pod": "web-5d4f8-abcde", "container": "app"}
     values = [[START + 60 * i, "0.1" if i % 10 else value] for i in range(200)]
     path = cluster.parent / "range.json"
@@ -289,23 +289,23 @@ def test_a_moment_long_after_the_samples(cluster: Path) -> None:
 
 
 def test_samples_of_init_containers(cluster: Path) -> None:
-    given = dump()
-    given["items"][2]["spec"]["initContainers"] = [{"name": "setup"}]
-    cluster.write_text(json.dumps(given))
+    document = dump()
+    document["items"][2]["spec"]["initContainers"] = [{"name": "setup"}]
+    cluster.write_text(json.dumps(document))
     run = recommend(cluster, rows(150) + rows(3, container="setup"), "-o", "json")
     assert answer(run)["containers"][0]["samples"] == 150
     assert "6 samples of init containers, left out" in run.stderr
     assert "300 samples\n" in run.stderr
 
 
-def test_gone_pods_by_the_labels_of_their_series(cluster: Path) -> None:
-    given = dump()
+def test_deleted_pods_are_matched_by_series_labels(cluster: Path) -> None:
+    document = dump()
     labels = {"app": "web", "app.kubernetes.io/part-of": "shop"}
-    given["items"][0]["spec"]["selector"] = {"matchLabels": labels}
-    given["items"][0]["spec"]["template"] = {
-        "metadata": {"labels": labels}, "spec": given["items"][0]["spec"]["template"]["spec"],
+    document["items"][0]["spec"]["selector"] = {"matchLabels": labels}
+    document["items"][0]["spec"]["template"] = {
+        "metadata": {"labels": labels}, "spec": document["items"][0]["spec"]["template"]["spec"],
     }  # fmt: skip
-    cluster.write_text(json.dumps({**given, "items": given["items"][:1]}))
+    cluster.write_text(json.dumps({**document, "items": document["items"][:1]}))
 
     def count(**metric: str) -> int:
         names = {"namespace": "shop", "pod": "odd", "container": "app", "resource": "cpu"}
@@ -320,8 +320,8 @@ def test_gone_pods_by_the_labels_of_their_series(cluster: Path) -> None:
     assert count(pod_label_app="web", pod_label_app_kubernetes_io_part_of="shop") == 150
     assert count(label_app="web") == 0  # not all that the selector asks for
     assert count(label_app="db", label_app_kubernetes_io_part_of="shop") == 0
-    given["items"][0]["spec"]["selector"]["matchExpressions"] = [{"key": "canary", "operator": "DoesNotExist"}]
-    cluster.write_text(json.dumps({**given, "items": given["items"][:1]}))
+    document["items"][0]["spec"]["selector"]["matchExpressions"] = [{"key": "canary", "operator": "DoesNotExist"}]
+    cluster.write_text(json.dumps({**document, "items": document["items"][:1]}))
     assert count(label_app="web", label_app_kubernetes_io_part_of="shop") == 150
     assert count(label_app="web", label_app_kubernetes_io_part_of="shop", label_canary="yes") == 0
 
@@ -330,7 +330,7 @@ FUTURE = "2027-03-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (
             [f"{FUTURE},shop,web-5d4f8-abcde,app,0.1,1\n"],
@@ -346,13 +346,13 @@ FUTURE = "2027-03-01T00:00:00Z"
         ([f"{FUTURE},shop,nobody,app,0.1,1\n"], "1 containers that are not known with samples of up to 2027-03-01"),
     ],
 )
-def test_a_sample_from_the_far_future_is_named(cluster: Path, lines: list[str], said: str) -> None:
+def test_a_sample_from_the_far_future_is_named(cluster: Path, lines: list[str], message: str) -> None:
     warned = recommend(cluster, rows(150) + lines)
     assert warned.code == 0
-    assert said in warned.stderr
-    asked = recommend(cluster, rows(150) + lines, "--now", "2026-01-05T03:00:00Z")
-    assert "after most" not in asked.stderr
-    assert "later than the time of the recommendation" in asked.stderr or "nobody" in lines[0]
+    assert message in warned.stderr
+    run_ = recommend(cluster, rows(150) + lines, "--now", "2026-01-05T03:00:00Z")
+    assert "after most" not in run_.stderr
+    assert "later than the time of the recommendation" in run_.stderr or "nobody" in lines[0]
     assert "after most" not in recommend(cluster, rows(150)).stderr
 
 
@@ -371,14 +371,14 @@ def test_memory_is_known_by_its_name(cluster: Path, name: str) -> None:
     assert (one["samples"], one["info"]) == (0, ["no CPU data"])
 
 
-def test_what_prometheus_does_not_tell_is_asked_for(cluster: Path) -> None:
+def test_missing_metric_options_are_requested(cluster: Path) -> None:
     for name in ("usage", "", "container_fs_usage_bytes", "cpu_by_memory"):
         run = metric_of(cluster, name)
         assert (run.code, run.stdout) == (2, "")
         assert "range.json: data.result[0].metric: " in run.stderr
         assert "may be of CPU or of memory: say which (--metric)" in run.stderr
-        for told in (("--metric", "memory"), ()):
-            known = metric_of(cluster, name, *told, file="range.json" if told else "mem.json")
+        for flags in (("--metric", "memory"), ()):
+            known = metric_of(cluster, name, *flags, file="range.json" if flags else "mem.json")
             assert answer(known)["containers"][0]["info"] == ["no CPU data"]
     assert answer(metric_of(cluster, "usage", resource="memory"))["containers"][0]["info"] == ["no CPU data"]
     assert answer(metric_of(cluster, "usage", "--metric", "cpu"))["containers"][0]["samples"] == 200
@@ -388,8 +388,8 @@ def test_what_prometheus_does_not_tell_is_asked_for(cluster: Path) -> None:
 def test_values_that_prometheus_does_not_write(cluster: Path, value: str) -> None:
     result = [{"metric": {"__name__": "cpu", "namespace": "shop"}, "values": [[START, "1"], [START + 60, value]]}]
     text = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
-    said = refused(cluster, "odd.json", text.encode())
-    assert f"odd.json: data.result[0].values: not a value of Prometheus: {value!r}" in said
+    message = refused(cluster, "odd.json", text.encode())
+    assert f"odd.json: data.result[0].values: not a value of Prometheus: {value!r}" in message
 
 
 def test_a_counter_is_not_taken_for_cores(cluster: Path) -> None:

@@ -50,7 +50,7 @@ def test_without_cpu_there_is_advice_for_memory_only(cluster: Path) -> None:
     ("history", "change", "requests"),
     [(cpu_only, (-374, 0), {"cpu": "126m"}), (memory_only, (0, 380258472 - 2**30), {"memory": "380258472"})],
 )
-def test_what_is_lacking_is_in_no_total_and_no_object(
+def test_missing_resources_are_in_no_total_and_no_object(
     cluster: Path, history: Any, change: tuple[int, int], requests: dict[str, str]
 ) -> None:
     record = answer(history(cluster, "-o", "json"))
@@ -69,7 +69,7 @@ def test_a_quality_of_service_adds_nothing(cluster: Path, quality: str) -> None:
     assert (one["memory"]["target"], one["memory"]["targetLimit"]) == (None, None)
 
 
-def test_the_percentile_alike(cluster: Path) -> None:
+def test_percentile_strategy_handles_missing_resources_the_same(cluster: Path) -> None:
     one = advice(memory_only(cluster, "--strategy", "percentile", "-o", "json"))
     assert (one["info"], one["cpu"]["target"], one["memory"]["target"]) == (["no CPU data"], None, 345 * MIB)
     one = advice(cpu_only(cluster, "--strategy", "percentile", "-o", "json"))
@@ -77,21 +77,21 @@ def test_the_percentile_alike(cluster: Path) -> None:
 
 
 def test_a_kill_for_memory_is_data(cluster: Path) -> None:
-    given = dump()
+    document = dump()
     killed = {"terminated": {"reason": "OOMKilled", "finishedAt": "2026-01-05T01:00:00Z"}}
     status = {"name": "app", "state": {"running": {}}, "lastState": killed, "restartCount": 1}
-    given["items"][2]["status"]["containerStatuses"] = [status]
-    cluster.write_text(json.dumps(given))
+    document["items"][2]["status"]["containerStatuses"] = [status]
+    cluster.write_text(json.dumps(document))
     one = advice(cpu_only(cluster, "-o", "json"))
     assert one["info"] == ["OOM"]
     assert one["memory"]["target"] > 2**30
 
 
 def test_the_table_says_it(cluster: Path) -> None:
-    shown = cpu_only(cluster).stdout
-    assert "no memory data" in shown
-    assert shown.startswith("Requests would fall by 0.374 cpu")
-    assert "250Mi" not in shown
+    output = cpu_only(cluster).stdout
+    assert "no memory data" in output
+    assert output.startswith("Requests would fall by 0.374 cpu")
+    assert "250Mi" not in output
 
 
 def test_neither_is_no_data(cluster: Path) -> None:

@@ -43,11 +43,11 @@ def test_advice_from_a_server_is_that_from_a_file(cluster: Path, tmp_path: Path)
     assert (got.code, written.code) == (0, 0), got.stderr
     assert json.loads(got.stdout) == json.loads(written.stdout)
     assert {(each["Authorization"], each["X-Scope-OrgID"]) for each in fake.headers} == {("Bearer secret", "team")}
-    assert 'cluster="prod",namespace=~"shop"' in fake.asked[-1]["query"]
-    assert f"{len(fake.asked)} queries of 127.0.0.1:" in got.stderr
+    assert 'cluster="prod",namespace=~"shop"' in fake.requests[-1]["query"]
+    assert f"{len(fake.requests)} queries of 127.0.0.1:" in got.stderr
 
 
-def test_the_password_of_a_url_is_not_told(cluster: Path) -> None:
+def test_url_password_is_not_shown(cluster: Path) -> None:
     with FakePrometheus(CONTAINERS).served() as url:
         got = kscale("recommend", "-f", cluster, *options(url.replace("//", "//user:hunter2@")))
     assert (got.code, "queries of 127.0.0.1:" in got.stderr) == (0, True), got.stderr
@@ -56,23 +56,26 @@ def test_the_password_of_a_url_is_not_told(cluster: Path) -> None:
     assert "hunter2" not in got.stderr + bad.stderr
 
 
-def test_what_a_server_warns_of_is_said_once(cluster: Path) -> None:
+def test_server_warnings_are_reported_once(cluster: Path) -> None:
     with FakePrometheus(CONTAINERS, warnings=["partial response"]).served() as url:
         got = kscale("recommend", "-f", cluster, *options(url))
     assert (got.code, got.stderr.count("partial response")) == (0, 1), got.stderr
 
 
-def test_what_a_server_refuses_is_named(cluster: Path) -> None:
+def test_server_errors_are_named(cluster: Path) -> None:
     with FakePrometheus(CONTAINERS, most=1).served() as url:
         got = kscale("recommend", "-f", cluster, *options(url))
     assert (got.code, got.stdout) == (2, "")
     assert "Prometheus does not answer: execution: query processing would load too many samples" in got.stderr
-    gone = kscale("recommend", "-f", cluster, *options("http://127.0.0.1:9"))
-    assert (gone.code, "Prometheus does not answer: Cannot connect to host 127.0.0.1:9" in gone.stderr) == (2, True)
+    unreachable = kscale("recommend", "-f", cluster, *options("http://127.0.0.1:9"))
+    assert (
+        unreachable.code,
+        "Prometheus does not answer: Cannot connect to host 127.0.0.1:9" in unreachable.stderr,
+    ) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (("--prometheus-label", "a=b"), "--prometheus-label: needs --prometheus-url"),
         (("--history", "usage.csv", "--history-length", "6h"), "--history-length: needs --prometheus-url"),
@@ -97,7 +100,7 @@ def test_what_a_server_refuses_is_named(cluster: Path) -> None:
         (("--prometheus-url", "http://x", "--prometheus-bearer-token-file", "nowhere"), "nowhere"),
     ],
 )
-def test_bad_options(cluster: Path, more: tuple[str, ...], said: str) -> None:
+def test_bad_options(cluster: Path, more: tuple[str, ...], message: str) -> None:
     got = kscale("recommend", "-f", cluster, *more)
     assert (got.code, got.stdout) == (2, "")
-    assert said in " ".join(got.stderr.split()), got.stderr
+    assert message in " ".join(got.stderr.split()), got.stderr

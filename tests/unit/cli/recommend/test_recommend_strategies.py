@@ -69,28 +69,28 @@ def test_a_strategy_of_ones_own(cluster: Path, name: str) -> None:
     assert (one["cpu"]["target"], one["memory"]["target"]) == (1990, None)
     twice = recommend(cluster, lines, "--strategy", f"{path}:{name}", "--setting", "factor=2", "-o", "json")
     assert answer(twice)["containers"][0]["cpu"]["target"] == 3980
-    for more, said in (
+    for more, message in (
         ("factor", "expected NAME=VALUE"),
         ("factor=many", "strategy"),
         ("size=1", "has no setting size"),
     ):
         run = recommend(cluster, lines, "--strategy", f"{path}:{name}", "--setting", more)
         assert run.code == 2
-        assert said in run.stderr
+        assert message in run.stderr
 
 
 @pytest.mark.parametrize(
-    ("strategy", "said"),
+    ("strategy", "message"),
     [
         ("kscale.vpa.strategies:Strategies", "is no subclass of Strategy"),
         ("no.such.module:Peak", "No module named"),
         ("missing.py:Peak", "No such file"),
     ],
 )
-def test_strategies_that_are_none(cluster: Path, strategy: str, said: str) -> None:
+def test_invalid_strategies_are_refused(cluster: Path, strategy: str, message: str) -> None:
     run = recommend(cluster, rows(5), "--strategy", strategy)
     assert run.code == 2
-    assert said in run.stderr
+    assert message in run.stderr
 
 
 BROKEN = """
@@ -119,7 +119,7 @@ class Fraction(Strategy):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("Raises", "failed: KeyError: 'boom'"),
         ("Nothing", "returned NoneType, not StrategyAdvice"),
@@ -127,13 +127,13 @@ class Fraction(Strategy):
         ("Fraction", "memory_request: 1.5 is no whole number"),
     ],
 )
-def test_strategies_that_fail(cluster: Path, name: str, said: str) -> None:
+def test_strategies_that_fail(cluster: Path, name: str, message: str) -> None:
     path = cluster.parent / "broken.py"
     path.write_text(BROKEN)
     run = recommend(cluster, rows(150), "--strategy", f"{path}:{name}")
     assert run.code == 2
     assert f"strategy {name.lower()}: container app of Deployment/web in shop: " in run.stderr
-    assert said in run.stderr
+    assert message in run.stderr
     path.write_text("raise RuntimeError('at import')")
     run = recommend(cluster, rows(150), "--strategy", f"{path}:{name}")
     assert run.code == 2

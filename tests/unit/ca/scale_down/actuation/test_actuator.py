@@ -226,20 +226,22 @@ def test_upstreams_table(
     ],
     ids=["empty", "drain", "daemon-sets", "daemon-sets-ignored", "drain-daemon-sets"],
 )
-def test_what_is_reported_of_a_node(make: Callable[[], Case], utilization: float, evicted: list[str]) -> None:
+def test_node_report_has_utilization_and_evicted_pods(
+    make: Callable[[], Case], utilization: float, evicted: list[str]
+) -> None:
     (result,) = make().run().nodes
     assert (result.node, result.group) == ("a0", "a")
     assert result.utilization.utilization == utilization
     assert result.evicted_pods == evicted
 
 
-def test_evictions_that_failed_are_told_pod_by_pod() -> None:
+def test_failed_evictions_are_reported_per_pod() -> None:
     case = broken(Case("", "a0", {"a0": 3}), evict="a0-pod-0 a0-pod-1")
     case.run()
     result = case.actuator.tracker.results(N0)[0]["a0"]
-    found = {name: (item.successful, item.timed_out, item.error) for name, item in result.evictions.items()}
+    evictions = {name: (item.successful, item.timed_out, item.error) for name, item in result.evictions.items()}
     text = "failed to evict pod default/{} within allowed timeout (last error: no eviction)".format
-    assert found == {
+    assert evictions == {
         "a0-pod-0": (False, True, text("a0-pod-0")),
         "a0-pod-1": (False, True, text("a0-pod-1")),
         "a0-pod-2": (True, False, None),
@@ -256,14 +258,14 @@ def test_evictions_that_failed_are_told_pod_by_pod() -> None:
     ]
 
 
-def test_what_is_said_on_the_way() -> None:
+def test_events_are_emitted_in_order() -> None:
     case = Case("a0", "b1", {"b1": 2})
     case.run()
-    told = [(event.about, event.reason, event.message) for event in case.world.events]
+    events = [(event.about, event.reason, event.message) for event in case.world.events]
     status = "ConfigMap/kube-system/cluster-autoscaler-status"
     text = "marked the node as toBeDeleted/unschedulable"
     utilization = "{0.25 0.25 0 0 memory 0.25}"
-    assert told[:4] == [
+    assert events[:4] == [
         ("Node/a0", "ScaleDown", text),
         (status, "ScaleDownEmpty", 'Scale-down: removing empty node "a0"'),
         ("Node/b1", "ScaleDown", text),
@@ -273,7 +275,7 @@ def test_what_is_said_on_the_way() -> None:
             f"Scale-down: removing node b1, utilization: {utilization}, pods to reschedule: b1-pod-0,b1-pod-1",
         ),
     ]
-    assert sorted(told[4:]) == sorted(
+    assert sorted(events[4:]) == sorted(
         [
             ("Node/a0", "ScaleDown", "nodes removed by cluster autoscaler"),
             (status, "ScaleDownEmpty", "Scale-down: empty node a0 removed"),
@@ -288,7 +290,7 @@ def test_what_is_said_on_the_way() -> None:
     assert reasons == ["empty", "underutilized"]
 
 
-def test_devices_of_nodes_that_went_are_counted() -> None:
+def test_devices_of_deleted_nodes_are_counted() -> None:
     case = Case("a0 b0")
     slices = [ResourceSlice(spec=ResourceSliceSpec(driver=driver)) for driver in ("gpu.nvidia.com", "mine")]
     like = NodeTemplate(node=node("like", 8000, 8 * GB), resource_slices=slices)
@@ -299,7 +301,7 @@ def test_devices_of_nodes_that_went_are_counted() -> None:
     assert sorted(drivers) == ["", "custom.driver,gpu.nvidia.com"]
 
 
-def test_a_taint_that_fails_is_told_twice() -> None:
+def test_failed_taint_emits_two_events() -> None:
     case = broken(Case("a0 a1"), taint="a1")
     started = case.run()
     assert started.error is not None
@@ -336,12 +338,12 @@ ROLLED_BACK = "Error while releasing ToBeDeletedByClusterAutoscaler taints on no
 UNREAD = "Error while removing ToBeDeletedByClusterAutoscaler taints from node a0: no answer"
 
 
-@pytest.mark.parametrize(("read", "said"), [(False, ROLLED_BACK), (True, UNREAD)])
-def test_a_node_that_keeps_its_taint_when_another_could_not_be_marked_is_logged(read: bool, said: str) -> None:
+@pytest.mark.parametrize(("read", "message"), [(False, ROLLED_BACK), (True, UNREAD)])
+def test_a_node_that_keeps_its_taint_when_another_could_not_be_marked_is_logged(read: bool, message: str) -> None:
     case = keeping_taints(broken(Case("a0 a1"), taint="a1"), "a0", read=read)
     assert case.run().result == ERROR
     assert case.world.marks == {"a0": KEPT}
-    assert case.actuator.tracker.take_warnings() == [said]
+    assert case.actuator.tracker.take_warnings() == [message]
     assert case.actuator.tracker.take_warnings() == []
 
 
@@ -372,7 +374,7 @@ def test_nodes_are_cordoned_and_freed(cordon: bool) -> None:
         ("controllers_fail", True, "controllers cannot be listed: down"),
     ],
 )
-def test_what_cannot_be_looked_up_stays(failure: str, drain: bool, text: str) -> None:
+def test_nodes_stay_when_a_lookup_fails(failure: str, drain: bool, text: str) -> None:
     case = Case("", "a0 a1", spread("a0 a1")) if drain else Case("a0 a1")
     setattr(case.world, failure, "down")
     case.run()
@@ -482,12 +484,12 @@ def test_the_delay_follows_the_latency_of_taints(lag: float | None, delay: float
     """Twice the longest latency of the hour before; what never showed up leaves it as it is."""
     case = Case("a0 a1", dynamic_node_delete_delay_after_taint_enabled=True)
     case.world.lag = lambda name: None if lag is None else span(seconds=lag)
-    gone: list[Any] = []
+    sent_at: list[Any] = []
     perform = case.world.perform
 
     def spy(action: Action, now: Moment) -> Outcome:
         if isinstance(action, List):
-            gone.append(now)
+            sent_at.append(now)
         return perform(action, now)
 
     started: list[Any] = []
@@ -495,7 +497,7 @@ def test_the_delay_follows_the_latency_of_taints(lag: float | None, delay: float
     machine = case.actuator.start_deletion(case.empty, [], case.snapshot, case.groups)
     simulation.start(machine, lambda value, at: started.append(at))
     simulation.run()
-    assert gone == [started[0] + span(seconds=delay)]
+    assert sent_at == [started[0] + span(seconds=delay)]
 
 
 def test_a_failed_taint_ends_the_measurement() -> None:
@@ -507,7 +509,7 @@ def test_a_failed_taint_ends_the_measurement() -> None:
 # -- from start to start ---------------------------------------------------------------------------------------------
 
 
-def test_what_is_under_way_counts_for_the_budgets() -> None:
+def test_deletions_in_progress_count_towards_budgets() -> None:
     case = Case("a0 a1", "b2", {"b2": 1}, max_scale_down_parallelism=2, max_drain_parallelism=1)
     case.world.lingers = {"b2-pod-0": span(minutes=5)}
     simulation = VirtualTime(case.world.perform, now=N0)
@@ -536,7 +538,7 @@ def test_a_group_may_try_again_in_the_next_start() -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_what_cannot_be_prepared_is_forced_out(refused: bool) -> None:
+def test_node_that_cannot_be_prepared_is_deleted_by_force(refused: bool) -> None:
     """A node that cannot be prepared is deleted by force, and then, as upstream has it, deleted like any other."""
     case = broken(Case("", "a0", {"a0": 1}, force=True), evict="a0-pod-0")
     case.world.no_delete = {"a0-pod-0"}
@@ -556,7 +558,7 @@ def test_what_cannot_be_prepared_is_forced_out(refused: bool) -> None:
     ],
     ids=["deleted", "refused", "not-empty"],
 )
-def test_what_the_state_keeps(case_of: Callable[[], Case], change: dict[str, Any]) -> None:
+def test_state_records_deletions_per_group_and_cluster(case_of: Callable[[], Case], change: dict[str, Any]) -> None:
     """Only the answer of the cloud moves the delays of a group; that a deletion began moves those of the cluster."""
     case = case_of()
     started = case.run()
@@ -570,13 +572,13 @@ def test_what_the_state_keeps(case_of: Callable[[], Case], change: dict[str, Any
     assert ca.LoopState.from_json(state.to_json()) == state
 
 
-def test_a_failure_before_it_begins_is_kept() -> None:
+def test_failure_before_the_deletion_is_recorded() -> None:
     started = broken(Case("a0"), taint="a0").run()
     state = record_deletion_start(ca.LoopState(), started, N0)
     assert (state.scale_down.last_scale_down, state.scale_down.last_failure) == (None, N0)
 
 
-def test_a_node_that_is_none() -> None:
+def test_unknown_node_is_an_input_error() -> None:
     case = Case("a0")
     with pytest.raises(InputError, match="there is no node a7"):
         case.actuator.start_deletion(["a0"], ["a7"], case.snapshot, case.groups)

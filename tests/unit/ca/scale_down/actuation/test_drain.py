@@ -50,10 +50,10 @@ class Scene:
 
     def __init__(self, pods: list[Pod], **options: Any) -> None:
         self.world = World([node("n1", 1000, 1000)], pods)
-        given = {
+        defaults = {
             name: timedelta_of(value) if name == "max_pod_eviction_time" else value for name, value in options.items()
         }
-        self.options = ca.AutoscalingOptions(**given)
+        self.options = ca.AutoscalingOptions(**defaults)
         self.evicted: list[str] = []
         self.took = 0
 
@@ -75,13 +75,13 @@ class Scene:
         return result[0]
 
 
-def ended(found: DrainResult) -> dict[str, str]:
+def ended(drained: DrainResult) -> dict[str, str]:
     """By pod: ``ok``, or what is wrong."""
-    said = {}
-    for name, item in found.results.items():
+    outcomes = {}
+    for name, item in drained.results.items():
         words = ["timed out"] if item.timed_out else []
-        said[name] = " ".join([*words, *(["error"] if item.error is not None else [])]) or "ok"
-    return said
+        outcomes[name] = " ".join([*words, *(["error"] if item.error is not None else [])]) or "ok"
+    return outcomes
 
 
 # -- one lot ---------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_the_time_to_shut_down_is_capped(grace: int | None, cap: int, want: int)
     assert scene.world.graces == {"p1": want}
 
 
-def test_a_pod_that_is_gone_counts_as_evicted() -> None:
+def test_deleted_pod_counts_as_evicted() -> None:
     scene = Scene([on_n1("p1")])
     scene.world.no_eviction = {"p1": lambda now: ApiError("gone", reason="NotFound")}  # type: ignore[dict-item,return-value]
     scene.world.gone_at["default/p1"] = N0
@@ -172,12 +172,14 @@ def test_some_pods_are_deleted_by_force() -> None:
     scene = Scene([on_n1(f"p{i}") for i in (1, 2, 3, 4)], max_pod_eviction_time=0)
     scene.world.no_eviction = {"p2": never, "p4": never}
     scene.world.no_delete = {"p4"}
-    found = scene.drain(force=True)
-    assert ended(found) == {"p1": "ok", "p2": "ok", "p3": "ok", "p4": "error"}
+    drained = scene.drain(force=True)
+    assert ended(drained) == {"p1": "ok", "p2": "ok", "p3": "ok", "p4": "error"}
     assert scene.world.force_deleted == ["p2"]
-    assert found.results["p4"].error == ("failed to forcefully delete unevicted pod default/p4 (last error: no delete)")
-    assert found.error is not None
-    assert found.error.message.endswith(f"[{found.results['p4'].error}]")
+    assert drained.results["p4"].error == (
+        "failed to forcefully delete unevicted pod default/p4 (last error: no delete)"
+    )
+    assert drained.error is not None
+    assert drained.error.message.endswith(f"[{drained.results['p4'].error}]")
     assert sorted(scene.evicted) == ["p1", "p2", "p3"]
 
 
@@ -211,12 +213,12 @@ def test_pods_are_waited_for(lingers: int, took: int, error: bool, result: str) 
     """Looked at every five seconds, for the grace period and half a minute; a look at the end comes too late."""
     scene = Scene([on_n1("p1"), on_n1("d1", ds=True)], max_graceful_termination_sec=20)
     scene.world.lingers = {"p1": lingers * SECOND, "d1": 10 * MINUTE}
-    found = scene.drain()
-    assert (found.error is not None) is error
+    drained = scene.drain()
+    assert (drained.error is not None) is error
     assert scene.took == took * SECOND
-    assert ended(found) == {"p1": result}
-    if found.error is not None:
-        assert (found.error.type, found.error.message) == (
+    assert ended(drained) == {"p1": result}
+    if drained.error is not None:
+        assert (drained.error.type, drained.error.message) == (
             "transientError",
             "Failed to drain node /n1: pods remaining after timeout",
         )
@@ -399,9 +401,11 @@ def test_the_last_look_comes_when_the_time_is_up() -> None:
     busy = node("n1", 1, 1, annotations={"delay-deletion.cluster-autoscaler.kubernetes.io/x": "1"})
 
     def perform(action: Action, now: Moment) -> Outcome:
-        gone = now >= N0 + 7 * SECOND
+        is_deleted = now >= N0 + 7 * SECOND
         return Outcome(
-            at=now, value=None if gone else busy, error=ApiError("gone", reason="NotFound") if gone else None
+            at=now,
+            value=None if is_deleted else busy,
+            error=ApiError("gone", reason="NotFound") if is_deleted else None,
         )
 
     error, took = delayed(partial(_waiting, busy, 7), perform)

@@ -70,10 +70,10 @@ def test_every_deletion_ends(
         node_deletion_batcher_interval=timedelta(seconds=interval),
         skip_nodes_with_custom_controller_pods=False,
     )
-    whole = group_options(zero_or_max_node_scaling=True)
+    atomic = group_options(zero_or_max_node_scaling=True)
     known = Groups(
         NodeGroup(
-            id=letter, max_size=9, target_size=len(members), options=whole if letter.isupper() else None,
+            id=letter, max_size=9, target_size=len(members), options=atomic if letter.isupper() else None,
             nodes=(names := [f"{letter}{i}" for i in range(len(members))]), instances=names,
         )
         for letter, members in groups.items()
@@ -111,7 +111,7 @@ def test_every_deletion_ends(
     assert sorted(deleted) == sorted(name for name, item in results.items() if item.result == "NodeDeleteOk")
     assert {name for name in flags if has_taint(world.nodes[name], TO_BE_DELETED_TAINT)} == {*deleted, *waiting}
     for letter, members in groups.items():
-        gone = [name for name in deleted if name[0] == letter]
+        deleted_members = [name for name in deleted if name[0] == letter]
         if letter.isupper():
-            assert len(gone) in (0, len(members))
+            assert len(deleted_members) in (0, len(members))
     assert (started.result == "ScaleDownError") is (started.error is not None)

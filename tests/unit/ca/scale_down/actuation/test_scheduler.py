@@ -119,7 +119,7 @@ def test_a_group_that_is_not_complete_waits() -> None:
     assert scene.tracker.deletions_count("A") == 3
 
 
-def test_the_last_one_says_whether_all_were_drained() -> None:
+def test_last_deletion_of_a_group_reports_whether_all_were_drained() -> None:
     scene = Scene({"A": 2})
     scene.schedule("A0")
     scene.schedule("A1", drain=True)
@@ -140,7 +140,7 @@ def test_a_group_whose_options_cannot_be_read() -> None:
 
 
 @pytest.mark.parametrize(("groups", "count"), [("a", 1), ("a", 5), ("a b c", 5)])
-def test_the_first_node_of_a_group_is_told(groups: str, count: int) -> None:
+def test_first_node_of_a_group_is_reported(groups: str, count: int) -> None:
     scene = Scene(dict.fromkeys(groups.split(), count), node_deletion_batcher_interval=timedelta(seconds=9))
     first = [
         scene.batcher.collect([scene.nodes[f"{letter}{i}"]], letter, False)
@@ -188,7 +188,7 @@ def test_a_group_that_collected_nothing() -> None:
         (Groups((), {"a0": "down"}), "cloudProviderError", "failed to find node group for a0: down"),
     ],
 )
-def test_a_node_whose_group_is_not_found(groups: Groups, type_: str, text: str) -> None:
+def test_node_without_group_is_a_failed_deletion(groups: Groups, type_: str, text: str) -> None:
     scene = Scene({"a": 1})
 
     def machine(now: Moment) -> Steps[None]:

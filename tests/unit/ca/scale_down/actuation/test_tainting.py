@@ -65,10 +65,10 @@ def changed(item: Node) -> Node:
 
 @pytest.mark.parametrize("cordon", [False, True])
 def test_a_mark(cordon: bool) -> None:
-    given = node("n", 1, 1)
-    given.spec.taints.append(Taint(key="other", value="", effect="NoSchedule"))
-    world = World([given])
-    assert run_virtually(marking(given, cordon=cordon), world.perform, now=N0 + span(seconds=0.7)) is None
+    original = node("n", 1, 1)
+    original.spec.taints.append(Taint(key="other", value="", effect="NoSchedule"))
+    world = World([original])
+    assert run_virtually(marking(original, cordon=cordon), world.perform, now=N0 + span(seconds=0.7)) is None
     taints = world.nodes["n"].spec.taints
     assert [(taint.key, taint.value, taint.effect) for taint in taints] == [
         ("other", "", "NoSchedule"),
@@ -89,11 +89,11 @@ def test_a_mark_that_is_there_already_is_left_alone() -> None:
 
 
 def test_a_conflict_is_resolved() -> None:
-    given = node("n", 1, 1)
-    world = World([changed(given)])
+    original = node("n", 1, 1)
+    world = World([changed(original)])
     ends: list[Any] = []
     simulation = VirtualTime(world.perform, now=N0)
-    simulation.start(marking(given), lambda value, at: ends.append((value, at - N0)))
+    simulation.start(marking(original), lambda value, at: ends.append((value, at - N0)))
     simulation.run()
     assert ends == [(None, span(milliseconds=750))]
     assert world.nodes["n"].metadata.labels == {"changed": "yes"}
@@ -101,38 +101,38 @@ def test_a_conflict_is_resolved() -> None:
 
 
 def test_conflicts_do_not_go_on_for_ever() -> None:
-    given = node("n", 1, 1)
+    original = node("n", 1, 1)
     tries: list[int] = []
 
     def perform(action: Action, now: Moment) -> Outcome:
         if isinstance(action, Patch):
             tries.append(now - N0)
             return Outcome(at=now, error=ApiError("again", reason="Conflict"))
-        return Outcome(at=now, value=given)
+        return Outcome(at=now, value=original)
 
-    error = run_virtually(marking(given), perform, now=N0)
+    error = run_virtually(marking(original), perform, now=N0)
     assert error == ApiError("again", reason="Conflict")
     assert tries == [span(milliseconds=750 * i) for i in range(8)]
 
 
-def test_a_node_that_is_gone() -> None:
+def test_tainting_a_deleted_node_is_an_error() -> None:
     world = World([])
     error = run_virtually(marking(marked("n", "5")), world.perform, now=N0)
     assert error.message == "failed to get node n: not found"
 
 
-@pytest.mark.parametrize(("uncordon", "left"), [(True, False), (False, True)])
-def test_a_mark_is_taken_away(uncordon: bool, left: bool) -> None:
+@pytest.mark.parametrize(("uncordon", "unschedulable"), [(True, False), (False, True)])
+def test_a_mark_is_taken_away(uncordon: bool, unschedulable: bool) -> None:
     """And any cordon with it, whoever set it."""
-    given = marked("n", "5", soft="6")
-    given.spec.unschedulable = True
-    world = World([given])
+    tainted = marked("n", "5", soft="6")
+    tainted.spec.unschedulable = True
+    world = World([tainted])
     result = run_virtually(
-        lambda now: clean_to_be_deleted(Progress(now), given, uncordon=uncordon), world.perform, now=N0
+        lambda now: clean_to_be_deleted(Progress(now), tainted, uncordon=uncordon), world.perform, now=N0
     )
     assert result == (None, True)
     assert [taint.key for taint in world.nodes["n"].spec.taints] == [DELETION_CANDIDATE_TAINT]
-    assert world.nodes["n"].spec.unschedulable is left
+    assert world.nodes["n"].spec.unschedulable is unschedulable
     again = run_virtually(
         lambda now: clean_to_be_deleted(Progress(now), world.nodes["n"], uncordon=uncordon), world.perform, now=N0
     )
@@ -142,11 +142,11 @@ def test_a_mark_is_taken_away(uncordon: bool, left: bool) -> None:
 # -- soft taints: limits of a loop -----------------------------------------------------------------------------------
 
 
-def softly(world: World, wanted: SoftTaints, **options: Any) -> SoftTaintsResult:
-    given = ca.AutoscalingOptions(**{"max_bulk_soft_taint_time": timedelta(seconds=1), **options})
+def softly(world: World, taints: SoftTaints, **options: Any) -> SoftTaintsResult:
+    settings = ca.AutoscalingOptions(**{"max_bulk_soft_taint_time": timedelta(seconds=1), **options})
     nodes = dict(world.nodes)
     result: SoftTaintsResult = run_virtually(
-        lambda now: update_soft_taints(wanted, nodes, given, now), world.perform, now=N0
+        lambda now: update_soft_taints(taints, nodes, settings, now), world.perform, now=N0
     )
     return result
 
@@ -159,8 +159,8 @@ def test_both_nodes_fit_if_there_is_time(takes: int) -> None:
     assert world.marks == ({"a": ["+S"]} if takes else {"a": ["+S"], "b": ["+S"]})
     assert result == SoftTaintsResult(tried=2 - takes, skipped=takes)
     world.marks.clear()
-    left = [name for name in ("a", "b") if not world.nodes[name].spec.taints]
-    softly(world, SoftTaints(add=left))
+    untainted = [name for name in ("a", "b") if not world.nodes[name].spec.taints]
+    softly(world, SoftTaints(add=untainted))
     assert world.marks == ({"b": ["+S"]} if takes else {})
     world.marks.clear()
     softly(world, SoftTaints(remove=["a", "b"]))
@@ -232,16 +232,16 @@ def test_a_mark_that_cannot_be_cleaned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "latency"),
+    ("latencies", "latency"),
     [({"n1": 100}, 100), ({"n1": 100, "n2": 150}, 150), ({"n1": None}, None), ({"n1": 100, "n2": None}, None)],
 )
-def test_the_longest_latency_counts(seen: dict[str, int | None], latency: int | None) -> None:
-    world = World([marked(name, "1") for name in seen])
-    world.written = dict.fromkeys(seen, N0)
-    lags = {name: None if ms is None else span(milliseconds=ms) for name, ms in seen.items()}
+def test_the_longest_latency_counts(latencies: dict[str, int | None], latency: int | None) -> None:
+    world = World([marked(name, "1") for name in latencies])
+    world.written = dict.fromkeys(latencies, N0)
+    lags = {name: None if ms is None else span(milliseconds=ms) for name, ms in latencies.items()}
     world.lag = lags.__getitem__
     tracker = UpdateLatencyTracker()
-    tracker.started = dict.fromkeys(seen, N0)
+    tracker.started = dict.fromkeys(latencies, N0)
     tracker.wait_for_all()
     result = run_virtually(tracker.follow, world.perform, now=N0)
     assert result == (None if latency is None else span(milliseconds=latency))
@@ -260,7 +260,7 @@ def test_a_node_that_waits_for_its_turn_counts_from_the_beginning() -> None:
     assert result.delay == 2 * span(milliseconds=1050)  # it is seen by the next look
 
 
-def test_latencies_of_an_hour_are_kept() -> None:
+def test_latencies_are_kept_for_an_hour() -> None:
     past = TaintLatencyHistory()
     assert past.delay_after(3 * SECOND, N0) == 6 * SECOND
     assert past.delay_after(SECOND, N0 + span(minutes=59)) == 6 * SECOND

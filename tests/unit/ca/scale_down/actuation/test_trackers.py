@@ -40,7 +40,7 @@ def test_deletions_under_way() -> None:
     assert tracker.results(N0) == ({"a": OK, "c": BAD}, N0 + SECOND)
 
 
-def test_a_result_is_kept_even_if_nothing_was_under_way() -> None:
+def test_result_without_a_started_deletion_is_recorded() -> None:
     tracker = NodeDeletionTracker()
     tracker.start_deletion("g", "a", drain=False)
     tracker.end_deletion("other", "a", OK, N0)
@@ -59,12 +59,12 @@ def test_results_are_reported_once() -> None:
     assert tracker.results(N0)[0] == {"b": OK}
 
 
-@pytest.mark.parametrize(("ttl", "after", "found"), [(0, 0, []), (10, 9, ["p"]), (10, 10, [])])
-def test_evictions_are_recent_for_a_while(ttl: int, after: int, found: list[str]) -> None:
+@pytest.mark.parametrize(("ttl", "after", "evicted"), [(0, 0, []), (10, 9, ["p"]), (10, 10, [])])
+def test_evictions_are_recent_for_a_while(ttl: int, after: int, evicted: list[str]) -> None:
     """Upstream's time is 0: none is ever recent."""
     tracker = NodeDeletionTracker(ttl * SECOND)
     tracker.register_eviction(pod("p"), N0)
-    assert [item.metadata.name for item in tracker.recent_evictions(N0 + after * SECOND)] == found
+    assert [item.metadata.name for item in tracker.recent_evictions(N0 + after * SECOND)] == evicted
 
 
 # -- nodes that nobody looked at -------------------------------------------------------------------------------------
@@ -95,32 +95,32 @@ def unneeded(name: str, threshold: int = 10 * MINUTE) -> UnneededNode:
     return UnneededNode(node=node(name, 1, 1), drain=False, since=N0, threshold=threshold)
 
 
-def test_the_reason_of_a_delay_is_the_last_that_is_none_of_time() -> None:
-    tracker, seen = NodeLatencyTracker().update([unneeded("a")], N0)
-    assert seen == []
+def test_delay_reason_is_the_last_reason_other_than_time() -> None:
+    tracker, latencies = NodeLatencyTracker().update([unneeded("a")], N0)
+    assert latencies == []
     for reason in ("BlockedByPod", "AtomicScaleDownFailed", "NotUnneededLongEnough", "NotUnreadyLongEnough"):
-        tracker, seen = tracker.process({"a": reason, "other": reason}, [], N0 + MINUTE)
-        assert seen == []
+        tracker, latencies = tracker.process({"a": reason, "other": reason}, [], N0 + MINUTE)
+        assert latencies == []
     assert tracker.nodes["a"].delay_reason == "AtomicScaleDownFailed"
     tracker = msgspec.json.decode(msgspec.json.encode(tracker), type=NodeLatencyTracker)
-    tracker, seen = tracker.process({}, ["a", "other"], N0 + 15 * MINUTE)
-    assert seen == [NodeLatency(node="a", deleted=True, delay_reason="AtomicScaleDownFailed", latency=5 * MINUTE)]
+    tracker, latencies = tracker.process({}, ["a", "other"], N0 + 15 * MINUTE)
+    assert latencies == [NodeLatency(node="a", deleted=True, delay_reason="AtomicScaleDownFailed", latency=5 * MINUTE)]
     assert tracker.nodes == {}
 
 
 @pytest.mark.parametrize(("after", "latency"), [(10, None), (11, 1)])
 def test_a_node_that_is_needed_again(after: int, latency: int | None) -> None:
     tracker, _ = NodeLatencyTracker().update([unneeded("a"), unneeded("b")], N0)
-    tracker, seen = tracker.update([unneeded("b")], N0 + after * MINUTE)
+    tracker, latencies = tracker.update([unneeded("b")], N0 + after * MINUTE)
     want = [] if latency is None else [
         NodeLatency(node="a", deleted=False, delay_reason="none", latency=latency * MINUTE)
     ]  # fmt: skip
-    assert seen == want
+    assert latencies == want
     assert list(tracker.nodes) == ["b"]
 
 
 def test_the_threshold_may_change() -> None:
     tracker, _ = NodeLatencyTracker().update([unneeded("a")], N0)
     tracker, _ = tracker.update([unneeded("a", MINUTE)], N0 + MINUTE)
-    _, seen = tracker.process({}, ["a"], N0 + 3 * MINUTE)
-    assert [item.latency for item in seen] == [2 * MINUTE]
+    _, latencies = tracker.process({}, ["a"], N0 + 3 * MINUTE)
+    assert [item.latency for item in latencies] == [2 * MINUTE]

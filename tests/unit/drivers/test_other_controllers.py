@@ -81,7 +81,7 @@ def test_the_clocks_need_not_agree() -> None:
     assert result.has(hpa(other=NOW + PERIOD), KEY, NOW + PERIOD + ahead)
 
 
-def test_what_was_written_in_times_to_come_counts_from_now() -> None:
+def test_write_with_a_future_time_counts_from_now() -> None:
     """Ours is two hours behind: nobody is waited for until it has caught up."""
     result, behind = rivals(), NOW - 2 * HOUR
     assert result.has(hpa(other=NOW), KEY, behind)
@@ -91,7 +91,7 @@ def test_what_was_written_in_times_to_come_counts_from_now() -> None:
 
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR])
-def test_when_the_clock_is_set_what_is_left_stays(by: int) -> None:
+def test_remaining_time_is_kept_when_the_clock_is_set(by: int) -> None:
     result, item = rivals(), hpa(other=NOW)
     assert result.has(item, KEY, NOW)
     result.clock_set(by)
@@ -106,7 +106,7 @@ def test_one_without_rivals_has_none_when_the_clock_is_set() -> None:
     assert not result.has(hpa(), KEY, NOW + HOUR)
 
 
-def test_an_hpa_that_is_gone_is_forgotten() -> None:
+def test_deleted_hpa_is_forgotten() -> None:
     result = rivals()
     assert not result.has(hpa(other=NOW - HOUR), KEY, NOW)
     result.forget(KEY)
@@ -117,7 +117,7 @@ def test_an_hpa_that_is_gone_is_forgotten() -> None:
     assert not result.has(hpa(other=NOW + PERIOD), KEY, NOW + 5 * PERIOD)  # it has not come back
 
 
-def test_an_entry_that_is_gone_and_an_older_one_are_no_writes() -> None:
+def test_removed_and_older_managed_fields_are_not_writes() -> None:
     result = rivals()
     assert not result.has(hpa(other=NOW - HOUR, third=NOW - 2 * HOUR), KEY, NOW)
     assert not result.has(hpa(third=NOW - 2 * HOUR), KEY, NOW)

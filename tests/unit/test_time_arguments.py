@@ -115,14 +115,16 @@ def of_moments(call: Any) -> list[str]:
         parameters = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):
         return []
-    told = {each.name: str(each.annotation) for each in parameters}
+    annotations = {each.name: str(each.annotation) for each in parameters}
     for base in reversed(getattr(call, "__mro__", ())):  # of a struct's signature no names of types are told
-        told |= {name: str(type_) for name, type_ in getattr(base, "__annotations__", {}).items() if name in told}
-    return [name for name, type_ in told.items() if re.search(r"\bMoment\b", type_) or name == "now"]
+        annotations |= {
+            name: str(type_) for name, type_ in getattr(base, "__annotations__", {}).items() if name in annotations
+        }
+    return [name for name, type_ in annotations.items() if re.search(r"\bMoment\b", type_) or name == "now"]
 
 
-def doors() -> dict[str, tuple[Any, Any, str]]:
-    """Door -> class (None: a function), function, parameter."""
+def time_parameters() -> dict[str, tuple[Any, Any, str]]:
+    """Return function name -> class (None: a function), function, parameter."""
     result = {}
     for module in modules():
         for name in module.__all__:
@@ -143,30 +145,30 @@ def doors() -> dict[str, tuple[Any, Any, str]]:
     return result
 
 
-DOORS: Final = doors()
+FUNCTIONS: Final = time_parameters()
 
 
-def told(door: str, value: object) -> str | None:
-    """The field that the door's refusal names; None: it does not refuse it."""
-    owner, call, name = DOORS[door]
-    given: dict[str, Any] = {
+def refused_field(function: str, value: object) -> str | None:
+    """Return the field that the function's refusal names; None if it accepts the value."""
+    owner, call, name = FUNCTIONS[function]
+    arguments: dict[str, Any] = {
         each.name: MagicMock()
         for each in inspect.signature(call).parameters.values()
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     }
     for other in of_moments(call):
-        if other in given:
-            given[other] = 0
-    given[name] = value
+        if other in arguments:
+            arguments[other] = 0
+    arguments[name] = value
     if owner is not None:
-        given["self"] = INSTANCES[owner.__name__]()
-    if "steps" in given:
-        given["steps"] = (action for action in ())  # a machine that ends at once
+        arguments["self"] = INSTANCES[owner.__name__]()
+    if "steps" in arguments:
+        arguments["steps"] = (action for action in ())  # a machine that ends at once
     parts = inspect.signature(call).parameters.values()
     places = [each.name for each in parts if each.kind <= each.POSITIONAL_OR_KEYWORD and each.default is each.empty]
-    at = [given.pop(place) for place in places]
+    at = [arguments.pop(place) for place in places]
     try:
-        result = call(*at, **given)
+        result = call(*at, **arguments)
         if inspect.isgenerator(result):
             next(result)
     except InputError as error:
@@ -176,11 +178,11 @@ def told(door: str, value: object) -> str | None:
     return None
 
 
-@each_row(DOORS)
-def test_what_is_no_moment_is_refused_by_name(door: str) -> None:
-    name = DOORS[door][2]
-    assert [told(door, value) for value in WRONG] == [name] * len(WRONG)
-    assert name not in [told(door, value) for value in RIGHT]
+@each_row(FUNCTIONS)
+def test_invalid_times_are_refused_by_name(function: str) -> None:
+    name = FUNCTIONS[function][2]
+    assert [refused_field(function, value) for value in WRONG] == [name] * len(WRONG)
+    assert name not in [refused_field(function, value) for value in RIGHT]
 
 
 SECONDS: Final = 1_795_348_800
@@ -195,11 +197,11 @@ ANY_CLOCK: Final = (
 """Virtual clocks may begin anywhere; of an interval only the length counts; a recommender's time may be a sample's."""
 
 
-@each_row(door for door in DOORS if not door.startswith(ANY_CLOCK))
-def test_integers_of_another_unit_are_refused_by_name(door: str) -> None:
-    name = DOORS[door][2]
-    assert [told(door, value) for value in OTHER_UNITS.values()] == [name] * len(OTHER_UNITS)
-    assert told(door, 0) != name, "0 is no particular time"
+@each_row(function for function in FUNCTIONS if not function.startswith(ANY_CLOCK))
+def test_integers_of_another_unit_are_refused_by_name(function: str) -> None:
+    name = FUNCTIONS[function][2]
+    assert [refused_field(function, value) for value in OTHER_UNITS.values()] == [name] * len(OTHER_UNITS)
+    assert refused_field(function, 0) != name, "0 is no particular time"
 
 
 @pytest.mark.parametrize("unit", OTHER_UNITS)
@@ -220,5 +222,5 @@ def test_times_since_1973_and_explicit_dates_are_taken() -> None:
 
 
 def test_there_are_many() -> None:
-    assert len(DOORS) > 60
+    assert len(FUNCTIONS) > 60
     assert OUTSIDE.keys() <= {name for module in modules() for name in module.__all__}

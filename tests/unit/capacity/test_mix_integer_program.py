@@ -50,23 +50,23 @@ def test_a_small_mix_is_cheaper_than_a_dive_alone(monkeypatch: pytest.MonkeyPatc
         memory = draw.choice([900, 2600, 5000, 7000, 11000])
         objects += pods(count, f"{cpu}m", f"{memory}Mi", prefix=f"s{s}-")
     cluster = kscale.load(objects)
-    whole = kscale.mix(cluster, offers)
+    complete_mix = kscale.mix(cluster, offers)
     monkeypatch.setattr(solve, "cheaper", lambda kinds, master, packed, effort: packed)
     dived = kscale.mix(cluster, offers)
-    assert whole.cost < dived.cost * 0.97
-    assert (whole.pods, whole.unschedulable_count, whole.bound.cost) == (
+    assert complete_mix.cost < dived.cost * 0.97
+    assert (complete_mix.pods, complete_mix.unschedulable_count, complete_mix.bound.cost) == (
         dived.pods,
         dived.unschedulable_count,
         dived.bound.cost,
     )
-    assert whole.bound.cost is not None
-    assert whole.bound.cost <= whole.cost
+    assert complete_mix.bound.cost is not None
+    assert complete_mix.bound.cost <= complete_mix.cost
 
 
 def test_time_that_is_up_ends_the_program(offers: list[kscale.Offer], monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is up once the first program runs."""
     result = []
-    asked = 0
+    polls = 0
 
     def integral(self: Master, most_nodes: int, stop: Callable[[], bool]) -> tuple[Any, int]:
         nonlocal up
@@ -75,13 +75,13 @@ def test_time_that_is_up_ends_the_program(offers: list[kscale.Offer], monkeypatc
         return result[-1], 0
 
     def stop() -> bool:
-        nonlocal asked
-        asked += up
+        nonlocal polls
+        polls += up
         return up
 
     of_master, up = Master.integral, False
     monkeypatch.setattr(Master, "integral", integral)
     plan = kscale.mix(kscale.load(EXAMPLES / "cluster.json.gz"), offers, stop=(None, stop))
-    assert (result, asked) == ([None], 1), "it ends when it hears so, and the later ones do not begin"
+    assert (result, polls) == ([None], 1), "it ends when it hears so, and the later ones do not begin"
     assert plan.pods > plan.unschedulable_count
     assert plan.cost < 20

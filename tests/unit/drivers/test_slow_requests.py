@@ -47,12 +47,12 @@ class Adapter:
 
 def slowed(world: World, seconds: Callable[[Call], float]) -> None:
     """Calls are answered so many seconds later; 0: at once."""
-    asked = world.server.call
+    original_call = world.server.call
 
     async def call(call: Call) -> Answer:
         if late := seconds(call):
             await asyncio.sleep(late)
-        return await asked(call)
+        return await original_call(call)
 
     world.server.call = call  # type: ignore[method-assign]
 
@@ -61,7 +61,7 @@ def steps_between(times: list[int]) -> list[int]:
     return [later - earlier for earlier, later in pairwise(times)]
 
 
-def test_an_answer_that_takes_long_holds_up_nobody_else() -> None:
+def test_slow_answer_delays_no_other_hpa() -> None:
     """Once it has been too late; its own HPA is decided when it comes."""
 
     async def case(world: World) -> None:
@@ -85,7 +85,7 @@ def test_an_answer_that_takes_long_holds_up_nobody_else() -> None:
     scenario(case)
 
 
-def test_who_is_answered_soon_again_is_not_held_up_by_those_who_are_not() -> None:
+def test_recovered_hpa_is_not_delayed_by_slow_ones() -> None:
     """Two that were slow together, of which one stays so."""
 
     async def case(world: World) -> None:
@@ -105,7 +105,7 @@ def test_who_is_answered_soon_again_is_not_held_up_by_those_who_are_not() -> Non
     scenario(case)
 
 
-def test_kinds_that_nobody_tells_hold_up_nobody_for_long() -> None:
+def test_unanswered_discovery_delays_others_briefly() -> None:
     """An aggregated API that hangs: who scales another kind waits for it, the others for five seconds at most."""
 
     async def case(world: World) -> None:
@@ -126,7 +126,7 @@ def test_kinds_that_nobody_tells_hold_up_nobody_for_long() -> None:
     scenario(case, resources=[WIDGET])
 
 
-def test_a_write_that_takes_long_holds_up_nobody_else() -> None:
+def test_slow_write_delays_no_other_hpa() -> None:
     """Somebody's webhook has its thirty seconds, for each status."""
 
     async def case(world: World) -> None:
@@ -152,7 +152,7 @@ def test_a_write_that_takes_long_holds_up_nobody_else() -> None:
     scenario(case)
 
 
-def test_who_is_decided_apart_is_decided_again_though_nothing_happens() -> None:
+def test_separate_hpa_is_reconciled_again_without_events() -> None:
     async def case(world: World) -> None:
         adapter = Adapter(world, 40)
         by_backlog(world, "queue")
@@ -167,7 +167,7 @@ def test_who_is_decided_apart_is_decided_again_though_nothing_happens() -> None:
     scenario(case)
 
 
-def test_who_is_decided_apart_may_be_gone_when_the_answer_comes() -> None:
+def test_separate_hpa_may_be_deleted_before_its_answer() -> None:
     async def case(world: World) -> None:
         adapter = Adapter(world, 50)
         by_backlog(world, "queue")
@@ -184,7 +184,7 @@ def test_who_is_decided_apart_may_be_gone_when_the_answer_comes() -> None:
 
 
 @pytest.mark.parametrize("sets", [False, True])
-def test_what_is_decided_apart_is_remembered_unless_the_clock_is_set_meanwhile(sets: bool) -> None:
+def test_separate_decision_is_recorded_unless_the_clock_is_set(sets: bool) -> None:
     driver, now = HorizontalAutoscaler(HPAOptions(), take_over=True), 1_800_000_000 * SECOND
     hpa = scaled_by_a_metric("web")
     driver.notice(Change(watch=driver.watches[0], new=hpa), now)
@@ -206,7 +206,7 @@ def test_what_is_decided_apart_is_remembered_unless_the_clock_is_set_meanwhile(s
 
     run_virtually(partial(driver.steps, sight), perform, now=now)
     assert began == ["m"]
-    kept = driver.controller.kept.get("shop/web")
-    assert (kept is None) is sets
+    cached = driver.controller.kept.get("shop/web")
+    assert (cached is None) is sets
     assert driver._apart._slow == set()
     assert driver.controller.due("shop/web") is not None

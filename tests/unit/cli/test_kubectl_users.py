@@ -74,13 +74,13 @@ def test_manifests_that_no_api_server_would_take(tmp_path: Path, dump: Path, gro
     path = write(tmp_path / "range.json", ranged)
     manifest = write(tmp_path / "web.json", deployment("web", 3))
     got = kscale("estimate", "-f", dump, "-f", path, "-g", groups, "--pod", manifest)
-    said = "maximum cpu usage per Container is 500m.  No limit is specified"
+    message = "maximum cpu usage per Container is 500m.  No limit is specified"
     assert got.code == 2
-    assert f"Deployment a/web: LimitRanger would refuse its pods: {said}" in got.stderr
-    assert f"0 fit now, 3 do not: 3 {said}." in kscale("fit", "-f", dump, "-f", path, "--pod", manifest).stdout
+    assert f"Deployment a/web: LimitRanger would refuse its pods: {message}" in got.stderr
+    assert f"0 fit now, 3 do not: 3 {message}." in kscale("fit", "-f", dump, "-f", path, "--pod", manifest).stdout
 
 
-def test_fit_says_where_replicas_land_and_what_stops_the_next(tmp_path: Path, dump: Path) -> None:
+def test_fit_shows_placements_and_the_next_obstacle(tmp_path: Path, dump: Path) -> None:
     web = write(tmp_path / "web.json", deployment("web", 8))
     got = kscale("fit", "-q", "-f", dump, "--pod", web).stdout.splitlines()
     assert got == [
@@ -102,7 +102,7 @@ def test_fit_says_that_a_workload_is_there_already(tmp_path: Path) -> None:
     assert there not in kscale("fit", "-f", dump, "--pod", write(tmp_path / "q.json", pod("q"))).stdout
 
 
-def test_headroom_says_where_more_land_and_what_stops_the_next(tmp_path: Path, dump: Path) -> None:
+def test_headroom_shows_placements_and_the_next_obstacle(tmp_path: Path, dump: Path) -> None:
     manifest = write(tmp_path / "p.json", pod("p", "2"))
     got = kscale("headroom", "-q", "-f", dump, "--pod", manifest).stdout
     assert got.startswith("4 more fit.")
@@ -112,7 +112,7 @@ def test_headroom_says_where_more_land_and_what_stops_the_next(tmp_path: Path, d
     assert "Status 1 if some loss would leave a pod without a place" in text
 
 
-def test_explain_says_who_took_the_room(tmp_path: Path) -> None:
+def test_explain_names_pods_that_took_the_capacity(tmp_path: Path) -> None:
     dump = write(tmp_path / "dump.json", node("n1"), pod("second", "3"), pod("first", "3", priority=5))
     assert "1 pod fits nowhere" in kscale("estimate", "-f", dump).stdout
     got = kscale("explain", "-q", "-f", dump, "a/second")
@@ -172,8 +172,8 @@ def test_a_plugin_of_kubectl_suggests_itself(dump: Path) -> None:
     assert "kubectl kscale explain" not in done.stdout  # all fit
     small = write(dump.parent / "small.json", node("n1", "1"), pod("p", "2"))
     command = [BIN / "kubectl-kscale", "estimate", "-q", "-f", small, "--node", "n1"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    assert f"1 pod fits nowhere: kubectl kscale explain -f {small} --node n1 a/p" in said
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    assert f"1 pod fits nowhere: kubectl kscale explain -f {small} --node n1 a/p" in output
 
 
 @pytest.mark.parametrize(
@@ -186,19 +186,21 @@ def test_a_plugin_of_kubectl_suggests_itself(dump: Path) -> None:
     ],
 )
 def test_completion(words: str, completed: set[str]) -> None:
-    given = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_KSCALE_COMPLETE": "complete_bash"}
-    done = subprocess.run([BIN / "kscale"], env={**os.environ, **given}, capture_output=True, text=True, check=False)
+    variables = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_KSCALE_COMPLETE": "complete_bash"}
+    done = subprocess.run(
+        [BIN / "kscale"], env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
     assert set(done.stdout.split()) == completed
 
 
 def test_generate_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+    labels: list[str] = []
 
     @contextmanager
     def step(self: Terminal, label: str) -> Iterator[Callable[[str], None]]:
-        told.append(label)
-        yield told.append
+        labels.append(label)
+        yield labels.append
 
     monkeypatch.setattr(Terminal, "step", step)
     kscale("generate", "--nodes", "5", "--pods", "600", "--to", tmp_path / "c.json")
-    assert told[:2] == ["generating", "generating: 512 objects"]
+    assert labels[:2] == ["generating", "generating: 512 objects"]

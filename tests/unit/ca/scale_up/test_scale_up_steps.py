@@ -152,8 +152,8 @@ def _execute(*answers: Any, **more: Any) -> Ran:
 
 def test_success() -> None:
     ran = _execute(None, None)
-    asked, done = ran
-    assert asked == [IncreaseSize(group="a", delta=2), IncreaseSize(group="b", delta=1)]
+    actions, done = ran
+    assert actions == [IncreaseSize(group="a", delta=2), IncreaseSize(group="b", delta=1)]
     assert (done.error, done.failed_groups) == (None, [])
     assert {name: request.increase for name, request in done.state.scale_up_requests.items()} == {"a": 2, "b": 1}
     assert [event.message for event in ran.events] == [
@@ -166,8 +166,8 @@ def test_success() -> None:
 
 def test_the_first_error_ends_it() -> None:
     ran = _execute(_DOWN)
-    asked, done = ran
-    assert len(asked) == 1
+    actions, done = ran
+    assert len(actions) == 1
     assert done.error == ca.AutoscalerError("cloudProviderError", "failed to increase node group size: down")
     assert done.failed_groups == ["a"]
     assert ran.events[-1].message == "Scale-up failed for group a: down"
@@ -179,27 +179,27 @@ def test_the_first_error_ends_it() -> None:
 
 
 def test_in_parallel_all_are_tried() -> None:
-    asked, done = _execute(_DOWN, ca.AutoscalerError("", "gone"), parallel=True)
-    assert len(asked) == 2
+    actions, done = _execute(_DOWN, ca.AutoscalerError("", "gone"), parallel=True)
+    assert len(actions) == 2
     assert done.failed_groups == ["a", "b"]
     assert done.error is not None
     assert done.error.message == (
         'failed to increase node group size: down ...and other errors: ["failed to increase node group size: gone"]'
     )
-    asked, done = _execute(plan=[_PLAN[0], _PLAN[0]], parallel=True)
-    assert asked == []
+    actions, done = _execute(plan=[_PLAN[0], _PLAN[0]], parallel=True)
+    assert actions == []
     assert done.error == ca.AutoscalerError("internalError", "assertion failure: detected group double scaling: a")
 
 
 def test_atomic_increases_fall_back_where_they_are_not_implemented() -> None:
-    asked, done = _execute(ca.AutoscalerError("", "Not implemented"), None, atomic=True, plan=_PLAN[:1])
-    assert [action.atomic for action in asked] == [True, False]
+    actions, done = _execute(ca.AutoscalerError("", "Not implemented"), None, atomic=True, plan=_PLAN[:1])
+    assert [action.atomic for action in actions] == [True, False]
     assert done.error is None
 
 
 def test_negative_increases_are_found_out_afterwards() -> None:
-    asked, done = _execute(None, plan=[ca.ScaleUpInfo(group="a", current=3, new=1, max=10)])
-    assert asked == [IncreaseSize(group="a", delta=-2)]
+    actions, done = _execute(None, plan=[ca.ScaleUpInfo(group="a", current=3, new=1, max=10)])
+    assert actions == [IncreaseSize(group="a", delta=-2)]
     assert done.error == ca.AutoscalerError("internalError", "increase in number of nodes cannot be negative, got: -2")
 
 
@@ -218,15 +218,15 @@ def test_groups_below_their_minimum() -> None:
         options=_OPTIONS,
         quotas=[Quota(id="cluster-wide", limits={"cpu": 48})],
     )
-    asked, done = run_steps(steps, None)
+    actions, done = run_steps(steps, None)
     assert isinstance(done, MinSizeScaleUpResult)
-    assert asked == [IncreaseSize(group="ng1", delta=1)]
+    assert actions == [IncreaseSize(group="ng1", delta=1)]
     assert [(info.group, info.new) for info in done.status.scale_ups] == [("ng1", 2)]
     assert done.state.ranges["ng1"].current_target == 2
     assert groups["ng1"].target_size == 1
 
 
-def test_usage_that_cannot_be_told() -> None:
+def test_unknown_usage_blocks_the_minimum_size_scale_up() -> None:
     groups = Groups([], {"a": "down"})
     steps = scale_up_to_min_size_steps(
         [node("a", 1, 1)], groups, templates={}, state=ClusterStateRegistry(), now=N0, options=_OPTIONS

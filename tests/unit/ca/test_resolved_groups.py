@@ -35,7 +35,7 @@ def _described() -> list[NodeGroup]:
     ]
 
 
-def _told(groups: Groups) -> list[Any]:
+def _instance_ids(groups: Groups) -> list[Any]:
     return [(group, group.instance_ids) for group in groups]
 
 
@@ -49,7 +49,7 @@ def _told(groups: Groups) -> list[Any]:
         ("n3", _relabelled, False),
     ],
 )
-def test_only_what_groups_read_of_nodes_settles_them_anew(name: str, change: Any, same: bool) -> None:
+def test_groups_are_resolved_again_only_if_read_fields_change(name: str, change: Any, same: bool) -> None:
     nodes = [node(f"n{i}", 1000, 1, labels={"pool": "b"}) for i in range(4)]
     created = kscale.Cluster(nodes)
     before = resolve_groups(created.snapshot(), _described())
@@ -57,10 +57,10 @@ def test_only_what_groups_read_of_nodes_settles_them_anew(name: str, change: Any
     created.apply(change(next(each for each in nodes if each.metadata.name == name)))
     result = resolve_groups(created.snapshot(), _described())
     assert (result is before) is same
-    assert _told(result) == _told(Groups.of(_described(), [*created.nodes()]))
+    assert _instance_ids(result) == _instance_ids(Groups.of(_described(), [*created.nodes()]))
 
 
-def test_nodes_that_come_and_go_settle_groups_anew() -> None:
+def test_added_and_removed_nodes_resolve_groups_again() -> None:
     created = kscale.Cluster([node(f"n{i}", 1000, 1) for i in range(4)])
     described = [NodeGroup(id="a", max_size=9, node_selector={"pool": "a"})]
     before = resolve_groups(created.snapshot(), described)

@@ -29,8 +29,8 @@ def budget(**spec: Any) -> dict[str, Any]:
     }
 
 
-def flags(controller: str, **given: str) -> Callable[[dict[str, Any]], None]:
-    named = {name.replace("_", "-"): value for name, value in given.items()}
+def flags(controller: str, **options: str) -> Callable[[dict[str, Any]], None]:
+    named = {name.replace("_", "-"): value for name, value in options.items()}
     return lambda data: data.update(controllers={controller: {"flags": named}})
 
 
@@ -78,7 +78,7 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "field", "message"), BAD, ids=[field for _, field, _ in BAD])
-def test_mistakes_are_told_by_name(
+def test_mistakes_are_reported_by_field(
     change: Callable[[dict[str, Any]], Any], field: str, message: str, tmp_path: Path
 ) -> None:
     data = scenario()
@@ -87,7 +87,7 @@ def test_mistakes_are_told_by_name(
     assert (name, message in text) == (field, True), text
 
 
-def test_options_that_are_given_are_looked_at_too() -> None:
+def test_explicit_options_are_checked() -> None:
     created = msgspec.convert(scenario(controllers={}), Scenario)
     nothing = timedelta()
     with pytest.raises(InputError, match=NOW):
@@ -98,7 +98,7 @@ def test_options_that_are_given_are_looked_at_too() -> None:
     assert [each.field for each in UpdaterOptions(updater_interval=nothing).problems()] == ["updater_interval"]
 
 
-def test_what_begins_again_at_once_for_ever_ends_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_immediate_restart_is_a_named_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_STANDSTILL", 4)
     job = workload("Job", "endless", None, spec={"completions": 10**9, "parallelism": 1})
     setup = build(

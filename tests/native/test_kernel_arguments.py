@@ -268,7 +268,7 @@ KERNELS: dict[str, tuple[Callable[[], dict[str, np.ndarray]], Callable[[dict[str
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_good_arguments_are_taken(kernel: str) -> None:
+def test_valid_arguments_are_accepted(kernel: str) -> None:
     columns, call = KERNELS[kernel]
     call(columns())
 

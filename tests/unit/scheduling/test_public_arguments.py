@@ -18,20 +18,20 @@ NODE: Json = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "t"}, "st
 POD: Json = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "d"}}
 
 
-def estimate(**given: Any) -> Any:
-    return kscale.estimate(kscale.load([POD]).snapshot(), **{"template": NODE, **given})
+def estimate(**options: Any) -> Any:
+    return kscale.estimate(kscale.load([POD]).snapshot(), **{"template": NODE, **options})
 
 
-def place(**given: Any) -> Any:
-    return kscale.place(kscale.load([NODE, POD]).snapshot(), **given)
+def place(**options: Any) -> Any:
+    return kscale.place(kscale.load([NODE, POD]).snapshot(), **options)
 
 
-def many(**given: Any) -> Any:
-    return kscale.estimate_many(kscale.load([POD]).snapshot(), **{"templates": [NODE], **given})
+def many(**options: Any) -> Any:
+    return kscale.estimate_many(kscale.load([POD]).snapshot(), **{"templates": [NODE], **options})
 
 
-def options(**given: Any) -> kscale.EstimateOptions:
-    return kscale.EstimateOptions(**given)
+def options(**fields: Any) -> kscale.EstimateOptions:
+    return kscale.EstimateOptions(**fields)
 
 
 REFUSED: list[tuple[Callable[..., Any], Json, str]] = [
@@ -62,14 +62,14 @@ REFUSED: list[tuple[Callable[..., Any], Json, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "given", "message"), REFUSED, ids=[case[2] for case in REFUSED])
-def test_refused_by_name(call: Callable[..., Any], given: Json, message: str) -> None:
+@pytest.mark.parametrize(("call", "arguments", "message"), REFUSED, ids=[case[2] for case in REFUSED])
+def test_invalid_arguments_are_refused_by_name(call: Callable[..., Any], arguments: Json, message: str) -> None:
     with pytest.raises(kscale.InputError, match=message):
-        call(**given)
+        call(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("given", "count"),
+    ("arguments", "count"),
     [
         ({"options": options(max_nodes=10**15)}, 1),
         ({"options": options(max_nodes=-(10**15))}, 0),
@@ -78,8 +78,8 @@ def test_refused_by_name(call: Callable[..., Any], given: Json, message: str) ->
         ({"template": Node(metadata=kscale.load([NODE]).snapshot().columns.objects[0].metadata)}, 0),
     ],
 )
-def test_taken(given: Json, count: int) -> None:
-    assert estimate(**given).node_count == count
+def test_valid_arguments_are_accepted(arguments: Json, count: int) -> None:
+    assert estimate(**arguments).node_count == count
 
 
 CLUSTER = kscale.Cluster([NODE, POD])
@@ -101,12 +101,12 @@ class V1Pod:
 
 
 @pytest.mark.parametrize("pods", [None, ["d/a"], [{**POD, "metadata": {"name": "b"}}], [V1Pod()], [CLUSTER.pod("d/a")]])
-@pytest.mark.parametrize("given", [CLUSTER, CLUSTER.snapshot()], ids=["cluster", "snapshot"])
-def test_clusters_and_pods_of_any_kind_at_every_door(given: Any, pods: Any) -> None:
-    assert kscale.fit(given, pods).ok.all()
-    assert kscale.place(given, pods).placed_count == 1
-    assert kscale.estimate(given, pods, template=NODE).node_count == 1
-    assert "added" in repr(kscale.fork(given, pods, templates=[NODE]))
+@pytest.mark.parametrize("cluster", [CLUSTER, CLUSTER.snapshot()], ids=["cluster", "snapshot"])
+def test_every_function_accepts_clusters_and_pods_of_any_kind(cluster: Any, pods: Any) -> None:
+    assert kscale.fit(cluster, pods).ok.all()
+    assert kscale.place(cluster, pods).placed_count == 1
+    assert kscale.estimate(cluster, pods, template=NODE).node_count == 1
+    assert "added" in repr(kscale.fork(cluster, pods, templates=[NODE]))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ BIG: Json = {**POD, "metadata": {"name": "big", "namespace": "d"},
              "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}]}}  # fmt: skip
 
 
-def test_results_tell_what_they_hold_and_travel() -> None:
+def test_results_have_a_repr_and_can_be_pickled() -> None:
     cluster = kscale.Cluster([NODE, POD, BIG])
     fit, placed = kscale.fit(cluster), kscale.place(cluster)
     needed = kscale.estimate(cluster, template=NODE)
@@ -170,5 +170,5 @@ def test_results_tell_what_they_hold_and_travel() -> None:
     [NODE, {"node": NODE}, {"id": "g", "template": NODE}, {"id": "g", "template": {"node": NODE, "pods": []}}],
     ids=["node", "template", "group of a node", "group of a template"],
 )
-def test_a_template_may_be_told_in_each_of_these_ways(template: Json) -> None:
+def test_template_is_accepted_in_every_form(template: Json) -> None:
     assert estimate(template=template).node_count == 1

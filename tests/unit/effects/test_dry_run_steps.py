@@ -43,23 +43,23 @@ def deleting(now: Moment) -> Steps[tuple[bool, int, list[int]]]:
     return result.error is None, progress.now - now, took
 
 
-def test_nothing_is_done_but_questions_are_asked() -> None:
-    asked: list[Action] = []
+def test_dry_run_performs_reads_and_no_writes() -> None:
+    queries: list[Action] = []
     noted: list[Action] = []
 
     def world(action: Action, at: Moment) -> Outcome:
         assert at == NOW  # nobody waits
-        asked.append(action)
+        queries.append(action)
         return Outcome(at=at, value=POD)
 
     steps = dry_run_steps(deleting(NOW), noted.append, now=NOW)
     result, passed, took = run_virtually(lambda _: steps, world, now=NOW)
     assert (result, took) == (True, [SECOND] * 3)
     assert passed == 3 * SECOND
-    assert (asked, noted) == ([GET], [DELETE] * 4)
+    assert (queries, noted) == ([GET], [DELETE] * 4)
 
 
-def test_what_the_world_refuses_is_refused() -> None:
+def test_dry_run_returns_refusals_of_reads() -> None:
     steps = dry_run_steps(deleting(NOW), lambda _: None, now=NOW)
     refusal = ApiError("no", 403, "Forbidden")
     result, _, _ = run_virtually(lambda _: steps, lambda _, at: Outcome(at=at, error=refusal), now=NOW)

@@ -77,10 +77,10 @@ class Life:
             inputs=ca.ScaleDownInputs(deleting=under_way.deleting, draining=under_way.draining),
         )  # fmt: skip
         self.state = plan.state
-        gone: list[str] = []
+        deleted: list[str] = []
         if plan.chosen is not None:
-            gone = self.act(plan, snapshot, groups, now)
-        return plan.result, plan.unneeded_since, plan.unremovable, plan.delete_empty, plan.drain, gone
+            deleted = self.act(plan, snapshot, groups, now)
+        return plan.result, plan.unneeded_since, plan.unremovable, plan.delete_empty, plan.drain, deleted
 
     def act(self, plan: kscale.ScaleDownPlan, snapshot: kscale.Snapshot, groups: Groups, now: Any) -> list[str]:
         assert plan.chosen is not None
@@ -94,18 +94,18 @@ class Life:
         (started,) = result
         assert started.result == plan.result
         assert [item.node for item in started.nodes] == [*plan.delete_empty, *plan.drain]
-        gone = [name for _, names in world.deleted for name in names]
-        assert sorted(gone) == sorted([*plan.delete_empty, *plan.drain])
+        deleted = [name for _, names in world.deleted for name in names]
+        assert sorted(deleted) == sorted([*plan.delete_empty, *plan.drain])
         assert sorted(world.evicted) == sorted(key.partition("/")[2] for to in plan.drain.values() for key in to)
         for placement in plan.drain.values():
             for key, target in placement.items():
                 old = self.pods[key]
                 self.pods[key] = replace(old, spec=replace(old.spec, node_name=target))
-        for name in gone:
+        for name in deleted:
             del self.nodes[name]
         self.state = record_deletion_start(self.state, started, now)
         self.state = record_deletions(self.state, self.actuator.tracker.take_registered())
-        return gone
+        return deleted
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -32,7 +32,7 @@ def pod(name: str, app: str = "web", **spec: Any) -> dict[str, Any]:
     }
 
 
-def apart(key: str) -> dict[str, Any]:
+def separate(key: str) -> dict[str, Any]:
     terms = [{"labelSelector": WEB, "topologyKey": key}]
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
@@ -52,7 +52,7 @@ def numbers(pending: dict[str, Any], where: str, *placed: dict[str, Any]) -> dic
     return result
 
 
-def test_spread_tells_domain_counts_and_minimum() -> None:
+def test_spread_details_have_domain_counts_and_minimum() -> None:
     constraint = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": WEB}
     pending = pod("p", topologySpreadConstraints=[constraint])
     placed = [pod("a", nodeName="n1"), pod("b", nodeName="n2")]
@@ -64,7 +64,7 @@ def test_spread_tells_domain_counts_and_minimum() -> None:
 
 def test_anti_affinity_names_the_pods() -> None:
     placed = [pod(f"w{i}", nodeName="n1" if i % 2 else "n2") for i in range(7)]
-    result = numbers(pod("p", affinity=apart(ZONE)), "n2", *placed, pod("other", "db", nodeName="n1"))
+    result = numbers(pod("p", affinity=separate(ZONE)), "n2", *placed, pod("other", "db", nodeName="n1"))
     assert result == {
         "rule": "anti-affinity", "term": 0, "topologyKey": ZONE, "domain": "a", "matching": 7,
         "pods": ["d/w0", "d/w1", "d/w2", "d/w3", "d/w4"],
@@ -72,13 +72,16 @@ def test_anti_affinity_names_the_pods() -> None:
 
 
 def test_existing_anti_affinity_names_its_carriers() -> None:
-    guard = pod("guard", "db", nodeName="n3", affinity=apart(HOST))
+    guard = pod("guard", "db", nodeName="n3", affinity=separate(HOST))
     result = numbers(pod("p"), "n3", guard, pod("w", nodeName="n3"))
     assert (result["rule"], result["domain"], result["pods"]) == ("anti-affinity of placed pods", "n3", ["d/guard"])
 
 
 def test_of_several_carriers_the_first_in_the_snapshot_is_named_whatever_the_cluster_held_before() -> None:
-    guards = [pod("a", "db", nodeName="n3", affinity=apart(HOST)), pod("b", "db", nodeName="n3", affinity=apart(ZONE))]
+    guards = [
+        pod("a", "db", nodeName="n3", affinity=separate(HOST)),
+        pod("b", "db", nodeName="n3", affinity=separate(ZONE)),
+    ]
     cluster = kscale.Cluster([node("n3", "b"), *guards[::-1]])
     cluster.snapshot()
     cluster.remove(guards[1])
@@ -89,7 +92,7 @@ def test_of_several_carriers_the_first_in_the_snapshot_is_named_whatever_the_clu
         assert (result["topologyKey"], result["term"], result["pods"]) == (HOST, 0, ["d/a"])
 
 
-def test_affinity_tells_where_nobody_is() -> None:
+def test_affinity_details_name_the_empty_domain() -> None:
     result = numbers(pod("p", affinity=near(ZONE)), "n3", pod("db", "db", nodeName="n1"))
     assert result == {
         "rule": "affinity", "term": 0, "topologyKey": ZONE, "domain": "b", "matching": 0, "pods": [],
@@ -142,14 +145,14 @@ def uses(*claims: str) -> list[Json]:
     return [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(claims)]
 
 
-def numbers_of(objects: list[Json], wanted: Json, plugin: str, **options: bool) -> tuple[Json, ...]:
+def numbers_of(objects: list[Json], new_pod: Json, plugin: str, **options: bool) -> tuple[Json, ...]:
     snapshot = kscale.Cluster([one_node(), *objects]).snapshot(**options)
-    result = kscale.fit(snapshot, [wanted])
-    (verdict,) = [found for found in result.verdicts("default/new", "n") if found.plugin == plugin]
+    result = kscale.fit(snapshot, [new_pod])
+    (verdict,) = [entry for entry in result.verdicts("default/new", "n") if entry.plugin == plugin]
     return verdict.numbers
 
 
-def test_whose_port_it_is() -> None:
+def test_port_conflict_names_the_pod() -> None:
     ports = {"ports": [{"hostPort": 80}, {"hostPort": 81, "hostIP": "10.0.0.1"}]}
     other = {"ports": [{"hostPort": 81, "hostIP": "10.0.0.2"}]}
     placed = [simple("web", "n", container={"ports": [{"hostPort": 80, "hostIP": "10.0.0.9"}]})]
@@ -159,7 +162,7 @@ def test_whose_port_it_is() -> None:
     )
 
 
-def test_whose_disk_it_is() -> None:
+def test_disk_conflict_names_the_pod() -> None:
     disk = {"name": "d", "gcePersistentDisk": {"pdName": "shared"}}
     placed = [simple("holder", "n", volumes=[disk]), simple("else", "n")]
     assert numbers_of(placed, simple("new", volumes=[disk]), "VolumeRestrictions") == (
@@ -167,14 +170,14 @@ def test_whose_disk_it_is() -> None:
     )
 
 
-def test_who_has_the_claim() -> None:
+def test_claim_conflict_names_the_pod() -> None:
     objects = [*pvc("only", "ReadWriteOncePod"), simple("holder", "n", volumes=uses("only"))]
     assert numbers_of(objects, simple("new", volumes=uses("only")), "VolumeRestrictions") == (
         {"claim": "default/only", "pods": ["default/holder"]},
     )
 
 
-def test_which_limit_it_is() -> None:
+def test_volume_limit_details_name_the_driver() -> None:
     csi_node = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSINode",
@@ -204,15 +207,15 @@ def test_which_devices_are_wanted() -> None:
             "spec": {"devices": {"requests": [request]}},
         },
     ]  # fmt: skip
-    wanted = simple("new", resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
-    asked = {"claim": "default/c", "request": "r", "deviceClass": "gpu", "wanted": 2, "free": 1, "devices": 2}
-    assert numbers_of(objects, wanted, "DynamicResources", dra=True) == (asked,)
+    new_pod = simple("new", resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    numbers = {"claim": "default/c", "request": "r", "deviceClass": "gpu", "wanted": 2, "free": 1, "devices": 2}
+    assert numbers_of(objects, new_pod, "DynamicResources", dra=True) == (numbers,)
     objects[0]["spec"] = {"extendedResourceName": "example.com/gpu"}
     requests = [{"resources": {"requests": {"example.com/gpu": amount}}} for amount in ("1", "2")]
     sidecar = {"name": "s", "restartPolicy": "Always", **requests[1]}
-    wanted = simple("new", containers=[{"name": "c", **requests[0]}], initContainers=[sidecar])
+    new_pod = simple("new", containers=[{"name": "c", **requests[0]}], initContainers=[sidecar])
     extended = {"claim": "extended resources", "deviceClass": "gpu", "free": 1, "devices": 2}
-    assert numbers_of(objects, wanted, "DynamicResources", dra=True) == (
+    assert numbers_of(objects, new_pod, "DynamicResources", dra=True) == (
         {**extended, "request": "container-0-request-0", "wanted": 2},
         {**extended, "request": "container-1-request-0", "wanted": 1},
     )
