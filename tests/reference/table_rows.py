@@ -27,7 +27,8 @@ def released(live: list[int], buffer_sizes: list[int], texts: list[tuple[int, in
     """Subtract texts (buffer, bytes) from the bytes in use of each buffer; a negative number is no buffer.
 
     Texts without bytes are in no buffer either: one that is not in use any more gets other texts.
-    Returns the bytes in use, and those of these buffers of which less than half of ``buffer_sizes``, or nothing, is in use.
+    Returns the bytes in use, and those of these buffers of which less than half of ``buffer_sizes``, or nothing, is in
+    use.
     """
     out = list(live)
     texts = [(buffer, size) for buffer, size in texts if buffer >= 0 and size]

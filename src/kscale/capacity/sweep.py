@@ -93,6 +93,7 @@ class _InFile(Reference):
         return unpickle_parts(*parts)
 
 
+@typed
 def pickle_in_parts(value: Any) -> list[bytes | memoryview]:
     """Pickle an object without copying its arrays.
 
@@ -111,6 +112,7 @@ def pickle_in_parts(value: Any) -> list[bytes | memoryview]:
     return [head, *(buffer.raw() for buffer in buffers)]
 
 
+@typed
 def unpickle_parts(head: Any, *buffers: Any) -> Any:
     """Return the object that was pickled with :func:`pickle_in_parts`.
 

@@ -27,6 +27,7 @@ __all__ = [
     "AdmissionOptions",
     "RecommenderOptions",
     "UpdaterOptions",
+    "describe_percentiles",
     "is_gate_enabled",
 ]
 
@@ -375,3 +376,27 @@ class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
 def _find_interval_problems(interval: timedelta, field: str) -> list[Problem]:
     """Return a problem if the interval is not positive, as Go's ticker then never ticks."""
     return [] if interval > timedelta() else [Problem("must be greater than zero", field=field)]
+
+
+def describe_percentiles(options: RecommenderOptions) -> dict[str, str]:
+    """Return a text per resource on how the recommender computes target and bounds, before policies."""
+    margin = f"plus {options.recommendation_margin_fraction:.0%}"
+    percentiles = {
+        "cpu": (
+            "usage",
+            options.target_cpu_percentile,
+            options.recommendation_lower_bound_cpu_percentile,
+            options.recommendation_upper_bound_cpu_percentile,
+        ),
+        "memory": (
+            "peaks",
+            options.target_memory_percentile,
+            options.recommendation_lower_bound_memory_percentile,
+            options.recommendation_upper_bound_memory_percentile,
+        ),
+    }
+    return {
+        resource: f"percentile {100 * target:g} of {samples} {margin} (bounds: percentiles {100 * lower:g} and "
+        f"{100 * upper:g})"
+        for resource, (samples, target, lower, upper) in percentiles.items()
+    }

@@ -12,8 +12,7 @@ from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import to_dict
 from kscale.records import Record
 from kscale.vpa.controllers import WELL_KNOWN_KINDS
-from kscale.vpa.recommender.records import ResourceTargets, explain_target
-from kscale.vpa.resources import CPU, MEMORY, to_cpu_quantity, to_memory_quantity
+from kscale.vpa.resources import CPU, MEMORY, ResourceTargets, explain_target, to_cpu_quantity, to_memory_quantity
 
 __all__ = [
     "CPU_SEVERITY_STEPS",

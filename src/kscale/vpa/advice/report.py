@@ -59,11 +59,11 @@ from kscale.vpa.controllers import list_custom_workloads, read_controllers, run_
 from kscale.vpa.metrics import QualityObserver
 from kscale.vpa.model.saved_state import RecommenderState, UsageError, add_usage
 from kscale.vpa.model.usage import OutOfMemory, find_last_oom_kills, find_memory_evictions, to_usage
-from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.options import RecommenderOptions, describe_percentiles
 from kscale.vpa.recommender.checkpoints import load_checkpoints
 from kscale.vpa.recommender.cluster_feeder import is_managed_vpa, load_pods, load_vpas_steps
 from kscale.vpa.recommender.estimators import get_minimum_amounts
-from kscale.vpa.recommender.records import VpaResult, describe_percentiles
+from kscale.vpa.recommender.records import VpaResult
 from kscale.vpa.recommender.update_vpas import recommend_vpas
 from kscale.vpa.resources import CPU, MEMORY, get_amount, get_current_resources, to_cpu_quantity, to_memory_quantity
 from kscale.vpa.strategies import ContainerUsage, RecommenderStrategy, Strategy, StrategyAdvice, get_checked_advice
