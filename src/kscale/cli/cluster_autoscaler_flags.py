@@ -61,10 +61,10 @@ IDLE: Final[Mapping[str, Idle]] = {
 
 
 def _flag_form(type_: Any, metavar: str | None, show: Callable[[Any], Any], parse: Callable[[Any], Any]) -> Form:
-    """Return the form of a flag.
+    """Return how an options field of type ``type_`` is written as a command-line flag, shown in help as ``metavar``.
 
-    ``parse`` returns the field's value for the flag's value, ``show`` the flag's default for the field's default. If
-    ``parse`` raises InputError, the form raises one with upstream's text and the flag's name.
+    ``parse`` converts the flag's value to the field's value, ``show`` the field's default to the text of the help. If
+    ``parse`` raises InputError, reading the flag raises one with upstream's text and the flag's name.
     """
 
     def read(value: Any, flag: str) -> Any:

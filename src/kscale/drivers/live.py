@@ -771,7 +771,11 @@ async def lead(
 async def _renew(
     elector: LeaderElector, live: Live, scope: Scope, send: Callable[[bytes], Awaitable[str | ApiError]] | None
 ) -> None:
-    """Renew the lease until that fails or the scope ends. ``send``: as for :func:`lead`."""
+    """Renew the lease periodically; return when a renewal has failed for good or the scope has ended.
+
+    ``send``: sends the patch of a usual renewal and returns the new resource version or an error; None: every renewal
+    is done by the elector's step machine, which also takes over after an error.
+    """
     deadline, period = (each.total_seconds() for each in (elector.options.renew_deadline, elector.options.retry_period))
     while True:
         begun = live.now()

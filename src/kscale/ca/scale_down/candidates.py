@@ -345,9 +345,10 @@ class _BudgetCropper:
         self.may_overflow = False
 
     def select_empty_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
-        """Select atomic groups that have empty nodes, including their nodes to drain, as far as the budgets allow.
+        """Add whole atomic groups that have empty nodes to this object's selection, as far as the budgets allow.
 
-        ``empty``, ``drain``: the chosen nodes of atomic groups by group id, without and with pods to move.
+        ``empty``, ``drain``: the candidate nodes of atomic groups by group id, without and with pods to move. A group
+        is selected with both.
         """
         for group_id, nodes in empty.items():
             drained = drain.get(group_id, [])
@@ -359,9 +360,9 @@ class _BudgetCropper:
             self.select_whole_group(group_id, nodes, drained)
 
     def select_drain_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
-        """Select atomic groups that have no empty nodes, as far as the budgets allow.
+        """Add whole atomic groups that have no empty nodes to this object's selection, as far as the budgets allow.
 
-        ``empty``, ``drain``: the chosen nodes of atomic groups by group id, without and with pods to move.
+        ``empty``, ``drain``: the candidate nodes of atomic groups by group id, without and with pods to move.
         """
         self.drains = min(self.nodes, self.drains)
         for group_id, nodes in drain.items():

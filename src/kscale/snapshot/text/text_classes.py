@@ -254,7 +254,10 @@ class TextClasses:
         values[f"{name}_shape"][places] = shapes
 
     def _class(self, row: list[int], selection: AffinityFacet, owner: tuple[str, str, str] | None) -> int:
-        """Return the class number of a combination, given as the numbers of its texts."""
+        """Return the number of the pod class of a combination of texts, which is created if it is new.
+
+        ``row``: numbers of the texts; ``selection``: the pod's node selector and affinity; ``owner``: its controller.
+        """
         rest, labels, volumes = self._rests[row[-1]], self._labels[row[LABELS]], self._volumes[row[VOLUMES]]
         assert rest is not None  # callers pass only usable combinations
         assert labels is not None

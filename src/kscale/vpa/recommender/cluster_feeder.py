@@ -196,7 +196,10 @@ def load_pods_steps(
 
 @collector_paused()
 def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
-    """Load pods into the state, in this order. With ``memory_saver`` pods that no VPA selects are skipped."""
+    """Add the pods to the state or update them there, in this order; pods that are not listed stay.
+
+    With ``memory_saver`` pods that no VPA selects are skipped.
+    """
     saver = state.options.memory_saver
     for pod in pods:
         labels = pod.metadata.labels or {}

@@ -761,7 +761,10 @@ class _Came:
 
 
 async def _read(stream: Stream) -> bytes:
-    """Read bytes of a watch. A broken connection counts as the end: the next watch resumes from the last version."""
+    """Read bytes of a watch; empty bytes mean that it has ended.
+
+    A broken connection also counts as the end: the next watch resumes from the last version.
+    """
     try:
         return await stream.read_some()
     except ConnectionFailedError:
