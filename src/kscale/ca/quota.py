@@ -420,9 +420,10 @@ RECONCILED_CONDITION = "Reconciled"
 
 
 def build_quota_status(quota: CapacityQuota, nodes: Iterable[Node], now: Moment) -> CapacityQuotaStatus:
-    """Build the status of a quota: whether it is valid, and how much of the limited resources its nodes have.
+    """Build the status of a quota: whether it is valid, and how much of the limited resources the selected nodes have.
 
-    Returns the very same object if nothing changes. Virtual kubelets do not count.
+    If the selector is invalid, the usage stays as it was. Returns ``quota.status`` itself if nothing changes. Virtual
+    kubelets do not count.
     """
     generation = quota.metadata.generation
     current = quota.status

@@ -771,7 +771,7 @@ async def lead(
 async def _renew(
     elector: LeaderElector, live: Live, scope: Scope, send: Callable[[bytes], Awaitable[str | ApiError]] | None
 ) -> None:
-    """Renew the lease periodically; return when a renewal has failed for good or the scope has ended.
+    """Renew the lease until that has failed for ``renew_deadline`` or the scope ends; report the end of leadership.
 
     ``send``: sends the patch of a usual renewal and returns the new resource version or an error; None: every renewal
     is done by the elector's step machine, which also takes over after an error.

@@ -330,10 +330,10 @@ def _effective_pod_level(pod: Pod, infeasible: bool) -> ResourceList:
 
 
 def to_integers(resources: Mapping[str, Quantity], *, floor: bool = False) -> dict[str, int]:
-    """Convert quantities to the scheduler's integers, CPU in milli-units and other resources in units.
+    """Convert quantities to the scheduler's integers: CPU in milli-units, other resources in units.
 
-    Resources that the scheduler ignores are dropped. ``floor`` replaces negative values by 0, as upstream does for the
-    request of a pending pod, but not for placed pods.
+    Fractions are rounded away from zero. ``pods`` and resources that the scheduler ignores are dropped. ``floor``
+    replaces negative values by 0, as upstream does for the request of a pending pod, but not for placed pods.
     """
     values = {}
     for name, amount in resources.items():

@@ -426,9 +426,10 @@ def _cap_container(
     policies: ContainerPolicies,
     limits: LimitRangeItem | None,
 ) -> list[str]:
-    """Fit target and bounds of one container to limit range, policy and limits, in place. Returns the target's notes.
+    """Fit target and bounds of one container to limit range and policy, in place.
 
-    ``current``: the container's (requests, limits). ``limits``: the namespace's limit range for containers.
+    With RequestsOnly also to its limits. ``current``: the container's (requests, limits). ``limits``: the namespace's
+    limit range for containers. Returns the notes about the target; empty if there is none or nothing changed.
     """
     own_policy = policies.get(item.container_name)
     requests_only = policies.controlled_values(item.container_name) == "RequestsOnly"

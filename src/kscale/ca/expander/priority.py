@@ -85,7 +85,8 @@ class GoPattern:
 def _find_go_only_error(pattern: str) -> tuple[int, str] | None:
     """Find the first construct in the regular expression that RE2 accepts and Go rejects.
 
-    Returns its position and Go's error, or None if there is none.
+    Returns its position and Go's error, or None if there is none. For too deep nesting the position is the end of the
+    pattern, so that any other error comes first.
     """
     opened: list[bool] = []
     depth = 0

@@ -345,10 +345,11 @@ class _BudgetCropper:
         self.may_overflow = False
 
     def select_empty_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
-        """Add whole atomic groups that have empty nodes to this object's selection, as far as the budgets allow.
+        """Select atomic groups that have empty nodes, with their nodes to drain, until one exceeds the budgets.
 
-        ``empty``, ``drain``: the candidate nodes of atomic groups by group id, without and with pods to move. A group
-        is selected with both.
+        The first group selected may exceed them, unless a budget that it needs is exactly 0. Groups that were not
+        chosen completely are passed over. ``empty``, ``drain``: the chosen nodes of atomic groups by group id, without
+        and with pods to move.
         """
         for group_id, nodes in empty.items():
             drained = drain.get(group_id, [])

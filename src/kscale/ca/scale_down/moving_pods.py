@@ -124,8 +124,8 @@ class MovingPods:
     def _exemplars(self, first: NDArray[np.int64]) -> list[Pod]:
         """Return the exemplar of each kind, by the first pod of each.
 
-        This is the exemplar of the pod's shape, the same object in all snapshots; the pod itself if the pod or the
-        exemplar is terminating.
+        This is the exemplar of the pod's shape, the same object in all snapshots. It is the pod itself if the pod or
+        the exemplar is terminating, or if the pod was added to the snapshot or is an additional one.
         """
         table, shapes = self._snapshot.table, self._snapshot.interner.shapes
         listed = first[first < len(self._rows)]

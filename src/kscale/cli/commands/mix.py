@@ -411,7 +411,7 @@ def _headline(plan: MixPlan, of: str) -> str:
 
 
 def _money(amount: float) -> str:
-    """Format an amount with three decimals, from 100 on with two."""
+    """Format an amount with three decimals, from 100 on with two, and with commas between thousands."""
     return f"{amount:,.2f}" if amount >= 100 else f"{amount:,.3f}"
 
 

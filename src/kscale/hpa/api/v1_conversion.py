@@ -394,7 +394,8 @@ def _get_prefix_and_values(source: _PodOrObjectSource) -> tuple[str, MetricTarge
 def _encode_metric(metric: MetricSpec | MetricStatus) -> dict[str, Any]:
     """Encode a metric's spec or status as plain data of autoscaling/v1.
 
-    Names of value fields begin with ``target`` in a spec and with ``current`` in a status.
+    Names of value fields begin with ``target`` in a spec and with ``current`` in a status, except for ``averageValue``
+    of an object metric.
     """
     out: dict[str, Any] = {"type": metric.type}
     if metric.object is not None:

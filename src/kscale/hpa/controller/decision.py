@@ -290,9 +290,10 @@ def _explain_decided_by(row: ReconcileSummary, best: MetricDetail | None) -> str
 def _explain_held_back_by(
     hpa: HorizontalPodAutoscaler, row: ReconcileSummary, limited: str, decisive: MetricDetail | None
 ) -> str:
-    """Return why the replicas differ from what the metrics propose; empty if they do not.
+    """Return why the replicas differ from what the metrics propose; empty if they do not, or without a proposal.
 
-    ``limited``: reason of the condition ScalingLimited, or empty. ``decisive``: metric with the highest proposal.
+    Pods not ready or without metrics that changed the decisive metric's result count as a reason. ``limited``: reason
+    of the condition ScalingLimited, or empty. ``decisive``: metric with the highest proposal.
     """
     if row.normalized is None or row.proposal is None:
         return ""

@@ -432,7 +432,7 @@ class MetricsClient(Protocol):
     def get_object_metric(
         self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
     ) -> StepsOf[GetMetric, tuple[int, Moment]]:
-        """Get (value of a custom metric of one object in milli-units, its time)."""
+        """Get (value of a custom metric of one object in milli-units, its time). Raises MetricsError."""
         ...
 
     def get_external_metric(

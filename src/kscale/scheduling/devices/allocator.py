@@ -465,7 +465,8 @@ class _Search:
     def _is_satisfied(self, claim: int, constraint: DeviceConstraint) -> bool:
         """Check a constraint over the devices taken for claim number ``claim``.
 
-        matchAttribute: all named requests' devices have the same value. distinctAttribute: all values differ.
+        matchAttribute: the devices of the named requests (none named: of all) have the same value. distinctAttribute:
+        all their values differ. False if one of the devices lacks the attribute.
         """
         key = constraint.match_attribute or constraint.distinct_attribute or ""
         names = constraint.requests

@@ -35,7 +35,7 @@ class NodeName(Plugin):
     checks_plain_pods = True
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        """Restrict the pod to the node of its ``spec.nodeName``; no restriction without it."""
+        """Restrict the pod to the node of its ``spec.nodeName``; no restriction without it, or for a placed pod."""
         return PreFilter(nodes=frozenset({pod.node_name})) if pod.node_name else NOTHING
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:

@@ -134,7 +134,8 @@ class PodSelection:
     def shapes(self) -> NDArray[np.int32]:
         """Return the shape numbers, int32[n], see :meth:`exemplar`.
 
-        Pods with equal numbers differ only in name, UID and the columns here.
+        Of the fields that decisions read, pods with equal numbers differ only in name, UID and the columns of this
+        object.
         """
         return shapes_of(self.table, self.rows)
 

@@ -196,9 +196,10 @@ def load_pods_steps(
 
 @collector_paused()
 def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
-    """Add the pods to the state or update them there, in this order; pods that are not listed stay.
+    """Load pods into the state, in this order; pods of the state that are not listed stay.
 
-    With ``memory_saver`` pods that no VPA selects are skipped.
+    With ``memory_saver``, a pod that no VPA selects is not added: the sources of its resources are kept in
+    ``state.unselected_pods`` or, if the state has the pod, read into it.
     """
     saver = state.options.memory_saver
     for pod in pods:

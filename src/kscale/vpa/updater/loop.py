@@ -518,9 +518,10 @@ def dry_run_loop(
     now: Moment,
     refuse: Callable[[Action], ApiError | None] | None = None,
 ) -> UpdaterResult:
-    """Run a loop without performing its actions, and return its result.
+    """Run a loop without performing its actions, and return its result, with its actions, events and observations.
 
-    Every action succeeds unless ``refuse`` returns an error for it.
+    A Lease that it reads was renewed at ``now``; anything else that it reads does not exist (NotFound). All other
+    actions succeed unless ``refuse`` returns an error for them.
     """
 
     def respond(action: Action) -> Lease | ApiError:

@@ -125,9 +125,11 @@ class MachineGroupsCloud(Provider):
         self._running: set[str] = set()
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Read owners and machines again, and return the groups. Groups that cannot be scaled are left out and logged.
+        """Read owners and machines again, and return the groups with their nodes and instances.
 
-        Raises ProviderError if owners or machines cannot be listed.
+        Owners that no discovery filter selects, without size annotations or with a maximum of 0 are no groups. Other
+        groups that cannot be scaled are left out and logged. Raises ProviderError if owners or machines cannot be
+        listed.
         """
         owners = [item for kind in MACHINE_KINDS for item in self._list(kind) if isinstance(item, MachineOwner)]
         machines = [item for item in self._list("Machine") if isinstance(item, Machine)]

@@ -615,7 +615,7 @@ def _drop_traceback(error: BaseException | None) -> None:
 
 
 def _one_line(text: object) -> str:
-    """Replace line breaks and repeated white space by single spaces."""
+    """Return a text in one line: white space at its ends removed, any other run of it as a single space."""
     return " ".join(str(text).split())
 
 
