@@ -178,6 +178,6 @@ def test_direct_renewals_fail_as_those_of_the_machine_do(seed: int) -> None:
             refuse=refuse,
             delay=lambda now: delays[now // (5 * SECOND)],
         )
-        return str(result), server.asked, server.holders, server.events, round(took / SECOND, 3)
+        return str(result), server.requests, server.holders, server.events, round(took / SECOND, 3)
 
     assert run(direct=True) == run(direct=False)

@@ -177,7 +177,7 @@ def _numbered(count: int) -> list[str]:
     return [f"d{i}" for i in range(count)]
 
 
-def _claim(pool: str, count: int, *, start: int = 0, admin: bool = False) -> ResourceClaim:
+def _claim_pool(pool: str, count: int, *, start: int = 0, admin: bool = False) -> ResourceClaim:
     return _claim(*[("d", pool, f"d{i}") for i in range(start, start + count)], admin=admin)
 
 
@@ -208,17 +208,22 @@ def test_one_incomplete_pool_among_others() -> None:
 
 def test_pools() -> None:
     slices = [_slice("d", name, _numbered(size)) for name, size in (("a", 10), ("b", 20), ("c", 8))]
-    assert calculate_highest_pool_utilization(slices, [_claim("a", 6), _claim("b", 18), _claim("c", 2)]) == ("d/b", 0.9)
+    assert calculate_highest_pool_utilization(
+        slices, [_claim_pool("a", 6), _claim_pool("b", 18), _claim_pool("c", 2)]
+    ) == ("d/b", 0.9)
     generations = [_slice("d", "a", _numbered(10 * (i + 1)), generation=i) for i in range(3)]
-    assert calculate_highest_pool_utilization(generations, [_claim("a", 6)]) == ("d/a", 0.2)
+    assert calculate_highest_pool_utilization(generations, [_claim_pool("a", 6)]) == ("d/a", 0.2)
     ten = [_slice("d", "a", _numbered(10))]
-    assert calculate_highest_pool_utilization(ten, [_claim("a", 6)]) == ("d/a", 0.6)
-    assert calculate_highest_pool_utilization(ten, [_claim("a", 6, admin=True)]) == ("d/a", 0.0)
-    assert calculate_highest_pool_utilization(ten, [_claim("a", 6, admin=True), _claim("a", 4)]) == ("d/a", 0.4)
-    normal = _claim("a", 6, start=4)
-    assert calculate_highest_pool_utilization(ten, [_claim("a", 4, admin=True), normal]) == ("d/a", 0.6)
-    assert calculate_highest_pool_utilization(ten, [_claim("a", 6, admin=True), normal]) == ("d/a", 0.6)
-    mixed = _claim("a", 6)
+    assert calculate_highest_pool_utilization(ten, [_claim_pool("a", 6)]) == ("d/a", 0.6)
+    assert calculate_highest_pool_utilization(ten, [_claim_pool("a", 6, admin=True)]) == ("d/a", 0.0)
+    assert calculate_highest_pool_utilization(ten, [_claim_pool("a", 6, admin=True), _claim_pool("a", 4)]) == (
+        "d/a",
+        0.4,
+    )
+    normal = _claim_pool("a", 6, start=4)
+    assert calculate_highest_pool_utilization(ten, [_claim_pool("a", 4, admin=True), normal]) == ("d/a", 0.6)
+    assert calculate_highest_pool_utilization(ten, [_claim_pool("a", 6, admin=True), normal]) == ("d/a", 0.6)
+    mixed = _claim_pool("a", 6)
     assert mixed.status.allocation is not None
     for result in mixed.status.allocation.devices.results[:2]:
         result.admin_access = True
@@ -261,14 +266,14 @@ def test_partitionable_devices(
     sets: dict[str, dict[str, int]], devices: list[dict[str, Any]], allocated: int, expected: float
 ) -> None:
     pool = _slice("d", "p", devices, sharedCounters=_sets(**sets))
-    assert calculate_highest_pool_utilization([pool], [_claim("p", allocated)]) == ("d/p", expected)
+    assert calculate_highest_pool_utilization([pool], [_claim_pool("p", allocated)]) == ("d/p", expected)
 
 
 def test_counters_may_be_fractions() -> None:
     counters = [{"name": "g", "counters": {"m": {"value": "400m"}}}]
     part = {"name": "d0", "consumesCounters": [{"counterSet": "g", "counters": {"m": {"value": "100m"}}}]}
     pool = _slice("d", "p", [part], sharedCounters=counters)
-    assert calculate_highest_pool_utilization([pool], [_claim("p", 1)]) == ("d/p", 0.25)
+    assert calculate_highest_pool_utilization([pool], [_claim_pool("p", 1)]) == ("d/p", 0.25)
 
 
 def test_a_counter_set_is_that_of_its_slice() -> None:
@@ -276,7 +281,7 @@ def test_a_counter_set_is_that_of_its_slice() -> None:
         _slice("d", "p", [_part("d0", "g", m=4)], count=2, sharedCounters=_sets(g={"m": 4})),
         _slice("d", "p", [], count=2, sharedCounters=_sets(g={"m": 4})),
     ]
-    assert calculate_highest_pool_utilization(slices, [_claim("p", 1)]) == ("d/p", 2.0)
+    assert calculate_highest_pool_utilization(slices, [_claim_pool("p", 1)]) == ("d/p", 2.0)
 
 
 def test_counter_sets_are_summed_in_the_order_of_the_slices() -> None:
@@ -285,7 +290,7 @@ def test_counter_sets_are_summed_in_the_order_of_the_slices() -> None:
     devices = [_part(f"d{i}", name, m=share) for i, (name, share) in enumerate(shares.items())]
     sets = {name: {"m": 10} for name in shares}
     pool = _slice("d", "p", devices, sharedCounters=_sets(**sets))
-    assert calculate_highest_pool_utilization([pool], [_claim("p", 3)]) == ("d/p", 0.19999999999999998), (
+    assert calculate_highest_pool_utilization([pool], [_claim_pool("p", 3)]) == ("d/p", 0.19999999999999998), (
         "by name it is 0.2"
     )
 
