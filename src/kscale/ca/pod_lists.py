@@ -194,8 +194,8 @@ class PendingPodList:
         ``rule`` is called once, with one pod of each kind; it returns the pods to keep, which must be among these.
         """
         pods = self.in_play
-        kept = [*rule(pods)]
-        return self if len(kept) == len(pods) else self.take(np.flatnonzero(self.among(kept)))
+        selected = [*rule(pods)]
+        return self if len(selected) == len(pods) else self.take(np.flatnonzero(self.among(selected)))
 
     @property
     def keys(self) -> list[str]:

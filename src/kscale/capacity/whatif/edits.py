@@ -118,7 +118,7 @@ class SharedCluster:
         pod_classes: SharedPodClasses | None = None,
         origin: Cluster | None = None,
     ) -> None:
-        """Share a cluster, or the result of a function that makes one.
+        """Share a cluster, or the result of a function that creates one on first use.
 
         ``lost``: names of the pods whose nodes an edit removed; ``pod_classes``: those compiled for other scenarios;
         ``origin``: the cluster whose interner numbers the pods, if ``cluster`` is a function.
