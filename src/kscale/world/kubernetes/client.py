@@ -247,8 +247,9 @@ def pause_before_retry(
 ) -> float | None:
     """Return the seconds to wait before a failed request is sent again, or None if it must not be retried.
 
-    A request is retried if the server asks for it (status 429 or 5xx with ``Retry-After``). A GET is also retried
-    after a connection reset, and a watch after a timeout.
+    A request is retried if the server asks for it (status 429 or 5xx with ``Retry-After``). A GET is also retried after
+    a connection reset, and a watch after a timeout, both after one second. Nothing is retried after ``max_retries``
+    retries.
 
     Parameters
     ----------

@@ -89,7 +89,10 @@ def _set_result(waiting: asyncio.Future[Any], data: Any) -> None:
 
 
 def redact(data: Any) -> Any:
-    """Return plain data of API objects without the values of environment variables and annotations."""
+    """Return plain data of API objects with the values of environment variables and annotations as ``<redacted>``.
+
+    The argument is not changed. Empty values of environment variables stay; tuples become lists.
+    """
     if isinstance(data, dict):
         return {key: _redact_value(key, value) for key, value in data.items()}
     if isinstance(data, list | tuple):
@@ -98,7 +101,7 @@ def redact(data: Any) -> Any:
 
 
 def _redact_value(key: Any, value: Any) -> Any:
-    """Redact the value of a key: values of ``annotations`` and ``env`` are replaced."""
+    """Return the value of a key, redacted: all values of ``annotations``, and those of the variables in ``env``."""
     if key == "annotations" and isinstance(value, dict):
         return dict.fromkeys(value, _HIDDEN)
     if key == "env" and isinstance(value, list):
@@ -235,7 +238,8 @@ class KnownRequests:
     def learn(self, head: bytes, respond_now: RespondNow) -> None:
         """Add the headers of a request that aiohttp has parsed and that asks for nothing special.
 
-        ``head`` begins with the request line and ends before the empty line.
+        No effect if the headers are long or unusual. When 64 requests are known, they are dropped first. ``head``
+        begins with the request line and ends before the empty line.
         """
         key, length = _split_head(head)
         if length and head.count(b"\n") == head.count(b"\r\n") and len(head) <= _MAX_KNOWN_BYTES:
@@ -435,10 +439,11 @@ def endpoints(
     metrics : MetricStore, optional
         Served at ``/metrics``, which is absent without it.
     health, ready : callable
-        Return an error text, or an empty text if all is well. ``/health-check`` responds in upstream's words,
-        ``/healthz`` and ``/readyz`` as in Kubernetes.
+        Return an error text, which is the response with status 500, or an empty text if all is well. ``/health-check``
+        responds in upstream's words,
+        ``/healthz`` and ``/readyz`` as in Kubernetes. ``/readyz`` fails if either has an error.
     snapshot : DebuggingSnapshotService, optional
-        Served at ``/snapshotz``, which is absent without it.
+        Served at ``/snapshotz``, which is absent without it. A second request meanwhile gets status 429.
 
     Returns
     -------
