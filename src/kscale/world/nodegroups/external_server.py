@@ -198,8 +198,7 @@ class ExternalServer(RpcServer):
         return self._change(lambda: self._groups.delete_nodes(request.id, nodes))
 
     def _change(self, change: Callable[[], None]) -> dict[str, Any]:
-        """Run a change, drop the cached groups (also if the change fails), and return the fields of the response: none.
-        """
+        """Run a change and drop the cached groups, also if it fails. Return the fields of the response: none."""
         try:
             change()
         finally:

@@ -92,7 +92,10 @@ class SimulatedPerformer:
         self.fault: Fault | None = None
 
     def __call__(self, action: Action, now: Moment) -> Outcome:
-        """Perform an action and return its outcome. A rejected action is an outcome with an error."""
+        """Perform an action and return its outcome. A rejected action is an outcome with an error.
+
+        Events and observations have no effect. Raises TypeError for an action that this world does not know.
+        """
         if type(action) in _SAID:
             return Outcome(at=now)  # a wrapper between this class and the driver records them
         end = now
@@ -179,7 +182,7 @@ class SimulatedPerformer:
         ]
 
     def _patch(self, action: Patch) -> str:
-        """Apply a patch and return the new resource version.
+        """Apply a patch and return the new resource version. The status changes only by its subresource, if it has one.
 
         Raises RefusedError if there is no such object, its version differs, or the patch does not apply.
         """
@@ -257,7 +260,10 @@ class SimulatedPerformer:
     # -- the cloud ---------------------------------------------------------------------------------------------------
 
     def _ask_cloud(self, action: Action) -> Any:
-        """Perform an action of the cloud provider and return its result."""
+        """Perform an action of the cloud provider and return its result.
+
+        Raises ProviderError, or TypeError for an action that does not concern a cloud.
+        """
         if isinstance(action, HasInstances):
             return dict(self._cloud.have_instances(action.nodes))
         nodes: Sequence[Node] = ()
