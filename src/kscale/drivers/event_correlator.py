@@ -91,7 +91,8 @@ class Correlated(msgspec.Struct, frozen=True):
 def make_event(event: Event, *, component: str, now: Moment) -> EventObject:
     """Build the API object of an event that ``component`` reports at ``now``. The time is part of its name.
 
-    If the name would be invalid, it is a UUID that depends on it."""
+    If the name would be invalid, it is a UUID that depends on it.
+    """
     ref = event.regarding
     name = f"{ref.name}.{now:x}"
     if dns_subdomain_errors(name):

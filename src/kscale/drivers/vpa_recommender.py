@@ -189,7 +189,7 @@ class VpaRecommender:
     def observe(self, stores: Stores, now: Moment) -> RecommenderView:
         """Return the VPAs, and the changes of pods and OOM kills since the last round.
 
-        Between two rounds: return only that scales are to be refreshed.
+        Before the history is loaded: the VPAs only. Between two rounds: only that scales are to be refreshed.
         """
         controllers = self._feed.settle()
         if self._rounds is not None and self._refreshes is not None:
@@ -293,7 +293,10 @@ class VpaRecommender:
         self._monitored()
 
     def _log_result(self, result: RecommenderResult) -> None:
-        """Log the errors, counts and duration of a round."""
+        """Log the errors, counts and duration of a round.
+
+        With the memory saver, errors about samples of pods without a VPA are not logged.
+        """
         for text in result.diagnostics:
             _log.warning("%s", text)
         saver = self.options.memory_saver
