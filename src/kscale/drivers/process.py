@@ -152,7 +152,9 @@ class HealthCheck:
         self.last_activity = max(self.last_activity, at)
 
     def update_last_success(self, at: Moment) -> None:
-        """Set the time of the last success, and of the last activity, to ``at``, the end of a loop, unless it is later.
+        """Set the time of the last success, and of the last activity, to ``at``, the end of a loop.
+
+        A later time stays. The first success ends the startup, whose limit is longer.
         """
         self.last_success = max(self.last_success, at)
         self.last_activity = max(self.last_activity, at)

@@ -295,7 +295,7 @@ class VpaRecommender:
     def _log_result(self, result: RecommenderResult) -> None:
         """Log the errors, counts and duration of a round.
 
-        With the memory saver, errors about samples of pods without a VPA are not logged.
+        With the memory saver, errors about samples of unknown pods and containers are not logged.
         """
         for text in result.diagnostics:
             _log.warning("%s", text)

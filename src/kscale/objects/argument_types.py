@@ -98,8 +98,9 @@ class _Late:
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise ArgumentError for an argument whose type does not match its annotation.
 
-    Elements of lists and dicts are checked before the call, those of iterators when the function takes them. Arguments
-    that are times, pods, snapshots or arrays are left to the function, whose own errors name them.
+    Elements of lists and dicts are checked before the call: of the first 10,000 one of each type. Those of iterators
+    are checked when the function takes them. Arguments that are times, pods, snapshots or arrays are left to the
+    function, whose own errors name them.
     """
     checks: dict[str, _Type] | None = None
     names: list[str] = []
@@ -162,8 +163,9 @@ def _checked_elements(name: str | None, values: Iterator[Any], element: _Type) -
 def typed_methods(*, constructor: bool = False, late: Collection[str] | bool = ()) -> Callable[[C], C]:
     """Make the public methods of a class, and its ``constructor``, check their arguments as :func:`typed` does.
 
-    Methods without arguments stay as they are. Methods named in ``late`` (True: all) check their arguments only after
-    they have failed: they are called so often that a check before each call would cost too much.
+    The class is changed in place. Methods without arguments stay as they are. Methods named in ``late`` (True: all)
+    check their arguments only after they have failed: they are called so often that a check before each call would cost
+    too much.
     """
 
     def decorate(class_: C) -> C:
@@ -319,7 +321,10 @@ def _problem(path: str, value: Any, check: _Type, deep: bool = False) -> tuple[s
 
 
 def _as_list(value: Any) -> Any:
-    """Return the first elements of a collection as a list; iterators, mappings and texts as they are."""
+    """Return the first 10,000 elements of a collection as a list.
+
+    Returns lists, tuples, iterators, mappings, texts and values that cannot be iterated as they are.
+    """
     if isinstance(value, (list, tuple, Mapping, str, bytes, Iterator)):
         return value
     try:

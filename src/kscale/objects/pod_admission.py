@@ -43,7 +43,10 @@ __all__ = [
 
 
 def with_limit_range_defaults(spec: PodSpec, ranges: Iterable[LimitRange]) -> PodSpec:
-    """Return the spec with the defaults of the limit ranges, applied in order."""
+    """Return the spec with the container defaults of the limit ranges, applied in order.
+
+    Containers and init containers get the requests and limits that they lack. ``spec`` is not changed.
+    """
     for each in ranges:
         requests, limits = _defaults(each)
         if requests or limits:

@@ -207,6 +207,8 @@ def is_share(value: int | str) -> bool:
 def share_of(value: int | str, of: int, *, up: bool) -> int:
     """Return a number unchanged, or a percentage of ``of`` rounded ``up`` or down.
 
+    Raises ValueError for a text that is no percentage.
+
     Upstream: ``GetScaledValueFromIntOrPercent``.
     """
     if isinstance(value, int):
@@ -238,7 +240,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def check(obj: KubeObject) -> list[Finding]:
-    """Return all findings about an object, in the order of its fields."""
+    """Return all findings about an object: those about its metadata first; empty if there are none."""
     findings: list[Finding] = []
     metadata = obj.metadata
     if not metadata.name:
