@@ -438,7 +438,9 @@ class LabelIndex(Generic[T]):
             self._by_label.setdefault((namespace, label), {})[item] = labels
 
     def remove(self, namespace: str, labels: _Labels, item: T) -> None:
-        """Remove an item. ``labels`` must be those with which the item was added. Raises KeyError if it is not there.
+        """Remove an item. ``labels`` must be those with which the item was added.
+
+        Raises KeyError if the item is not there.
         """
         _drop(self._all, namespace, item)
         for label in labels.items():
