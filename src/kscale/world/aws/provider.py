@@ -88,8 +88,7 @@ class AwsGroups(Provider):
         """Increase the target size by ``delta``.
 
         Raises ProviderError if the group is unknown, ``delta`` is not positive, the maximum size would be exceeded, AWS
-        refuses, or
-        ``atomic`` is set.
+        refuses, or ``atomic`` is set.
         """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)

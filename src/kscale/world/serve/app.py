@@ -440,8 +440,8 @@ def endpoints(
         Served at ``/metrics``, which is absent without it.
     health, ready : callable
         Return an error text, which is the response with status 500, or an empty text if all is well. ``/health-check``
-        responds in upstream's words,
-        ``/healthz`` and ``/readyz`` as in Kubernetes. ``/readyz`` fails if either has an error.
+        responds in upstream's words, ``/healthz`` and ``/readyz`` as in Kubernetes. ``/readyz`` fails if either has an
+        error.
     snapshot : DebuggingSnapshotService, optional
         Served at ``/snapshotz``, which is absent without it. A second request meanwhile gets status 429.
 
