@@ -111,7 +111,7 @@ class Timeline:
     def add(self, time: datetime | Moment, *values: Any) -> None:
         """Append a row: its ``time``, and ``values`` in the order of the columns.
 
-        Raises ValueError for another number of values, InputError for a datetime without time zone.
+        Raises ValueError for another number of values, InputError for an invalid time.
         """
         for column, value in zip(self._rows.values(), (moment(time, "time"), *values), strict=True):
             column.append(value)

@@ -304,7 +304,7 @@ class Credentials:
         if self._exec is not None and self._given is not None:
             try:
                 await self._exec.handle_rejection(self._given)
-            except CredentialError as error:
+            except (CredentialError, InputError) as error:
                 _log.warning("refreshing credentials: %s", error)
 
 
