@@ -265,7 +265,10 @@ class EventCorrelator:
 
 
 def _send(progress: Progress, correlated: Correlated) -> StepsOf[Create | Patch, Outcome]:
-    """Create an event, or patch the earlier event that it repeats. If that is gone, the event is created."""
+    """Create an event, or patch the earlier event that it repeats. If that is gone, the event is created.
+
+    Returns the outcome.
+    """
     event = correlated.event
     if correlated.patch is not None:
         outcome = yield from progress.act(

@@ -661,7 +661,10 @@ async def drive(
         woken.set()
 
     async def until_due() -> None:
-        """Wait until the driver is due and the stores are settled."""
+        """Wait until the driver is due and the stores are settled.
+
+        The first time that it is due while the stores are synced, but not settled, is counted as a skipped round.
+        """
         skipped = False
         while True:
             woken.clear()

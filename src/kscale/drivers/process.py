@@ -161,7 +161,7 @@ class HealthCheck:
         self._initialised = True
 
     def check(self, now: Moment) -> str:
-        """Return why the process is unhealthy, in upstream's words; empty if it is healthy."""
+        """Return why the process is unhealthy, in upstream's words; empty if it is healthy or not monitored yet."""
         activity, failing = (self._activity, self._failing) if self._initialised else (self._startup, self._startup)
         late = now > self.last_activity + activity or now > self.last_success + failing
         if not (self._monitoring and late):

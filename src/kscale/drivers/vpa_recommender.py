@@ -143,7 +143,10 @@ class VpaRecommender:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: Moment) -> None:
-        """Record a change for the next round, with the OOM kills that it reports."""
+        """Record a change for the next round, with the OOM kills that it reports.
+
+        Inputs of plans only are ignored; a kill that cannot be read is logged.
+        """
         del now
         if RoundPlanner.is_plan_input(change):
             return
@@ -215,7 +218,10 @@ class VpaRecommender:
     # -- rounds ------------------------------------------------------------------------------------------------------
 
     def steps(self, view: RecommenderView, now: Moment) -> Steps[None]:
-        """Run a round; the first time load the history, in between refresh scales."""
+        """Run a round.
+
+        If ``view`` asks for a refresh, only the scales are refreshed. The first round only loads the history.
+        """
         progress = Progress(now)
         if view.refresh:
             yield from self._scales.refresh_steps(now)

@@ -133,7 +133,10 @@ class QueueMetrics:
             self._worked.add(now - begun, count)
 
     def observations(self, now: Moment) -> Iterator[Observation]:
-        """Yield the counts since the last call, which are reset, and the work in progress."""
+        """Yield the depth, the work in progress, and the counts and durations since the last call, which are reset.
+
+        Counts and durations without an entry since then are left out.
+        """
         ages = [now - begun for begun in self._begun.values()]
         for metric, value in (
             (_DEPTH, self._depth),

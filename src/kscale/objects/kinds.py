@@ -236,7 +236,10 @@ def _key_of(metadata: Any) -> str:
 
 
 def _advice(kind: str, expected: str) -> str:
-    """Return the part of the message that says what to pass instead of an object of another kind."""
+    """Return the part of the message that says what to pass instead of an object of another kind.
+
+    Empty if there is no such advice.
+    """
     if item_kind(kind) or kind == "List":
         return ": pass the objects of the list one by one"
     if expected != "Pod" or kind == expected:

@@ -452,7 +452,10 @@ def have_equal_group_inputs(groups: Iterable[NodeGroup], before: Sequence[Node],
 
 
 def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:
-    """Return the groups with sizes, nodes, instances and templates. Raises InputError with all problems."""
+    """Return the groups with sizes, nodes, instances and templates. Raises InputError with all problems.
+
+    A node belongs to the first group that names or selects it.
+    """
     by_name = {node.metadata.name: node for node in nodes}
     labelled = _Labelled(nodes)
     assigned: set[str] = set()
@@ -518,7 +521,7 @@ class _Labelled:
         """Key -> value -> node name -> its labels."""
 
     def with_labels(self, wanted: Mapping[str, str]) -> list[str]:
-        """Return the names of the nodes that have all these labels, in order."""
+        """Return the names of the nodes that have all these labels (at least one), in order."""
         first = next(iter(wanted))
         by_value = self._by_key.get(first)
         if by_value is None:

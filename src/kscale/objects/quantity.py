@@ -335,7 +335,10 @@ def _get_character(text: str, position: int) -> str:
 
 
 def _literal_end(text: str, literal: str) -> int:
-    """Return the position after the ``literal`` with which a text begins. Raises GoJSONError."""
+    """Return the position after the ``literal`` with which a text begins.
+
+    The first character is not checked. Raises GoJSONError if another one differs.
+    """
     for position in range(1, len(literal)):
         if text[position : position + 1] != literal[position]:
             raise _invalid(

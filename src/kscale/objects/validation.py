@@ -298,7 +298,7 @@ def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quan
 
 
 def _containers(findings: list[Finding], field: str, containers: Sequence[Container]) -> None:
-    """Add findings about the resources and ports of containers."""
+    """Add findings about the resources and ports of containers, and requests above their limits."""
     for index, container in enumerate(containers):
         requests, limits = container.resources.requests, container.resources.limits
         if requests:
@@ -345,7 +345,7 @@ def _pod(pod: Any, findings: list[Finding]) -> None:
 
 
 def _pod_spec(spec: PodSpec, at: str, findings: list[Finding]) -> None:
-    """Check the spec of a pod, or of a workload's pod template; ``at`` is its path."""
+    """Add findings about the spec of a pod, or of a workload's pod template; ``at`` is its path."""
     if not spec.containers:
         findings.append(Finding(f"{at}.containers", "is empty", False))
     _containers(findings, f"{at}.containers", spec.containers)
@@ -429,7 +429,7 @@ def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
 
 
 def _deployment(obj: Any, findings: list[Finding]) -> None:
-    """Add findings about a Deployment."""
+    """Add findings about a Deployment: its pod template, replicas, type of strategy, and shares of a rolling update."""
     _workload("replicas")(obj, findings)
     path, strategy = "spec.strategy", obj.spec.strategy
     if strategy.type not in ("", "RollingUpdate", "Recreate"):

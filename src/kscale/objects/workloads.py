@@ -435,7 +435,10 @@ def _job_count(workload: Job) -> int:
 
 
 def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[Pod]:
-    """Yield the pods that a job creates; none if it is suspended or finished. ``override``: their number."""
+    """Yield the pods that a job creates; none if it is suspended or finished.
+
+    ``override``: their number (None: the job's own).
+    """
     if not _is_running(workload):
         return
     spec = workload.spec

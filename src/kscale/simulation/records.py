@@ -65,7 +65,10 @@ class DecisionLog:
         return performing
 
     def _note(self, by: str, action: Action, now: Moment, outcome: Outcome) -> None:
-        """Add an entry, and count the action in ``done``, or in ``refused`` if its outcome is an error."""
+        """Add an entry, and count the action in ``done``, or in ``refused`` if its outcome is an error.
+
+        Of nodes to be deleted and of a scale, the entry has the names only. Empty arguments are left out.
+        """
         name = type(action).__name__
         (self.done if outcome.error is None else self.refused)[name] += 1
         if isinstance(action, DeleteNodes):  # record the names only

@@ -425,7 +425,10 @@ class ContainerUsage:
     labels: Sequence[tuple[str, str]] = ()
 
     def questions(self) -> dict[str, QueryPrometheus]:
-        """Return the queries by resource (``cpu``, ``memory``). They exclude NaN and negative values."""
+        """Return the queries by resource (``cpu``, ``memory``). They exclude NaN and negative values.
+
+        The first moment is a whole number of steps before the last, not before ``start``.
+        """
         matchers = [
             'container!=""',
             'container!="POD"',

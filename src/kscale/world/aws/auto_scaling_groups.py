@@ -188,7 +188,10 @@ def read_auto_discovery(text: str) -> dict[str, str]:
 
 
 def _read_auto_discovery(text: str) -> dict[str, str]:
-    """Parse the tags of an auto-discovery spec. Raises ValueError with upstream's text."""
+    """Return the tags of an auto-discovery spec (``asg:tag=NAME=VALUE,NAME``), each with its value, which may be empty.
+
+    Raises ValueError with upstream's text.
+    """
     discoverer, colon, parameter = text.partition(":")
     if not colon:
         raise ValueError(f"invalid node group auto discovery spec specified via --node-group-auto-discovery: {text}")

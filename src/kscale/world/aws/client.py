@@ -269,7 +269,10 @@ class AwsClient:
         return self._groups()
 
     def _groups(self, **parameters: Any) -> list[AutoScalingGroup]:
-        """Describe groups of all pages. Raises AwsError for more than 10,000 groups or 100,000 instances."""
+        """Describe groups of all pages. ``parameters``: those of the request, besides the page.
+
+        Raises AwsError, also for more than 10,000 groups or 100,000 instances.
+        """
         operation = "DescribeAutoScalingGroups"
         groups: list[AutoScalingGroup] = []
         instances = 0

@@ -123,7 +123,10 @@ def _check_provider_id(node: Node) -> str:
 
 
 def _build_group(group: RegisteredGroup, members: list[str]) -> NodeGroup:
-    """Build the NodeGroup. ``members``: names of its nodes."""
+    """Build the NodeGroup. ``members``: names of its nodes.
+
+    Placeholders for instances that AWS could not create have an error of missing capacity.
+    """
     return NodeGroup(
         id=group.name,
         min_size=group.minimum,

@@ -322,7 +322,10 @@ class AiohttpTransport:
         return response
 
     def _find_peer(self, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | bool) -> _Peer:
-        """Return the peer for these headers and this TLS context; a new one is built when they change."""
+        """Return the peer for these headers and this TLS context; a new one is built when they change.
+
+        An Authorization header takes the place of the user and password in the server's URL.
+        """
         peer = self._peer
         if peer is None or peer.context is not context or peer.identity_headers != headers:
             url = self._url(self._server, encoded=True)

@@ -190,7 +190,10 @@ def read_status(body: bytes | msgspec.Raw | memoryview, *, after: int | None = N
 
 
 def _generic(call: Call, answer: Answer, after: int | None) -> ApiError:
-    """Build the error of a response that has no Status object, as client-go does."""
+    """Build the error of a response that has no Status object, as client-go does.
+
+    ``after``: seconds of ``Retry-After``; None without this header.
+    """
     code = answer.status
     media = answer.headers.get("content-type", "text/").partition(";")[0].strip()
     body_text = "unknown"

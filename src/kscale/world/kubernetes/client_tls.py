@@ -163,7 +163,10 @@ class TLSTransport(asyncio.Transport):
         self._close(None)
 
     def _receive(self) -> None:
-        """Pass the data that has arrived to the protocol."""
+        """Pass the data that has arrived, up to the limit of one read, to the protocol.
+
+        Closes the connection if the data has ended or the connection failed. Resumes writing if that waited for data.
+        """
         parts: list[bytes] = []
         ended, error = False, None
         try:
@@ -329,7 +332,10 @@ class ClientTLS:
         return self._context
 
     def _read_signatures(self) -> _Seen:
-        """Return (inode, modification time, size) of each certificate file; zeros if the file is missing."""
+        """Return (inode, modification time, size) of each file of authorities, certificate and key.
+
+        Zeros if the file is missing; inline data has no entry.
+        """
         certificate = self._access.certificate
         pems = [self._access.ca, *([] if certificate is None else [certificate.certificate, certificate.key])]
         signatures = []

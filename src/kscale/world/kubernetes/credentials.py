@@ -96,7 +96,7 @@ class TokenFile:
         return self._token
 
     def handle_rejection(self, sent: int) -> None:
-        """Expire the token if a request sent at ``sent`` was rejected and the file was read before.
+        """Expire the token after a request that was sent at ``sent`` was rejected, unless the file was read since.
 
         ``sent``: monotonic nanoseconds.
         """

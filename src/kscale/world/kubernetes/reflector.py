@@ -358,7 +358,10 @@ class Reflector:
         return None
 
     def _settle(self, version: str) -> _Steps:
-        """Finish a list. Returns the error if this is not possible, else None."""
+        """Finish a list, and record its resource ``version``.
+
+        Returns the error if the list cannot be finished (nothing is recorded then), else None.
+        """
         seen = yield from self._perform(Settle(version))
         if isinstance(seen, Failed):
             return seen.error

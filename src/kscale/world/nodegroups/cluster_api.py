@@ -164,7 +164,10 @@ class MachineGroupsCloud(Provider):
         return not self._discovery or any(discovery.matches(owner, self._api_group) for discovery in self._discovery)
 
     def _complete_group(self, group: NodeGroup, nodes: Sequence[Node]) -> NodeGroup:
-        """Return the group with its nodes, and with its machines as instances."""
+        """Return the group with its nodes, and with its machines as instances.
+
+        Machines without an ID are left out. The instances of a MachinePool without machines are its provider IDs.
+        """
         known = self._known[group.id]
         ids = {node.name: node.spec.provider_id or "" for node in nodes}
         instances: dict[str, InstanceStatus | None] = {}

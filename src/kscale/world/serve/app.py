@@ -146,7 +146,11 @@ class Connections:
         self._opening: set[asyncio.Task[None]] = set()
 
     async def accept(self) -> None:
-        """Accept connections until cancelled, up to the limit of open connections."""
+        """Accept connections until cancelled, up to the limit of open connections.
+
+        If accepting fails, this is logged, and goes on after a pause. At the end, connections that are just being
+        opened are dropped.
+        """
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -320,7 +324,10 @@ class _Connection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Answer a known request, or pass the data to the inner protocol."""
+        """Answer a known request, or pass the data to the inner protocol.
+
+        For the first data of a request that is passed on, also notes its head, unless that is long.
+        """
         if self._busy:
             self._received += len(data)
         else:

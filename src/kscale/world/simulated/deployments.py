@@ -323,7 +323,10 @@ class Deployments(Controller):
         api.listen(self.kind, one_by_one(self._forget_deleted))
 
     def _set(self, old: object, new: object) -> None:
-        """Register a changed ReplicaSet under its deployment, and schedule a sync of the deployment."""
+        """Register a changed ReplicaSet under its deployment, and schedule a sync of the deployment.
+
+        A deleted one is removed; those that no deployment controls are ignored.
+        """
         replica_set = old if new is None else new
         assert isinstance(replica_set, ReplicaSet)
         owner = controller_of(replica_set.metadata)

@@ -368,9 +368,10 @@ class Load:
         return result
 
     def get_usage(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
-        """Return the average usage (milli) of each ready pod of a workload.
+        """Return the average usage (milli) of each ready pod of a workload from ``begin`` to ``end``.
 
-        Usage of all pods together is divided among the ready ones, rounded down; it is 0 without ready pods. Returns
+        Usage of all pods together is divided among the ready ones, rounded down; it is 0 without ready pods. Of a
+        workload with a queue, it is the usage of a busy pod times the share of time in which the pods worked. Returns
         None if the name is not defined for the workload.
         """
         usage = self.usage.get(key, {}).get(name)

@@ -340,7 +340,7 @@ class SimulatedMetrics:
         return rows.usage[resources]
 
     def _build_part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
-        """Build the usage columns of a group of pods, without times and amounts."""
+        """Build the usage columns of a group of pods, with zeros in place of times and amounts."""
         pods, containers_per_pod = len(rows.keys), len(rows.containers)
         return PodUsage(
             rows.keys,

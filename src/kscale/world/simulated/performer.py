@@ -165,7 +165,10 @@ class SimulatedPerformer:
                 return cached if cached is not None else self._api.get(kind, namespace, name)
 
     def _list(self, action: List) -> list[KubeObject]:
-        """Return the objects that a List selects. If it names nodes, these are active pods of the nodes."""
+        """Return the objects that a List selects. If it names nodes, these are active pods of the nodes.
+
+        Objects of a watched kind are as drivers see them, others are current.
+        """
         candidates: Sequence[KubeObject]
         if action.nodes is not None:
             candidates = self._view.pods_of(action.nodes)

@@ -340,12 +340,16 @@ class Scheduler:
                 trial.place(pod.key, reserved)
 
     def _end_nomination(self, pod: Pod) -> None:
-        """Remove a pod's nomination."""
+        """Remove a pod's nomination from its status, and forget its victims. The pod has a nomination."""
         del self._victims[pod.key]
         self._api.put(_nominate(pod, ""))
 
     def _preempt(self, placed: PlaceResult, candidates: Candidates) -> None:
-        """Evict pods to make room for the unschedulable ones, and nominate the latter to the freed nodes."""
+        """Evict pods to make room for the unschedulable ones, and nominate the latter to the freed nodes.
+
+        ``placed``: the result of placing the pods; ``candidates``: how many nodes are considered. Pods for which no
+        eviction makes room are skipped. A victim that was itself only nominated loses its nomination instead.
+        """
         snapshot = placed.snapshot_after
         for key in placed.unschedulable:
             preemption = preempt(snapshot, key, profile=self._profile, **candidates._asdict())

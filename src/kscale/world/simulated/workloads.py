@@ -153,7 +153,11 @@ class StatefulSets(Controller):
         self._write_status(stateful_set, revision)
 
     def _revision(self, stateful_set: StatefulSet, pods: Iterable[Pod]) -> _Revision:
-        """Return the revision of the current template. Pods present at first count as up to date."""
+        """Return the revision of the current template.
+
+        A changed template begins a new revision, which keeps the previous template until the rollout is complete. Pods
+        present at first count as up to date.
+        """
         uid, template = stateful_set.metadata.uid, stateful_set.spec.template
         revision = self._revisions.get(uid)
         if revision is None:
