@@ -122,7 +122,7 @@ class QueueMetrics:
             self._waited.add(now - added, count)
 
     def done(self, key: str, now: Moment) -> None:
-        """Register the end of the work on a key."""
+        """Register the end of the work on a key, if it has begun."""
         begun = self._begun.pop(key, None)
         if begun is not None:
             self._worked.add(now - begun)

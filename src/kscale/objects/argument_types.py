@@ -518,7 +518,9 @@ def _is_number(value: Any) -> bool:
 def _check_elements(element: Any) -> _Type:
     """Return the check of a sequence or other iterable of elements.
 
-    A single text, bytes or mapping is refused although it can be iterated.
+    A single text or bytes is refused although it can be iterated, as is a mapping, unless the elements may be texts
+    (its keys). Only elements of lists, tuples and dicts are checked: the first one of each type, among the first
+    10,000.
     """
     one = _type_of(element)
     suffix = "" if one is None else f" of {_plural(one.text)}"

@@ -335,7 +335,7 @@ def _time(findings: list[Finding], field: str, text: str | None, index: int = 0)
 
 
 def _pod(pod: Any, findings: list[Finding]) -> None:
-    """Add findings about a pod."""
+    """Add findings about a pod: its namespace, spec, start time and phase."""
     if not pod.metadata.namespace:
         findings.append(Finding("metadata.namespace", "is empty", False))
     _pod_spec(pod.spec, "spec", findings)

@@ -357,7 +357,10 @@ class Deployments(Controller):
             self._known.pop(old.metadata.uid, None)
 
     def sync(self, deployment: Deployment) -> None:
-        """Create or resize the deployment's ReplicaSets, and update the status."""
+        """Create or resize a deployment's ReplicaSets, and write its status.
+
+        Once the rollout is complete, empty old ReplicaSets beyond the history limit are deleted.
+        """
         uid, replicas = deployment.metadata.uid, pod_count(deployment)
         sets = self._sets.get(uid, {})
         current, last = self._current(deployment, sets), self._known.get(uid)

@@ -153,7 +153,7 @@ class SimulatedPerformer:
     def _get(self, action: Get | GetUnstructured | Preview) -> Any:
         """Return an object as a struct (Get) or as plain data (GetUnstructured); of a Preview the unchanged content.
 
-        Raises RefusedError if there is no such object.
+        A watched object is as drivers see it, if they do. Raises RefusedError if there is no such object.
         """
         match action:
             case Preview(content=content):
