@@ -299,7 +299,10 @@ def _set_priority(spec: PodSpec, priority_class: PriorityClass | None) -> None:
 
 
 def _set_runtime(spec: PodSpec, runtime: RuntimeClass) -> None:
-    """Add a runtime class's overhead, node selector and tolerations to ``spec``."""
+    """Add a runtime class's overhead, node selector and tolerations to ``spec``.
+
+    An overhead of ``spec`` and its own entries of the node selector stay.
+    """
     if spec.overhead is None and runtime.overhead is not None:
         spec.overhead = runtime.overhead.pod_fixed
     if runtime.scheduling.node_selector:

@@ -245,7 +245,10 @@ class WholeUnits:
         return result
 
     def column(self, resource: str, milli: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the whole units of a column of milli-units: int64[n]."""
+        """Return the whole units of a column of milli-units: int64[n].
+
+        They are rounded away from zero, except in rows whose exact amount has other whole units.
+        """
         units = np.where(milli < 0, milli // 1000, -(-milli // 1000))
         for row, value in self._odd.get(resource, {}).items():
             units[row] = value

@@ -341,7 +341,10 @@ class Reflector:
                 return error
 
     def _open(self, version: str, *, initial: bool = False) -> Exchange[Asked, Seen, Seen]:
-        """Open a watch of the given version with a random timeout of five to ten minutes."""
+        """Open a watch of the given version with a random timeout of five to ten minutes, and return what came of it.
+
+        ``initial``: the watch first sends all objects.
+        """
         timeout = int(_SHORTEST_WATCH + self._rng.random() * (_LONGEST_WATCH - _SHORTEST_WATCH))
         return (yield from self._perform(OpenWatch(version, timeout, initial)))
 

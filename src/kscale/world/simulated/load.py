@@ -222,7 +222,10 @@ class Queue(msgspec.Struct, kw_only=True):
     """(time, ``done``, ``able``) after each step, as far back as it is queried."""
 
     def step(self, begin: Moment, end: Moment, ready: int) -> None:
-        """Advance the queue over an interval with a number of ready pods."""
+        """Advance the queue over an interval with a number of ready pods.
+
+        Arrivals count as late if the work that waits at ``begin`` takes these pods longer than the queue's patience.
+        """
         width = end - begin
         arrivals = self.arrivals.mean(begin, end) * width // SECOND
         able = self.capacity * ready * width // SECOND
