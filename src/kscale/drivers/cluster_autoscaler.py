@@ -83,8 +83,8 @@ __all__ = [
 def encode_loop_inputs(snapshot: Snapshot, report: LoopReport) -> dict[str, Any]:
     """Return the inputs of a loop as plain data, with upstream's member names.
 
-    They are nodes with their pods, pending pods that would fit, and the template of each group. Redact them before
-    showing them.
+    They are nodes with their pods, pending pods that would fit, the template of each group that has one, and the loop's
+    error, if any. Redact them before showing them.
     """
     pods: dict[int, list[dict[str, Any]]] = {}
     for i, node in enumerate(snapshot.placed_node.tolist()):
@@ -280,7 +280,10 @@ _SMALL_CLUSTER: Final = 500
 
 
 def is_small_cluster(view: _LoopView) -> bool:
-    """Check whether a loop has so few nodes and pods that no step can delay requests, such as renewals of the lease."""
+    """Check whether a loop has at most 500 nodes and pods together.
+
+    Then no step can delay requests, such as renewals of the lease.
+    """
     counts = view.snapshot.counts
     return len(view.snapshot.nodes) + sum(counts.values()) <= _SMALL_CLUSTER
 
@@ -401,7 +404,10 @@ class ClusterAutoscaler:
         return _LoopView(snapshot, (config_map.data or {}) if isinstance(config_map, ConfigMap) else None, waited)
 
     def steps(self, view: _LoopView, now: Moment) -> Steps[None]:
-        """Run one loop, and update the state from its report."""
+        """Run one loop: update state, groups and health from its report, log the report, and pass it to ``on_result``.
+
+        The first loop reports initial metrics and status before. Raises NotStartedError if it cannot write that status.
+        """
         progress = Progress(now)
         before, begun = self.state, self.clock.now()
         self.health.update_last_activity(begun)
@@ -558,7 +564,8 @@ class ClusterAutoscaler:
     def _pretend(self, view: _LoopView, progress: Progress, inputs: LoopInputs) -> Steps[LoopReport]:
         """Run a loop as a dry run: read the cloud provider, decide as if all actions succeeded, and perform none.
 
-        The actions are logged and then discarded: the next loop finds the cluster as it is.
+        The actions are logged and then discarded: the next loop finds the cluster as it is. If the cloud provider
+        cannot be read, the error is logged, and its last groups are used.
         """
         cloud = yield from progress.act(Refresh())
         if cloud.error is None and cloud.value is not None:
@@ -623,7 +630,7 @@ def reach_nodes(now: Moment) -> Steps[None]:
 def shutdown_steps(options: AutoscalingOptions, now: Moment) -> Steps[None]:
     """Delete the status ConfigMap at shutdown, as upstream does.
 
-    Running deletions are abandoned. An error is logged.
+    Running deletions are abandoned. An error is logged. Nothing is done if the options have no status ConfigMap.
     """
     if not options.write_status_configmap:
         return

@@ -107,7 +107,10 @@ class BufferController:
         ]
 
     def steps(self, views: list[NamespaceView], now: Moment) -> Steps[None]:
-        """Reconcile the namespaces that are due."""
+        """Reconcile the namespaces that are due, and observe the age of the oldest reconcile.
+
+        Errors are logged; their namespaces are reconciled again soon.
+        """
         p = Progress(now)
         self._done = {view.name: self._done[view.name] for view in views if view.name in self._done}
         for view in views:

@@ -109,7 +109,7 @@ def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
 def format_action(action: Any) -> str:
     """Format an action as one line of at most about 500 characters: its name and its fields as JSON.
 
-    Fields with empty values are left out. For deleted nodes, only the names are included.
+    Fields with empty values (also 0 and False) are left out. For deleted nodes, only the names are included.
     """
     fields = {name: getattr(action, name) for name in action.__struct_fields__}
     if isinstance(action, DeleteNodes):
@@ -127,8 +127,8 @@ _BOOKKEEPING: Final = frozenset({"ConfigMap", "Lease", "VerticalPodAutoscaler", 
 def changes_something(action: Action) -> bool:
     """Check whether an action changes the cluster or the cloud.
 
-    Returns False for queries, reports, and objects that autoscalers write for themselves (statuses, leases,
-    checkpoints).
+    Returns False for queries, refreshes of the cloud, reports, and objects that autoscalers write for themselves
+    (statuses, leases, checkpoints).
     """
     if type(action) in _CHANGING_NOTHING:
         return False

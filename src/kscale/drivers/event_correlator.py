@@ -89,7 +89,10 @@ class Correlated(msgspec.Struct, frozen=True):
 
 
 def make_event(event: Event, *, component: str, now: Moment) -> EventObject:
-    """Build the API object of an event that ``component`` reports at ``now``. The time is part of its name."""
+    """Build the API object of an event that ``component`` reports at ``now``. The time is part of its name.
+
+    If the name would be invalid, it is a UUID that depends on it.
+    """
     ref = event.regarding
     name = f"{ref.name}.{now:x}"
     if dns_subdomain_errors(name):
@@ -173,7 +176,8 @@ class EventCorrelator:
     def record_steps(self, event: EventObject, now: Moment) -> StepsOf[Create | Patch | Wait, bool]:
         """Send an event after correlation. While the server cannot be reached, retry up to eleven times.
 
-        Returns whether it was sent: False also if it exceeds the rate limit or the server rejects it.
+        Pauses of about ten seconds lie between. Returns whether it was sent: False also if it exceeds the rate limit,
+        the server rejects it, or a pause is cut short.
         """
         correlated = self.correlate(event, now)
         if correlated is None:
@@ -261,7 +265,10 @@ class EventCorrelator:
 
 
 def _send(progress: Progress, correlated: Correlated) -> StepsOf[Create | Patch, Outcome]:
-    """Create an event, or patch the earlier event that it repeats. If that is gone, the event is created."""
+    """Create an event, or patch the earlier event that it repeats. If that is gone, the event is created.
+
+    Returns the outcome.
+    """
     event = correlated.event
     if correlated.patch is not None:
         outcome = yield from progress.act(

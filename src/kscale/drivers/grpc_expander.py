@@ -124,7 +124,7 @@ class Request:
 
 
 def answered_groups(response: bytes) -> list[str | None]:
-    """Return the group IDs of a response, in order; an option without ID has an empty one, none is None.
+    """Return the group IDs of a response, in order; an option without ID has an empty text.
 
     Raises ValueError if the bytes are not a valid response or an ID is not UTF-8.
     """
@@ -365,7 +365,10 @@ class ExpanderServer(RpcServer):
         self.url = f"{address.rpartition(':')[0]}:{port}"
 
     def _best_options(self, data: bytes, context: Any) -> bytes:
-        """Handle a call: decode the request, rank its options, and return the encoded response."""
+        """Handle a call: decode the request, rank its options, and return the encoded response.
+
+        An error is logged and ends the call with the status UNKNOWN.
+        """
         try:
             question = Question(data)
             for warning in question.warnings:

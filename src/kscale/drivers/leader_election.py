@@ -318,7 +318,11 @@ class LeaderElector:
         return refused is None
 
     def _release(self, now: Moment) -> StepsOf[_Action, bool]:
-        """Release the lease, and retry after conflicts. Returns False if a request fails for another reason."""
+        """Release the lease, and retry after conflicts.
+
+        Returns True if it is released, or if this process does not hold it; False if a request fails for another
+        reason.
+        """
         progress = Progress(now)
         while True:
             current = yield from progress.act(self.lease)

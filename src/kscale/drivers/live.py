@@ -510,7 +510,9 @@ class Live:
         *,
         brief: bool = False,
     ) -> Any:
-        """Run a machine and return its value. When cancelled, it closes the machine after the current step.
+        """Run a machine and return its value; raises what the machine raises.
+
+        When cancelled, it closes the machine after the current step.
 
         ``spent`` is called with the nanoseconds of each step, also of machines that this machine runs or starts. With
         ``brief`` its steps, also of machines that it runs within a time limit, run on the loop, which yields every few
@@ -659,7 +661,10 @@ async def drive(
         woken.set()
 
     async def until_due() -> None:
-        """Wait until the driver is due and the stores are settled."""
+        """Wait until the driver is due and the stores are settled.
+
+        The first time that it is due while the stores are synced, but not settled, is counted as a skipped round.
+        """
         skipped = False
         while True:
             woken.clear()
@@ -740,6 +745,8 @@ async def lead(
     ------
     LostLeadershipError
         If the lease is lost. The work is cancelled by then.
+    Exception
+        What the work raises.
     """
     if not await live.run(elector.acquire):
         return None

@@ -67,7 +67,8 @@ async def read_live_dump(
     Raises
     ------
     RequestFailedError
-        If HPAs or pods may not be listed (:class:`~kscale.world.kubernetes.client.RequestFailedError`).
+        If HPAs or pods may not be listed, or a list fails
+        (:class:`~kscale.world.kubernetes.client.RequestFailedError`).
     InputError
         For objects that cannot be read, if ``strict``.
     """

@@ -139,23 +139,29 @@ class HealthCheck:
         self._initialised = options.max_startup_time is None
 
     def start_monitoring(self, now: Moment) -> None:
-        """Start the monitoring at ``now``. Before that, the process counts as healthy."""
+        """Start the monitoring at ``now``. Before that, the process counts as healthy.
+
+        Activity and success count as no earlier than ``now``.
+        """
         self._monitoring = True
         self.last_activity = max(self.last_activity, now)
         self.last_success = max(self.last_success, now)
 
     def update_last_activity(self, at: Moment) -> None:
-        """Set the time of the last activity to ``at``, the start of a loop."""
+        """Set the time of the last activity to ``at``, the start of a loop, unless it is later already."""
         self.last_activity = max(self.last_activity, at)
 
     def update_last_success(self, at: Moment) -> None:
-        """Set the time of the last success, and of the last activity, to ``at``, the end of a loop."""
+        """Set the time of the last success, and of the last activity, to ``at``, the end of a loop.
+
+        A later time stays. The first success ends the startup, whose limit is longer.
+        """
         self.last_success = max(self.last_success, at)
         self.last_activity = max(self.last_activity, at)
         self._initialised = True
 
     def check(self, now: Moment) -> str:
-        """Return why the process is unhealthy, in upstream's words; empty if it is healthy."""
+        """Return why the process is unhealthy, in upstream's words; empty if it is healthy or not monitored yet."""
         activity, failing = (self._activity, self._failing) if self._initialised else (self._startup, self._startup)
         late = now > self.last_activity + activity or now > self.last_success + failing
         if not (self._monitoring and late):
@@ -469,7 +475,10 @@ class _Process:
                 )
 
     async def _work(self, live: Live) -> None:
-        """Run the informers and all drivers until the main driver ends. Raises the first exception."""
+        """Run the informers, the drivers and what runs beside them, until cancelled or one of them fails.
+
+        Other drivers do not run in a dry run. Raises the first exception.
+        """
         self.leads = True
         self.program.monitored()
         try:

@@ -397,7 +397,8 @@ class AdmissionController:
     def steps(self, observation: bytes | None, now: Moment) -> Steps[None]:
         """Run the tasks that are due: discovery, registration, renewal of the lease, update of the CA bundle.
 
-        ``observation``: the CA bundle, as :meth:`observe` returns it.
+        ``observation``: the CA bundle, as :meth:`observe` returns it. Raises RegistrationError if the webhook cannot be
+        registered; other errors are logged.
         """
         progress = Progress(now)
         if self.synced.is_set():

@@ -143,7 +143,10 @@ class VpaRecommender:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: Moment) -> None:
-        """Record a change for the next round, with the OOM kills that it reports."""
+        """Record a change for the next round, with the OOM kills that it reports.
+
+        Inputs of plans only are ignored; a kill that cannot be read is logged.
+        """
         del now
         if RoundPlanner.is_plan_input(change):
             return
@@ -189,7 +192,7 @@ class VpaRecommender:
     def observe(self, stores: Stores, now: Moment) -> RecommenderView:
         """Return the VPAs, and the changes of pods and OOM kills since the last round.
 
-        Between two rounds: return only that scales are to be refreshed.
+        Before the history is loaded: the VPAs only. Between two rounds: only that scales are to be refreshed.
         """
         controllers = self._feed.settle()
         if self._rounds is not None and self._refreshes is not None:
@@ -215,7 +218,10 @@ class VpaRecommender:
     # -- rounds ------------------------------------------------------------------------------------------------------
 
     def steps(self, view: RecommenderView, now: Moment) -> Steps[None]:
-        """Run a round; the first time load the history, in between refresh scales."""
+        """Run a round.
+
+        If ``view`` asks for a refresh, only the scales are refreshed. The first round only loads the history.
+        """
         progress = Progress(now)
         if view.refresh:
             yield from self._scales.refresh_steps(now)
@@ -293,7 +299,10 @@ class VpaRecommender:
         self._monitored()
 
     def _log_result(self, result: RecommenderResult) -> None:
-        """Log the errors, counts and duration of a round."""
+        """Log the errors, counts and duration of a round.
+
+        With the memory saver, errors about samples of unknown pods and containers are not logged.
+        """
         for text in result.diagnostics:
             _log.warning("%s", text)
         saver = self.options.memory_saver

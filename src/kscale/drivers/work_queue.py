@@ -122,7 +122,7 @@ class QueueMetrics:
             self._waited.add(now - added, count)
 
     def done(self, key: str, now: Moment) -> None:
-        """Register the end of the work on a key."""
+        """Register the end of the work on a key, if it has begun."""
         begun = self._begun.pop(key, None)
         if begun is not None:
             self._worked.add(now - begun)
@@ -133,7 +133,10 @@ class QueueMetrics:
             self._worked.add(now - begun, count)
 
     def observations(self, now: Moment) -> Iterator[Observation]:
-        """Yield the counts since the last call, which are reset, and the work in progress."""
+        """Yield the depth, the work in progress, and the counts and durations since the last call, which are reset.
+
+        Counts and durations without an entry since then are left out.
+        """
         ages = [now - begun for begun in self._begun.values()]
         for metric, value in (
             (_DEPTH, self._depth),
@@ -213,7 +216,10 @@ class WorkQueue:
         self.metrics.clock_set(by)
 
     def add(self, key: str, now: datetime | Moment) -> None:
-        """Make a key ready. While it is being worked on, it becomes ready when the work is done."""
+        """Make a key ready. While it is being worked on, it becomes ready when the work is done.
+
+        No effect if it is ready, or was added already while it is worked on.
+        """
         time = moment(now)
         if key in self._unclean:
             return
@@ -223,7 +229,7 @@ class WorkQueue:
             self._ready.append(key)
 
     def add_after(self, key: str, due: datetime | Moment, *, within: int = 0, period: int = 0) -> None:
-        """Make a key ready at ``due``; a key that already waits keeps an earlier time.
+        """Make a key ready at ``due``; a key that already waits keeps its time if that is at most ``within`` later.
 
         ``within``: nanoseconds by which the key may become ready later, together with others. ``period``: interval
         after which keys become ready again.
@@ -558,7 +564,10 @@ class HorizontalController:
         self._queue.add_after(key, self._next_sync(now), within=2 * self._within)
 
     def _next_sync(self, ended: Moment) -> Moment:
-        """Return when an HPA whose reconcile ended at ``ended`` is due again."""
+        """Return when an HPA whose reconcile ended at ``ended`` is due again: a sync period later.
+
+        If ``aligned``: at the first multiple of the period that is at least nine tenths of a period later.
+        """
         period = self.options.sync_period_ns
         return -((self._within - ended - period) // period) * period if self._aligned else ended + period
 

@@ -98,8 +98,9 @@ class _Late:
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise ArgumentError for an argument whose type does not match its annotation.
 
-    Elements of lists and dicts are checked before the call, those of iterators when the function takes them. Arguments
-    that are times, pods, snapshots or arrays are left to the function, whose own errors name them.
+    Elements of lists and dicts are checked before the call: of the first 10,000 one of each type. Those of iterators
+    are checked when the function takes them. Arguments that are times, pods, snapshots or arrays are left to the
+    function, whose own errors name them.
     """
     checks: dict[str, _Type] | None = None
     names: list[str] = []
@@ -162,8 +163,9 @@ def _checked_elements(name: str | None, values: Iterator[Any], element: _Type) -
 def typed_methods(*, constructor: bool = False, late: Collection[str] | bool = ()) -> Callable[[C], C]:
     """Make the public methods of a class, and its ``constructor``, check their arguments as :func:`typed` does.
 
-    Methods without arguments stay as they are. Methods named in ``late`` (True: all) check their arguments only after
-    they have failed: they are called so often that a check before each call would cost too much.
+    The class is changed in place. Methods without arguments stay as they are. Methods named in ``late`` (True: all)
+    check their arguments only after they have failed: they are called so often that a check before each call would cost
+    too much.
     """
 
     def decorate(class_: C) -> C:
@@ -264,7 +266,7 @@ def _explain_by_value(value: Any, error: Exception) -> str | None:
 
 
 def check_fields(item: msgspec.Struct) -> None:
-    """Raise ArgumentError for a field of a struct whose type does not match its annotation."""
+    """Raise ArgumentError for the first field of a struct whose value does not match its annotation."""
     checks, plans = _field_checks(type(item))
     values = msgspec.structs.astuple(item)
     types = tuple(map(type, values))
@@ -319,7 +321,10 @@ def _problem(path: str, value: Any, check: _Type, deep: bool = False) -> tuple[s
 
 
 def _as_list(value: Any) -> Any:
-    """Return the first elements of a collection as a list; iterators, mappings and texts as they are."""
+    """Return the first 10,000 elements of a collection as a list.
+
+    Returns lists, tuples, iterators, mappings, texts and values that cannot be iterated as they are.
+    """
     if isinstance(value, (list, tuple, Mapping, str, bytes, Iterator)):
         return value
     try:
@@ -513,7 +518,9 @@ def _is_number(value: Any) -> bool:
 def _check_elements(element: Any) -> _Type:
     """Return the check of a sequence or other iterable of elements.
 
-    A single text, bytes or mapping is refused although it can be iterated.
+    A single text or bytes is refused although it can be iterated, as is a mapping, unless the elements may be texts
+    (its keys). Only elements of lists, tuples and dicts are checked: the first one of each type, among the first
+    10,000.
     """
     one = _type_of(element)
     suffix = "" if one is None else f" of {_plural(one.text)}"

@@ -205,9 +205,9 @@ def is_set(annotations: Mapping[str, Any] | None, name: str) -> bool:
 
 
 def replica_errors(scaled: ScaledObject) -> list[str]:
-    """Return KEDA's errors about the replica counts of a ScaledObject, as its webhook words them; empty if valid.
+    """Return a list with KEDA's first error about the replica counts of a ScaledObject; empty if they are valid.
 
-    Upstream: ``CheckReplicaCountBoundsAreValid``.
+    Upstream: ``CheckReplicaCountBoundsAreValid``, in the words of the webhook.
     """
     spec = scaled.spec or ScaledObjectSpec()
     minimum = 0 if spec.min_replica_count is None else max(spec.min_replica_count, 1)
@@ -225,7 +225,10 @@ def hpa_name(name: str, configured: str | None) -> str:
 
 
 def name_errors(scaled: ScaledObject) -> list[str]:
-    """Return KEDA's errors about the names of a ScaledObject and of its HPA; empty if valid (``verifyName``)."""
+    """Return a list with KEDA's first error about the names of a ScaledObject and of its HPA (``verifyName``).
+
+    The list is empty if the names are valid.
+    """
     advanced = (scaled.spec or ScaledObjectSpec()).advanced
     config = advanced.horizontal_pod_autoscaler_config if advanced is not None else None
     name = scaled.name
@@ -240,7 +243,7 @@ def name_errors(scaled: ScaledObject) -> list[str]:
 
 
 def fallback_errors(scaled: ScaledObject) -> list[str]:
-    """Return KEDA's errors about the fallback of a ScaledObject; empty if valid (``CheckFallbackValid``).
+    """Return a list with KEDA's error about the fallback of a ScaledObject; empty if valid (``CheckFallbackValid``).
 
     Which metric types a fallback may have depends on KEDA's version. Every version refuses a fallback that has only
     triggers of types cpu and memory.
@@ -298,9 +301,9 @@ def _cannot_reach_zero(spec: ScaledObjectSpec) -> bool:
 
 
 def trigger_errors(scaled: ScaledObject) -> list[str]:
-    """Return KEDA's errors about the triggers of a ScaledObject, as its webhook words them; empty if valid.
+    """Return a list with KEDA's first error about the triggers of a ScaledObject; empty if they are valid.
 
-    Upstream: ``ValidateTriggers`` and ``verifyCPUMemoryScalers``.
+    Upstream: ``ValidateTriggers`` and ``verifyCPUMemoryScalers``, in the words of the webhook.
     """
     spec = scaled.spec or ScaledObjectSpec()
     triggers = spec.triggers or []

@@ -105,7 +105,7 @@ class ObjectHead(msgspec.Struct, frozen=True):
 def json_members(text: bytes | memoryview) -> dict[str, memoryview]:
     """Return the JSON text of each member of a JSON object, by name; of a repeated name, the last member.
 
-    Empty if ``text`` is not a JSON object.
+    Members whose name cannot be decoded are left out. Empty if ``text`` is not a JSON object.
     """
     view = memoryview(text)
     places = _projection.json_members(view)
@@ -168,7 +168,10 @@ def _text(value: memoryview | None) -> str:
 
 
 def find_deepest_path(text: bytes | memoryview) -> str:
-    """Return the path to the most deeply nested value of a JSON text, cut after a few steps: ``spec.a[0].b...``."""
+    """Return the path to the most deeply nested value of a JSON text, cut after eight steps: ``spec.a[0].b...``.
+
+    The path is empty if no object or list is inside.
+    """
     view = memoryview(text)
     path = ""
     for _ in range(_STEPS):
@@ -180,7 +183,7 @@ def find_deepest_path(text: bytes | memoryview) -> str:
 
 
 def refuse_depth(text: bytes | memoryview) -> None:
-    """Raise InputError for a text that is nested too deeply.
+    """Raise InputError for a text with more than 500 levels of nesting.
 
     Such a text may be decodable now, but not by a caller with a deeper call stack.
     """
@@ -325,12 +328,15 @@ def _from_dict(data: Any, type_: type[T], source: str, object_path: str) -> T:
 
 
 def to_dict(value: Any) -> Any:
-    """Convert an object to plain data, in camelCase, without absent fields."""
+    """Convert an object to plain data, in camelCase, without fields that have their default value.
+
+    Quantities become texts.
+    """
     return msgspec.to_builtins(value, enc_hook=enc_hook)
 
 
 def to_json(value: Any) -> bytes:
-    """Encode a struct or plain data as JSON."""
+    """Encode a struct or plain data as JSON, structs without fields that have their default value."""
     return msgspec.json.encode(value, enc_hook=enc_hook)
 
 

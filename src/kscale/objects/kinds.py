@@ -130,13 +130,19 @@ def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
 
 @cache
 def _names() -> dict[str, tuple[str, str]]:
-    """Return the (API group, kind) of each struct by ``module:Class``; of several kinds the first in ``KINDS``."""
+    """Return the (API group, kind) of each struct by ``module:Class``; of several kinds the first in ``KINDS``.
+
+    For a struct of one version only, the group is followed by the version (``autoscaling/v1``).
+    """
     return {target: key for key, target in reversed(KINDS.items())}
 
 
 @cache
 def kind_of(type_: type) -> tuple[str, str] | None:
-    """Return (API group, kind) of a struct for objects created without ``kind``; None for other types."""
+    """Return (API group, kind) of a struct for objects created without ``kind``; None for other types.
+
+    For a struct of one version only, the group is followed by the version (``autoscaling/v1``).
+    """
     return _names().get(f"{type_.__module__}:{type_.__name__}")
 
 
@@ -230,7 +236,10 @@ def _key_of(metadata: Any) -> str:
 
 
 def _advice(kind: str, expected: str) -> str:
-    """Return the part of the message that says what to pass instead of an object of another kind."""
+    """Return the part of the message that says what to pass instead of an object of another kind.
+
+    Empty if there is no such advice.
+    """
     if item_kind(kind) or kind == "List":
         return ": pass the objects of the list one by one"
     if expected != "Pod" or kind == expected:
@@ -309,7 +318,7 @@ BUILT_IN: Final[tuple[ServedResource, ...]] = (
 
 @lru_cache(1024)  # the versions come from input files
 def parse_group_version(api_version: str) -> tuple[str, str]:
-    """Split an ``apiVersion`` into (group, version); both are empty for an empty text.
+    """Split an ``apiVersion`` into (group, version); both are empty for an empty text and a slash.
 
     Raises :class:`RESTMappingError` if it has more than one slash.
     """
@@ -444,6 +453,8 @@ def list_discovered_resources(
     groups: Mapping[str, Any] | None, lists: Iterable[Mapping[str, Any]]
 ) -> list[ServedResource]:
     """Return the resources that an API server's discovery lists, preferred versions first.
+
+    Subresources are left out; a scale is noted at its resource.
 
     Parameters
     ----------

@@ -247,7 +247,7 @@ def _capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -
 
 
 def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
-    """Return the amount of the capacity annotation ``key``, without its prefix; None if it is absent or zero.
+    """Return the amount of the capacity annotation ``key``, without its prefix; None if it is absent, empty or zero.
 
     Raises ValueError if it is malformed or negative.
     """
@@ -412,8 +412,9 @@ def machine_groups(
 
     A group has a maximum size above 0 and a minimum size (0 if missing) in its annotations, and either machines or a
     known CPU and memory (by annotation or from ``infrastructure``). A node belongs to the owner that Cluster API names
-    in its annotations. Owners that are paused, have malformed annotations, or have neither machines nor a known CPU and
-    memory are left out with a warning. Unknown states of rollouts also add a warning.
+    in its annotations. A MachineSet of a MachineDeployment is no group of its own; its nodes belong to the deployment.
+    Owners that are paused, have malformed annotations, or have neither machines nor a known CPU and memory are left out
+    with a warning. Unknown states of rollouts also add a warning.
 
     Parameters
     ----------

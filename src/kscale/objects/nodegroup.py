@@ -359,7 +359,10 @@ class Groups:
         return self._by_id.get(group_id)
 
     def with_targets(self, sizes: Mapping[str, int]) -> Groups:
-        """Return the groups with other target sizes (group id -> size)."""
+        """Return the groups with other target sizes (group id -> size). Groups without an entry keep theirs.
+
+        Entries of unknown groups are ignored.
+        """
         result = Groups((), self.node_errors)
         result._id_of = self._id_of
         result._by_id = {
@@ -379,7 +382,7 @@ class Groups:
     def ids_of_nodes(self, names: Sequence[str]) -> list[str | None]:
         """Return the group id of each node; None without a group, or if the cloud cannot determine the group.
 
-        Repeated calls with the same names return the same list. Do not modify it.
+        The list is cached for further calls with the same names. Do not modify it.
         """
         names = tuple(names)
         last_names, group_ids = self._asked
@@ -431,7 +434,7 @@ GroupsLike: TypeAlias = Groups | Iterable[NodeGroup | Mapping[str, Any]]
 
 
 def have_equal_group_inputs(groups: Iterable[NodeGroup], before: Sequence[Node], nodes: Sequence[Node]) -> bool:
-    """Return whether :meth:`Groups.of` gives the same result for ``nodes`` as for the nodes ``before``.
+    """Return whether ``nodes`` are the same to :meth:`Groups.of` as the nodes ``before``, in the same order.
 
     Compares names, provider ids and labels. Nodes that are the ``from_node`` of a group must be identical.
     """
@@ -449,7 +452,10 @@ def have_equal_group_inputs(groups: Iterable[NodeGroup], before: Sequence[Node],
 
 
 def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:
-    """Return the groups with sizes, nodes, instances and templates. Raises InputError with all problems."""
+    """Return the groups with sizes, nodes, instances and templates. Raises InputError with all problems.
+
+    A node belongs to the first group that names or selects it.
+    """
     by_name = {node.metadata.name: node for node in nodes}
     labelled = _Labelled(nodes)
     assigned: set[str] = set()
@@ -515,7 +521,7 @@ class _Labelled:
         """Key -> value -> node name -> its labels."""
 
     def with_labels(self, wanted: Mapping[str, str]) -> list[str]:
-        """Return the names of the nodes that have all these labels, in order."""
+        """Return the names of the nodes that have all these labels (at least one), in order."""
         first = next(iter(wanted))
         by_value = self._by_key.get(first)
         if by_value is None:

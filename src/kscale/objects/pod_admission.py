@@ -43,7 +43,10 @@ __all__ = [
 
 
 def with_limit_range_defaults(spec: PodSpec, ranges: Iterable[LimitRange]) -> PodSpec:
-    """Return the spec with the defaults of the limit ranges, applied in order."""
+    """Return the spec with the container defaults of the limit ranges, applied in order.
+
+    Containers and init containers get the requests and limits that they lack. ``spec`` is not changed.
+    """
     for each in ranges:
         requests, limits = _defaults(each)
         if requests or limits:
@@ -296,7 +299,10 @@ def _set_priority(spec: PodSpec, priority_class: PriorityClass | None) -> None:
 
 
 def _set_runtime(spec: PodSpec, runtime: RuntimeClass) -> None:
-    """Add a runtime class's overhead, node selector and tolerations to ``spec``."""
+    """Add a runtime class's overhead, node selector and tolerations to ``spec``.
+
+    An overhead of ``spec`` and its own entries of the node selector stay.
+    """
     if spec.overhead is None and runtime.overhead is not None:
         spec.overhead = runtime.overhead.pod_fixed
     if runtime.scheduling.node_selector:

@@ -143,8 +143,9 @@ def seams_of(parts: Sequence[PodUsage]) -> Seams:
 def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[PodUsage], Seams] | None:
     """Return fewer lists that together have the same rows as ``parts``, and the boundaries of the parts in them.
 
-    Slices of the earlier result ``before`` replace runs of parts that are identical to its own. Returns None if too few
-    parts can be reused.
+    Slices of the earlier result ``before`` replace runs of parts that are identical to its own. Returns None if less
+    than half of the parts can be reused, if ``before`` has no known boundaries, or if an amount or a name of the parts
+    does not allow it.
     """
     seams = before.seams
     if seams is None or not before.whole_units.none:
@@ -244,7 +245,10 @@ class WholeUnits:
         return result
 
     def column(self, resource: str, milli: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the whole units of a column of milli-units: int64[n]."""
+        """Return the whole units of a column of milli-units: int64[n].
+
+        They are rounded away from zero, except in rows whose exact amount has other whole units.
+        """
         units = np.where(milli < 0, milli // 1000, -(-milli // 1000))
         for row, value in self._odd.get(resource, {}).items():
             units[row] = value
@@ -322,7 +326,8 @@ class PodUsage:
     def read_items(cls, data: bytes | memoryview, source: str = "") -> tuple[PodUsage, Sequence[str] | None]:
         """Read a PodMetricsList as :meth:`from_json` does, and the creation times of its items.
 
-        The times are None if an item may have other fields than a PodMetrics with names, labels and a creation time.
+        The result is (usage, creation times as texts). The times are None if an item may have other fields than a
+        PodMetrics with names, labels and a creation time.
         """
         try:
             columns = _projection.read_pod_metrics(data)
@@ -587,7 +592,7 @@ class PodUsage:
         return self.whole_units.column(resource, self._amount[self.resources.index(resource)])
 
     def item(self, row: int) -> PodMetrics:
-        """Return the pod in a row as an object."""
+        """Return the pod in a row as an object. Its amounts are exact to milli-units."""
         namespace, _, name = self.keys[row].partition("/")
         out = PodMetrics(timestamp=None, window=f"{int(self.window[row])}ns")
         out.metadata.name, out.metadata.namespace = name, namespace

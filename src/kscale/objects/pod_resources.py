@@ -398,7 +398,10 @@ class ExtendedRequest(NamedTuple):
 
 
 def list_extended_requests(pod: Pod, totals: Mapping[str, Quantity]) -> tuple[ExtendedRequest, ...]:
-    """Return the extended resources that a pod requests, sorted by name. ``totals``: the pod's requests."""
+    """Return the extended resources of which a pod requests more than 0, sorted by name.
+
+    ``totals``: the pod's requests.
+    """
     if totals.keys() <= _ORDINARY:
         return ()
     names = [name for name in totals if _may_be_devices(name) and not totals[name].is_zero]

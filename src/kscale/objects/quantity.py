@@ -123,7 +123,9 @@ def read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
 def read_big(mantissa: int, exponent: int, scale: int) -> int:
     """Return mantissa * 10^(exponent - scale) as upstream converts its big form (``inf.Dec``) to an int64.
 
-    The fraction of a positive number is rounded up. Only the low 64 bits of a larger number are returned.
+    The fraction of a positive number is rounded up. A negative number with a fraction becomes, as in upstream, one more
+    than its integer part (-1.5 becomes 0), unless more than 18 digits are cut off. Only the low 64 bits of a larger
+    number are returned.
     """
     down = scale - exponent
     if down == 0 or mantissa == 0:
@@ -333,7 +335,10 @@ def _get_character(text: str, position: int) -> str:
 
 
 def _literal_end(text: str, literal: str) -> int:
-    """Return the position after the ``literal`` with which a text begins. Raises GoJSONError."""
+    """Return the position after the ``literal`` with which a text begins.
+
+    The first character is not checked. Raises GoJSONError if another one differs.
+    """
     for position in range(1, len(literal)):
         if text[position : position + 1] != literal[position]:
             raise _invalid(
@@ -442,7 +447,8 @@ class Quantity:
     def from_int(value: int, format: str = DECIMAL_SI, scale: int = 0) -> Quantity:  # noqa: A002
         """Return ``value`` * 10^``scale`` (``NewQuantity``; ``NewMilliQuantity`` with scale -3).
 
-        Raises :class:`QuantityError` if ``value`` does not fit in an int64.
+        Raises :class:`QuantityError` if ``value`` does not fit in an int64, and InputError for a ``scale`` that is no
+        int or a ``format`` that is no text.
         """
         if not (isinstance(scale, int) and isinstance(format, str)):  # type: ignore[redundant-expr]  # callers without types
             raise InputError(f"scale is {show_value(scale)} and format {show_value(format)}: give an int and a string")
@@ -485,7 +491,10 @@ class Quantity:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def value(self) -> int:
-        """Return ``Value()``, rounded away from zero to an integer; an int64 with upstream's wrap-around."""
+        """Return ``Value()``, rounded away from zero to an integer; an int64 with upstream's wrap-around.
+
+        Negative fractions of quantities in the big form are rounded as :func:`read_big` does.
+        """
         if self._value is None:
             object.__setattr__(self, "_value", self._in_units_of(0))
         return self._value  # type: ignore[return-value]  # set just above

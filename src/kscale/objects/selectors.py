@@ -438,7 +438,10 @@ class LabelIndex(Generic[T]):
             self._by_label.setdefault((namespace, label), {})[item] = labels
 
     def remove(self, namespace: str, labels: _Labels, item: T) -> None:
-        """Remove an item. ``labels`` must be those with which the item was added."""
+        """Remove an item. ``labels`` must be those with which the item was added.
+
+        Raises KeyError if the item is not there.
+        """
         _drop(self._all, namespace, item)
         for label in labels.items():
             _drop(self._by_label, (namespace, label), item)
@@ -468,7 +471,10 @@ class SelectorIndex(Generic[T]):
         by_label.setdefault(selector.exact_label(), {})[item] = selector
 
     def remove(self, namespace: str, selector: Selector, item: T) -> None:
-        """Remove an item. ``selector`` must be the one with which the item was added."""
+        """Remove an item. ``selector`` must be the one with which the item was added.
+
+        Raises KeyError if the item is not there.
+        """
         by_label = self._namespaces[namespace]
         _drop(by_label, selector.exact_label(), item)
         if not by_label:

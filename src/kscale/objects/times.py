@@ -41,7 +41,10 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @lru_cache(maxsize=1 << 14)
 def nanoseconds(text: str) -> int:
-    """Parse an RFC 3339 time into nanoseconds since 1970 (UTC). Raises ValueError for any other text."""
+    """Parse an RFC 3339 time into nanoseconds since 1970 (UTC); finer fractions are truncated.
+
+    Raises ValueError for any other text.
+    """
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f'"{text}" is not an RFC 3339 time')

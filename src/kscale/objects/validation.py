@@ -207,6 +207,8 @@ def is_share(value: int | str) -> bool:
 def share_of(value: int | str, of: int, *, up: bool) -> int:
     """Return a number unchanged, or a percentage of ``of`` rounded ``up`` or down.
 
+    Raises ValueError for a text that is no percentage.
+
     Upstream: ``GetScaledValueFromIntOrPercent``.
     """
     if isinstance(value, int):
@@ -238,7 +240,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def check(obj: KubeObject) -> list[Finding]:
-    """Return all findings about an object, in the order of its fields."""
+    """Return all findings about an object: those about its metadata first; empty if there are none."""
     findings: list[Finding] = []
     metadata = obj.metadata
     if not metadata.name:
@@ -296,7 +298,7 @@ def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quan
 
 
 def _containers(findings: list[Finding], field: str, containers: Sequence[Container]) -> None:
-    """Add findings about the resources and ports of containers."""
+    """Add findings about the resources and ports of containers, and requests above their limits."""
     for index, container in enumerate(containers):
         requests, limits = container.resources.requests, container.resources.limits
         if requests:
@@ -333,7 +335,7 @@ def _time(findings: list[Finding], field: str, text: str | None, index: int = 0)
 
 
 def _pod(pod: Any, findings: list[Finding]) -> None:
-    """Add findings about a pod."""
+    """Add findings about a pod: its namespace, spec, start time and phase."""
     if not pod.metadata.namespace:
         findings.append(Finding("metadata.namespace", "is empty", False))
     _pod_spec(pod.spec, "spec", findings)
@@ -343,7 +345,7 @@ def _pod(pod: Any, findings: list[Finding]) -> None:
 
 
 def _pod_spec(spec: PodSpec, at: str, findings: list[Finding]) -> None:
-    """Check the spec of a pod, or of a workload's pod template; ``at`` is its path."""
+    """Add findings about the spec of a pod, or of a workload's pod template; ``at`` is its path."""
     if not spec.containers:
         findings.append(Finding(f"{at}.containers", "is empty", False))
     _containers(findings, f"{at}.containers", spec.containers)
@@ -427,7 +429,7 @@ def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
 
 
 def _deployment(obj: Any, findings: list[Finding]) -> None:
-    """Add findings about a Deployment."""
+    """Add findings about a Deployment: its pod template, replicas, type of strategy, and shares of a rolling update."""
     _workload("replicas")(obj, findings)
     path, strategy = "spec.strategy", obj.spec.strategy
     if strategy.type not in ("", "RollingUpdate", "Recreate"):

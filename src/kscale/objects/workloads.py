@@ -124,7 +124,7 @@ def pods_of(
     """Yield the pending pods that a controller would create, as the API server would store them.
 
     - A suspended or finished job creates none, and any other job at most its parallelism and its missing completions.
-    - A cron job creates the pods of its next job.
+    - A cron job creates the pods of its next job, none while it is suspended.
     - A daemon set creates one pod without a particular node (see :func:`daemonset_pod`).
     - A pod is yielded unchanged, or with ``replicas`` as copies named ``<pod>-0``, ``<pod>-1`` and so on.
 
@@ -164,7 +164,7 @@ def pods_of(
 
 
 def pod_count(workload: KubeObject) -> int:
-    """Return the number of pods that :func:`pods_of` yields, without building them."""
+    """Return the number of pods that :func:`pods_of` yields, without building them; 1 for kinds that create no pods."""
     if isinstance(workload, CronJob):
         return 0 if workload.spec.suspend else pod_count(_next_job(workload))
     if isinstance(workload, (Deployment, ReplicaSet, ReplicationController, StatefulSet)):
@@ -435,7 +435,10 @@ def _job_count(workload: Job) -> int:
 
 
 def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[Pod]:
-    """Yield the pods that a job creates; none if it is suspended or finished. ``override``: their number."""
+    """Yield the pods that a job creates; none if it is suspended or finished.
+
+    ``override``: their number (None: the job's own).
+    """
     if not _is_running(workload):
         return
     spec = workload.spec
@@ -583,6 +586,9 @@ def find_volume(
 ) -> PersistentVolume | None:
     """Return the smallest volume that a claim can be bound to, or None.
 
+    A volume that names the claim can be bound. Any other must be available, and match class, mode, access modes,
+    selector and size of the claim.
+
     Parameters
     ----------
     claim : PersistentVolumeClaim
@@ -622,7 +628,10 @@ def _storage(amounts: ResourceList | None) -> Quantity:
 
 
 def _can_bind(claim: PersistentVolumeClaim, volume: PersistentVolume, node: Node | None) -> bool:
-    """Check whether a claim can be bound to a volume that a node reaches."""
+    """Check whether a claim can be bound to a volume that a node reaches.
+
+    A volume that names the claim always can, whatever its node, unless the claim names another volume.
+    """
     holder, claim_spec, volume_spec = volume.spec.claim_ref, claim.spec, volume.spec
     if claim_spec.volume_name and claim_spec.volume_name != volume.name:
         return False

@@ -73,7 +73,10 @@ class Ledger:
         return [self._time.now - since for since, _ in self._pending.values()]
 
     def queue_length(self) -> QueueLength:
-        """Return how many pods waited at once, from the beginning to the last :meth:`settle`."""
+        """Return how many pods waited at once, from the beginning to the last :meth:`settle`, weighted by time.
+
+        Before any time has passed, all values except ``max`` are 0.
+        """
         total = self._lengths.total()
         ordered = sorted(self._lengths.items())
 
@@ -176,7 +179,7 @@ def _demand(pod: Pod, known: dict[tuple[int, ...], int]) -> int:
 
 
 def quantile(values: list[int], share: int, of: int) -> int:
-    """Return the smallest value that at least ``share / of`` of all values do not exceed; 0 without values."""
+    """Return the smallest of the values that at least ``share / of`` of all values do not exceed; 0 without values."""
     if not values:
         return 0
     ordered = sorted(values)
@@ -184,7 +187,10 @@ def quantile(values: list[int], share: int, of: int) -> int:
 
 
 def sum_jobs(jobs: Sequence[JobUse], cost: float | None) -> JobTotals | None:
-    """Return the totals of jobs in a run that cost ``cost`` ($; None: unknown). None if there are no jobs."""
+    """Return the totals of jobs in a run that cost ``cost`` ($; None: unknown). None if there are no jobs.
+
+    The makespans are of completed jobs; they and the cost of a completed job are None without one.
+    """
     if not jobs:
         return None
     outcomes = Counter(job.outcome for job in jobs)
@@ -233,7 +239,8 @@ class _Job:
 class JobOutcomes:
     """Tracks jobs by listening to the jobs and pods of a world.
 
-    ``interrupted`` counts pods that were lost with their node before they finished, except those of DaemonSets.
+    ``interrupted`` counts pods that were lost with their node before they finished, except mirror pods and those of
+    DaemonSets.
     """
 
     def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
@@ -255,7 +262,7 @@ class JobOutcomes:
         return [self._build_job_use(job) for job in sorted(self._jobs.values(), key=lambda job: job.key)]
 
     def _build_job_use(self, job: _Job) -> JobUse:
-        """Build the record of a job."""
+        """Build the record of a job: times in seconds; ``makespan`` is None while the job has not ended."""
         return JobUse(
             job=job.key,
             outcome="deleted" if job.is_deleted else _outcome(job.status),
@@ -300,7 +307,11 @@ class JobOutcomes:
                 self._follow(job, old, new, pod.metadata.uid)
 
     def _follow(self, job: _Job, old: Pod | None, new: Pod | None, uid: str) -> None:
-        """Update a job after a change of one of its pods: restarts, and time of completed and of lost work."""
+        """Update a job after a change of one of its pods: restarts, and time of completed and of lost work.
+
+        The time of a pod that failed, was deleted or began to terminate is lost; the next new pod then counts as its
+        restart.
+        """
         is_active = new is not None and _is_active(new)
         if old is None and is_active and job.open:
             job.open -= 1
@@ -319,7 +330,10 @@ class JobOutcomes:
             job.open += 1
 
     def _note_interruption(self, pod: Pod) -> None:
-        """Count a deleted pod if it was deleted because its node no longer exists."""
+        """Count a deleted pod whose node no longer exists.
+
+        Pods that had finished or were terminating, mirror pods and pods of DaemonSets do not count.
+        """
         node = pod.spec.node_name
         if node and _is_active(pod) and self._api.find("Node", node) is None:
             self.interrupted += not (is_daemonset_pod(pod) or is_mirror_pod(pod))
@@ -347,10 +361,9 @@ class IdealMixes:
 
     Paid machines are: not yet ready nodes (boot); nodes without pods except those of DaemonSets (CA); nodes with pods,
     which would fit on the cheapest mix of nodes of the same groups (packing), and on an even cheaper one if each HPA
-    had
-    only as many pods as its load needs at that moment (HPA). Nodes of no group have no price: they and their pods are
-    left out, as are groups without a price. What was paid is a mix, too: if the search finds a more expensive one, the
-    paid one is the cheapest. Minimum nodes without pods are part of CA, so the mix has no minima.
+    had only as many pods as its load needs at that moment (HPA). Nodes of no group have no price: they and their pods
+    are left out, as are groups without a price. What was paid is a mix, too: if the search finds a more expensive one,
+    the paid one is the cheapest. Minimum nodes without pods are part of CA, so the mix has no minima.
     """
 
     def __init__(self, world: SimulatedWorld) -> None:
@@ -360,7 +373,10 @@ class IdealMixes:
         self._sums = dict.fromkeys(("paid", "ideal", "bound", "hpa", "packing", "ca", "boot"), 0.0)
 
     def observe(self) -> None:
-        """Sample the current moment: add what is paid, what is idle and the cheapest mix ($/h) to the sums."""
+        """Sample the current moment: add what is paid, what is idle and the cheapest mix ($/h) to the sums.
+
+        Machines with an error, and groups without a price, are left out.
+        """
         pools = [pool for pool in self._world.cloud.pools.values() if pool.group.price is not None]
         nodes = self._world.api.get_all("Node")
         pods_by_node: dict[str, list[Pod]] = {}
@@ -401,9 +417,10 @@ class IdealMixes:
     def _cheapest(
         self, offers: Sequence[Offer], pods: Sequence[Pod], prices: Mapping[str, float]
     ) -> tuple[float, float]:
-        """Return ($/h of the cheapest nodes found for the pods, lower bound of it).
+        """Return ($/h of the cheapest nodes found for the pods, lower bound of it: 0 if unknown).
 
-        Pods that the mix does not place stay on their nodes, at their ``prices`` ($/h by node name).
+        Pods that the mix does not place stay on their nodes, at their ``prices`` ($/h by node name). Both are 0 without
+        pods or offers. Also notes how the bound was proven, and how many pods were not placed.
         """
         if not pods or not offers:
             return 0.0, 0.0
@@ -422,7 +439,8 @@ class IdealMixes:
     def _surplus(self) -> Iterator[str]:
         """Yield the keys of pods beyond what the load of their HPA needs.
 
-        Terminating pods count as surplus first, then the newest ones.
+        Finished and terminating pods count as surplus first; otherwise the first pods of the workload's list are
+        needed. An HPA for which the needed number is unknown has no surplus.
         """
         for hpa in self._world.api.get_all("HorizontalPodAutoscaler").values():
             target = hpa.spec.scale_target_ref
@@ -435,8 +453,8 @@ class IdealMixes:
     def _count_needed_pods(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
         """Return how many pods would bring usage to an HPA's targets, within its limits.
 
-        ``key``: of the workload that it scales. None if it cannot be computed: there are no pods, or the HPA also uses
-        other metrics.
+        ``key``: of the workload that it scales. None if it cannot be computed: there are no pods, or a metric of the
+        HPA is none for which :meth:`_count_replicas_for` returns a number.
         """
         counts = [self._count_replicas_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
         needed = [count for count in counts if count is not None]
@@ -446,9 +464,10 @@ class IdealMixes:
         return min(max(*needed, minimum), hpa.spec.max_replicas)
 
     def _count_replicas_for(self, spec: MetricSpec, key: Key, pods: Sequence[Pod]) -> int | None:
-        """Return how many pods would bring the usage of one resource metric to its target.
+        """Return how many pods would bring the usage of one resource metric to its target, rounded up.
 
-        ``key``: of the workload. None if the metric is of another type, or the usage is unknown.
+        ``key``: of the workload. None for other types of metrics and targets, without pods, if the usage is unknown, or
+        if the target is 0 (as without a request).
         """
         source, now = spec.resource, self._world.time.now
         if source is None or not pods:
@@ -467,7 +486,10 @@ class IdealMixes:
         return -(-used * self._world.load.pods.count_ready(key) * 100 // target)
 
     def summarize(self, hours: float) -> IdealMix | None:
-        """Return the totals for a run of ``hours``, from the mean of the samples; None if no moment was sampled."""
+        """Return the totals for a run of ``hours``; None if no moment was sampled.
+
+        Each amount is the mean of the samples times ``hours``.
+        """
         if not self._moments:
             return None
         totals = {name: value * hours / self._moments for name, value in self._sums.items()}

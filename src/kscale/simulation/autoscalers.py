@@ -65,7 +65,8 @@ _NAMED: Final = 3
 def provisioner_of(scenario: Scenario, values: Values) -> str:
     """Return the name of the program that adds and removes nodes; empty if there is none.
 
-    A contradictory choice is added to the mistakes in ``values``.
+    Mistakes are added to ``values``: Karpenter is chosen, but not configured (the result is then empty), or both
+    programs are configured and none is chosen (the result is then the Cluster Autoscaler).
     """
     controllers = scenario.controllers
     configured = [
@@ -100,7 +101,10 @@ class SimulatedPools:
         return KarpenterState(self.pools, OfferedPools(self.pools, self.converted, own), by_name, self.options)
 
     def startup_taints(self, name: str) -> tuple[Taint, ...]:
-        """Return the taints that new nodes of a NodePool have until they are initialized."""
+        """Return the taints that new nodes of a NodePool have until they are initialized.
+
+        Empty if there is no such NodePool.
+        """
         specs = (pool.spec.template.spec for pool in self.pools.pools if pool.name == name)
         return tuple(taint for spec in specs for taint in spec.startup_taints)
 
@@ -110,7 +114,7 @@ def read_pools(entry: KarpenterEntry, values: Values, nodes: Sequence[Node], *, 
 
     Existing nodes belong to the group with their NodePool, instance type, zone and capacity type. ``unlimited``:
     whether groups have no maximum, as Karpenter applies the limits of NodePools itself. Mistakes are added to
-    ``values``; the result then has no groups.
+    ``values``; after one in the NodePools or the catalogue, the result has neither NodePools nor groups.
     """
     options = options_of(KarpenterOptions, entry.flags, {}, values, _FIELD)
     try:
@@ -149,7 +153,11 @@ def read_pools(entry: KarpenterEntry, values: Values, nodes: Sequence[Node], *, 
 
 
 def _members(converted: PoolGroups, nodes: Iterable[Node]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return (names of nodes by group, names of the NodePools' nodes that belong to no group)."""
+    """Return (names of nodes by group, names of the NodePools' nodes that belong to no group).
+
+    Nodes without the label of a NodePool are left out. A node belongs to its offering in its zone, else to one without
+    a zone.
+    """
     groups = {
         (each.pool, each.kind.name, each.zone, each.capacity_type): each.group for each in reversed(converted.offerings)
     }
@@ -179,7 +187,10 @@ class Admitting:
         self._controller, self._world = controller, world
 
     def __call__(self, pod: Pod) -> Pod:
-        """Return the pod as it is stored after the review; unchanged if the world has no VPA."""
+        """Return the pod as it is stored after the review.
+
+        It is unchanged if the world has no VPA, or if the review answers without a patch.
+        """
         if not self._world.api.get_all("VerticalPodAutoscaler"):
             return pod
         now = self._world.time.now
@@ -263,7 +274,7 @@ class Autoscalers:
         return result
 
     def _check_interval(self, controller: str, flag: str, options: msgspec.Struct) -> None:
-        """Record a problem if the interval in field ``flag`` is zero: time would not advance between rounds."""
+        """Record a problem if the interval in field ``flag`` is not positive: time would not advance between rounds."""
         if getattr(options, flag.replace("-", "_")) <= timedelta():
             self.values.wrong(f"controllers.{controller}.flags.{flag}", "between two rounds no time would pass")
 
@@ -271,7 +282,7 @@ class Autoscalers:
         """Return the options of a controller: those in ``given``, else built from the scenario's flags.
 
         ``controller``: its field in the scenario. None if the controller does not run. Mistakes are added to
-        ``values``.
+        ``values``; refused options become the defaults.
         """
         options: _T | None = self.given.get(controller)
         flags: ControllerFlags | None = getattr(self.controllers, controller)
@@ -284,7 +295,7 @@ class Autoscalers:
     def _autoscaling_options(self, given: ControllerFlags) -> tuple[AutoscalingOptions, bool]:
         """Return (options of the Cluster Autoscaler, whether it has frequent loops).
 
-        Mistakes are added to ``values``; if the flags cannot be read, the options are the defaults.
+        Mistakes are added to ``values``; if the flags cannot be read, the result is (the default options, True).
         """
         field = "controllers.clusterAutoscaler.flags"
         flags = dict(given.flags)

@@ -126,7 +126,7 @@ def scheduling_of(world: WorldEntry, values: Values) -> Scheduling:
     """Return the scheduler options of a scenario.
 
     ``world``: the section ``world`` of the scenario. ``values``: collects errors in ``values.problems`` instead of
-    raising them. After an error, the result has the default options.
+    raising them. After an error, the result is that of the scheduler ``first-fit``.
     """
     config = world.scheduler_configuration
     if config is None:
@@ -163,8 +163,11 @@ class CustomObjects(msgspec.Struct, kw_only=True):
 def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> CustomObjects:
     """Return the custom resources that the HPAs among ``objects`` scale.
 
+    Objects of kinds without a scale are left out; ``unscaled`` has the reason.
+
     ``sources``: files or data that ``objects`` were read from. They are read again only if an HPA names a kind that is
-    not built in. Raises InputError if a CustomResourceDefinition or a custom object cannot be read.
+    not built in. Raises InputError with all mistakes of the CustomResourceDefinitions and custom objects that cannot be
+    read.
     """
     wanted = {
         (group_of(reference.api_version), reference.kind)
@@ -205,7 +208,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
 
 
 def _get_scale_target(item: KubeObject) -> Any:
-    """Return the reference to an HPA's scale target; None for objects of other kinds."""
+    """Return the reference to an HPA's scale target; None for objects that are not HPAs."""
     if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
         return item.spec.scale_target_ref
     return None
@@ -300,10 +303,9 @@ class Setup:
     """Everything that a run needs.
 
     ``drivers`` in the order of their ranks. ``horizon``: duration of the run, ``sample``: interval of the timelines,
-    both
-    in nanoseconds. ``prices``: $/h by group; ``warnings``: what of the scenario is not simulated, and why. ``outages``:
-    outages of zones that have begun so far. ``many_groups``: whether reports leave groups without machines out, as most
-    offerings of NodePools have none.
+    both in nanoseconds. ``prices``: $/h by group; ``warnings``: what of the scenario is not simulated, and why.
+    ``outages``: outages of zones that have begun so far. ``many_groups``: whether reports leave groups without machines
+    out, as most offerings of NodePools have none.
     """
 
     scenario: Scenario
@@ -369,7 +371,8 @@ def build(
         Additional objects, or paths of files with objects (not relative to ``folder``). A :class:`~kscale.Cluster` can
         be passed, too.
     groups : sequence of NodeGroup
-        Additional node groups, used unchanged.
+        Additional node groups; a missing template or size is derived from the cluster. Not used if the groups are those
+        of NodePools.
     options : mapping, optional
         Options of controllers (``cluster_autoscaler``, ``horizontal``, ...) that replace the scenario's.
     frequent_loops : bool
@@ -383,7 +386,7 @@ def build(
     Raises
     ------
     InputError
-        If the scenario has errors; contains all of them.
+        If the scenario has errors; contains all that were found before one made it impossible to read on.
     """
     try:
         begin = from_text(scenario.begin)
@@ -408,7 +411,7 @@ class _Builder:
     def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
         """Build the world and its autoscalers. ``more``: objects, or paths of files with objects.
 
-        Raises InputError with all mistakes of the scenario.
+        Raises InputError with all mistakes that were found before one made it impossible to read on.
         """
         scenario, values, more = self.scenario, self.values, list(more)
         horizon = values.duration(scenario.horizon, "horizon", least=1)
@@ -491,10 +494,11 @@ class _Builder:
         traced: SimkubeObjects,
         places: Mapping[tuple[str, str], tuple[str, str, str]],
     ) -> list[KubeObject]:
-        """Return the objects at the beginning, with those that later objects of the trace need.
+        """Return the objects at the beginning, without custom ones, with those that later objects of the trace need.
 
         ``more``: further objects, or paths of files; ``places``: file, row and column of each object that the other
-        trace adds, by kind and key. Raises InputError for duplicates and for names that occur in both.
+        trace adds, by kind and key. Raises InputError for objects that cannot be read, wrong disruption budgets,
+        duplicates, and objects that both have.
         """
         sources = [*(str(self.values.folder / name) for name in self.scenario.cluster), *more, *traced.first]
         initial = [loaded.obj for loaded in load_objects(*sources)] if sources else []
@@ -535,6 +539,8 @@ class _Builder:
 
     def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
         """Return the custom resources that HPAs scale, which create pods like workloads; store their kinds.
+
+        They are searched in files and in the scenario's own objects; objects in ``more`` are not.
 
         Raises InputError if a CustomResourceDefinition or a custom object cannot be read.
         """
@@ -602,7 +608,10 @@ class _Builder:
         return pools
 
     def _groups(self, objects: Sequence[KubeObject], pools: SimulatedPools | None) -> list[NodeGroup]:
-        """Read the node groups, and add templates and target sizes. Raises InputError if a group has errors."""
+        """Read the node groups, and add missing templates and target sizes. Raises InputError if a group has errors.
+
+        With ``pools``, the groups are only those of the NodePools' offerings.
+        """
         nodes = [item for item in objects if isinstance(item, Node)]
         names = {node.name for node in nodes}
         entries, folder = self.scenario.groups, self.values.folder
@@ -654,7 +663,7 @@ class _Builder:
         return result
 
     def _group_times(self, entry: MachineEntry, field: str) -> GroupTimes:
-        """Read the times of a group's machines. ``field``: path of the entry, for errors."""
+        """Read the times of a group's machines. ``field``: path of the entry, for errors, which are recorded."""
         values = self.values
         if not 0 <= entry.failures <= 1:
             values.wrong(f"{field}.failures", "a share is between 0 and 1")
@@ -734,7 +743,7 @@ class _Builder:
         )
 
     def _pipeline(self) -> Pipeline:
-        """Read the times of the metrics pipeline."""
+        """Read the times of the metrics pipeline. Errors are recorded."""
         values, metrics = self.values, self.scenario.metrics
         return Pipeline(
             scrape=values.duration(metrics.scrape, "metrics.scrape", least=1000 * _MILLISECOND),
@@ -807,7 +816,7 @@ class _Builder:
     ) -> dict[tuple[str, str], list[ExternalMetric]]:
         """Read the external metrics by (namespace, name). ``load``: result of :meth:`_load`, for queues.
 
-        Mistakes are added to ``values``.
+        Mistakes are added to ``values``; a metric with both a signal and a workload, or with neither, is left out.
         """
         metrics_by_name: dict[tuple[str, str], list[ExternalMetric]] = {}
         for i, entry in enumerate(self.scenario.metrics.external):

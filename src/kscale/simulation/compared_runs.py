@@ -99,7 +99,7 @@ class FlagChange(NamedTuple):
 
 
 def legacy_profiles(scenario: Scenario, source: str) -> dict[str, str]:
-    """Return the profile of each program in the legacy run, by its field.
+    """Return the profile of each program of the scenario in the legacy run, by its field.
 
     It is ``legacy`` unless the scenario names another old profile of the HPA controller. Raises InputError for a
     profile that the program does not have.
@@ -125,6 +125,8 @@ def with_profiles(
     scenario: Scenario, profiles: Mapping[str, str], changes: Sequence[FlagChange] = ()
 ) -> tuple[Scenario, list[str]]:
     """Return the scenario with the profile of each program, and the flags and values that were left out.
+
+    Programs that ``profiles`` does not name stay as they are.
 
     A flag is left out if the program of the profile has no such flag. A value is left out (``NAME=VALUE``) if the
     program of the profile refuses it and the program of the other profile accepts it; a value that both refuse stays,
@@ -180,7 +182,10 @@ def _split_flag_value(flag: str, value: _Value) -> list[Any]:
 
 
 def _accepts_value(controller: str, profile: str, flag: str, value: _Value) -> bool:
-    """Check whether the program with this profile accepts the value of a flag that it has."""
+    """Check whether the program with this profile accepts the value of a flag that it has.
+
+    Checks the flags of the Cluster Autoscaler and the feature gates of the HPA controller; True for all others.
+    """
     try:
         if controller == "cluster_autoscaler" and flag != _FREQUENT:
             check_scale_up_options(_build_autoscaling_options(profile, {flag: value}))
@@ -205,8 +210,9 @@ def _build_autoscaling_options(profile: str, flags: Mapping[str, _Value]) -> Aut
 def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
     """Return the flags by which one of two programs (``name``: field of a controller) can decide like the other.
 
-    Each has its rule. Flags whose effective values are the same in both programs are left out; empty for a program
-    without such flags.
+    The scenario has this controller. Each flag has its rule. Flags whose effective values are the same in both programs
+    are left out; empty for a program without such flags. Raises InputError if the Cluster Autoscaler refuses the
+    scenario's flags.
     """
     if name == "vpa_updater":
         flag = "use-admission-controller-status"
@@ -331,7 +337,7 @@ class FinishedRun(NamedTuple):
         return next((loop for loop in reversed(self.loops) if loop.at <= at), None)
 
     def statuses_of(self, about: str) -> list[ScalerStatus]:
-        """Return the statuses of the HPA with the target ``RESOURCE NAMESPACE/NAME``, oldest first; empty if none."""
+        """Return the statuses of HPAs with the target ``RESOURCE NAMESPACE/NAME``, oldest first; empty if none."""
         resource, _, target = about.partition(" ")
         return [status for status in self.statuses.get(target, ()) if resource.startswith(status.kind.lower()[:-1])]
 
@@ -346,10 +352,11 @@ def run_scenario(
     folder: Path = Path(),
     stop: Callable[[], bool] = lambda: False,
 ) -> FinishedRun:
-    """Run a scenario with the profile of each program (``profiles``), at most ``until`` a moment.
+    """Run a scenario with the profile of each program (``profiles``).
 
-    ``changes``: further flags; ``source``, ``folder``: the file's name in errors and where its relative names start.
-    ``stop`` is polled, and ends the run if it returns True. Raises InputError if the scenario cannot be built.
+    The run ends at the horizon of the scenario, or at ``until`` if that is earlier. ``changes``: further flags;
+    ``source``, ``folder``: the file's name in errors and where its relative names start. ``stop`` is polled, and ends
+    the run if it returns True. Raises InputError if the scenario cannot be built, or if its time does not advance.
     """
     adapted, left_out = with_profiles(scenario, profiles, changes)
     if until is not None and until - from_text(scenario.begin) < parse_duration(scenario.horizon):
@@ -396,7 +403,10 @@ def _listen_to_programs(setup: Setup) -> tuple[list[LoopFact], dict[str, list[Sc
 
 
 def _note_status(hpa: HorizontalPodAutoscaler, now: Moment, statuses: dict[str, list[ScalerStatus]]) -> None:
-    """Add the condition ScalingActive of an HPA, if it has one, to ``statuses`` (by target)."""
+    """Append the condition ScalingActive of an HPA, if it has one, to ``statuses`` (by target).
+
+    A condition that is unchanged is appended again.
+    """
     active = next((condition for condition in hpa.status.conditions or () if condition.type == "ScalingActive"), None)
     if active is not None:
         target = f"{hpa.metadata.namespace}/{hpa.spec.scale_target_ref.name}"
@@ -463,7 +473,7 @@ def _describe_loop_end(now: Moment, report: LoopReport, started: Moment) -> tupl
 class Pair(NamedTuple):
     """Two decisions that correspond: the ``number``-th one with this key in each of two runs.
 
-    ``old``, ``new``: the decision of the old and of today's program; None if that run has no such decision. ``first``:
+    ``old``, ``new``: the decision in the old run and in the new one; None if that run has no such decision. ``first``:
     the earlier time of the two decisions.
     """
 
@@ -493,7 +503,11 @@ class Pair(NamedTuple):
 
 
 def pair_decisions(old: FinishedRun, new: FinishedRun) -> list[Pair]:
-    """Pair the decisions of two runs, ordered by the earlier time of each pair."""
+    """Pair the decisions of two runs, ordered by the earlier time of each pair.
+
+    Refused decisions are left out, as are those that are part of another one or do not change a size or a pod. The
+    deletion of each machine is a decision of its own.
+    """
     before, after = _group_by_key(old), _group_by_key(new)
     pairs = [
         Pair(min(from_text(item.at) for item in (first, second) if item is not None), key, number, first, second)
@@ -504,7 +518,7 @@ def pair_decisions(old: FinishedRun, new: FinishedRun) -> list[Pair]:
 
 
 def _group_by_key(ran: FinishedRun) -> dict[Key, list[Decision]]:
-    """Return the accepted decisions of a run by their subject, in order of time."""
+    """Return the accepted decisions of a run by their subject (:func:`_get_decision_key`), in order of time."""
     decisions: dict[Key, list[Decision]] = {}
     for entry in ran.run.decisions.entries:
         if entry.error is None:
@@ -528,7 +542,8 @@ def _split_deletions(decision: Decision) -> Iterator[Decision]:
 def _get_decision_key(decision: Decision) -> Key | None:
     """Return the subject of a decision: (autoscaler, action, what the action is about).
 
-    None for a decision that is part of another one: the taints, cordons and evictions of a deletion.
+    None for evictions and resizes by the Cluster Autoscaler, which are part of a deletion, and for all other actions,
+    such as taints and cordons.
     """
     arguments: Mapping[str, Any] = decision.arguments
     match decision.action:
@@ -548,7 +563,7 @@ def _get_decision_key(decision: Decision) -> Key | None:
 
 
 def format_request(decision: Decision | None) -> str:
-    """Return what a decision requested: a change of size, a number of replicas, or a pod.
+    """Return what a decision requested: a change of size (``+2``), a number of replicas, or the name of a pod.
 
     Empty for None, and for any other action.
     """
@@ -610,7 +625,7 @@ class ProvisionerComparison(Record, frozen=True):
     runs: list[ProvisionerRun]
 
     def summary(self) -> str:
-        """Return one line with the node-hours and cost of each run."""
+        """Return one line with the node-hours of each run, and its cost if known."""
         return ", ".join(
             f"{run.provisioner}: {run.node_hours:,.1f} node-hours" + ("" if run.cost is None else f", ${run.cost:,.2f}")
             for run in self.runs
@@ -650,7 +665,7 @@ def compare_provisioners(
     Raises
     ------
     InputError
-        If the scenario has no NodePools or cannot be built.
+        If the scenario has no NodePools or cannot be built, or if the time of a run does not advance.
     """
     runs = []
     for name in (CLUSTER_AUTOSCALER, KARPENTER):

@@ -1,6 +1,5 @@
 """Compares the autoscalers of 2018 to 2020 with today's in one scenario, decision by decision, with the rule behind
-each
-difference.
+each difference.
 
 Three kinds of evidence are searched, in this order:
 
@@ -291,13 +290,15 @@ def explain(program: str, old: FinishedRun, new: FinishedRun, changes: Sequence[
     changes : sequence of FlagChange
         Flags by which one program can be made to decide like the other.
     rerun : callable
-        Runs both programs with some of these flags. Each call is one or two simulations, most of them only up to the
-        difference in question.
+        Called with flags and a moment (None: the end); runs both programs with these flags, at least up to the moment.
+        Each call is one or two simulations, most of them only up to the difference in question.
 
     Returns
     -------
     dict
-        Differences without proof are absent, except for the first of all: its entry has the messages of both programs.
+        By (key, number) of the decision. Causes are also those of decisions that follow from another one. Differences
+        without proof are absent, except for the first of all if it is the program's: its entry has the messages of both
+        programs.
     """
     causes: Causes = {}
     accepted: list[FlagChange] = []
@@ -345,7 +346,8 @@ def _needed_changes(
 ) -> list[FlagChange]:
     """Return a minimal set of flag changes with which the difference ``first`` disappears, most important first.
 
-    Empty if the difference remains with all changes. ``accepted``: flag changes that remove earlier differences.
+    Empty if the difference remains with all changes, or no further change affects such decisions. ``accepted``: flag
+    changes that remove earlier differences.
     """
     action = first.key[1]
     candidates = [item for item in changes if item not in accepted and (not item.actions or action in item.actions)]
@@ -368,7 +370,8 @@ def _needed_changes(
 def _check_agreement(first: Pair, runs: tuple[FinishedRun, FinishedRun]) -> tuple[bool, int | None]:
     """Check whether two runs agree in the decision ``first`` and in all earlier decisions.
 
-    Returns (whether they agree, nanoseconds between the two times of the decision; None if only one run has it).
+    Returns (whether they agree, nanoseconds between the two times of the decision; None if only one run has it, 0 if
+    none has).
     """
     pairs = pair_decisions(*runs)
     same = next((pair for pair in pairs if pair.name == first.name), None)
@@ -521,7 +524,10 @@ def _find_taint_time(decision: Decision, ran: FinishedRun) -> Moment | None:
 
 
 def format_messages_of_both(pair: Pair, old: FinishedRun, new: FinishedRun) -> str:
-    """Return ``then: ...; today: ...``: what each program reported at the earlier decision of the pair."""
+    """Return ``then: ...; today: ...``: what each program reported at the earlier decision of the pair.
+
+    Of the VPA updater: all that it reported in the run.
+    """
     by, _, about = pair.key
     if by == "horizontal-pod-autoscaler":
         statuses = (_find_last_status(ran.statuses_of(about), pair.first + SAME_TIME - 1) for ran in (old, new))
@@ -537,7 +543,10 @@ def format_messages_of_both(pair: Pair, old: FinishedRun, new: FinishedRun) -> s
 
 
 def _format_loop_messages(ran: FinishedRun, at: Moment, node: str) -> str:
-    """Return how the last loop up to ``at`` ended, and what it reported about the node. ``node`` may be empty."""
+    """Return how the last loop up to ``at`` ended, and whether the node was unneeded or why it had to stay.
+
+    ``node`` may be empty. ``no loop yet`` if there was none.
+    """
     loop = ran.loop_at(at)
     if loop is None:
         return "no loop yet"
@@ -550,10 +559,8 @@ class ComparedRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
     ``left_out``: flags of the scenario that the programs of the profile do not have (``clusterAutoscaler.NAME``), and
     values that they refuse (``clusterAutoscaler.NAME=VALUE``). ``profiles``: the profile of each program.
-    ``node_hours``:
-    of all nodes; ``most_nodes``: maximum at once; ``actions``: number of requests, by action. ``cost``: absent if a
-    group
-    has no price; ``pending_p95``, ``pending_max``: how long pods were pending, in seconds.
+    ``node_hours``: of all nodes; ``most_nodes``: maximum at once; ``actions``: number of requests, by action. ``cost``:
+    absent if a group has no price; ``pending_p95``, ``pending_max``: how long pods were pending, in seconds.
     """
 
     profile: str
@@ -648,7 +655,7 @@ def compare_profiles(
     Raises
     ------
     InputError
-        If the scenario cannot be built, or names a profile that a program does not have.
+        If the scenario cannot be built, names a profile that a program does not have, or if its time does not advance.
     """
     legacy = legacy_profiles(scenario, source)
     current = dict.fromkeys(legacy, CURRENT)
@@ -746,7 +753,7 @@ def _compare_decisions(
     """Put the decisions side by side, each difference with its cause.
 
     A difference without a cause follows the first one before it; if there is none, it is not explained. ``several``:
-    whether several programs differ, each of which was also run alone as today's version.
+    whether the scenario has several programs with profiles; each that differs was also run alone as today's version.
     """
     decisions: list[ComparedDecision] = []
     rows = {pair.name: number for number, pair in enumerate(pairs, 1) if pair.differs}

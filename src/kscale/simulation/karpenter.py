@@ -192,7 +192,7 @@ class KarpenterState:
     def note_pod(self, change: Change, now: Moment) -> None:
         """Store the time at which a pod was bound to a node, ended, or began to terminate there.
 
-        Pods of DaemonSets do not count.
+        Pods of DaemonSets do not count, nor does an event less than 10 s after the last that was stored for the node.
         """
         old, new = change.old, change.new
         if not isinstance(old, Pod) or not isinstance(new, Pod) or not new.spec.node_name or is_daemonset_pod(new):
@@ -208,7 +208,10 @@ class KarpenterState:
             self.events[new.spec.node_name] = now
 
     def consolidatable(self, nodes: Iterable[Node], now: Moment) -> set[str]:
-        """Return the names of initialized nodes without pod events for the ``consolidateAfter`` of their NodePool."""
+        """Return the names of initialized nodes without pod events for the ``consolidateAfter`` of their NodePool.
+
+        Nodes of a NodePool with ``Never`` are left out, as are nodes of no NodePool.
+        """
         waits = {
             pool.name: parse_duration(pool.spec.disruption.consolidate_after)
             for pool in self.pools.pools
@@ -259,7 +262,8 @@ class KarpenterState:
     def launch_steps(self, progress: Progress, claim: PlannedClaim) -> StepsOf[IncreaseSize | Refresh, str]:
         """Launch a node claim: try its offerings, the cheapest first, until one is in stock.
 
-        Returns the provider ID of the machine, empty if nothing could be launched.
+        An offering that the cloud refuses, for whatever reason, is not tried again for 180 s. Returns the provider ID
+        of the machine; empty if nothing could be launched, or if the cloud lists no new machine of the group.
         """
         before = (yield from self._machine_steps(progress)).wanted
         for offering in claim.offerings:
@@ -312,7 +316,8 @@ class Provisioner:
     def notice(self, change: Change, now: Moment) -> None:
         """Add a pod that the scheduler could not place, or a node that is newly tainted for disruption, to the batch.
 
-        A pod that is not pending any more is removed from the pods to be placed.
+        A pod that is not pending any more is removed from the pods to be tried again, but stays in the batch. Changes
+        of other nodes are ignored.
         """
         item = change.new or change.old
         if isinstance(item, Pod):
@@ -357,7 +362,11 @@ class Provisioner:
         return _observe(stores)
 
     def steps(self, sight: Observed, now: Moment) -> Steps[None]:
-        """Place the pending pods and those of nodes that are being deleted, and launch the nodes that they need."""
+        """Place the pending pods and those of nodes that are being deleted, and launch the nodes that they need.
+
+        Existing nodes that get pods are protected from disruption for a while. What is still pending after 10 s is
+        tried again.
+        """
         progress = Progress(now)
         view = yield from self._state.view_steps(progress, sight)
         placement = view.place()
@@ -408,7 +417,9 @@ class Disrupter:
     def steps(self, sight: Observed, now: Moment) -> Steps[None]:
         """Search for nodes to disrupt by each method in order, and disrupt those of the first that finds some.
 
-        Each found command is validated again after 15 seconds, against the cluster at that time.
+        A found command is validated again after 15 seconds, against the cluster at that time; if it is no longer valid,
+        or its replacement cannot be launched, the next method is tried. Nothing is searched if the inputs are those of
+        the last search without a find, unless that was 5 minutes ago.
         """
         state, progress = self._state, Progress(now)
         view = yield from state.view_steps(progress, sight)
@@ -433,9 +444,10 @@ class Disrupter:
         self._due = progress.now + _POLLING
 
     def _start_steps(self, progress: Progress, view: ClusterView, command: Command) -> StepsOf[Any, bool]:
-        """Taint the nodes, launch their replacement, and hand them over to the terminator.
+        """Taint the nodes, launch their replacement, if any, and hand them over to the terminator.
 
-        Returns False, with the taints removed, if the replacement could not be launched.
+        Existing nodes that get their pods are protected from disruption for a while. Returns False, with the taints
+        removed, if the replacement could not be launched.
         """
         names = [candidate.name for candidate in command.candidates]
         running = RunningCommand(names, "", progress.now)
@@ -468,7 +480,10 @@ def _is_same(inputs: tuple[Any, ...], last: tuple[Any, ...] | None) -> bool:
 
 
 def _taint_steps(progress: Progress, view: ClusterView, name: str, *, add: bool) -> StepsOf[Patch, None]:
-    """Add the taint of disrupted nodes to a node, or remove the taint. A node that does not exist is ignored."""
+    """Add the taint of disrupted nodes to a node, or remove the taint.
+
+    A node that ``view`` does not have is ignored. The other taints stay as in ``view``.
+    """
     index = view.snapshot.columns.index
     if name not in index:
         return
@@ -498,19 +513,22 @@ class Terminator:
         """Ignore changes: the rounds read the current objects."""
 
     def next_due(self) -> Moment | None:
-        """Return the time of the next round: every second while nodes are drained, otherwise every minute."""
+        """Return the time of the next round, which is never None.
+
+        There is one every second while disruptions are in progress or nodes are drained, otherwise every minute.
+        """
         state = self._state
         return self._last + (_QUEUE_INTERVAL if state.commands or state.draining else _LIVENESS_INTERVAL)
 
     def observe(self, stores: Stores, now: Moment) -> Observed:
-        """Return what the round reads: a snapshot and the disruption budgets."""
+        """Begin a round at ``now``: return what it reads, a snapshot and the disruption budgets."""
         self._last = now
         return _observe(stores)
 
     def steps(self, sight: Observed, now: Moment) -> Steps[None]:
         """Start and continue to drain nodes, and delete drained machines.
 
-        Machines that have not registered a node in time are deleted, too.
+        Machines that have not registered a node within 15 minutes are deleted, too.
         """
         progress, state = Progress(now), self._state
         view = yield from state.view_steps(progress, sight)
@@ -526,7 +544,8 @@ class Terminator:
     def _advance_commands(self, progress: Progress, view: ClusterView) -> StepsOf[Patch, None]:
         """Begin to drain the nodes of commands whose replacement is initialized.
 
-        Commands whose replacement takes too long are given up; their nodes lose the taint.
+        Commands whose replacement is gone, or not initialized after 10 minutes, are given up; their nodes lose the
+        taint. Commands without a replacement begin at once; those whose replacement is not launched yet stay.
         """
         state, now = self._state, progress.now
         nodes = {node.spec.provider_id: node.name for node in view.snapshot.columns.objects}
@@ -548,7 +567,8 @@ class Terminator:
     def _drain_steps(self, progress: Progress, view: ClusterView, name: str) -> StepsOf[Any, None]:
         """Evict the pods of a node. Once no pod is left to wait for, delete the node's machine.
 
-        The machine is deleted at the earliest ``_MIN_DRAIN`` after the beginning of the drain.
+        The machine is deleted at the earliest ``_MIN_DRAIN`` after the beginning of the drain; a refused deletion is
+        requested again in the next round. A node of no group is no longer drained.
         """
         state = self._state
         group = view.managed.group_of.get(name)

@@ -40,13 +40,19 @@ def zone_of_group(group: NodeGroup) -> str:
 
 
 def with_outages(times: GroupTimes, zone: str, outages: list[ZoneOutage]) -> GroupTimes:
-    """Return the times of a group's machines with the outages of its ``zone`` added to the out-of-stock periods."""
+    """Return the times of a group's machines with the outages of its ``zone`` added to the out-of-stock periods.
+
+    Without such outages, they are ``times`` itself.
+    """
     periods = tuple((each.begin, each.end) for each in outages if each.zone == zone)
     return msgspec.structs.replace(times, out_of_stock=(*times.out_of_stock, *periods)) if periods else times
 
 
 def schedule_outages(world: SimulatedWorld, outages: list[ZoneOutage]) -> list[OutageUse]:
-    """Schedule outages in a world. Returns a list, empty now, that gets a record of each outage when it begins."""
+    """Schedule outages in a world.
+
+    Returns a list, empty now, that gets the record of each outage when the outage begins.
+    """
     uses: list[OutageUse] = []
 
     def begin(outage: ZoneOutage) -> None:
@@ -59,7 +65,10 @@ def schedule_outages(world: SimulatedWorld, outages: list[ZoneOutage]) -> list[O
 
 
 def _lose_zone(world: SimulatedWorld, outage: ZoneOutage) -> OutageUse:
-    """Delete all machines and nodes in a zone; return the record of the outage."""
+    """Delete all machines and nodes in a zone; return the record of the outage.
+
+    Its ``pods`` are those on these nodes, except finished and terminating pods, mirror pods and pods of DaemonSets.
+    """
     nodes = {name: node for name, node in world.api.get_all("Node").items() if zone_of_node(node) == outage.zone}
     pods = sum(
         pod.spec.node_name in nodes

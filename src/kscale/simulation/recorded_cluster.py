@@ -25,16 +25,17 @@ RESTARTED: Final = frozenset({"DaemonSet", "Deployment", "ReplicaSet", "Replicat
 
 
 class TimesByOwner:
-    """Durations of pods, by the workload that owns them; those of a ReplicaSet's pods are its Deployment's.
+    """Durations of pods, by the workload that owns them.
 
-    The usual ``work`` applies to pods of jobs and to pods without a controller only.
+    Those of a ReplicaSet's pods are its Deployment's, unless ``times`` has the ReplicaSet itself. The usual ``work``
+    applies to pods of jobs and to pods without a controller only.
     """
 
     def __init__(self, times: Mapping[str, PodTimes], usual: PodTimes) -> None:
         self._times, self._usual, self._endless = times, usual, replace(usual, work=None)
 
     def __call__(self, pod: Pod) -> PodTimes:
-        """Return the durations of a pod's start and work, from recorded pods of the same workload."""
+        """Return the durations of a pod: those given for its workload, else the usual ones."""
         owner = controller_of(pod.metadata)
         return self._usual if owner is None else self._find(owner.kind, pod, owner.name)
 
@@ -62,7 +63,7 @@ def complete_objects(objects: Sequence[KubeObject], later: Sequence[KubeObject] 
     """Return the objects of a cluster together with missing objects that they need.
 
     Added are ReplicaSets between Deployments and their pods, and storage classes of StatefulSets, also of StatefulSets
-    in ``later``. The volumes of these classes are created where the pod is.
+    in ``later``. The volumes of these classes are created where the pod is. Deployments without a UID get one.
     """
     named = [_with_uid(item) if isinstance(item, Deployment) else item for item in objects]
     return [*named, *_replica_sets(named), *_storage_classes([*named, *later])]
@@ -78,7 +79,8 @@ def _with_uid(held: Deployment) -> Deployment:
 def _replica_sets(objects: Iterable[KubeObject]) -> list[ReplicaSet]:
     """Build the missing ReplicaSets that own pods of a Deployment.
 
-    The ReplicaSet with the newest pod has the Deployment's current template.
+    The ReplicaSet with the newest pod has the Deployment's current template. Pods that no Deployment selects are
+    skipped.
     """
     known_uids = {item.metadata.uid for item in objects if isinstance(item, ReplicaSet)}
     deployments = [item for item in objects if isinstance(item, Deployment)]
@@ -117,7 +119,8 @@ def _get_newest_creation(pods: list[Pod]) -> str:
 def _replica_set(deployment: Deployment, pods: list[Pod], *, is_current: bool) -> ReplicaSet:
     """Build the ReplicaSet that owns the pods, under the name in the pods' owner reference.
 
-    ``is_current``: whether it has the Deployment's current template.
+    ``is_current``: whether it has the Deployment's current template; otherwise its template is the first pod without
+    its node. Its size is the number of pods.
     """
     pod = pods[0]
     owner = controller_of(pod.metadata)

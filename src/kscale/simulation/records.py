@@ -65,7 +65,10 @@ class DecisionLog:
         return performing
 
     def _note(self, by: str, action: Action, now: Moment, outcome: Outcome) -> None:
-        """Add an entry, and count the action in ``done``, or in ``refused`` if its outcome is an error."""
+        """Add an entry, and count the action in ``done``, or in ``refused`` if its outcome is an error.
+
+        Of nodes to be deleted and of a scale, the entry has the names only. Empty arguments are left out.
+        """
         name = type(action).__name__
         (self.done if outcome.error is None else self.refused)[name] += 1
         if isinstance(action, DeleteNodes):  # record the names only
@@ -142,8 +145,7 @@ class PendingPods(_Part, frozen=True):
 
 class CoreHours(_Part, frozen=True):
     """Cores over time: capacity of nodes, requests of pods on them, unrequested capacity, and requests of pods without
-    a
-    node.
+    a node.
     """
 
     provisioned: float
@@ -166,10 +168,8 @@ class JobUse(_Part, frozen=True):
 
     ``outcome`` is ``complete``, ``failed``, ``suspended``, ``deleted`` (before its end) or ``running``. ``completed``,
     ``failed``: pods, as its status counts them; ``restarts``: pods that replaced a failed one. ``makespan``: seconds
-    from
-    the creation of the job until it was complete or failed; absent while it runs. ``work``, ``lostWork``: seconds of
-    pods
-    that succeeded, and of pods that were evicted, lost with their node or given up.
+    from the creation of the job until it was complete or failed; absent while it runs. ``work``, ``lostWork``: seconds
+    of pods that succeeded, and of pods that were evicted, lost with their node or given up.
     """
 
     job: str
@@ -248,13 +248,11 @@ class IdealMix(_Part, frozen=True):
 
     ``ideal``: the cheapest mix found of the groups' nodes, for as many pods as the load needed at that moment; no mix
     costs less than ``bound``. ``hpa``: additional cost of the pods that HPAs had beyond that; ``packing``: additional
-    cost
-    of the nodes that pods were on; ``ca``: ready nodes without pods (except those of DaemonSets); ``boot``: machines
-    that
-    were not ready nodes yet. Sampled at ``moments`` evenly spaced moments; each stands for the time around it.
-    ``methods``: how the bounds were proven (see :class:`~kscale.capacity.mix.records.Bound`). ``unplaced``: maximum,
-    over
-    the moments, of the pods on nodes that the mix did not place; their nodes are part of ``ideal``, as paid.
+    cost of the nodes that pods were on; ``ca``: ready nodes without pods (except those of DaemonSets); ``boot``:
+    machines that were not ready nodes yet. Sampled at ``moments`` evenly spaced moments; each stands for the time
+    around it. ``methods``: how the bounds were proven (see :class:`~kscale.capacity.mix.records.Bound`). ``unplaced``:
+    maximum, over the moments, of the pods on nodes that the mix did not place; their nodes are part of ``ideal``, as
+    paid.
     """
 
     moments: int

@@ -87,7 +87,10 @@ Column = NDArray[np.int64] | NDArray[np.float64] | list[str]
 
 
 def _build_column(name: str, values: list[Any]) -> Column:
-    """Convert the values of a column: texts as they are, float64 if the name ends with ``_cores``, otherwise int64."""
+    """Convert the values of a column: float64 if the name ends with ``_cores``, otherwise int64.
+
+    Texts stay as they are, in the same list.
+    """
     if values and isinstance(values[0], str):
         return values
     return np.array(values, np.float64) if name.endswith(_CORES) else np.array(values, np.int64)
@@ -106,7 +109,10 @@ class Timeline:
         return len(self._rows["time"])
 
     def add(self, time: datetime | Moment, *values: Any) -> None:
-        """Append a row: its ``time``, and ``values`` in the order of the columns."""
+        """Append a row: its ``time``, and ``values`` in the order of the columns.
+
+        Raises ValueError for another number of values, InputError for an invalid time.
+        """
         for column, value in zip(self._rows.values(), (moment(time, "time"), *values), strict=True):
             column.append(value)
 
@@ -117,7 +123,10 @@ class Timeline:
             column += values
 
     def columns(self) -> dict[str, Column]:
-        """Return all columns by name."""
+        """Return all columns by name, ``time`` (nanoseconds since 1970) first.
+
+        Without rows, none is a list of texts.
+        """
         return {name: _build_column(name, values) for name, values in self._rows.items()}
 
     def write(self, path: Path) -> None:
@@ -167,7 +176,8 @@ class Simulation:
     def write(self, folder: Path) -> list[Path]:
         """Write ``report.json``, ``decisions.jsonl`` and the timelines (Parquet); return the files.
 
-        Raises InputError if the folder cannot be created or written to.
+        Existing files are replaced. Raises InputError if the folder cannot be created or written to, MissingExtraError
+        without the extra ``[data]`` (after the report and the decisions were written).
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -200,9 +210,9 @@ def simulate(
     setup : Setup
         The world and its autoscalers. A setup can be run once.
     stop : callable
-        Polled during the run; after True, the result covers the time simulated so far.
+        Polled before the first and after every 256th event; after True, the result covers the time simulated so far.
     progress : callable, optional
-        Called with (nanoseconds done, nanoseconds in total).
+        Called as often, with (nanoseconds done, nanoseconds in total).
     skip : bool
         Whether to skip rounds that cannot have another result than the one before. Affects the speed only.
     ideal : int
@@ -242,9 +252,9 @@ class _Run:
         self.drives = [self._drive(driver, DRIVERS + i, skip=skip) for i, driver in enumerate(setup.drivers)]
 
     def _drive(self, driver: Driver[Any], rank: int, *, skip: bool) -> VirtualDrive:
-        """Prepare a driver to run in the world, with its actions logged. ``rank``: order among drivers at one time.
+        """Return the drive that runs a driver in the world, and logs its actions.
 
-        ``skip``: skip rounds whose inputs are unchanged.
+        ``rank``: order among drivers at one time. ``skip``: skip rounds whose inputs are unchanged.
         """
         world = self.world
         stores = world.stores(driver.watches)
@@ -295,7 +305,7 @@ class _Run:
         return False
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        """Count changes of pods, for the report."""
+        """Count changes of pods (creations and deletions, too), for the report."""
         self.pod_events += len(changes)
 
     def _record_sample(self) -> None:
@@ -471,8 +481,7 @@ class Simulator:
     """Simulates the cluster of a what-if scenario (``kscale.whatif``'s ``Base.simulate``).
 
     ``scenario`` sets the duration, the load, the behaviour of machines and pods, and further autoscalers; the cluster,
-    its
-    groups and the options of the Cluster Autoscaler are those of the what-if scenario. By default, only the Cluster
+    its groups and the options of the Cluster Autoscaler are those of the what-if scenario. By default, only the Cluster
     Autoscaler changes anything, for an hour. ``source``, ``folder``: those of the scenario.
     """
 
@@ -495,13 +504,19 @@ class Simulator:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Simulator:
-        """Create a simulator from a scenario file. Raises InputError if it cannot be read."""
+        """Create a simulator from a scenario file.
+
+        Raises InputError if it cannot be read, or sets what the what-if scenario sets.
+        """
         return cls(read_scenario(path), str(path), Path(path).parent)
 
     def __call__(
         self, cluster: Cluster, groups: Sequence[NodeGroup], options: AutoscalingOptions, now: Moment
     ) -> Simulated:
-        """Run the scenario from ``now`` to its horizon. Raises InputError if it cannot be built."""
+        """Run the scenario from ``now`` to its horizon, and return its totals.
+
+        Raises InputError if it cannot be built.
+        """
         controllers = replace(self.scenario.controllers, cluster_autoscaler=ControllerFlags())
         scenario = replace(self.scenario, begin=to_text(now) or "", controllers=controllers)
         setup = build(
@@ -527,7 +542,11 @@ class Simulator:
 
 
 def _format_decision(entry: Decision, begin: Moment) -> str:
-    """Format a decision: ``330 s: cluster-autoscaler IncreaseSize group=general delta=2``."""
+    """Format a decision: ``330 s: cluster-autoscaler IncreaseSize group=general delta=2``.
+
+    Arguments that are False are left out; the others are cut to 120 characters in all. The error of a refused decision
+    follows.
+    """
     seconds = (from_text(entry.at) - begin) / 1e9
     about = " ".join(f"{name}={value}" for name, value in entry.arguments.items() if value is not False)
     if len(about) > _LONGEST:
@@ -610,7 +629,7 @@ def replay_decisions(recorded: Sequence[Decision], setup: Setup, **more: Any) ->
     Raises
     ------
     InputError
-        If the simulation fails.
+        As :func:`~kscale.simulation.simulate` does.
     """
     entries = simulate(setup, **more).decisions.entries
     replayed = [msgspec.convert(msgspec.json.decode(msgspec.json.encode(item)), Decision) for item in entries]

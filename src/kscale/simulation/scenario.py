@@ -340,8 +340,8 @@ class Values:
     def duration(self, text: str, field: str, *, least: int = 0, step: int | None = None) -> int:
         """Parse a Go duration to nanoseconds.
 
-        A malformed duration, or one below ``least`` nanoseconds, is recorded as a mistake; the result is ``least``
-        then.
+        A malformed or too long duration, or one below ``least`` nanoseconds, is recorded as a mistake; the result is
+        ``least`` then.
         """
         try:
             nanoseconds = parse_duration(text)
@@ -356,7 +356,8 @@ class Values:
     def spread(self, given: Time, field: str, *, least: int = 0) -> DurationDistribution:
         """Parse a duration or its quantiles (``p50: 10s``), each at least ``least`` nanoseconds.
 
-        Mistakes are recorded. If the quantiles are wrong, every duration is 0.
+        Mistakes are recorded; a wrong duration becomes ``least``, and if the quantiles are wrong, every duration is 0.
+        Below the lowest quantile, durations are its duration. Shares are rounded down to millionths.
         """
         if isinstance(given, str):
             return DurationDistribution.fixed(self.duration(given, field, least=least))
@@ -379,7 +380,11 @@ class Values:
             return DurationDistribution.fixed(0)
 
     def milli(self, given: str | float, field: str, *, step: int | None = None) -> int:
-        """Parse a quantity to thousandths. A malformed one is recorded as a mistake; the result is 0 then."""
+        """Parse a quantity to thousandths, rounded up.
+
+        A malformed or negative one, or one of ``2^62`` thousandths or more, is recorded as a mistake; the result is 0
+        then.
+        """
         if type(given) is float and 0 <= given < _EXACT and (milli := round(given * 1000)) / 1000 == given:
             return milli  # the number has at most three decimals
         text = str(given)
@@ -396,7 +401,10 @@ class Values:
         return quantity.milli_value()
 
     def signal(self, given: Signal, field: str) -> signals_Signal:
-        """Parse an amount over time, in thousandths. After a mistake, which is recorded, it is 0 all the time."""
+        """Parse an amount over time, in thousandths. Scaled amounts are rounded down.
+
+        After a mistake, which is recorded, it is 0 all the time.
+        """
         if not isinstance(given, SignalEntry):
             return signals_Signal.constant(self.milli(given, field))
         repeat = 0 if given.repeat is None else self.duration(given.repeat, f"{field}.repeat", least=1_000_000)
@@ -426,7 +434,8 @@ class Values:
         """Read (times in nanoseconds since 1970, amounts in thousandths) from a file. The first time becomes ``begin``.
 
         Counted events end with an amount of 0 after the last bin, unless the signal repeats by then (after ``repeat``
-        nanoseconds, 0: never). Raises ValueError for unusable rows.
+        nanoseconds, 0: never). Amounts are rounded down to thousandths. Raises ValueError for unusable rows, InputError
+        if the file cannot be read.
         """
         path = self.folder / str(given.file)
         if given.bin is not None:
@@ -453,8 +462,8 @@ class Values:
 def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, Any], values: Values, field: str) -> _T:
     """Build an options struct from ``given`` (values by field) and the flags (by upstream's name).
 
-    ``field``: path of the controller in the scenario, for mistakes, which are added to ``values``. If the options are
-    refused as a whole, the result has default values.
+    ``field``: path of the controller in the scenario, for mistakes, which are added to ``values``. Flags that do not
+    exist or cannot be parsed are left out; if the options are refused as a whole, the result has default values.
     """
     hints = get_type_hints(struct)
     fields = dict(given)
@@ -491,7 +500,7 @@ def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, A
 def _gates(given: Any) -> dict[str, bool]:
     """Parse feature gates as in Go's flags: ``A=true,B=false``, or a list of such texts.
 
-    Raises ValueError for any other text.
+    The last entry of a gate counts. Raises ValueError for any other text.
     """
     gates: dict[str, bool] = {}
     for part in ",".join(given if isinstance(given, list) else [str(given)]).split(","):

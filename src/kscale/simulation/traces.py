@@ -149,9 +149,9 @@ def read_openb_pods(path: str | os.PathLike[str]) -> list[OpenbPod]:
 
 @typed
 def openb_rows(path: str | os.PathLike[str], kind: type[_T]) -> dict[str, _T]:
-    """Read a CSV into records of ``kind``, by the name that problems give to the row.
+    """Read a CSV into records of ``kind``, by the text with which problems name the row. Empty cells count as absent.
 
-    Raises InputError with all problems.
+    Raises InputError if the file cannot be read, or with the problems of all rows; a name may occur once.
     """
     source, fields = os.fspath(path), msgspec.structs.fields(kind)
     result: dict[str, _T] = {}
@@ -229,7 +229,10 @@ class Arrivals:
         return times
 
     def find_pod_key(self, workload: KubeObject) -> str | None:
-        """Return the key of a trace's pod whose name a pod of the workload might get; None if there is none."""
+        """Return the key of a trace's pod whose name a pod of the workload might get.
+
+        None if there is none, or if the workload's kind is not a built-in one that creates pods.
+        """
         suffix = _SUFFIXES.get(workload.kind)
         if suffix is None or workload.namespace not in self._namespaces:
             return None
@@ -242,7 +245,7 @@ class Arrivals:
         return frozenset(pod.namespace for _, pod in self.pods)
 
     def enter(self, world: SimulatedWorld) -> None:
-        """Schedule the arrivals in a world."""
+        """Schedule the arrivals of the pods in a world; the nodes are not added."""
         for time, coming in groupby(self.pods, key=itemgetter(0)):
             world.time.at(time, partial(_add_pods, world, [pod for _, pod in coming]), rank=HAPPENINGS)
 
@@ -256,7 +259,8 @@ def _add_pods(world: SimulatedWorld, pods: Sequence[Pod]) -> None:
 def openb_arrivals(entry: OpenbEntry | None, values: Values, begin: Moment, end: Moment) -> Arrivals:
     """Read the arrivals of an openb trace from ``begin`` (second 0 of the trace) to ``end``.
 
-    Mistakes are added to ``values``; the result is empty then, and without an entry.
+    Later pods are left out; all nodes are there at the beginning. Mistakes are added to ``values``; the result is empty
+    then, and without an entry.
     """
     if entry is None:
         return Arrivals()
@@ -319,7 +323,8 @@ class _Trace(msgspec.Struct, frozen=True, kw_only=True):
 def read_simkube(path: str | os.PathLike[str]) -> list[SimkubeEvent]:
     """Read the events of a trace (MessagePack or JSON, may be gzip), in order of time.
 
-    Raises InputError if the file cannot be read, or is not a trace of a known version.
+    Other fields of the file are ignored. Raises InputError if the file cannot be read, or is not a trace of a known
+    version.
     """
     source = os.fspath(path)
     try:
@@ -351,7 +356,7 @@ class SimkubeObjects:
 
     @property
     def applied(self) -> list[KubeObject]:
-        """Return all objects of the trace."""
+        """Return the objects at the beginning and those applied later."""
         return [*self.first, *self.applied_later]
 
     @property
@@ -361,11 +366,11 @@ class SimkubeObjects:
 
     @property
     def deleted_later(self) -> list[KubeObject]:
-        """Return the objects deleted after the beginning."""
+        """Return the objects deleted after the beginning, each as often as the trace deletes the object."""
         return [item for _, _, deleted in self.later for item in deleted]
 
     def admit(self, admit: _Admit) -> SimkubeObjects:
-        """Return a copy whose later objects are as the API server stores them.
+        """Return a copy whose objects applied later are as the API server stores them; the first ones stay as they are.
 
         ``admit`` is called with each object, and returns it as stored.
         """
@@ -379,7 +384,7 @@ class SimkubeObjects:
 
 
 def _apply_changes(world: SimulatedWorld, applied: Sequence[KubeObject], deleted: Sequence[KubeObject]) -> None:
-    """Apply and delete objects in a world."""
+    """Apply objects in a world, then delete objects; those that do not exist are ignored."""
     for item in applied:
         world.apply(item)
     for item in deleted:
@@ -389,7 +394,8 @@ def _apply_changes(world: SimulatedWorld, applied: Sequence[KubeObject], deleted
 def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> SimkubeObjects:
     """Read the objects of a trace from ``begin`` (the time of its first event) to ``end``; empty for an empty name.
 
-    Mistakes are added to ``values``.
+    Objects that the events at ``begin`` also delete are left out; later events are not read. Mistakes are added to
+    ``values``; the result is empty if the file cannot be read.
     """
     if not name:
         return SimkubeObjects()
@@ -429,9 +435,9 @@ def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> Si
 
 
 def _decode_object(data: Mapping[str, Any]) -> KubeObject:
-    """Decode an applied object, without status and node.
+    """Decode an applied or deleted object, without status, a pod's node, and metadata such as UID and owner references.
 
-    Raises InputError if it cannot be decoded, for a list of objects, and for cron jobs, which are not simulated.
+    Raises InputError if it is invalid, for a list of objects, and for kinds that are not simulated, such as CronJob.
     """
     metadata = data.get("metadata")
     manifest = {key: value for key, value in data.items() if key != "status"}

@@ -133,7 +133,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def run_forever(self) -> None:
         """Run until :meth:`stop`. Raises :class:`StuckError` if nothing is left to run.
 
-        Raises RuntimeError if the loop is closed or already running.
+        An error that goes to no exception handler is raised. Raises RuntimeError if the loop is closed or already
+        running.
         """
         self._check_open()
         if self._running:
@@ -154,7 +155,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def run_until_complete(self, future: Any) -> Any:
         """Run until a coroutine or future is done, and return its result.
 
-        Raises as :meth:`run_forever`, and its exception.
+        Raises as :meth:`run_forever`, the exception of the future, and InvalidStateError if the loop is stopped before.
         """
         self._check_open()
         task = asyncio.ensure_future(future, loop=self)
@@ -199,7 +200,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Return at once, as there is no executor to stop."""
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Close a garbage-collected asynchronous generator in a task of this loop."""
+        """Close a garbage-collected asynchronous generator in a task of this loop, unless the loop is closed."""
         self._generators.discard(generator)
         if not self._closed:
             self.create_task(_closing(generator))
@@ -213,7 +214,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Schedule a callback for the current moment of virtual time, and return its handle."""
+        """Schedule a callback for the current moment of virtual time, and return its handle.
+
+        Raises RuntimeError if the loop is closed.
+        """
         context = context if context is not None else contextvars.copy_context()
         handle = asyncio.Handle(callback, args, self, context)
         self._schedule(self.virtual.now, handle, callback, args, context)
@@ -228,7 +232,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        """Schedule a callback in ``delay`` seconds of virtual time, and return its handle."""
+        """Schedule a callback in ``delay`` seconds of virtual time, and return its handle.
+
+        Raises RuntimeError if the loop is closed.
+        """
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
@@ -236,7 +243,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         """Schedule a callback for the loop's time ``when`` (:meth:`time`), and return its handle.
 
-        A time in the past counts as now.
+        A time in the past counts as now. Raises RuntimeError if the loop is closed.
         """
         context = context if context is not None else contextvars.copy_context()
         handle = asyncio.TimerHandle(when, callback, args, self, context)
@@ -254,7 +261,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> Running:
         """Schedule a callback for a moment, and return the scheduled call.
 
-        An exception of the callback goes to the loop's exception handler.
+        An exception of the callback goes to the loop's exception handler. Raises RuntimeError if the loop is closed.
         """
         self._check_open()
 
@@ -293,7 +300,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         func: Callable[[*_Ts], _T],
         *args: *_Ts,
     ) -> asyncio.Future[_T]:
-        """Call ``func`` immediately in this thread, and return a future that is done."""
+        """Call ``func`` immediately in this thread, and return a future with its result or exception."""
         future: asyncio.Future[_T] = asyncio.Future(loop=self)
         try:
             future.set_result(func(*args))
@@ -357,6 +364,8 @@ def run_in_virtual_time(
     ------
     StuckError
         If all tasks wait and nothing is scheduled.
+    Exception
+        What the coroutine raises.
     """
 
     def nobody(action: Action, at: Moment) -> Outcome:

@@ -71,6 +71,8 @@ def load(
         If sources or objects cannot be read (one error lists all problems), or the kubeconfig cannot be used.
     MissingExtraError
         If a live cluster is to be read and aiohttp is not installed.
+    RequestFailedError
+        If the API server cannot be read.
     """
     if context is None and kubeconfig is None:
         return load_sources(*sources, strict=strict, report=report, threads=threads, texts=texts)
@@ -94,7 +96,8 @@ def run_with_client(
 
     Within a running event loop, as in a notebook, ``request`` runs on a separate thread. ``context``, ``kubeconfig``:
     as for :func:`load`; ``limits``: limits of the server's responses; ``user_agent``: the User-Agent header (default:
-    kscale with its version). Raises what ``request`` raises, and InputError if the kubeconfig cannot be used.
+    kscale with its version). Raises what ``request`` raises, InputError if the kubeconfig cannot be used, and
+    MissingExtraError without aiohttp.
     """
     import asyncio  # imported here because dumps are read without it, in less time than its import takes
     from concurrent.futures import ThreadPoolExecutor

@@ -62,7 +62,10 @@ class RESTMetrics:
         self._mapper = BUILT_IN_MAPPER
 
     async def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
-        """Return the response of the metrics API that the request names, or its error."""
+        """Return the response of the metrics API that the request names, or its error.
+
+        An unreadable response is counted, and returned as an error.
+        """
         try:
             match question.api:
                 case "resource":

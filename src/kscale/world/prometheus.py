@@ -149,7 +149,10 @@ async def _read(content: Any, most: int) -> bytes | None:
 
 
 def _split_address(address: str) -> SplitResult:
-    """Split the URL of a server. Raises InputError without the URL, which may contain a password."""
+    """Split the URL of a server, without its fragment and slashes at its end.
+
+    Raises InputError without the URL, which may contain a password.
+    """
     try:
         parts = urlsplit(address)
         is_http = parts.scheme in ("http", "https")
@@ -263,7 +266,7 @@ class RangeQueries:
     ) -> AsyncIterator[tuple[QueryPrometheus, bytes]]:
         """Yield (query, raw response) for each part of the queries, with at most ``points`` points per series.
 
-        Raises InputError with the server's message if a part fails.
+        Raises InputError with the server's message if a part fails, and if all responses together are too large.
         """
         waiting = (
             part for question in questions for part in _split_range_query(question, min(points, self._limits.points))
@@ -422,7 +425,10 @@ class ContainerUsage:
     labels: Sequence[tuple[str, str]] = ()
 
     def questions(self) -> dict[str, QueryPrometheus]:
-        """Return the queries by resource (``cpu``, ``memory``). They exclude values that are not numbers."""
+        """Return the queries by resource (``cpu``, ``memory``). They exclude NaN and negative values.
+
+        The first moment is a whole number of steps before the last, not before ``start``.
+        """
         matchers = [
             'container!=""',
             'container!="POD"',
@@ -456,7 +462,10 @@ class ContainerUsage:
 
 
 async def _series_of(queries: RangeQueries, question: QueryPrometheus) -> int:
-    """Return the number of series at the end of a query's time range. Raises InputError if the query fails."""
+    """Return the number of series at the end of a query's time range; 0 if there are none.
+
+    Raises InputError if the query fails.
+    """
     response = await queries.query_instant(QueryPrometheus(query=f"count({question.query})", end=question.end))
     try:
         result = read_json(response, _Count).data.result

@@ -307,10 +307,11 @@ class LocalGroups(NodeGroups, Protocol):
 
 
 def without_impossible_targets(groups: Groups | list[NodeGroup]) -> Groups | list[NodeGroup]:
-    """Leave out groups, largest target size first, until all target sizes together are at most ``MOST_NODES``.
+    """Return the groups without those that make all target sizes together more than ``MOST_NODES``.
 
-    Logs each group that is left out. A loop simulates each node that a group's target size promises; upstream's loop
-    does not end for an impossible size. Not in upstream.
+    Leaves out the groups with the largest target sizes first, and logs each. Returns ``groups`` itself if none is left
+    out. A loop simulates each node that a group's target size promises; upstream's loop does not end for an impossible
+    size. Not in upstream.
     """
     targets = {group.id: max(0, group.target_size or 0) for group in groups}
     total = sum(targets.values())
@@ -339,6 +340,13 @@ def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) ->
         An action on the cloud, such as ``Refresh`` or ``IncreaseSize``.
     nodes : sequence of Node
         The nodes that the action names (:func:`nodes_named`).
+
+    Returns
+    -------
+    object
+        The groups for ``Refresh``, without impossible target sizes. For ``HasInstances`` a dict of node name -> whether
+        the instance exists, without nodes whose instance is unknown. :class:`~kscale.effects.Prices` for ``GetPrices``,
+        ``CreatedGroups`` for ``CreateGroup``, None for other actions.
 
     Raises
     ------

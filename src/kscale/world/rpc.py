@@ -68,7 +68,7 @@ def _refuse_password() -> str:
 
 @contextmanager
 def _file(data: bytes) -> Iterator[str]:
-    """Yield a path from which the data can be read, in memory if the system supports it."""
+    """Yield a path from which the data can be read, in memory if the system supports it. Removed afterwards."""
     if hasattr(os, "memfd_create"):
         number = os.memfd_create("pem", os.MFD_CLOEXEC)
         try:

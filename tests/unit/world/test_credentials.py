@@ -264,6 +264,25 @@ def test_unavailable_new_credentials_raise_a_named_error() -> None:
     assert asyncio.run(main()).headers == (("Authorization", "Bearer 1"),)
 
 
+def test_the_old_credentials_stay_in_use_while_the_ca_file_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ca = tmp_path / "ca.crt"
+    ca.write_text("PEM")
+    program = Program({"token": "1"}, {"token": "2"})
+
+    async def main() -> Identity:
+        credentials = plugin(program, access={"ca": Pem(path=str(ca))}, provide_cluster_info=True)
+        await credentials.identity()
+        ca.unlink()
+        await credentials.handle_rejection(0)
+        return await credentials.identity()
+
+    assert asyncio.run(main()).headers == (("Authorization", "Bearer 1"),)
+    assert "refreshing credentials" in caplog.text
+    assert len(program.runs) == 1
+
+
 # TestAuthorizationHeaderPresentCancelsExecAction
 @pytest.mark.parametrize(
     "known",

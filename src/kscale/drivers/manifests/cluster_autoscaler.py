@@ -402,7 +402,7 @@ def aws_policy(
     -------
     dict
         The policy document. Descriptions are allowed for everything, since IAM does not restrict them to resources;
-        changes only for the groups.
+        changes only for the groups (without ``names`` and ``tags`` for none).
     """
     reads = [action for action in _READS if not (static_types and action == _TYPES)]
     statements: list[dict[str, Any]] = [{"Sid": "Describe", "Effect": "Allow", "Action": reads, "Resource": "*"}]

@@ -92,7 +92,10 @@ def _bound(kind: str, metadata: ApiObject, name: str, namespace: str) -> ApiObje
 
 
 def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -> list[ApiObject]:
-    """Build the objects of a program, in the order in which they must be applied."""
+    """Build the objects of a program, in the order in which they must be applied.
+
+    These are its account with roles and bindings, its Deployment, its PodDisruptionBudget and its NetworkPolicy.
+    """
     here: ApiObject = {"name": program.name, "labels": program.labels, "namespace": namespace}
     selector = {"matchLabels": program.chosen}
     template = {"metadata": {"labels": program.labels}, "spec": _pod(program, image)}

@@ -455,5 +455,8 @@ def _kubernetes() -> dict[str, Any]:
 
 
 def kubernetes_message(name: str) -> Any:
-    """Return the class of an API message such as ``Pod``. Raises KeyError for an unknown name."""
+    """Return the class of an API message such as ``Pod``.
+
+    Raises KeyError for an unknown name, MissingExtraError without the protobuf runtime.
+    """
     return _kubernetes()[name]

@@ -79,7 +79,10 @@ class AwsApi(Protocol):
         ...
 
     def groups_tagged(self, tags: Mapping[str, str]) -> list[AutoScalingGroup]:
-        """Describe the groups that have all these tags. An empty value matches every value. Raises AwsError."""
+        """Describe the groups that have all these tags; none without tags. An empty value matches every value.
+
+        Raises AwsError.
+        """
         ...
 
     def all_groups(self) -> list[AutoScalingGroup]:
@@ -185,7 +188,10 @@ def read_auto_discovery(text: str) -> dict[str, str]:
 
 
 def _read_auto_discovery(text: str) -> dict[str, str]:
-    """Parse the tags of an auto-discovery spec. Raises ValueError with upstream's text."""
+    """Return the tags of an auto-discovery spec (``asg:tag=NAME=VALUE,NAME``), each with its value, which may be empty.
+
+    Raises ValueError with upstream's text.
+    """
     discoverer, colon, parameter = text.partition(":")
     if not colon:
         raise ValueError(f"invalid node group auto discovery spec specified via --node-group-auto-discovery: {text}")
@@ -304,7 +310,8 @@ class AutoScalingGroups:
     def refresh(self) -> list[RegisteredGroup]:
         """Return the groups. They are read from AWS again after a minute, or if instances were deleted.
 
-        Raises ProviderError if AWS cannot be read; the groups stay as they were.
+        Raises ProviderError if AWS cannot be read, or a group has invalid limits or instance requirements; the groups
+        stay as they were.
         """
         with self._lock:
             now = self._monotonic()
@@ -327,7 +334,8 @@ class AutoScalingGroups:
     def increase_size(self, name: str, delta: int) -> None:
         """Increase the target size by ``delta``.
 
-        Raises ProviderError if ``delta`` is not positive, the maximum would be exceeded, or AWS refuses.
+        Raises ProviderError if the group is unknown, ``delta`` is not positive, the maximum would be exceeded, or AWS
+        refuses.
         """
         with self._lock:
             group = self._get(name)
@@ -341,8 +349,8 @@ class AutoScalingGroups:
     def decrease_size(self, name: str, delta: int) -> None:
         """Reduce the target size by ``delta`` (negative).
 
-        Raises ProviderError if ``delta`` is not negative, there are more instances and placeholders than the new size,
-        or AWS refuses.
+        Raises ProviderError if the group is unknown here or at AWS, ``delta`` is not negative, there are more instances
+        and placeholders than the new size, or AWS refuses.
         """
         with self._lock:
             group = self._get(name)
@@ -359,14 +367,14 @@ class AutoScalingGroups:
     def delete_instances(self, name: str, instances: Sequence[tuple[str, str]]) -> None:
         """Terminate instances of a group, given as (node name, provider ID), and reduce its target size.
 
-        If there are placeholders among them, the target size becomes the number of instances that AWS reports now.
-        Instances that terminate already are left alone.
+        If there are placeholders among them, the target size first becomes the number of instances that AWS reports
+        now. Instances that terminate already are left alone. After success, the next :meth:`refresh` reads AWS.
 
         Raises
         ------
         ProviderError
-            At the minimum size, for an instance of another group, and for the first call that fails. Instances before
-            it are terminated.
+            For an unknown group, a size at or below the minimum, an instance of another group or of none, and for the
+            first call that fails. Instances before it are terminated.
         """
         with self._lock:
             group = self._get(name)
@@ -401,14 +409,17 @@ class AutoScalingGroups:
         return group.instances[provider_id]
 
     def _drop_placeholders(self, group: RegisteredGroup) -> None:
-        """Set the target size to the number of instances that AWS reports now. Raises ProviderError."""
+        """Set the target size to the number of instances that AWS reports now, without its warm pool.
+
+        Raises ProviderError.
+        """
         described = self._api.groups_named([group.name])
         if not described:
             raise ProviderError(f"there is no Auto Scaling group {group.name}", CLOUD_ERROR)
         self._set_size(group, len(_counted_instances(described[0])))
 
     def _set_size(self, group: RegisteredGroup, size: int) -> None:
-        """Set the target size of a group at AWS, then here. Raises AwsError."""
+        """Set the target size of a group at AWS, then here together with the time of the request. Raises AwsError."""
         start = self._now()
         _log.info("Setting asg %s size to %d", group.name, size)
         self._api.set_desired_capacity(group.name, size)
@@ -423,7 +434,11 @@ class AutoScalingGroups:
     # -- refresh -------------------------------------------------------------------------------------------------------
 
     def _regenerate(self) -> None:
-        """Read all groups from AWS. Raises ProviderError; the groups stay as they were then."""
+        """Read the groups from AWS, and update groups, instances, options and templates.
+
+        Groups that AWS does not have are dropped; explicit ones stay without instances. Raises ProviderError; the
+        groups stay as they were then.
+        """
         described = self._describe()
         instances = {each.name: self._with_placeholders(each) for each in described}
         templates = _LaunchTemplates(self._api)
@@ -461,7 +476,7 @@ class AutoScalingGroups:
         self._build_templates(templates)
 
     def _describe(self) -> list[AutoScalingGroup]:
-        """Return the groups that are known by name, then the discovered ones, each once."""
+        """Return the groups that are known by name, then the discovered ones, each once. Raises AwsError."""
         names = [*(group.name for group in self._groups.values() if group.explicit), *self._names]
         groups = self._api.groups_named(names) if names else []
         if self._everything:
@@ -471,7 +486,7 @@ class AutoScalingGroups:
         return list({each.name: each for each in groups}.values())
 
     def _with_placeholders(self, described: AutoScalingGroup) -> list[GroupInstance]:
-        """Return the instances of a group, with a placeholder for each one that is missing."""
+        """Return the instances of a group without its warm pool, with a placeholder for each one that is missing."""
         instances = _counted_instances(described)
         if described.desired_capacity <= len(instances):
             return instances
@@ -486,7 +501,7 @@ class AutoScalingGroups:
         return instances + placeholders
 
     def _is_available(self, name: str) -> bool:
-        """Return False if a scaling activity of a group failed since its size was set.
+        """Return False if a scaling activity of a group failed since its size was set (or has no start time).
 
         Returns True if AWS does not return the activities, and for an unknown group.
         """
@@ -510,7 +525,7 @@ class AutoScalingGroups:
         return True
 
     def _warn_of_suspended(self) -> None:
-        """Warn once of each suspended process of a group that the autoscaler depends on."""
+        """Warn of the suspended processes that the autoscaler depends on, whenever those of a group change."""
         for name, group in self._groups.items():
             processes = () if group.described is None else group.described.suspended_processes
             stopped = tuple(
@@ -533,7 +548,7 @@ class AutoScalingGroups:
     # -- templates -----------------------------------------------------------------------------------------------------
 
     def _build_templates(self, templates: _LaunchTemplates) -> None:
-        """Set the template of each group, or the error that prevents it."""
+        """Set the template of each group; or remove it, and set the error that prevents it."""
         errors = self._look_up_types(templates)
         self._look_up_machines(each.name for each in self._types.values())
         for group in self._groups.values():
@@ -568,7 +583,7 @@ class AutoScalingGroups:
     def _look_up_types(self, templates: _LaunchTemplates) -> dict[str, str]:
         """Look up the instance types of groups whose type is not cached or due for a refresh, and cache them.
 
-        Returns error messages by group.
+        Types that have expired are dropped. Returns error messages by group; they are logged, too.
         """
         now = self._monotonic()
         groups = [
@@ -586,9 +601,9 @@ class AutoScalingGroups:
         return {name: f"could not get instance type for {name}: {error}" for name, error in errors.items()}
 
     def _look_up_machines(self, names: Iterable[str]) -> None:
-        """Request descriptions of instance types that are not known yet.
+        """Request and cache the descriptions of instance types that are not known yet, unless EC2 must not be used.
 
-        Types that EC2 did not describe are requested again after ten minutes.
+        Types that EC2 did not describe are requested again after ten minutes. A failed request is logged.
         """
         now = self._monotonic()
         missing = sorted(
@@ -609,7 +624,8 @@ class AutoScalingGroups:
     def _managed_nodegroup(self, group: RegisteredGroup) -> ManagedNodegroup | None:
         """Return the labels, taints and tags of the managed node group behind a group.
 
-        Returns None if there is no managed node group, or EKS fails. Both are cached for six minutes.
+        Returns None if there is no managed node group, if EKS fails or if a taint has an unknown effect. What EKS
+        returned, or its failure, is cached for six minutes.
         """
         key = managed_nodegroup_name(group.tags)
         if key is None:
@@ -646,7 +662,7 @@ class _LaunchTemplates:
         self._cached: dict[LaunchTemplateSpecification, LaunchTemplateData | AwsError] = {}
 
     def get(self, template: LaunchTemplateSpecification) -> LaunchTemplateData:
-        """Return the content of a launch template's version. Raises AwsError."""
+        """Return the content of a launch template's version. Raises AwsError, which is cached, too."""
         if template not in self._cached:
             try:
                 self._cached[template] = self._api.launch_template_data(template)
@@ -659,9 +675,10 @@ class _LaunchTemplates:
 
 
 def _requirements(group: AutoScalingGroup, templates: _LaunchTemplates) -> Mapping[str, Any] | None:
-    """Return the instance requirements of a group's mixed instances policy; None if it has none.
+    """Return the instance requirements of a group's mixed instances policy, else of the policy's launch template.
 
-    Raises ProviderError if the launch template cannot be read, or a type and requirements are set together.
+    Returns None without a policy or requirements, or if overrides name instance types. Raises ProviderError if the
+    launch template cannot be read, or a type and requirements are set together.
     """
     policy = group.mixed_instances_policy
     if policy is None:
@@ -685,9 +702,9 @@ def _requirements(group: AutoScalingGroup, templates: _LaunchTemplates) -> Mappi
 def _instance_types(
     api: AwsApi, groups: Sequence[AutoScalingGroup], templates: _LaunchTemplates
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (instance types, error messages), both by name, of groups.
+    """Return (instance types, error messages) of groups, both by group name.
 
-    A group with neither type nor template has none.
+    A group with neither launch configuration, template nor policy is in none of them.
     """
     types: dict[str, str] = {}
     errors: dict[str, str] = {}

@@ -111,8 +111,8 @@ def read_cloud_config(path: str) -> list[ServiceOverride]:
     Raises
     ------
     InputError
-        If the file cannot be read, or an override is incomplete, repeated, or needs another signature than AWS's
-        own. Messages are upstream's.
+        If the file cannot be read, has an unknown section or setting, or an override is incomplete, repeated, or needs
+        another signature than AWS's own. Messages are upstream's.
     """
     try:
         text = read_file(path).decode()
@@ -254,7 +254,10 @@ class AwsClient:
         return result
 
     def groups_tagged(self, tags: Mapping[str, str]) -> list[AutoScalingGroup]:
-        """Describe the groups that have all these tags. An empty value matches every value. Raises AwsError."""
+        """Describe the groups that have all these tags; none without tags. An empty value matches every value.
+
+        Raises AwsError.
+        """
         filters = [
             {"Name": f"tag:{key}", "Values": [value]} if value else {"Name": "tag-key", "Values": [key]}
             for key, value in tags.items()
@@ -266,7 +269,10 @@ class AwsClient:
         return self._groups()
 
     def _groups(self, **parameters: Any) -> list[AutoScalingGroup]:
-        """Describe groups of all pages. Raises AwsError for more than 10,000 groups or 100,000 instances."""
+        """Describe groups of all pages. ``parameters``: those of the request, besides the page.
+
+        Raises AwsError, also for more than 10,000 groups or 100,000 instances.
+        """
         operation = "DescribeAutoScalingGroups"
         groups: list[AutoScalingGroup] = []
         instances = 0
@@ -306,9 +312,9 @@ class AwsClient:
         )
 
     def terminate_instance(self, instance: str) -> str:
-        """Terminate an instance, and reduce the target size of its group. Return AWS's description of the activity.
+        """Terminate an instance, and reduce the target size of its group.
 
-        Raises AwsError.
+        Returns AWS's description of the activity; empty if there is none. Raises AwsError.
         """
         operation = "TerminateInstanceInAutoScalingGroup"
         page = self._call("autoscaling", operation, InstanceId=instance, ShouldDecrementDesiredCapacity=True)
@@ -403,7 +409,10 @@ class AwsClient:
             return self._clients[service]
 
     def _call(self, service: str, operation: str, **parameters: Any) -> Any:
-        """Call an operation and return its response as plain data. Raises AwsError for every failure."""
+        """Call an operation and return its response as plain data.
+
+        Raises AwsError for every failure; as AwsCredentialsError if the credentials are missing, wrong or expired.
+        """
         client = self._service(service)
         method = getattr(client, _METHODS[operation])
         try:
@@ -432,7 +441,10 @@ class AwsClient:
         raise AwsError(operation, "", f"more than {_MOST_PAGES:,} pages")
 
     def _read(self, operation: str, page: Any, member: str, type_: type[_T]) -> _T:
-        """Check a member of a response and return it as ``type_``. Raises AwsError if it does not match the type."""
+        """Check a member of a response and return it as ``type_``; a missing member is read as ``{}``.
+
+        Raises AwsError if the member does not match the type.
+        """
         try:
             return read_data(page.get(member, {}), type_)
         except UnreadableError as error:

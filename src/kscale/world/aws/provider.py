@@ -68,11 +68,11 @@ class AwsGroups(Provider):
         return previous if previous is not None and previous[0] == inputs else (inputs, _build_group(group, members))
 
     def has_instance(self, node: Node) -> bool:
-        """Check whether the instance of a node exists.
+        """Return True if the instance of a node exists; placeholders count.
 
-        Raises ProviderError for a Fargate node, for a provider ID that is not AWS's, and for an instance of no known
-        group: all of these are inconclusive. A node with the annotation ``k8s.io/cluster-autoscaler-enabled: false``
-        has no instance.
+        Returns False for a node with the annotation ``k8s.io/cluster-autoscaler-enabled: false``. Raises ProviderError
+        if it is not known whether the instance exists: for a Fargate node, a provider ID that is not AWS's, and an
+        instance without a health status or of no known group.
         """
         if node.name.startswith("fargate"):
             raise ProviderError(NOT_IMPLEMENTED)
@@ -87,8 +87,8 @@ class AwsGroups(Provider):
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         """Increase the target size by ``delta``.
 
-        Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, AWS refuses, or
-        ``atomic`` is set.
+        Raises ProviderError if the group is unknown, ``delta`` is not positive, the maximum size would be exceeded, AWS
+        refuses, or ``atomic`` is set.
         """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
@@ -97,15 +97,17 @@ class AwsGroups(Provider):
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Reduce the target size by ``delta`` (negative).
 
-        Raises ProviderError if ``delta`` is not negative, there are more instances and placeholders than the new size,
-        or AWS refuses.
+        Raises ProviderError if the group is unknown here or at AWS, ``delta`` is not negative, there are more instances
+        and placeholders than the new size, or AWS refuses.
         """
         self._groups.decrease_size(group, delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Terminate instances, and reduce the target size.
+        """Terminate the instances of nodes, and reduce the target size.
 
-        Raises ProviderError at the minimum size, for a node of another group, if AWS refuses, or if ``force`` is set.
+        If there are placeholders among them, the target size first becomes the number of instances that AWS reports.
+        Instances that terminate already are left alone. Raises ProviderError for an unknown group, at the minimum size,
+        for a node of another group or with a provider ID that is not AWS's, if AWS refuses, or if ``force`` is set.
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
@@ -121,7 +123,10 @@ def _check_provider_id(node: Node) -> str:
 
 
 def _build_group(group: RegisteredGroup, members: list[str]) -> NodeGroup:
-    """Build the NodeGroup. ``members``: names of its nodes."""
+    """Build the NodeGroup. ``members``: names of its nodes.
+
+    Placeholders for instances that AWS could not create have an error of missing capacity.
+    """
     return NodeGroup(
         id=group.name,
         min_size=group.minimum,

@@ -178,7 +178,7 @@ _OPTION_FIELDS: Final[dict[str, tuple[str, str, Callable[[str], Any]]]] = {
 
 
 def node_group_options(options: Mapping[str, str], group: str, warnings: list[str]) -> NodeGroupOptions | None:
-    """Return the group's options; None if no tag sets one.
+    """Return the group's options; None if no tag sets one. Unknown option names are ignored.
 
     Unreadable values are ignored, and appended to ``warnings``.
     """
@@ -211,12 +211,11 @@ _EFFECTS: Final = {
 
 
 def managed_nodegroup_from(nodegroup: Nodegroup) -> ManagedNodegroup:
-    """Convert EKS's description of a managed node group.
+    """Convert EKS's description of a managed node group. Taints without key or value are left out.
 
-    Raises
-    ------
-    ValueError
-        If a taint has an unknown effect.
+    The labels are those of the group, and labels for its name, version, disk size, image type and capacity type.
+
+    Raises ValueError if a taint has an unknown effect.
     """
     labels = {
         "diskSize": "" if nodegroup.disk_size is None else str(nodegroup.disk_size),
@@ -257,6 +256,8 @@ def build_template(
     managed: ManagedNodegroup | None = None,
 ) -> NodeTemplate:
     """Build the template of new nodes of a group that has no node to copy.
+
+    The template has a ready node, and kube-proxy as its only pod.
 
     Parameters
     ----------
@@ -314,7 +315,7 @@ def build_template(
 
 
 def _required_minima(requirements: Mapping[str, Any]) -> ResourceList:
-    """Return the minima of CPU, memory and GPUs that instance requirements contain."""
+    """Return the minima of CPU, memory and NVIDIA GPUs that instance requirements contain."""
     minima: ResourceList = {}
     for member, resource, unit in (("VCpuCount", "cpu", 1), ("MemoryMiB", "memory", _MIB)):
         if (amount := _minimum(requirements, member)) is not None:
@@ -326,7 +327,7 @@ def _required_minima(requirements: Mapping[str, Any]) -> ResourceList:
 
 
 def _minimum(requirements: Mapping[str, Any], member: str) -> int | None:
-    """Return the minimum of a range in requirements, or None. Upstream panics if a range has no minimum."""
+    """Return the minimum of a range in requirements; None if it is absent or no integer (upstream panics)."""
     limits = requirements.get(member)
     amount = limits.get("Min") if isinstance(limits, Mapping) else None
     return amount if isinstance(amount, int) and not isinstance(amount, bool) else None
@@ -342,5 +343,8 @@ _REQUEST_MEMBERS: Final = (
 
 
 def requirements_request(requirements: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the instance requirements to send to EC2: only the members that upstream sends, without empty ones."""
+    """Return the instance requirements to send to EC2: only the members that upstream sends.
+
+    Members that are None or an empty string are left out.
+    """
     return {name: requirements[name] for name in _REQUEST_MEMBERS if requirements.get(name) not in (None, "")}

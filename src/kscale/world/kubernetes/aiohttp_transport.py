@@ -113,7 +113,12 @@ class AiohttpTransport:
         self._cleanup: asyncio.TimerHandle | None = None
 
     async def call(self, call: Call) -> Answer:
-        """Send a request and return the complete response. Raises ConnectionFailedError."""
+        """Send a request and return the complete response, whatever its status. Status 401 refreshes the credentials.
+
+        The response to a call with ``kept`` holds its bytes in a buffer until it is released. Raises
+        ConnectionFailedError if there are no credentials, the connection fails, or the response is too large or not
+        complete within ``limits.request_seconds``.
+        """
         end = asyncio.get_running_loop().time() + self.limits.request_seconds
         sent = self._clock.monotonic()
         channel = self._take_idle(self._known_peer(sent)) if self._idle and call.method != "HEAD" else None
@@ -192,9 +197,11 @@ class AiohttpTransport:
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Stream]:
-        """Send a request and yield the response as a stream; the connection is closed at the end of the context.
+        """Send a request and yield the response as a stream.
 
-        Raises ConnectionFailedError.
+        At the end of the context the connection is closed, unless the whole body has been read. The response must begin
+        within ``limits.request_seconds``; with a status other than 200, the context must end by then, too. Raises
+        ConnectionFailedError.
         """
         limit = asyncio.timeout(self.limits.request_seconds)
         try:
@@ -245,7 +252,8 @@ class AiohttpTransport:
     def _take_idle(self, peer: _Peer | None) -> _Channel | None:
         """Take the most recently used idle connection to this peer; None if there is none.
 
-        Connections to other peers are closed: the credentials or certificates have changed.
+        Connections that cannot be used again are closed, and those to other peers: the credentials or certificates have
+        changed.
         """
         while peer is not None and self._idle:
             channel = self._idle.pop()
@@ -259,7 +267,7 @@ class AiohttpTransport:
     def _known_peer(self, now: int) -> _Peer | None:
         """Return the peer for a request that is sent at monotonic time ``now``.
 
-        Returns None if an exec plug-in provides the credentials, or if there are no credentials.
+        Returns None if an exec plug-in provides the credentials, or if credentials or certificates cannot be read.
         """
         try:
             identity = self._credentials.known_identity()
@@ -273,7 +281,7 @@ class AiohttpTransport:
     async def _current_peer(self, now: int) -> _Peer:
         """Return the peer for a request that is sent at monotonic time ``now``.
 
-        Raises ConnectionFailedError if there are no credentials.
+        Raises ConnectionFailedError if credentials or certificates cannot be read.
         """
         try:
             identity = await self._credentials.identity()
@@ -287,8 +295,9 @@ class AiohttpTransport:
     async def _request(self, call: Call, sent: int, channel: _Channel | None = None) -> _Response:
         """Send a request and return its response, whose body is still to be read.
 
-        ``sent``: monotonic time of the request. ``channel``: the connection on which the request has been sent already.
-        Raises ConnectionFailedError if there are no credentials, or the connection fails or takes too long.
+        A GET is sent once more if the connection has broken. Status 401 refreshes the credentials. ``sent``: monotonic
+        time of the request. ``channel``: the connection on which the request has been sent already. Raises
+        ConnectionFailedError if there are no credentials, or the connection fails or takes too long.
         """
         try:
             peer = await self._current_peer(sent) if channel is None else channel.peer
@@ -313,7 +322,10 @@ class AiohttpTransport:
         return response
 
     def _find_peer(self, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | bool) -> _Peer:
-        """Return the peer for these headers and this TLS context; a new one is built when they change."""
+        """Return the peer for these headers and this TLS context; a new one is built when they change.
+
+        An Authorization header takes the place of the user and password in the server's URL.
+        """
         peer = self._peer
         if peer is None or peer.context is not context or peer.identity_headers != headers:
             url = self._url(self._server, encoded=True)
@@ -433,6 +445,11 @@ def connect(
     -------
     Client
         A client with its own connections.
+
+    Raises
+    ------
+    MissingExtraError
+        If aiohttp is not installed.
     """
     buffers = Buffers(limits.buffered_bytes)
     transport = AiohttpTransport(access, clock, user_agent=user_agent, limits=limits, buffers=buffers)
@@ -786,7 +803,7 @@ class _Response:
             channel.close()
 
     def on_full(self, call: Callable[[], None]) -> None:
-        """Call a function when no more of the body is received until somebody reads."""
+        """Call a function whenever no more of the body is received until somebody reads. It replaces an earlier one."""
         if self._channel is not None:
             self._channel.on_full = call
 
@@ -830,7 +847,10 @@ class _Body:
         return data
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Call ``call`` when the response ends or its connection is closed."""
+        """Call ``call`` when the response ends, its connection is closed, or no more is received until somebody reads.
+
+        It may be called several times.
+        """
 
         def handle_closed(closed: asyncio.Future[None]) -> None:
             closed.exception()  # retrieve it: reading reports it
@@ -924,9 +944,10 @@ def _socket(address: Any) -> socket.socket:
 def proxy_of(access: Access, environ: Mapping[str, str]) -> str:
     """Return the URL of the proxy for a server, or an empty string for a direct connection.
 
-    The proxy of the kubeconfig comes first, then ``HTTPS_PROXY`` or ``HTTP_PROXY`` with the exceptions in
-    ``NO_PROXY``. As in Go, a domain in ``NO_PROXY`` covers its subdomains, a network covers its addresses, and
-    localhost never uses a proxy.
+    The proxy of the kubeconfig comes first, then ``HTTPS_PROXY`` or ``HTTP_PROXY`` (by the server's scheme) with the
+    exceptions in ``NO_PROXY``; upper or lower case. As in Go, a domain in ``NO_PROXY`` covers its subdomains, a network
+    covers its addresses, and the variables do not apply to localhost and loopback addresses. A proxy without a scheme
+    gets ``http://``.
     """
     if access.proxy:
         return access.proxy
@@ -950,7 +971,10 @@ def proxy_of(access: Access, environ: Mapping[str, str]) -> str:
 def _is_excepted(
     entry: str, host: str, port: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
 ) -> bool:
-    """Check whether an entry of ``NO_PROXY`` covers a server. ``address``: the host as an IP address, if it is one."""
+    """Check whether an entry of ``NO_PROXY`` covers a server. An entry with a port covers that port only.
+
+    ``address``: the host as an IP address, if it is one.
+    """
     if entry == "*":
         return True
     with suppress(ValueError):

@@ -190,7 +190,10 @@ def read_status(body: bytes | msgspec.Raw | memoryview, *, after: int | None = N
 
 
 def _generic(call: Call, answer: Answer, after: int | None) -> ApiError:
-    """Build the error of a response that has no Status object, as client-go does."""
+    """Build the error of a response that has no Status object, as client-go does.
+
+    ``after``: seconds of ``Retry-After``; None without this header.
+    """
     code = answer.status
     media = answer.headers.get("content-type", "text/").partition(";")[0].strip()
     body_text = "unknown"
@@ -247,8 +250,9 @@ def pause_before_retry(
 ) -> float | None:
     """Return the seconds to wait before a failed request is sent again, or None if it must not be retried.
 
-    A request is retried if the server asks for it (status 429 or 5xx with ``Retry-After``). A GET is also retried
-    after a connection reset, and a watch after a timeout.
+    A request is retried if the server asks for it (status 429 or 5xx with ``Retry-After``). A GET is also retried after
+    a connection reset, and a watch after a timeout, both after one second. Nothing is retried after ``max_retries``
+    retries.
 
     Parameters
     ----------

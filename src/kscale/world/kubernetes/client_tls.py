@@ -129,7 +129,10 @@ class TLSTransport(asyncio.Transport):
                 self._loop.add_reader(self._sock, self._receive)
 
     def receive_arrived(self) -> None:
-        """Pass data to the protocol that has arrived after the last record that was read."""
+        """Pass data to the protocol that has arrived after the last record that was read.
+
+        No effect if reading is paused.
+        """
         if self._is_reading and not self._read_needs_write and self._poll.poll(0):
             self._receive()
 
@@ -149,7 +152,10 @@ class TLSTransport(asyncio.Transport):
                 self._loop.add_writer(self._sock, self._send_rest)
 
     def close(self) -> None:
-        """Close the connection after the data that has been written."""
+        """Close the connection after the data that has been written.
+
+        If TLS has to receive before it can send, the connection is closed at once, and unsent data is dropped.
+        """
         self._close(None, at_once=False)
 
     def abort(self) -> None:
@@ -157,7 +163,10 @@ class TLSTransport(asyncio.Transport):
         self._close(None)
 
     def _receive(self) -> None:
-        """Pass the data that has arrived to the protocol."""
+        """Pass the data that has arrived, up to the limit of one read, to the protocol.
+
+        Closes the connection if the data has ended or the connection failed. Resumes writing if that waited for data.
+        """
         parts: list[bytes] = []
         ended, error = False, None
         try:
@@ -221,7 +230,8 @@ class TLSTransport(asyncio.Transport):
     def _close(self, error: OSError | None, *, at_once: bool = True) -> None:
         """Read no more, and end the connection: at once, or after the unsent data if not ``at_once``.
 
-        ``error``: what the protocol's ``connection_lost`` gets.
+        If TLS has to receive before it can send, the unsent data is dropped. ``error``: what the protocol's
+        ``connection_lost`` gets.
         """
         self.pause_reading()
         self._is_closing = True
@@ -322,7 +332,10 @@ class ClientTLS:
         return self._context
 
     def _read_signatures(self) -> _Seen:
-        """Return (inode, modification time, size) of each certificate file; zeros if the file is missing."""
+        """Return (inode, modification time, size) of each file of authorities, certificate and key.
+
+        Zeros if the file is missing; inline data has no entry.
+        """
         certificate = self._access.certificate
         pems = [self._access.ca, *([] if certificate is None else [certificate.certificate, certificate.key])]
         signatures = []

@@ -75,10 +75,10 @@ class TokenFile:
         self._read_at: int | None = None
 
     def token(self, now: int) -> Secret:
-        """Return the token. The file is read again after 50 seconds; if it cannot be read, the last token is returned.
+        """Return the token. The file is read again after 50 seconds.
 
-        ``now``: monotonic nanoseconds. Raises :class:`CredentialError` if the file is empty, or if it cannot be read
-        and no token is known yet.
+        ``now``: monotonic nanoseconds. If the file is empty or cannot be read, logs a warning and returns the last
+        token; raises :class:`CredentialError` if no token is known yet.
         """
         if self._expires is not None and self._expires - _EXPIRY_MARGIN > now:
             return self._token
@@ -96,7 +96,7 @@ class TokenFile:
         return self._token
 
     def handle_rejection(self, sent: int) -> None:
-        """Expire the token if a request sent at ``sent`` was rejected and the file was read before.
+        """Expire the token after a request that was sent at ``sent`` was rejected, unless the file was read since.
 
         ``sent``: monotonic nanoseconds.
         """
@@ -126,7 +126,10 @@ class ExecPlugin:
         self._lock = asyncio.Lock()
 
     async def get_credentials(self) -> _ExecCredentials:
-        """Return the current credentials; run the plug-in if needed. Raises :class:`CredentialError`."""
+        """Return the current credentials; run the plug-in if there are none yet or they have expired.
+
+        Raises :class:`CredentialError`, or InputError if the CA file cannot be read.
+        """
         async with self._lock:  # one run at a time: the plug-in may prompt the user
             credentials = self._given
             if credentials is None or (credentials.expires is not None and self._clock.now() > credentials.expires):
@@ -136,7 +139,7 @@ class ExecPlugin:
     async def handle_rejection(self, rejected: _ExecCredentials) -> None:
         """Refresh credentials that the server rejected, unless they have been replaced already.
 
-        Raises :class:`CredentialError`.
+        Raises :class:`CredentialError`, or InputError if the CA file cannot be read.
         """
         async with self._lock:
             if rejected is self._given:
@@ -268,7 +271,10 @@ class Credentials:
         self._given: _ExecCredentials | None = None
 
     async def identity(self) -> Identity:
-        """Return the headers and client certificate for the next request. Raises :class:`CredentialError`."""
+        """Return the headers and client certificate for the next request; run the exec plug-in if needed.
+
+        Raises :class:`CredentialError`, or InputError if the CA file for the plug-in cannot be read.
+        """
         if self._exec is not None:
             credentials = self._given = await self._exec.get_credentials()
             return Identity(self._headers + _bearer(credentials.token), credentials.certificate)
@@ -289,13 +295,16 @@ class Credentials:
         return Identity(self._headers + _bearer(token))
 
     async def handle_rejection(self, sent: int) -> None:
-        """Handle status 401 for a request that was sent at monotonic time ``sent``: refresh the credentials."""
+        """Handle status 401 for a request that was sent at monotonic time ``sent``: refresh the credentials.
+
+        A token file is read again at the next request; an exec plug-in runs now, and its failure is logged.
+        """
         if self._file is not None:
             self._file.handle_rejection(sent)
         if self._exec is not None and self._given is not None:
             try:
                 await self._exec.handle_rejection(self._given)
-            except CredentialError as error:
+            except (CredentialError, InputError) as error:
                 _log.warning("refreshing credentials: %s", error)
 
 
@@ -337,7 +346,8 @@ PLUGIN_SECONDS: Final = 60.0
 async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:
     """Run a program (``words``: path and arguments) and return its standard output.
 
-    Raises CredentialError if it fails or prints too much, or (unless ``interactive``) takes longer than PLUGIN_SECONDS.
+    Raises OSError if it cannot be started, CredentialError if it fails or prints too much, or (unless ``interactive``)
+    takes longer than PLUGIN_SECONDS.
     """
     transport, program = await asyncio.get_running_loop().subprocess_exec(
         _PluginProtocol,

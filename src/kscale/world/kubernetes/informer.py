@@ -135,7 +135,10 @@ class Unreadable:
         self.count = 0
 
     def report(self, name: str, problem: Problem | InputError) -> None:
-        """Count a skipped object. Log the problem unless the object has been logged since it was last readable."""
+        """Count a skipped object. Log the problem unless the object has been logged since it was last readable.
+
+        The names of the last 1,024 objects are remembered; an older one is logged again.
+        """
         self.count += 1
         if name in self._logged:
             self._logged.move_to_end(name)
@@ -184,11 +187,15 @@ class ObjectSink:
         return self._skipped.count
 
     def begin(self) -> None:
-        """Begin a new list."""
+        """Begin a new list; an unfinished one is discarded."""
         self._listing = {}
 
     def read_page(self, data: bytes) -> tuple[str, str]:
-        """Store a page; return (resource version, continue token). Raises InputError if it is not a list."""
+        """Add a page to the list in progress (or store its objects at once if there is none).
+
+        Returns (resource version, continue token). Unreadable objects are skipped. Raises InputError if the data is not
+        a list, or an object has no name.
+        """
         try:
             page = read_list(data)
         except UnreadableError as error:
@@ -203,7 +210,10 @@ class ObjectSink:
         return page.resource_version, page.continue_
 
     def settle(self) -> None:
-        """End a list: report objects that it does not contain as deleted, and store the others."""
+        """End a list: report objects that it does not contain as deleted, then store the others.
+
+        Objects whose version has not changed are not reported. No effect if no list is in progress.
+        """
         listed, self._listing = self._listing, None
         if listed is None:
             return
@@ -214,7 +224,11 @@ class ObjectSink:
             self._store(new)
 
     def read_events(self, data: bytes) -> Absorbed:
-        """Apply the complete lines of a watch. Raises InputError if a line is not a watch event."""
+        """Apply the complete lines of a watch, up to the first ERROR event.
+
+        Unreadable objects are skipped; events of an unknown type are logged. Raises InputError if a line is not a watch
+        event, or an object has no name.
+        """
         end = data.rfind(b"\n") + 1
         count, version, only_added, synced, failed = 0, "", True, False, None
         for line in data[:end].splitlines():
@@ -312,7 +326,7 @@ class ObjectSink:
         return new.metadata.resource_version
 
     def _store(self, new: KubeObject) -> None:
-        """Store an object and report the change, unless it has the resource version of the stored one."""
+        """Store an object and report the change. No effect if the stored one has the same resource version."""
         old = self.objects.get(new.key)
         version = new.metadata.resource_version
         if old is not None and version and old.metadata.resource_version == version:
@@ -432,7 +446,7 @@ class Informer:
 
     @property
     def last_error(self) -> ApiError | None:
-        """Return the error of the last list or watch, or None if it succeeded."""
+        """Return the error of the last list or watch; None if it succeeded, or its resource version had expired."""
         return self._reflector.last_error
 
     async def caught_up(self) -> None:
@@ -455,8 +469,9 @@ class Informer:
             steps.close()
 
     async def _answer(self, asked: Asked, opened: AsyncExitStack) -> Seen:
-        """Perform what the reflector requests, and return the result. Errors are counted and returned as Failed.
+        """Perform what the reflector requests, and return the result.
 
+        RequestFailedError and InputError are counted and returned as Failed; InputError also closes the open watch.
         ``opened`` owns the open watch.
         """
         try:
@@ -504,7 +519,10 @@ class Informer:
             _log.warning("Failed to watch %s: %s", self.watch.kind, error.message)
 
     async def _call(self, *query: tuple[str, str]) -> Call:
-        """Build the GET request of the watch's objects. Parameters of ``query`` with an empty value are left out."""
+        """Build the GET request of the watch's objects. Parameters of ``query`` with an empty value are left out.
+
+        Raises RequestFailedError if the server does not have the kind.
+        """
         watch = self.watch
         resource = await self._resources.find_kind(watch.kind, watch.api_version)
         selectors = [("fieldSelector", watch.field_selector), ("labelSelector", watch.label_selector)]
@@ -518,7 +536,8 @@ class Informer:
     async def _list(self, asked: ListPage) -> Listed:
         """Read one page of a list into the sink.
 
-        Raises InputError if the data is not a list, or if the list has too many pages or repeats a page.
+        Raises RequestFailedError if the request fails, InputError if the data is not a list, or if the list has too
+        many pages or repeats a page.
         """
         limit = str(asked.limit) if asked.limit else ""
         call = await self._call(("limit", limit), ("continue", asked.continue_), ("resourceVersion", asked.version))
@@ -540,7 +559,10 @@ class Informer:
         return Listed(at=self._now(), version=version, continue_=next_page)
 
     async def _watch(self, asked: OpenWatch, opened: AsyncExitStack) -> Seen:
-        """Open a watch in place of the open one, and return Opened. With ``initial`` it starts a list in the sink."""
+        """Open a watch in place of the open one, and return Opened. With ``initial`` it starts a list in the sink.
+
+        Raises RequestFailedError if the watch cannot be opened.
+        """
         initial = "true" if asked.initial else ""
         call = await self._call(
             ("watch", "true"),
@@ -562,9 +584,10 @@ class Informer:
         return Opened(at=self._now())
 
     async def _read_more(self, opened: AsyncExitStack) -> Seen:
-        """Read a batch of events, pass it to the sink, and return the Batch; Ended if the watch ended without events.
+        """Read a batch of events, pass it to the sink, and return the Batch.
 
-        A batch costs less than single events.
+        Returns Ended if the watch ended without an event or an error. Raises InputError if the data cannot be read. A
+        batch costs less than single events.
         """
         try:
             with self._client.buffers.open(is_watch=True) as buffer:

@@ -163,7 +163,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     def with_server(self, server: str) -> Access:
         """Return the same access for another ``server``, a URL or host and port.
 
-        Without HTTPS, all credentials are removed from the result. Raises InputError if ``server`` is not a URL.
+        Without HTTPS, the credentials are removed from the result (tokens, password, plug-in, certificate); the
+        impersonated user stays. Raises InputError if ``server`` is not a URL.
         """
         url = server_url(server, secure=bool(self.ca or self.insecure or self.certificate))
         access = msgspec.structs.replace(self, server=url)
@@ -229,7 +230,7 @@ class Entry(msgspec.Struct, frozen=True):
 def read_document(path: str, problems: list[Problem]) -> Mapping[str, Any]:
     """Read one kubeconfig file as plain data, with checked top-level keys.
 
-    Problems are appended to ``problems``. The result is empty if the file is not one YAML mapping.
+    Problems are appended to ``problems``. The result is empty if the file cannot be read or is not one YAML mapping.
     """
     try:
         text = read_file(path)
@@ -256,7 +257,9 @@ def named_entries(
 ) -> Iterator[tuple[str, Entry]]:
     """Yield (name, entry) for each valid entry of a named list.
 
-    ``plural`` is the list's key (``clusters``, ``contexts``, ``users``). Problems are appended to ``problems``.
+    ``plural`` is the list's key (``clusters``, ``contexts``, ``users``). Unknown keys beside name and entry become keys
+    of the entry, for :func:`check_entry` to report. Invalid and repeated entries are left out, and their problems
+    appended to ``problems``.
     """
     listed = top.get(plural)
     if listed is None:
@@ -282,8 +285,8 @@ def named_entries(
 def check_entry(entry: Entry, keys: Mapping[str, str], problems: list[Problem]) -> Entry:
     """Return a copy of the entry with converted values.
 
-    ``keys`` maps each allowed key to its type. Unknown keys and values of another type are left out, and a problem of
-    each is appended to ``problems``.
+    ``keys`` maps each allowed key to its type. Empty (null) values are left out. So are unknown keys and values of
+    another type, and a problem of each is appended to ``problems``.
     """
     values: dict[str, Any] = {}
     for key, value in entry.data.items():
@@ -498,7 +501,7 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 def _cluster_problems(cluster: Entry) -> Iterator[Problem]:
-    """Yield the problems that upstream's ``validateClusterInfo`` reports."""
+    """Yield the problems that upstream's ``validateClusterInfo`` reports, and one for a SOCKS proxy."""
     data = cluster.data
     if not data.get("server"):
         yield cluster.problem("no server found", "server")
@@ -549,7 +552,11 @@ def _unreadable(entry: Entry, *keys: str) -> Iterator[Problem]:
 
 
 def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | None:
-    """Read the exec plug-in of a user; None if there is none. Problems are appended to ``problems``."""
+    """Read the exec plug-in of a user; None if there is none, or if ``exec`` is not a mapping.
+
+    Problems are appended to ``problems``; wrong environment variables are left out. A relative path of the command
+    starts at the folder of the kubeconfig.
+    """
     raw = user.data.get("exec")
     if raw is None:
         return None

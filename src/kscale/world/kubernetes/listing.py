@@ -86,7 +86,7 @@ async def list_cluster(
     async def list_kind(kind: str) -> list[NamedText] | ApiError:
         """Return the pages of a kind, or the error if it may not be listed.
 
-        A kind that the server does not have has no pages, unless it is needed.
+        A kind that the server does not have has no pages, unless it is needed. Raises RequestFailedError otherwise.
         """
         async with turns:
             try:

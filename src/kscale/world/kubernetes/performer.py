@@ -372,7 +372,10 @@ class Performer:
         self._unreadable: dict[str, Unreadable] = {}
 
     async def __call__(self, action: Action) -> Outcome:
-        """Perform an action and return its outcome. A rejected action is an outcome with an error."""
+        """Perform an action and return its outcome. A rejected action is an outcome with an error.
+
+        Raises TypeError for an action whose backend is missing.
+        """
         try:
             value = await self._do(action)
         except RequestFailedError as error:
@@ -437,7 +440,8 @@ class Performer:
     async def _get(self, action: Get | GetUnstructured | Preview) -> KubeObject | dict[str, Any]:
         """Read an object as a struct (Get) or as plain data, or return the server's version of a previewed object.
 
-        The UID of an object that was read as a struct is remembered.
+        The UID of an object that was read as a struct is remembered. Raises RequestFailedError, or InputError if the
+        object cannot be decoded.
         """
         resource = await self._resources.find_kind(action.kind, action.api_version)
         call = call_of(action, resource)
@@ -449,7 +453,10 @@ class Performer:
         return result
 
     async def _list(self, action: List) -> list[KubeObject]:
-        """List objects from the server. If the action names nodes, list the unfinished pods of each node instead."""
+        """List objects from the server. If the action names nodes, list the unfinished pods of each node instead.
+
+        Objects that cannot be decoded are left out. Raises RequestFailedError.
+        """
         resource = await self._resources.find_kind(action.kind, action.api_version)
         if action.nodes is None:
             return await self._pages(resource, action, "")
@@ -462,7 +469,7 @@ class Performer:
     async def _pages(self, resource: ServedResource, action: List, fields: str) -> list[KubeObject]:
         """Return the readable objects of all pages of a list. ``fields``: field selector.
 
-        If the continue token has expired, all objects are listed again in one piece.
+        If the continue token has expired, all objects are listed again in one piece. Raises RequestFailedError.
         """
         objects: list[KubeObject] = []
         next_page, limit, number = "", _PAGE, 0
@@ -501,7 +508,8 @@ class Performer:
     async def _write(self, action: ApiAction, kind: str, api_version: str) -> str | None:
         """Send a write request and return the new resource version.
 
-        Returns None for deletions, evictions and resizes, and if the response has no version.
+        Remembers the UID of a created object. Returns None for deletions, evictions and resizes, and if the response
+        has no version.
         """
         resource = await self._resources.find_kind(kind, api_version)
         call = call_of(action, resource)
@@ -516,6 +524,8 @@ class Performer:
 
     def prepare_patch(self, about: Get) -> Callable[[bytes], Awaitable[str | ApiError]]:
         """Return a function that sends a merge patch (JSON) of one object, and returns its new version or an error.
+
+        The version is empty if the response has none.
 
         Faster than the action :class:`~kscale.effects.Patch` for many patches of the same object.
         """
@@ -590,9 +600,10 @@ class Performer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, action)
 
     async def _ask_cloud(self, action: Action) -> Any:
-        """Perform an action on the cloud in the executor.
+        """Perform an action on the cloud, and return its result.
 
-        Raises ProviderError, or TypeError for an action of another kind.
+        It runs in the executor, unless a local provider can refresh or look up instances without blocking. Raises
+        ProviderError, or TypeError for an action of another kind.
         """
         groups = self._require(self._groups, action)
         local = self._local_groups

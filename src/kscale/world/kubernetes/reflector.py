@@ -228,7 +228,8 @@ class Reflector:
     def list_and_watch(self, now: int) -> _Steps:
         """List and watch until a new list is necessary. Returns the error that ended this, or None.
 
-        Yields the requested steps, and is sent their results. ``now``: monotonic nanoseconds.
+        Sets ``version``, ``synced`` and ``last_error`` on the way. Yields the requested steps, and is sent their
+        results. ``now``: monotonic nanoseconds.
         """
         self._now = now
         is_open = False
@@ -254,7 +255,10 @@ class Reflector:
     # -- listing in pages --------------------------------------------------------------------------------------------
 
     def _list(self) -> _Steps:
-        """List in pages. Returns the error, or None if the list is complete."""
+        """List in pages. Returns the error, or None if the list is complete.
+
+        If the server does not have the resource version, the newest state is listed instead.
+        """
         version = self._list_version()
         result = yield from self._pages(version)
         if isinstance(result, Failed) and (_is_unavailable(result.error) or _is_refused_version(result.error, version)):
@@ -276,7 +280,10 @@ class Reflector:
         return self.version or "0"  # at first any version in the server's watch cache
 
     def _pages(self, version: str) -> Exchange[Asked, Seen, Failed | tuple[str, bool]]:
-        """List all pages and return (resource version, whether there were several pages), or the failure."""
+        """List all pages and return (resource version, whether there were several pages), or the failure.
+
+        If the continue token expires, all objects are listed again in one piece.
+        """
         limit = self._page_size
         if not limit and (self._was_paginated or version in ("", "0")):
             limit = PAGE_SIZE  # with another version the server uses its watch cache only if there is no limit
@@ -334,7 +341,10 @@ class Reflector:
                 return error
 
     def _open(self, version: str, *, initial: bool = False) -> Exchange[Asked, Seen, Seen]:
-        """Open a watch of the given version with a random timeout of five to ten minutes."""
+        """Open a watch of the given version with a random timeout of five to ten minutes, and return what came of it.
+
+        ``initial``: the watch first sends all objects.
+        """
         timeout = int(_SHORTEST_WATCH + self._rng.random() * (_LONGEST_WATCH - _SHORTEST_WATCH))
         return (yield from self._perform(OpenWatch(version, timeout, initial)))
 
@@ -351,7 +361,10 @@ class Reflector:
         return None
 
     def _settle(self, version: str) -> _Steps:
-        """Finish a list. Returns the error if this is not possible, else None."""
+        """Finish a list, and record its resource ``version``.
+
+        Returns the error if the list cannot be finished (nothing is recorded then), else None.
+        """
         seen = yield from self._perform(Settle(version))
         if isinstance(seen, Failed):
             return seen.error
@@ -365,7 +378,7 @@ class Reflector:
         """Watch, and open the watch again when it ends, until a new list is necessary.
 
         ``is_open``: the watch is open already. Returns the error if the watch cannot be opened or ends within a second
-        without events; None if an open watch failed. If the server throttles, it only pauses.
+        without events; None if an open watch failed. If the server throttles or refuses the connection, it only pauses.
         """
         while True:
             started = self._now

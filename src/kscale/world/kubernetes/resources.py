@@ -122,7 +122,11 @@ class Resources:
         return api_version in self._asked or await self._list(api_version) is not None
 
     async def mapper(self) -> RESTMapper:
-        """Discover all resources now, use them for later lookups, and return them as a RESTMapper."""
+        """Discover all resources now, use them for later lookups, and return them as a RESTMapper.
+
+        From servers without aggregated discovery, group versions that cannot be read are left out. Raises
+        RequestFailedError if discovery fails.
+        """
         calls = [Call(method="GET", path=path, accept=_ALL_AT_ONCE) for path in ("/api", "/apis")]
         documents = [self._client.decode(await self._client.call(call), dict[str, Any], call) for call in calls]
         if all(document.get("kind") == "APIGroupDiscoveryList" for document in documents):
@@ -227,7 +231,7 @@ def _failed_if_odd() -> Iterator[None]:
 
 
 def _versions(groups: _GroupList) -> list[str]:
-    """Return the group versions of all groups, each group's preferred version first."""
+    """Return the group versions of all groups, each group's preferred version first, and again in its own place."""
     names = []
     for group in groups.groups or ():
         first = [group.preferred_version] if group.preferred_version is not None else []

@@ -64,7 +64,7 @@ class ClusterSink:
         """Store one page of a list, a JSON text, in the cluster.
 
         Returns (resource version of the list, continue token; empty after the last page). Raises InputError if no list
-        is in progress (:meth:`begin`), or if an object has no name.
+        is in progress (:meth:`begin`), if the data is not a list, or if an object has no name.
         """
         listing = self._listing
         if listing is None:
@@ -74,7 +74,10 @@ class ClusterSink:
         return result.version, result.continue_
 
     def read_events(self, data: bytes) -> Absorbed:
-        """Apply the complete lines of a watch response to the cluster. The result says how many bytes were used."""
+        """Apply the complete lines of a watch response to the cluster. The result says how many bytes were used.
+
+        Unreadable objects are skipped. Raises InputError if the data is not a watch, or an object has no name.
+        """
         source = self._cluster if self._listing is None else self._listing
         result = source.watched(data)
         self._skip(result.problems)
@@ -244,7 +247,10 @@ class KubernetesStores:
         return self.cluster.objects.get(kind, {}).get(key)
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
-        """Return the active pods assigned to the named nodes, node by node. Nominated pods are left out."""
+        """Return the active pods assigned to the named nodes, node by node.
+
+        Nominated pods are left out; unknown nodes have no pods.
+        """
         snapshot = self.snapshot()
         numbers = {name: i for i, name in enumerate(snapshot.nodes)}
         pods: list[Pod] = []

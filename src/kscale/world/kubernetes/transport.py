@@ -210,7 +210,7 @@ class Buffers:
     def grant(self, buffer: Buffer, size: int) -> bool:
         """Let a buffer hold ``size`` bytes more, and return True. Returns False if the buffer must wait.
 
-        The first buffer of a class that does not fit may exceed ``shared``.
+        The first buffer of a class that does not fit may exceed ``shared``, but never one of a watch.
         """
         counted = buffer.counted_with(size)
         if counted > 0 and self.used + counted > self.shared and self._exceeding.get(buffer.kept) is not buffer:

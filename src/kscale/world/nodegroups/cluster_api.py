@@ -164,7 +164,10 @@ class MachineGroupsCloud(Provider):
         return not self._discovery or any(discovery.matches(owner, self._api_group) for discovery in self._discovery)
 
     def _complete_group(self, group: NodeGroup, nodes: Sequence[Node]) -> NodeGroup:
-        """Return the group with its nodes, and with its machines as instances."""
+        """Return the group with its nodes, and with its machines as instances.
+
+        Machines without an ID are left out. The instances of a MachinePool without machines are its provider IDs.
+        """
         known = self._known[group.id]
         ids = {node.name: node.spec.provider_id or "" for node in nodes}
         instances: dict[str, InstanceStatus | None] = {}
@@ -216,7 +219,8 @@ class MachineGroupsCloud(Provider):
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         """Increase the number of replicas by ``delta``.
 
-        Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, or ``atomic`` is set.
+        Raises ProviderError if the group is unknown, ``delta`` is not positive, the maximum size would be exceeded, the
+        scale cannot be read or written, or ``atomic`` is set.
         """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
@@ -229,8 +233,8 @@ class MachineGroupsCloud(Provider):
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Reduce the number of replicas by ``delta`` (negative).
 
-        Raises ProviderError if ``delta`` is not negative, existing machines would be deleted, or the size would be
-        below the minimum.
+        Raises ProviderError if the group is unknown, ``delta`` is not negative, existing machines would be deleted, the
+        size would be below the minimum, or the scale cannot be read or written.
         """
         current = self._get_cached(group)
         if delta >= 0:
@@ -244,9 +248,11 @@ class MachineGroupsCloud(Provider):
         self._set_size(current, scale, size + delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Mark machines for deletion, and reduce the number of replicas one by one.
+        """Mark the machines of nodes for deletion, and reduce the number of replicas by one for each.
 
-        Raises ProviderError below the minimum size, for a node of another group, or if ``force`` is set.
+        Machines that are being deleted already are left alone. For a node of a pool without machines only the number is
+        reduced. If it cannot be reduced, the mark is removed. Raises ProviderError if the size is at the minimum or
+        would be below it, for a node of another group, if a read or write fails, or if ``force`` is set.
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
@@ -339,8 +345,8 @@ class MachineGroupsCloud(Provider):
 def _instance(machine: Machine, ids: dict[str, str]) -> tuple[str, InstanceStatus | None]:
     """Return (instance ID, status) of a machine; the status is None if it is running.
 
-    A machine without a provider ID has the provider ID of its node (empty if that has none), or without a node an ID
-    that describes its state. ``ids``: provider IDs by node name.
+    A machine without a provider ID has the provider ID of its node (empty if that has none). If it has failed or has no
+    node, it has an ID that describes its state. ``ids``: provider IDs by node name.
     """
     if machine.spec.provider_id:
         return machine.spec.provider_id, None

@@ -149,8 +149,8 @@ def node_from(sent: Any) -> Node:
 def instance_from(sent: Any) -> tuple[str, InstanceStatus | None]:
     """Return (ID, status) of an instance.
 
-    The status is None if the message has none: the instance is expected to register. Raises ProviderError if the ID is
-    too long.
+    The status is None if the message has no known state: the instance is expected to register. An error without a code
+    is left out. Raises ProviderError if the ID is too long.
     """
     _check_length(sent.id, "the id of an instance")
     state = _STATES.get(sent.status.instanceState)
@@ -278,7 +278,8 @@ _PLACEHOLDER_ANNOTATIONS: Final = {"k8s.io/cluster-autoscaler/fake-node-reason":
 def read_config(path: str) -> dict[str, str]:
     """Read the file of ``--cloud-config`` with ``address``, ``key``, ``cert``, ``cacert`` and ``grpc_timeout``.
 
-    Raises InputError for an unreadable file, unknown settings, a missing address or incomplete TLS settings.
+    Settings that the file lacks are empty texts. Raises InputError for an unreadable file, unknown settings, a missing
+    address, an invalid timeout or incomplete TLS settings.
     """
     try:
         settings = only_document(read_file(path), path)
@@ -344,7 +345,8 @@ class ExternalGroups(Provider):
     def gpu_label(self) -> str:  # type: ignore[override]  # an attribute of the base, asked for here
         """Return the node label that names the GPU type.
 
-        Requested on first access, and again if that failed. Empty, with a logged error, if the request fails.
+        Requested on first access, and again if that failed. Empty, with a logged error, if the request fails or the
+        label is too long.
         """
         if self._gpu_label is None:
             try:
@@ -360,7 +362,8 @@ class ExternalGroups(Provider):
     def gpu_types(self) -> Collection[str]:  # type: ignore[override]  # an attribute of the base, asked for here
         """Return the provider's GPU types.
 
-        Requested on first access, and again if that failed. Empty, with a logged error, if the request fails.
+        Requested on first access, and again if that failed. Empty, with a logged error, if the request fails or a type
+        is too long.
         """
         if self._gpu_types is None:
             try:
@@ -376,14 +379,16 @@ class ExternalGroups(Provider):
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         """Refresh the cloud and return its groups.
 
-        A provider that fails to list its groups has none, as in upstream. Nodes whose group cannot be determined are
-        returned with the error (``node_errors``); the other nodes are not affected.
+        A provider that fails to list its groups has none, as in upstream. Unusable groups are logged and left out.
+        Nodes whose group cannot be determined are returned with the error (``node_errors``); the other nodes are not
+        affected.
 
-        Instances without a node are looked up like nodes. An instance without a group is deleted, whatever the cache
-        contains (``gone_instances``). Instances of atomically scaled groups are requested every time; if that fails,
-        the cached ones are returned with the error (``instances_error``).
+        Instances without a node are looked up like nodes. An instance without a group counts as deleted, whatever the
+        cache contains (``gone_instances``). Instances of atomically scaled groups are requested every time; if that
+        fails, the cached ones are returned with the error (``instances_error``).
 
-        Raises ProviderError if the provider cannot be refreshed, or responds with too much.
+        Raises ProviderError if the provider cannot be refreshed or responds with too much, or if the instances of a
+        growing group, of a new group or (without a cache) of any group cannot be requested.
         """
         self._received = self._fetched = 0
         self._call("Refresh")
@@ -506,7 +511,7 @@ class ExternalGroups(Provider):
         """Return the instances of each group, and error messages by group.
 
         ``groups``: options by group. Atomically scaled groups are requested again; if that fails, the group has an
-        error and its cached instances.
+        error and its cached instances. Raises ProviderError if other instances cannot be requested.
         """
         if self._cache is None:
             return {group: self._fetch(group) for group in groups}, {}
@@ -532,7 +537,8 @@ class ExternalGroups(Provider):
     ) -> NodeGroup:
         """Request target size and template of a group, and build the NodeGroup.
 
-        ``description``: the group's message. ``options``: its options and their error.
+        ``description``: the group's message. ``options``: its options and their error. Raises ProviderError if the
+        responses of this loop are too large together.
         """
         group: str = description.id
         self._check_received()
@@ -585,13 +591,17 @@ class ExternalGroups(Provider):
         self._call("NodeGroupIncreaseSize", id=group, delta=delta)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Reduce the target size of ``group`` by ``delta`` (negative) without deleting nodes."""
+        """Reduce the target size of ``group`` by ``delta`` (negative) without deleting nodes.
+
+        Raises ProviderError if the provider fails.
+        """
         self._call("NodeGroupDecreaseTargetSize", id=group, delta=delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Delete nodes of ``group`` and reduce its target size accordingly.
 
-        Raises ProviderError if the provider fails, and "Not implemented" with ``force``, which the protocol lacks.
+        If instances that never registered are among them, the group's cached instances are dropped. Raises
+        ProviderError if the provider fails, and "Not implemented" with ``force``, which the protocol lacks.
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)

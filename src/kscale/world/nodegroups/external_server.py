@@ -134,7 +134,10 @@ class ExternalServer(RpcServer):
         return {"nodeGroups": [_encode_group(group) for group in self._get_groups()]}
 
     def _group_of_node(self, request: Any) -> dict[str, Any]:
-        """Return the group of a node; without fields if there is none. Raises ProviderError if the group is unknown."""
+        """Return the group of a node; without fields if there is none.
+
+        Raises ProviderError if the cloud could not determine the node's group.
+        """
         node = node_from(request.node)
         labels = node.metadata.labels or {}
         groups = self._get_groups()
@@ -195,7 +198,7 @@ class ExternalServer(RpcServer):
         return self._change(lambda: self._groups.delete_nodes(request.id, nodes))
 
     def _change(self, change: Callable[[], None]) -> dict[str, Any]:
-        """Run a change, drop the cached groups, and return the fields of the response: none."""
+        """Run a change and drop the cached groups, also if it fails. Return the fields of the response: none."""
         try:
             change()
         finally:

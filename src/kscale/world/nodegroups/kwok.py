@@ -126,7 +126,10 @@ def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def read_nodes(text: str) -> list[Node]:
-    """Parse the key ``templates`` of a ConfigMap, a list of nodes. Raises InputError if it is not a list."""
+    """Parse the key ``templates`` of a ConfigMap, a list of nodes.
+
+    Raises InputError if it is not a list, or an item is not a node.
+    """
     data = only_document(text.encode(), "the templates of the kwok provider")
     items = data.get("items") if isinstance(data, dict) else None
     if not isinstance(items, list):
@@ -137,8 +140,9 @@ def read_nodes(text: str) -> list[Node]:
 def groups_of(nodes: list[Node], config: KwokConfig) -> list[KwokGroup]:
     """Return the groups that templates define, in the order of first occurrence.
 
-    The first template of a group is its node template; each further template adds one to the target size. Raises
-    InputError for a template without a group or with inconsistent sizes.
+    The first template of a group is its node template, and its annotations set the sizes (by default 0 to 200, target
+    0). Each further template adds one to the target size. Raises InputError for a template without a group or with
+    inconsistent sizes.
     """
     groups: dict[str, KwokGroup] = {}
     for node in nodes:
@@ -260,7 +264,8 @@ class KwokGroups(Provider):
     def refresh(self) -> Sequence[NodeGroup]:
         """List the nodes from the API server, and return the groups with their current nodes.
 
-        Sets each group's target size to the number of its nodes. Raises ProviderError if the nodes cannot be listed.
+        Sets each group's target size to the number of its nodes. Those without a provider ID of kwok count, but are
+        listed as instances only. Raises ProviderError if the nodes cannot be listed.
         """
         changed = dict(self._changed)
         nodes = self._nodes()
@@ -286,7 +291,10 @@ class KwokGroups(Provider):
         return self._count_nodes(nodes) if nodes else None
 
     def _count_nodes(self, nodes: Sequence[Node]) -> Sequence[NodeGroup]:
-        """Set each group's target size to the number of its nodes among ``nodes``, and return the groups."""
+        """Set each group's target size to the number of its nodes among ``nodes``, and return the groups.
+
+        ``nodes`` of a group are those with a provider ID of kwok, ``instances`` the provider IDs of all.
+        """
         members: dict[str, list[Node]] = {name: [] for name in self._groups}
         for node in nodes:
             members.get(group_name(node, self._config), []).append(node)
@@ -314,8 +322,9 @@ class KwokGroups(Provider):
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         """Create ``delta`` node objects, one by one.
 
-        Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, ``atomic`` is set, or a
-        node cannot be created. In the last case, nodes that were created before the failure remain.
+        Raises ProviderError if the group is unknown, ``delta`` is not positive, the maximum size would be exceeded,
+        ``atomic`` is set, or a node cannot be created. In the last case, nodes that were created before the failure
+        remain.
         """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
@@ -334,8 +343,9 @@ class KwokGroups(Provider):
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Delete node objects, one by one.
 
-        Raises ProviderError if the group would fall below its minimum size, if kwok does not simulate a node, or if
-        ``force`` is set.
+        Raises ProviderError if the group is unknown, is at its minimum size or would fall below it, if kwok does not
+        simulate a node, if a node cannot be deleted, or if ``force`` is set. Nodes that were deleted before the failure
+        stay deleted.
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
@@ -354,7 +364,8 @@ class KwokGroups(Provider):
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Reduce the target size by ``delta`` (negative).
 
-        Raises ProviderError if ``delta`` is not negative or existing nodes would be deleted.
+        Raises ProviderError if the group is unknown, ``delta`` is not negative, existing nodes would be deleted, or the
+        nodes cannot be listed.
         """
         kwok_group = self._group(group)
         if delta >= 0:
@@ -366,7 +377,10 @@ class KwokGroups(Provider):
         kwok_group.target += delta
 
     def close(self) -> None:
-        """Delete every node that kwok simulates for a group. Failures are logged."""
+        """Delete every node that kwok simulates for a group. Failed deletions are logged.
+
+        Raises ProviderError if the nodes cannot be listed.
+        """
         for node in self._nodes():
             if (node.metadata.annotations or {}).get(FAKE) == "fake" and group_name(node, self._config) in self._groups:
                 error = self._ask(Delete(kind="Node", api_version="v1", name=node.name)).error

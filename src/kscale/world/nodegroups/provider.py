@@ -94,7 +94,7 @@ class Provider:
         raise ProviderError(NOT_IMPLEMENTED)
 
     def close(self) -> None:
-        """Close connections."""
+        """Do nothing. Subclasses close connections here."""
 
 
 _log = logging.getLogger(__name__)

@@ -102,7 +102,9 @@ class StaticGroups(Provider):
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Request the deletion of nodes and reduce the target size accordingly.
 
-        Raises ProviderError if the group would fall below its minimum size, unless ``force`` is set.
+        Their names are added to ``delete`` in the sizes file. Raises ProviderError if the group would fall below its
+        minimum size (unless ``force`` is set), there is no such group, or the sizes file is missing from the
+        configuration or cannot be read or written.
         """
 
         def remove(current: NodeGroup, size: GroupSize) -> GroupSize:
@@ -179,7 +181,10 @@ class StaticGroups(Provider):
 
 
 def _apply_size(group: NodeGroup, size: GroupSize | None) -> NodeGroup:
-    """Return the group with the target size and existence of its entry ``size``; unchanged if there is no entry."""
+    """Return the group with the target size and existence of its entry ``size``; unchanged if there is no entry.
+
+    A group that exists only by its entry is autoprovisioned.
+    """
     if size is None:
         return group
     changes: dict[str, Any] = {}

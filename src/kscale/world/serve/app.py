@@ -89,7 +89,10 @@ def _set_result(waiting: asyncio.Future[Any], data: Any) -> None:
 
 
 def redact(data: Any) -> Any:
-    """Return plain data of API objects without the values of environment variables and annotations."""
+    """Return plain data of API objects with the values of environment variables and annotations as ``<redacted>``.
+
+    The argument is not changed. Empty values of environment variables stay; tuples become lists.
+    """
     if isinstance(data, dict):
         return {key: _redact_value(key, value) for key, value in data.items()}
     if isinstance(data, list | tuple):
@@ -98,7 +101,7 @@ def redact(data: Any) -> Any:
 
 
 def _redact_value(key: Any, value: Any) -> Any:
-    """Redact the value of a key: values of ``annotations`` and ``env`` are replaced."""
+    """Return the value of a key, redacted: all values of ``annotations``, and those of the variables in ``env``."""
     if key == "annotations" and isinstance(value, dict):
         return dict.fromkeys(value, _HIDDEN)
     if key == "env" and isinstance(value, list):
@@ -143,7 +146,11 @@ class Connections:
         self._opening: set[asyncio.Task[None]] = set()
 
     async def accept(self) -> None:
-        """Accept connections until cancelled, up to the limit of open connections."""
+        """Accept connections until cancelled, up to the limit of open connections.
+
+        If accepting fails, this is logged, and goes on after a pause. At the end, connections that are just being
+        opened are dropped.
+        """
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -235,7 +242,8 @@ class KnownRequests:
     def learn(self, head: bytes, respond_now: RespondNow) -> None:
         """Add the headers of a request that aiohttp has parsed and that asks for nothing special.
 
-        ``head`` begins with the request line and ends before the empty line.
+        No effect if the headers are long or unusual. When 64 requests are known, they are dropped first. ``head``
+        begins with the request line and ends before the empty line.
         """
         key, length = _split_head(head)
         if length and head.count(b"\n") == head.count(b"\r\n") and len(head) <= _MAX_KNOWN_BYTES:
@@ -316,7 +324,10 @@ class _Connection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Answer a known request, or pass the data to the inner protocol."""
+        """Answer a known request, or pass the data to the inner protocol.
+
+        For the first data of a request that is passed on, also notes its head, unless that is long.
+        """
         if self._busy:
             self._received += len(data)
         else:
@@ -435,10 +446,11 @@ def endpoints(
     metrics : MetricStore, optional
         Served at ``/metrics``, which is absent without it.
     health, ready : callable
-        Return an error text, or an empty text if all is well. ``/health-check`` responds in upstream's words,
-        ``/healthz`` and ``/readyz`` as in Kubernetes.
+        Return an error text, which is the response with status 500, or an empty text if all is well. ``/health-check``
+        responds in upstream's words, ``/healthz`` and ``/readyz`` as in Kubernetes. ``/readyz`` fails if either has an
+        error.
     snapshot : DebuggingSnapshotService, optional
-        Served at ``/snapshotz``, which is absent without it.
+        Served at ``/snapshotz``, which is absent without it. A second request meanwhile gets status 429.
 
     Returns
     -------

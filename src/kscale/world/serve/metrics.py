@@ -87,7 +87,8 @@ class _Family:
     def observe(self, seen: Observation, now: Callable[[], int]) -> None:
         """Record or reset the value of the observation ``seen``. ``now`` returns monotonic nanoseconds.
 
-        Raises UnknownMetricError for other labels, or another number of buckets, than the metric has.
+        A reset without labels removes all series, otherwise that with these labels. Raises UnknownMetricError for other
+        labels, or another number of buckets, than the metric has.
         """
         if seen.reset and not seen.labels:
             self.values.clear()
@@ -112,7 +113,8 @@ class _Family:
     def add(self, key: tuple[str, ...], value: float, buckets: Sequence[int] | None, now: Callable[[], int]) -> None:
         """Record a value of the series with the label values ``key``.
 
-        Raises UnknownMetricError for another number of buckets than the metric has.
+        Counters and histograms add it, gauges are set. With ``buckets``, their counts are added and ``value`` is their
+        sum; quantiles do not include them. Raises UnknownMetricError for another number of buckets than the metric has.
         """
         name, kind, _, bounds, _, _ = self.metric
         if kind == "gauge":
@@ -168,7 +170,8 @@ class MetricStore:
     def describe(self, metric: Metric) -> None:
         """Add a metric. Adding an identical description again has no effect.
 
-        Raises ValueError for a different description of the same name, and for a summary of an undescribed metric.
+        Raises ValueError for a different description of the same name, for a summary of an undescribed metric, and for
+        an unknown kind.
         """
         if metric.of and metric.of not in self._families:
             raise ValueError(f"{metric.name} is of {metric.of}, which is not described")
@@ -184,7 +187,7 @@ class MetricStore:
         """Record observations in order.
 
         Raises :class:`UnknownMetricError` at the first one whose metric is not described, or has other labels or
-        buckets.
+        buckets. Those before it are recorded.
         """
         with self._lock:
             for observation in observations:
@@ -195,7 +198,8 @@ class MetricStore:
 
         Faster than :meth:`observe` for the same series again and again, because names and labels are checked only here.
 
-        Raises UnknownMetricError for a metric that is not described, or has other labels.
+        Raises UnknownMetricError for a metric that is not described, or has other labels. The function raises
+        ValueError for another number of values.
         """
         places: list[tuple[_Family, tuple[str, ...]]] = []
         for name, labels in series:
@@ -218,9 +222,9 @@ class MetricStore:
         return family
 
     def value(self, name: str, /, **labels: str) -> float | None:
-        """Return the value of a counter or gauge, or None if nothing was observed.
+        """Return the value of a counter or gauge; None if nothing was observed, and for histograms and summaries.
 
-        Raises KeyError for an undescribed metric.
+        Raises KeyError for an undescribed metric or a missing label.
         """
         with self._lock:
             family = self._families[name]
@@ -230,7 +234,8 @@ class MetricStore:
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """Return (text, content type) of all metrics.
 
-        ``accept`` is the client's Accept header, which selects the format.
+        ``accept`` is the client's Accept header, which selects the format. Raises MissingExtraError without
+        prometheus-client.
         """
         prometheus = _prometheus()
         if self._registry is None:
@@ -248,7 +253,7 @@ class MetricStore:
         return text, str(content_type)
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metric families for prometheus-client."""
+        """Yield the metric families for prometheus-client; metrics without values are left out."""
         core = _prometheus().metrics_core
         with self._lock:
             now = self._now()

@@ -39,7 +39,7 @@ CIPHER_SUITES: Final[Mapping[str, str]] = {
 
 
 def tls_version(text: str) -> ssl.TLSVersion:
-    """Parse ``tls1_2`` or ``tls1_3``.
+    """Parse ``tls1_2`` or ``tls1_3``; an empty text means TLS 1.2.
 
     Raises :class:`~kscale.InputError` with the message of the VPA's admission controller for any other text.
     """

@@ -52,7 +52,10 @@ class PatchError(ValueError):
 
 
 def merge(value: Any, patch: Any) -> Any:
-    """Apply a JSON merge patch (RFC 7396) and return the new value; the arguments are not changed."""
+    """Apply a JSON merge patch (RFC 7396) and return the new value; unchanged parts are shared with ``value``.
+
+    The arguments are not changed.
+    """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     result = dict(value) if isinstance(value, dict) else {}
@@ -65,9 +68,10 @@ def merge(value: Any, patch: Any) -> Any:
 
 
 def strategic(value: Any, patch: Any, field: str = "") -> Any:
-    """Apply a strategic merge patch and return the new value; the arguments are not changed.
+    """Apply a strategic merge patch and return the new value; unchanged parts are shared with ``value``.
 
-    Maps are merged. Lists of the fields in ``_MERGE_KEYS`` are merged by their key; other lists are replaced.
+    The arguments are not changed. Maps are merged; None removes a member. Lists of the fields in ``_MERGE_KEYS`` are
+    merged by their key, and new items come last; other lists are replaced.
     """
     if isinstance(patch, dict):
         merged = dict(value) if isinstance(value, dict) else {}
@@ -234,7 +238,7 @@ class ApiObjects:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def get_all(self, kind: str) -> Mapping[str, Any]:
-        """Return the objects of a kind by key, in the order of creation."""
+        """Return the objects of a kind by key, in the order of creation: the stored mapping, which changes later."""
         if kind in self._deferred:
             self._build_deferred(kind)
         return self._kinds.get(kind, _NO_OBJECTS)
@@ -287,8 +291,9 @@ class ApiObjects:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def create(self, new_object: _Object) -> _Object:
-        """Add an object with a name (from ``generateName``), UID, resource version and creation time, and return it.
+        """Add an object and return the stored version, with the next resource version.
 
+        Namespace, name (from ``generateName``), UID, generation and creation time are filled in where they are missing.
         Raises :class:`RefusedError` (AlreadyExists) if the key is taken.
         """
         kind = new_object.kind or (kind_of(type(new_object)) or ("", ""))[1]
@@ -321,7 +326,7 @@ class ApiObjects:
         return item
 
     def create_pods(self, template_pod: Pod, count: int) -> None:
-        """Add ``count`` pods like ``template_pod``, named from its ``generateName``."""
+        """Add ``count`` pods like ``template_pod``, with UIDs of their own and names from its ``generateName``."""
         template_pod = with_namespace(template_pod)
         source, existing, created = template_pod.metadata, self._kinds.setdefault("Pod", {}), self.now_text
         pod = replace(template_pod, kind="Pod", api_version=_API_VERSIONS["Pod"])
@@ -342,9 +347,10 @@ class ApiObjects:
             self._notify("Pod", changes)
 
     def put(self, item: _Object) -> _Object:
-        """Replace an existing object and return the new version. The generation rises if the spec has changed.
+        """Replace an existing object and return the new version.
 
-        Raises KeyError if there is no such object. Versions are not compared: the caller has just read the object.
+        The generation rises if the spec has changed, except that of pods. Raises KeyError if there is no such object.
+        Versions are not compared: the caller has just read the object.
         """
         kind, key = item.kind, item.key
         if kind in self._deferred:
@@ -413,7 +419,7 @@ class ApiObjects:
             objects[key] = replace(current, status=statuses.get(key), metadata=metadata)
 
     def put_pods(self, pods: Iterable[tuple[str, Pod]]) -> None:
-        """Replace several distinct pods, passed as (key, pod), in one change."""
+        """Replace several distinct pods, passed as (key, pod), in one change. Raises KeyError if one does not exist."""
         existing = self._kinds["Pod"]
         version = self._versions["Pod"]
         changes: list[tuple[str, Any, Any]] = []

@@ -127,7 +127,11 @@ class SimulatedCloud(Provider):
         api.listen("Node", one_by_one(self._node))
 
     def add(self, group: NodeGroup, times: GroupTimes) -> None:
-        """Add a group. Raises :class:`~kscale.InputError` if it has no template or names a node that does not exist."""
+        """Add a group, with machines for its nodes and, up to its target size, further machines that exist at once.
+
+        Nodes without a provider ID get one. Raises :class:`~kscale.InputError` if the group has no template or names a
+        node that does not exist.
+        """
         if group.template is None:
             raise InputError(f"node group {group.id}: the simulated cloud needs a template")
         pool = Pool(
@@ -183,8 +187,8 @@ class SimulatedCloud(Provider):
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         """Request ``delta`` machines. A machine that is out of stock becomes an instance with an error.
 
-        Raises ProviderError if ``delta`` is not positive, the maximum size is exceeded, or ``atomic`` is set and the
-        machines are not all in stock.
+        Raises ProviderError if the group does not exist, ``delta`` is not positive, the maximum size is exceeded, or
+        ``atomic`` is set and the machines are not all in stock.
         """
         pool = self._pool(group)
         if delta <= 0:
@@ -201,7 +205,8 @@ class SimulatedCloud(Provider):
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Reduce the target size by ``delta`` (negative).
 
-        Raises ProviderError if ``delta`` is not negative or existing machines would be deleted.
+        Raises ProviderError if the group does not exist, ``delta`` is not negative or existing machines would be
+        deleted.
         """
         pool = self._pool(group)
         if delta >= 0:
@@ -213,9 +218,10 @@ class SimulatedCloud(Provider):
         self._invalidate(pool)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Delete machines by the names of their nodes or by their IDs.
+        """Delete machines by the names of their nodes or by their IDs. They are removed after the deletion time.
 
-        Raises ProviderError below the minimum size unless ``force`` is set, and for a machine of another group.
+        Machines that are being deleted already are skipped. Raises ProviderError if the group does not exist, for a
+        machine of another group, and below the minimum size unless ``force`` is set.
         """
         pool = self._pool(group)
         machines = [self._machine(pool, node) for node in nodes]
@@ -248,7 +254,7 @@ class SimulatedCloud(Provider):
         return [self._describe_group(pool)]
 
     def delete_group(self, group: str) -> None:
-        """Delete a group. Raises ProviderError if it has machines."""
+        """Delete a group. Raises ProviderError if it does not exist or has machines."""
         pool = self._pool(group)
         if pool.machines:
             raise ProviderError(f"node group {group} has machines", CLOUD_ERROR)
@@ -260,7 +266,8 @@ class SimulatedCloud(Provider):
     def lose(self, node: str) -> None:
         """Remove the machine ``node`` as lost, and create a replacement if the group replaces lost machines.
 
-        Raises StopIteration if no group has a machine of this name.
+        A machine that is being deleted is removed, but neither counted as lost nor replaced. Raises StopIteration if no
+        group has a machine of this name.
         """
         pool = next(pool for pool in self.pools.values() if node in pool.machines)
         machine = pool.machines[node]
@@ -274,7 +281,8 @@ class SimulatedCloud(Provider):
     def _start_machine(self, pool: Pool, *, boots: bool = True, after: int = 0) -> None:
         """Request a machine.
 
-        ``after``: nanoseconds that it boots later than usual. ``boots`` False: the machine exists immediately.
+        ``after``: nanoseconds that it boots later than usual. ``boots`` False: the machine exists immediately. A
+        machine that is out of stock has an error and never boots; nor does a share ``failures`` of the others.
         """
         now = self._time.now
         pool.count(now)
@@ -301,7 +309,10 @@ class SimulatedCloud(Provider):
             self._schedule(takes, machine, pool, self._finish_boot)
 
     def _finish_boot(self, pool: Pool, machine: Machine) -> None:
-        """Register a booted machine as a node, and schedule its readiness, the end of its startup, and its loss."""
+        """Register a booted machine as a node, and schedule its readiness, the end of its startup, and its loss.
+
+        Does nothing if the machine is being deleted.
+        """
         if machine.state != "creating":
             return
         machine.state, machine.node = "running", True
@@ -339,7 +350,7 @@ class SimulatedCloud(Provider):
         )
 
     def _finish_startup(self, pool: Pool, machine: Machine) -> None:
-        """Remove the startup taints of the machine's node, as agents on real nodes do."""
+        """Remove the startup taints of the machine's node, as agents on real nodes do. No effect if it has no node."""
         node = self._api.find("Node", machine.name)
         if node is None:
             return
@@ -401,7 +412,10 @@ class SimulatedCloud(Provider):
         return pool
 
     def _machine(self, pool: Pool, node: Node) -> Machine:
-        """Return the machine of a node, or the machine whose provider ID is the node's name. Raises ProviderError."""
+        """Return the machine of a node, or the machine whose provider ID is the node's name.
+
+        Raises ProviderError if the group has no such machine.
+        """
         machine = pool.machines.get(node.name)
         if machine is None:  # a machine that never registered is named by its provider ID
             machine = next((other for other in pool.machines.values() if other.id == node.name), None)
@@ -428,7 +442,10 @@ class SimulatedCloud(Provider):
         )
 
     def paid(self, now: Moment) -> dict[str, int]:
-        """Return the cost of each group in machine nanoseconds, from the request of a machine to its removal."""
+        """Return the cost of each group in machine nanoseconds, from the request of a machine to its removal.
+
+        Machines with a creation error cost nothing. The cost of each pool is brought up to ``now``.
+        """
         for pool in self.pools.values():
             pool.count(now)
         return {name: pool.paid for name, pool in self.pools.items()}

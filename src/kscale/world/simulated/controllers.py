@@ -288,7 +288,10 @@ class PodMaker:
         return pod
 
     def make(self, pod: Pod, *, name: str = "", generate_name: str = "") -> Pod:
-        """Create a pod like ``pod`` with a name, or with a name generated from ``generate_name``, and return it."""
+        """Create a pod like ``pod`` with a name, or with a name generated from ``generate_name``, and return it.
+
+        Raises RefusedError if there is a pod of this name.
+        """
         return self._api.create(self._admit(pod, name, generate_name))
 
     def make_more(self, pod: Pod, count: int, *, generate_name: str) -> None:

@@ -51,7 +51,8 @@ Sizes = Mapping[str, int]
 def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
     """Return (maximum surge, maximum unavailable) in pods (``ResolveFenceposts``).
 
-    One of them is at least 1, unless the strategy is Recreate: then both are 0.
+    Shares are rounded up for the surge, down for unavailable pods. One of them is at least 1, unless the strategy is
+    Recreate: then both are 0.
     """
     if spec.strategy.type == RECREATE:
         return 0, 0
@@ -138,8 +139,9 @@ def size_alone(deployment: Deployment, current: ReplicaSet | None, old: Iterable
 def shared_sizes(deployment: Deployment, sets: Iterable[ReplicaSet], most_before: int) -> Sizes:
     """Return new sizes of ReplicaSets after a deployment was resized during a rollout (``scale``).
 
-    Each ReplicaSet gets its proportional share of the change. ``most_before`` is the maximum number of pods before the
-    resize.
+    Each ReplicaSet with replicas gets its proportional share of the change; the only one gets all. Unchanged
+    ReplicaSets are left out; with the strategy Recreate several ReplicaSets stay as they are. ``most_before`` is the
+    maximum number of pods before the resize.
     """
     replicas = pod_count(deployment)
     active = sorted((replica_set for replica_set in sets if pod_count(replica_set)), key=creation_order)
@@ -171,7 +173,8 @@ def shared_sizes(deployment: Deployment, sets: Iterable[ReplicaSet], most_before
 def _part(size: int, most: int, before: int) -> int:
     """Return a ReplicaSet's proportional share of a resize, rounded to the nearest integer (``getReplicaSetFraction``).
 
-    ``most`` and ``before`` are the maximum numbers of pods after and before the resize. The share may be negative.
+    ``most`` and ``before`` are the maximum numbers of pods after and before the resize. The share may be negative; it
+    is all of ``size`` if either is 0.
     """
     return (2 * size * most + before) // (2 * before) - size if most and before else -size
 
@@ -185,7 +188,8 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
     """Return pods in the order in which a ReplicaSet deletes them (``ActivePodsWithRanks``).
 
     First are pods without a node, pending, not ready, with a low deletion cost, on a node with more of these pods,
-    ready for a short time, with more restarts, and young.
+    ready for a short time, with more restarts, and young; the UID decides among equals. Durations are compared by their
+    number of bits.
     """
     pods = list(pods)
     on_node = Counter(pod.spec.node_name for pod in pods)
@@ -237,7 +241,10 @@ class ReplicaSets(Controller):
         self._maker = maker
 
     def sync(self, owner: ReplicaSet | ReplicationController) -> None:
-        """Create missing pods or delete surplus ones, and update the status."""
+        """Create missing pods or delete surplus ones, and update the status.
+
+        An owner that is being deleted or has no template gets no pods.
+        """
         active, _ = self._owned.counts(owner.metadata.uid)
         replicas = pod_count(owner)
         if owner.metadata.deletion_timestamp is None and replicas > active and owner.spec.template is not None:
@@ -316,7 +323,10 @@ class Deployments(Controller):
         api.listen(self.kind, one_by_one(self._forget_deleted))
 
     def _set(self, old: object, new: object) -> None:
-        """Register a changed ReplicaSet under its deployment, and schedule a sync of the deployment."""
+        """Register a changed ReplicaSet under its deployment, and schedule a sync of the deployment.
+
+        A deleted one is removed; those that no deployment controls are ignored.
+        """
         replica_set = old if new is None else new
         assert isinstance(replica_set, ReplicaSet)
         owner = controller_of(replica_set.metadata)
@@ -347,7 +357,10 @@ class Deployments(Controller):
             self._known.pop(old.metadata.uid, None)
 
     def sync(self, deployment: Deployment) -> None:
-        """Create or resize the deployment's ReplicaSets, and update the status."""
+        """Create or resize a deployment's ReplicaSets, and write its status.
+
+        Once the rollout is complete, empty old ReplicaSets beyond the history limit are deleted.
+        """
         uid, replicas = deployment.metadata.uid, pod_count(deployment)
         sets = self._sets.get(uid, {})
         current, last = self._current(deployment, sets), self._known.get(uid)
@@ -422,7 +435,10 @@ class Deployments(Controller):
                 self._api.remove(replica_set)
 
     def _current(self, deployment: Deployment, sets: dict[str, ReplicaSet]) -> ReplicaSet | None:
-        """Return the ReplicaSet of the current template, or None."""
+        """Return the ReplicaSet of the current template, or None.
+
+        At the first sync, the only ReplicaSet of a deployment whose generation has been observed counts as current.
+        """
         last = self._known.get(deployment.metadata.uid)
         if last is not None and last.template is deployment.spec.template and last.key in sets:
             return sets[last.key]

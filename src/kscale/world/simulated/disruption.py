@@ -176,7 +176,7 @@ class Disruption:
         )
 
     def _count_expected(self, budget: PodDisruptionBudget, matching: list[Pod]) -> tuple[int, int]:
-        """Return (expected pods, how many of them must stay healthy)."""
+        """Return (expected pods, how many of them must stay healthy). Percentages are rounded up."""
         spec = budget.spec
         if spec.max_unavailable is not None:
             expected = self._get_expected_scale(matching)
@@ -189,7 +189,10 @@ class Disruption:
         return expected, share_of(spec.min_available, expected, up=True)
 
     def _get_expected_scale(self, pods: list[Pod]) -> int:
-        """Return the sum of ``spec.replicas`` of the pods' controllers, each counted once."""
+        """Return the sum of ``spec.replicas`` (default 1) of the pods' controllers, each counted once.
+
+        A ReplicaSet is represented by its Deployment. Pods without a controller that has replicas do not count.
+        """
         owners: dict[str, int] = {}
         for pod in pods:
             owner = controller_of(pod.metadata)

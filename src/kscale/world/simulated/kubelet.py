@@ -271,7 +271,7 @@ def _is_resize_deferred(pod: Pod) -> bool:
 
 
 def _get_occupied_resources(pod: Pod) -> ResourceList:
-    """Return the resources that a pod occupies on its node, whatever it requests."""
+    """Return the resources that a pod occupies on its node: while a resize is deferred, those allocated before it."""
     if not _is_resize_deferred(pod):
         return occupancy(pod)
     statuses = pod.status.container_statuses
@@ -284,7 +284,7 @@ def _get_occupied_resources(pod: Pod) -> ResourceList:
 
 
 def _takes_less(before: Pod, after: Pod | None) -> bool:
-    """Return whether a change of a pod frees resources on its node."""
+    """Return whether a change of a pod may free resources on its node."""
     if after is None or is_finished(after):
         return not is_finished(before)
     return before.spec.containers is not after.spec.containers or _list_allocated_resources(
@@ -315,7 +315,7 @@ def _mark_resize_deferred(pod: Pod, at: str) -> Pod:
 
 
 def _set_allocated_resources(pod: Pod) -> Pod:
-    """Return the pod with its requests as allocated resources."""
+    """Return the pod with its requests as allocated resources, and without the condition of a pending resize."""
     containers = {item.name: item for item in pod.spec.containers}
     statuses = [
         replace(

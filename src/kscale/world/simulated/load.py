@@ -58,7 +58,7 @@ class DurationDistribution(msgspec.Struct, frozen=True):
         return self.points[-1][1]
 
     def get_quantile(self, bits: int) -> int:
-        """Return the duration in nanoseconds at the quantile ``bits / 2**64``."""
+        """Return the duration at the quantile ``bits / 2**64``, in nanoseconds (rounded down)."""
         if self.points[0][1] == self.points[-1][1]:
             return self.points[0][1]
         place = bits * MILLION
@@ -143,7 +143,7 @@ class Signal:
         return self._value[self._step(place)]
 
     def mean(self, begin: Moment, end: Moment) -> int:
-        """Return the mean value over an interval, in milli.
+        """Return the mean value over an interval, in milli (rounded down).
 
         If the interval is shorter than a millisecond, returns the value at its end.
         """
@@ -222,7 +222,10 @@ class Queue(msgspec.Struct, kw_only=True):
     """(time, ``done``, ``able``) after each step, as far back as it is queried."""
 
     def step(self, begin: Moment, end: Moment, ready: int) -> None:
-        """Advance the queue over an interval with a number of ready pods."""
+        """Advance the queue over an interval with a number of ready pods.
+
+        Arrivals count as late if the work that waits at ``begin`` takes these pods longer than the queue's patience.
+        """
         width = end - begin
         arrivals = self.arrivals.mean(begin, end) * width // SECOND
         able = self.capacity * ready * width // SECOND
@@ -243,7 +246,8 @@ class Queue(msgspec.Struct, kw_only=True):
     def busy(self, begin: Moment, end: Moment) -> int:
         """Return the share of the pods' time, in millionths, in which they worked.
 
-        The interval runs from the last step that ended at or before ``begin`` to the last one at or before ``end``.
+        The share is 0 if they could have done no work. The interval runs from the last step that ended at or before
+        ``begin`` to the last one at or before ``end``.
         """
         (done, able), (done_before, able_before) = self._until(end), self._until(begin)
         return (done - done_before) * 1_000_000 // (able - able_before) if able > able_before else 0
@@ -254,7 +258,7 @@ class Queue(msgspec.Struct, kw_only=True):
 
 
 def serving_since(pod: Pod) -> str | None:
-    """Return when a ready pod became ready and began to get load, in API format.
+    """Return when a ready pod became ready and began to get load, in API format (empty if the time is unknown).
 
     Returns None for a pod that is not ready or is being deleted.
     """
@@ -367,9 +371,11 @@ class Load:
         return result
 
     def get_usage(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
-        """Return the average usage (milli) of each ready pod of a workload.
+        """Return the average usage (milli) of each ready pod of a workload from ``begin`` to ``end``.
 
-        Returns None if the name is not defined for the workload.
+        Usage of all pods together is divided among the ready ones, rounded down; it is 0 without ready pods. Of a
+        workload with a queue, it is the usage of a busy pod times the share of time in which the pods worked. Returns
+        None if the name is not defined for the workload.
         """
         usage = self.usage.get(key, {}).get(name)
         if usage is not None:

@@ -170,7 +170,7 @@ class SimulatedMetrics:
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
 
     def begin(self) -> None:
-        """Run the first scrape and schedule the following ones."""
+        """Scrape now, and schedule the next scrape; each scrape schedules its successor."""
         now, pods = self._time.now, self._load.pods.count
         last = self._scrapes[-1] if self._scrapes else None
         if last is not None and pods == self._pods_then and now < self._steady_until + self._ends_before:
@@ -199,7 +199,11 @@ class SimulatedMetrics:
         return {key: [self._value(metric, now) for metric in metrics] for key, metrics in self.external.items()}
 
     def _value(self, metric: ExternalMetric, now: Moment) -> int:
-        """Return the value of an external metric in milli: the mean of the window up to now, or a queue's length."""
+        """Return the value of an external metric in milli.
+
+        This is the mean of its signal or of a queue's arrivals over the window up to now, or the queue's unfinished
+        work.
+        """
         begin = now - self.pipeline.window
         if metric.signal is not None:
             return metric.signal.mean(begin, now)
@@ -227,7 +231,10 @@ class SimulatedMetrics:
     # -- responses ---------------------------------------------------------------------------------------------------
 
     def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
-        """Return the response of the metrics API that the request names, or its error."""
+        """Return the response of the metrics API that the request names, or its error.
+
+        Before the first scrape that is old enough, there is no usage, and other metrics are NotFound.
+        """
         last = self._last()
         match question.api:
             case "external":
@@ -333,7 +340,7 @@ class SimulatedMetrics:
         return rows.usage[resources]
 
     def _build_part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
-        """Build the usage columns of a group of pods, without times and amounts."""
+        """Build the usage columns of a group of pods, with zeros in place of times and amounts."""
         pods, containers_per_pod = len(rows.keys), len(rows.containers)
         return PodUsage(
             rows.keys,
@@ -395,7 +402,10 @@ class SimulatedMetrics:
         )
 
     def _answer_external(self, asked: GetMetric, last: _Scrape | None) -> ExternalMetricValueList | ApiError:
-        """Return the values of an external metric whose labels match, or the NotFound error."""
+        """Return the values of an external metric whose labels match.
+
+        Returns the NotFound error if there is no such metric or no scrape that is old enough.
+        """
         key = asked.namespace, asked.metric
         if last is None or key not in last.external:
             return ApiError(f"no metric {asked.metric} in namespace {asked.namespace}", 404, NOT_FOUND)
@@ -413,7 +423,10 @@ class SimulatedMetrics:
         return ExternalMetricValueList(items=items)
 
     def _answer_custom(self, asked: GetMetric, last: _Scrape | None) -> MetricValueList | ApiError:
-        """Return the values of a custom metric of matching pods. Metrics of other kinds of objects are NotFound."""
+        """Return the values of a custom metric of matching pods; empty if no pod has the metric.
+
+        Metrics of other kinds of objects, and all metrics before the first scrape, are NotFound.
+        """
         if asked.kind != "Pod" or last is None:
             return ApiError(f"the simulated world has no {asked.metric} of {asked.kind}", 404, NOT_FOUND)
         if asked.metric_selector and not parse_selector(asked.metric_selector).matches({}):

@@ -92,7 +92,10 @@ class SimulatedPerformer:
         self.fault: Fault | None = None
 
     def __call__(self, action: Action, now: Moment) -> Outcome:
-        """Perform an action and return its outcome. A rejected action is an outcome with an error."""
+        """Perform an action and return its outcome. A rejected action is an outcome with an error.
+
+        Events and observations have no effect. Raises TypeError for an action that this world does not know.
+        """
         if type(action) in _SAID:
             return Outcome(at=now)  # a wrapper between this class and the driver records them
         end = now
@@ -150,7 +153,7 @@ class SimulatedPerformer:
     def _get(self, action: Get | GetUnstructured | Preview) -> Any:
         """Return an object as a struct (Get) or as plain data (GetUnstructured); of a Preview the unchanged content.
 
-        Raises RefusedError if there is no such object.
+        A watched object is as drivers see it, if they do. Raises RefusedError if there is no such object.
         """
         match action:
             case Preview(content=content):
@@ -162,7 +165,10 @@ class SimulatedPerformer:
                 return cached if cached is not None else self._api.get(kind, namespace, name)
 
     def _list(self, action: List) -> list[KubeObject]:
-        """Return the objects that a List selects. If it names nodes, these are active pods of the nodes."""
+        """Return the objects that a List selects. If it names nodes, these are active pods of the nodes.
+
+        Objects of a watched kind are as drivers see them, others are current.
+        """
         candidates: Sequence[KubeObject]
         if action.nodes is not None:
             candidates = self._view.pods_of(action.nodes)
@@ -179,7 +185,7 @@ class SimulatedPerformer:
         ]
 
     def _patch(self, action: Patch) -> str:
-        """Apply a patch and return the new resource version.
+        """Apply a patch and return the new resource version. The status changes only by its subresource, if it has one.
 
         Raises RefusedError if there is no such object, its version differs, or the patch does not apply.
         """
@@ -257,7 +263,10 @@ class SimulatedPerformer:
     # -- the cloud ---------------------------------------------------------------------------------------------------
 
     def _ask_cloud(self, action: Action) -> Any:
-        """Perform an action of the cloud provider and return its result."""
+        """Perform an action of the cloud provider and return its result.
+
+        Raises ProviderError, or TypeError for an action that does not concern a cloud.
+        """
         if isinstance(action, HasInstances):
             return dict(self._cloud.have_instances(action.nodes))
         nodes: Sequence[Node] = ()

@@ -65,7 +65,7 @@ def is_finished(pod: Pod) -> bool:
 
 
 def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
-    """Return the pod assigned to a node, in phase Pending.
+    """Return the pod assigned to a node, in phase Pending, with PodScheduled as its only condition.
 
     ``at``: current time in API format. ``shared``: cache of parts that pods share.
     """
@@ -85,7 +85,10 @@ def _build_scheduled_condition(at: str) -> list[Condition]:
 
 
 def unschedulable(pod: Pod, message: str, at: str) -> Pod:
-    """Return the pod with the condition PodScheduled=False and the scheduler's message. ``at``: time in API format."""
+    """Return the pod with PodScheduled=False as its only condition, which has the scheduler's message.
+
+    ``at``: time in API format.
+    """
     condition = Condition(
         type="PodScheduled", status="False", reason="Unschedulable", message=message, last_transition_time=at
     )

@@ -112,7 +112,7 @@ class VolumeBinder:
         self._handle_other_change(old, new)
 
     def _handle_other_change(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        """Schedule a scheduling round if claims are unbound, as the change may allow to bind them."""
+        """Schedule a round of binding if claims are unbound, as the change may allow to bind them."""
         del old, new
         if self._unbound:
             self._turn.schedule()
@@ -143,7 +143,7 @@ class VolumeBinder:
     def _bind(self, claim: PersistentVolumeClaim, node_name: str) -> None:
         """Bind a claim to an existing or a provisioned volume, if possible now.
 
-        ``node_name``: node of its pod (empty: none).
+        A claim without a storage class gets the default class. ``node_name``: node of its pod (empty: none).
         """
         if claim.spec.storage_class_name is None and (default := self.default_class) is not None:
             claim = self._api.put(replace(claim, spec=replace(claim.spec, storage_class_name=default)))
@@ -279,7 +279,10 @@ class Scheduler:
         return placed
 
     def _schedule(self) -> None:
-        """Bind the waiting pods that fit. Mark the others as unschedulable, and let them preempt pods."""
+        """Bind the waiting pods that fit. The others are unschedulable, and may preempt pods.
+
+        An unschedulable pod without conditions gets one. Nominated pods wait until their nomination ends.
+        """
         self._end_nominations()
         self._end_nominations_of_fitting([key for key in self._waiting if key in self._victims])
         waiting = [key for key in self._waiting if key not in self._victims]
@@ -337,12 +340,16 @@ class Scheduler:
                 trial.place(pod.key, reserved)
 
     def _end_nomination(self, pod: Pod) -> None:
-        """Remove a pod's nomination."""
+        """Remove a pod's nomination from its status, and forget its victims. The pod has a nomination."""
         del self._victims[pod.key]
         self._api.put(_nominate(pod, ""))
 
     def _preempt(self, placed: PlaceResult, candidates: Candidates) -> None:
-        """Evict pods to make room for the unschedulable ones, and nominate the latter to the freed nodes."""
+        """Evict pods to make room for the unschedulable ones, and nominate the latter to the freed nodes.
+
+        ``placed``: the result of placing the pods; ``candidates``: how many nodes are considered. Pods for which no
+        eviction makes room are skipped. A victim that was itself only nominated loses its nomination instead.
+        """
         snapshot = placed.snapshot_after
         for key in placed.unschedulable:
             preemption = preempt(snapshot, key, profile=self._profile, **candidates._asdict())

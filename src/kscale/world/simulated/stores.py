@@ -215,7 +215,10 @@ class SimulatedStores:
     # -- Stores ------------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Call ``call`` after each change of a typed kind, and return a function that ends this."""
+        """Call ``call`` after each change of a typed kind, and return a function that ends this.
+
+        The first subscriber first gets all existing objects as new ones. ``call`` never gets None.
+        """
         self._calls.append(call)
         if not self._listed:
             self._list()
@@ -236,12 +239,18 @@ class SimulatedStores:
         return self._view.snapshot()
 
     def objects(self, kind: str) -> Sequence[Any]:
-        """Return the objects of a kind in the order of arrival."""
+        """Return the objects of a kind in the order of arrival.
+
+        There are no objects of a typed watch before the first subscription.
+        """
         typed = self._typed.get(kind)
         return list(self._view.get_all(kind).values() if typed is None else typed[2].values())
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
-        """Return one object as the watch delivered it, or None."""
+        """Return one object as the watch delivered it, or None.
+
+        There are no objects of a typed watch before the first subscription.
+        """
         key = object_key(namespace, name)
         typed = self._typed.get(kind)
         result: KubeObject | None = (self._view.get_all(kind) if typed is None else typed[2]).get(key)

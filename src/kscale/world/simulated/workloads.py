@@ -153,7 +153,11 @@ class StatefulSets(Controller):
         self._write_status(stateful_set, revision)
 
     def _revision(self, stateful_set: StatefulSet, pods: Iterable[Pod]) -> _Revision:
-        """Return the revision of the current template. Pods present at first count as up to date."""
+        """Return the revision of the current template.
+
+        A changed template begins a new revision, which keeps the previous template until the rollout is complete. Pods
+        present at first count as up to date.
+        """
         uid, template = stateful_set.metadata.uid, stateful_set.spec.template
         revision = self._revisions.get(uid)
         if revision is None:
@@ -169,6 +173,8 @@ class StatefulSets(Controller):
 
     def _update(self, stateful_set: StatefulSet, pods: Sequence[Pod | None], revision: _Revision) -> None:
         """Delete the last pod of an old template, once all pods with a higher ordinal are ready.
+
+        No effect with the strategy OnDelete and on pods below the partition.
 
         ``pods``: the pods by ordinal (None: missing).
         """
@@ -245,7 +251,7 @@ class DaemonSets(Controller):
                 self.changed(key)
 
     def sync(self, daemon_set: DaemonSet) -> None:
-        """Create missing pods, and delete finished pods and pods of removed or unselected nodes."""
+        """Create missing pods, delete finished pods and pods of removed or unselected nodes, and update the status."""
         pods = list(self._owned.get_pods(daemon_set.metadata.uid).values())
         pods_by_node: dict[str, Pod] = {}
         selected = {node.name for node in self._api.get_all("Node").values() if should_run(daemon_set, node)}
@@ -371,7 +377,11 @@ class Jobs(Controller):
             self._deadlines.pop(old.metadata.uid, None)
 
     def sync(self, job: Job) -> None:
-        """Create missing pods, count successes and failures, and set the Complete or Failed condition."""
+        """Create missing pods, delete surplus ones, count successes and failures, and write the status.
+
+        Succeeded pods are removed when they are counted. Sets the Complete or Failed condition when the job ends;
+        nothing happens to a job that has one.
+        """
         status = job.status
         if is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
             return
@@ -428,7 +438,7 @@ class Jobs(Controller):
         return replace(status, conditions=conditions, start_time=now_text if goes_on else status.start_time)
 
     def _await_deadline(self, job: Job, status: JobStatus) -> None:
-        """Schedule a sync for the job's deadline."""
+        """Schedule a sync for the job's deadline. No effect without a deadline, or while the job is suspended."""
         limit, uid = job.spec.active_deadline_seconds, job.metadata.uid
         if limit is None or job.spec.suspend or status.start_time is None:
             return
@@ -482,7 +492,7 @@ class CustomScales:
         return resource in self._of
 
     def get(self, namespace: str, resource: str, name: str) -> Scale:
-        """Return the scale of an object.
+        """Return the scale of an object. ``resource`` must be custom (:meth:`has_scale`).
 
         Raises RefusedError if there is no such object, ScaleError if its scale cannot be read.
         """
@@ -491,6 +501,8 @@ class CustomScales:
 
     def put(self, namespace: str, resource: str, scale: Scale, replicas: int) -> Scale:
         """Write the replicas of an object through its scale, and return the new scale.
+
+        ``resource`` must be custom (:meth:`has_scale`).
 
         Raises RefusedError if there is no such object or it was changed since ``scale`` was read, ScaleError if its
         scale cannot be written.
@@ -522,7 +534,10 @@ def pod_template_problem(owner: CustomObject) -> str:
 def controllers_of(
     resources: Iterable[CustomResource], api: ApiObjects, time: VirtualTime, owned: OwnedPods
 ) -> list[Controller]:
-    """Return a controller for each custom kind, which manages the pods of its objects."""
+    """Return a controller for each custom kind, which manages the pods of its objects.
+
+    If several resources have the same kind, the first one counts.
+    """
     first_of_kind: dict[str, CustomResource] = {}
     for custom in resources:
         first_of_kind.setdefault(custom.kind, custom)
@@ -548,7 +563,10 @@ class _CustomController(Controller):
             self.changed(f"{metadata.namespace}/{owner.name}")
 
     def sync(self, custom_object: CustomObject) -> None:
-        """Create or resize the object's ReplicaSet, and copy the ReplicaSet's counts to the object's status."""
+        """Create or resize the object's ReplicaSet, and copy the ReplicaSet's counts to the object's status.
+
+        No effect if the object has no valid pod template, or its replicas cannot be read.
+        """
         if pod_template_problem(custom_object):
             return
         try:
