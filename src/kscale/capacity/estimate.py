@@ -76,9 +76,10 @@ def estimates(
 ) -> Iterator[Estimated]:
     """Yield upstream's estimate of new nodes for each group, as if it were the only one, without a limit of nodes.
 
-    ``names``: pods to place. ``cursor``: index of the node at which every scan of nodes starts. ``bound_effort``:
-    effort for the lower bound of each group, see :meth:`~kscale.ca.estimator.EstimateResult.bound`. ``placements``:
-    whether the result has the new node of each pod. Raises InputError for a group without a template.
+    ``names``: pods to place. ``cursor``: index of the node after which every scan of nodes starts. ``bound_effort``:
+    effort for the lower bound of each group, see :meth:`~kscale.ca.estimator.EstimateResult.bound`. ``threads``: for
+    the bounds; without placed pods, a bound is 0. ``placements``: whether the result has the new node of each pod;
+    otherwise its ``placed`` is empty. Raises InputError for a group without a template.
     """
     options = [EstimateOptions(max_nodes=0)] * len(groups)
     results = estimate_many(
@@ -187,12 +188,13 @@ def estimate_groups(
     Returns
     -------
     EstimateReport
-        Counts of pods, and one line per group.
+        Counts of pods, and one line per group, each as if no other group got nodes. Pending DaemonSet pods are not
+        tried on new nodes.
 
     Raises
     ------
     InputError
-        If a group has no template.
+        If a group has no template. :data:`KeyError` is raised for a name in ``pods`` that the snapshot does not have.
     """
     counts = snapshot.counts
     snapshot = drop_expendable_pods(snapshot, expendable_cutoff)
@@ -311,7 +313,8 @@ def _utilization(
     """Return the requests on the new nodes divided by what the nodes offer, by resource; empty without nodes.
 
     ``classes``: (requests of a pod, number of such pods). DaemonSet pods of the template count on each of the ``nodes``
-    new nodes. The number of pods counts as one more resource.
+    new nodes. The number of pods counts as one more resource. Resources that are not requested, or not offered, are
+    left out.
     """
     if not nodes:
         return {}

@@ -61,7 +61,8 @@ def is_lost_with_node(pod: Pod) -> bool:
 def smaller(group: NodeGroup, count: int, removed: Collection[str]) -> NodeGroup:
     """Return the group without ``count`` lost nodes; the nodes ``removed`` are no longer its members or its model.
 
-    Its target size, if it has one, decreases by ``count``: the cloud does not replace the nodes by itself.
+    Its target size, if it has one, decreases by ``count``: the cloud does not replace the nodes by itself. The group is
+    unchanged if ``count`` is 0.
     """
     if not count:
         return group
@@ -193,7 +194,7 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     Returns
     -------
     list of Loss
-        One record per loss.
+        One record per loss, with the names of up to three homeless pods.
 
     Raises
     ------
@@ -251,7 +252,7 @@ def named_losses(
     Returns
     -------
     list of (str, list of int)
-        Each text, and the indices of nodes that are lost together.
+        Each text, and the distinct indices of nodes that are lost together.
 
     Raises
     ------
@@ -328,7 +329,7 @@ def _simulate_losses(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool
 
     Returns three values: bool[nodes, nodes], whether the second node receives pods of the lost first one; the losses
     that leave pods homeless, by node name; bool[nodes], whether a node has pods whose affinity or spread rules concern
-    other nodes.
+    other nodes. The engine is restored.
     """
     engine, count = pods.session.engine, len(nodes)
     landing = np.zeros((count, count), dtype=bool)
@@ -395,7 +396,13 @@ def add_repair(
     Returns
     -------
     Loss
-        A copy with ``repair``: cost and number of the nodes, and the number of pods that fit no group.
+        A copy with ``repair``: cost and number of the nodes, and the number of pods that fit no group (all homeless
+        ones if no group can be bought).
+
+    Raises
+    ------
+    InputError
+        If a group has no template or no price, or if groups or ``options`` are invalid otherwise.
     """
     if not loss.homeless:
         return loss

@@ -257,7 +257,7 @@ class Explanation(Record, frozen=True):
     nominated: str | None = None
 
     def summary(self) -> str:
-        """Return a line: the pod and where it runs or fits, or kube-scheduler's text on why it fits nowhere."""
+        """Return a line: the pod and its node, how many nodes it fits, or kube-scheduler's text on why it fits none."""
         if self.node:
             return f"{self.pod} is on {self.node}"
         if self.fits_on:
@@ -307,9 +307,10 @@ class FitReport(Record, frozen=True):
         return f"{self.fit:,} of {self.replicas:,} replicas fit" + (f" ({', '.join(parts)})" if parts else "")
 
     def explain(self, name: str) -> str:
-        """Return whether a workload fits and why not, in one line.
+        """Return how many replicas of a workload fit, and kube-scheduler's event if some do not, in one line.
 
-        ``name``: of the workload, or ``namespace/name``. Raises InputError if it is not part of this report.
+        ``name``: of the workload, or ``namespace/name``; the first one of that name counts. Raises InputError if it is
+        not part of this report.
         """
         for item in self.workloads:
             if name in (item.name, f"{item.namespace}/{item.name}"):

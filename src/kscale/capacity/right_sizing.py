@@ -43,7 +43,8 @@ def replace_requests(
 
     ``of_container`` is called with each container, init containers included, and returns its requests (None: none).
     ``of_pod`` is called with the requests of the pod level, if the pod has any, and returns those to set. Granted
-    resources that the kubelet reported are removed, as they refer to the old requests.
+    resources that the kubelet reported are removed, as they refer to the old requests; so is the condition of an
+    infeasible resize.
     """
     spec, status = pod.spec, pod.status
 
@@ -92,7 +93,7 @@ def effect_of(
 
     DaemonSet pods of one such node run on every node. Pods that fit no empty node are counted, not packed. ``price`` is
     called with that node and returns its $/h, see :func:`kscale.capacity.cost.price_of`. Returns the numbers of nodes
-    before and after.
+    and of pods that fit none, before and after; an empty effect without nodes.
     """
     controllers = read_controllers(cluster)
     advised = advice_of(report)
@@ -225,7 +226,7 @@ def apply_advice(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
 
 
 def waiting(pod: Pod) -> Pod:
-    """Return a copy of the pod that is pending without a node."""
+    """Return a copy of the pod that is pending without a node and without statuses of containers."""
     return msgspec.structs.replace(
         pod,
         spec=msgspec.structs.replace(pod.spec, node_name=""),

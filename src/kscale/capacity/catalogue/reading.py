@@ -91,7 +91,7 @@ def prices_of(catalogue: Catalogue) -> Prices:
 def read_price_csv(text: str, source: str) -> Prices:
     """Read a CSV with the columns instance_type, region, usd_per_hour and, optionally, spot_usd_per_hour.
 
-    Raises InputError with all bad rows at once.
+    Empty price cells are ignored. Raises InputError with all bad rows at once.
     """
     result = Prices()
     problems: list[Problem] = []
@@ -224,7 +224,8 @@ def list_catalogues() -> list[str]:
 def store_catalogue(catalogue: Catalogue, name: str) -> Path:
     """Store a catalogue under a name, replacing one of that name; return its path.
 
-    Raises InputError if the file cannot be written, and for types that could not be read back; nothing is written then.
+    Raises InputError for an invalid name, if the file cannot be written, and for types that could not be read back;
+    nothing is written then.
     """
     path = path_of(name)
     text = write_table(catalogue)
@@ -340,7 +341,10 @@ def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
 
 
 def _file(path: Path) -> bytes:
-    """Read a file, or the imported catalogue of that name. Raises InputError if there is neither."""
+    """Read a file, or the imported catalogue of that name if there is no such file.
+
+    Raises InputError if there is neither, or if the file cannot be read.
+    """
     try:
         return read_file(path)
     except FileNotFoundError:

@@ -205,7 +205,9 @@ def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) ->
 def is_good_example(node: Node, now: datetime | Moment | None = None) -> bool:
     """Check whether a node may represent its group: ready, schedulable, not about to be deleted.
 
-    ``now`` is the current time as in :func:`recognise_groups`. Upstream: ``isNodeGoodTemplateCandidate``.
+    False also for a node with disk pressure or without network, by its conditions or taints, and for a node whose state
+    changed less than a minute before ``now`` (None: the time does not matter). Upstream:
+    ``isNodeGoodTemplateCandidate``.
     """
     time = None if now is None else moment(now)
     taints = node.spec.taints
@@ -334,7 +336,7 @@ def _example(group: NodeGroup, nodes: Iterable[Node], now: Moment | None) -> Nod
 
 
 def _with_additions(node: Node, group: NodeGroup) -> Node:
-    """Return the node with the group's labels, taints and capacity.
+    """Return the node with the group's labels, taints and capacity; the amounts of ``capacity`` are also allocatable.
 
     A taint replaces the node's taint with the same key and effect.
     """

@@ -45,7 +45,10 @@ class PoolOffers:
     converted: PoolGroups
 
     def restrict(self, groups: Sequence[NodeGroup]) -> PoolOffers:
-        """Return the offers whose groups are among ``groups``, with the prices of ``groups``."""
+        """Return the offers whose groups are among ``groups``, with the prices and templates of ``groups``.
+
+        Limits and assumptions stay; ``types`` and ``left`` of the result are empty.
+        """
         by_name = {group.id: group for group in groups}
         offerings = [
             replace(each, price=by_name[each.group].price) for each in self.converted.offerings if each.group in by_name

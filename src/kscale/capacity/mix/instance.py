@@ -91,6 +91,11 @@ class Instance:
     def __init__(
         self, snapshot: Snapshot, pods: Sequence[str | PodRecord] | None, offers: Sequence[Offer], options: MixOptions
     ) -> None:
+        """Build the arrays for ``pods`` (None: the pending pods of the snapshot).
+
+        Raises InputError for a pod that the snapshot does not have or that is not pending, and if minima and existing
+        nodes exceed a limit.
+        """
         self.snapshot, self.offers, self.options = snapshot, offers, options
         self.asked = pods_of(snapshot, pods, waiting=True)
         judge = fork(
@@ -291,7 +296,8 @@ class Instance:
     def _amounts(self) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
         """Return (names of resources, demand int64[C, R], free amounts int64[existing nodes + offers, R]).
 
-        Milli-cores, bytes, units; the number of pods is the first resource.
+        Milli-cores, bytes, units; the number of pods is the first resource. Resources that no pod requests are left
+        out, and negative amounts count as 0.
         """
         judge, session = self._judge, self._judge.session
         columns = [r for r, name in enumerate(session.resources) if not name.startswith("\0")]

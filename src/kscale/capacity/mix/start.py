@@ -88,7 +88,7 @@ class SingleTypes:
     def _remaining(self) -> tuple[Snapshot, PodRows | list[str], dict[str, str], int]:
         """Place pods on existing nodes.
 
-        Returns (snapshot after it, remaining pods, node name by placed pod, index of the node at which the next scan
+        Returns (snapshot after it, remaining pods, node name by placed pod, index of the node after which the next scan
         starts).
         """
         instance = self._instance
@@ -119,9 +119,10 @@ class SingleTypes:
         return _rank_types(instance, waiting)
 
     def cheapest(self, below: float = math.inf) -> PlannedPlacement | None:
-        """Return the cheapest plan; None if no type costs less than ``below`` ($/h) or holds every pod.
+        """Return the cheapest plan; None if pods must be spread, or no type holds every pod below the price ``below``.
 
-        Types are estimated in the order of a lower bound of their cost, until no other can be cheaper.
+        ``below``: $/h of all new nodes. Types are estimated in the order of a lower bound of their cost, until no other
+        can be cheaper.
         """
         if not self._possible:
             return None
@@ -198,7 +199,7 @@ def _estimate(
 ) -> list[EstimateResult]:
     """Estimate how many nodes of each offer alone the pods need, within the offer's maximum; one result per offer.
 
-    ``cursor``: index of the node at which scans start.
+    ``cursor``: index of the node after which scans start.
     """
     return estimate_many(
         snapshot,
