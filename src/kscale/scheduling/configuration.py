@@ -194,7 +194,8 @@ def scheduler_profile(configuration: Any) -> SchedulerProfile:  # any type: upst
 def preemption_candidates(configuration: Mapping[str, Any]) -> Candidates:
     """Read how many nodes DefaultPreemption tries from a KubeSchedulerConfiguration.
 
-    Upstream: ``ValidateDefaultPreemptionArgs``. Raises InputError for what upstream refuses.
+    A number that the configuration does not give is upstream's default (10 %, 100). Upstream:
+    ``ValidateDefaultPreemptionArgs``. Raises InputError for what upstream refuses.
     """
     candidates = Candidates()
     for i, config in enumerate(items_of(one_profile(configuration).get("pluginConfig") or [], _CONFIG)):
@@ -370,7 +371,7 @@ def score_options(configuration: Any) -> ScoreOptions:  # any type: upstream rep
     Raises
     ------
     InputError
-        With the path of the field, for what upstream refuses.
+        With the path of the field, for what upstream refuses, and for a plug-in that kscale does not know.
     """
     profile = one_profile(configuration)
     options: dict[str, Any] = {
@@ -389,7 +390,7 @@ def score_options(configuration: Any) -> ScoreOptions:  # any type: upstream rep
 def _percentage(configuration: Mapping[str, Any], profile: Mapping[str, Any]) -> int:
     """Return ``percentageOfNodesToScore`` of the profile, else of the configuration.
 
-    0 (the default) lets the number of nodes decide.
+    0 (the default) lets the number of nodes decide. Raises InputError if it is not between 0 and 100.
     """
     for where, fields in (("profiles[0].", profile), ("", configuration)):
         value = fields.get(_PERCENTAGE_FIELD)

@@ -73,6 +73,11 @@ class Master:
     """
 
     def __init__(self, kinds: BinKinds) -> None:
+        """Create the program with a row for each class of items, each limited kind of bins and each constraint.
+
+        Its only columns are empty bins of kinds that are required or balance a constraint. Raises MissingExtraError
+        without the extra ``[solver]``.
+        """
         self._highs = highs = silent_solver()()
         highspy = library("highspy", "linear programming")
 

@@ -120,7 +120,9 @@ class Claims:
     def list_pod_claims(self, pod: PodClass) -> list[ResourceClaim]:
         """Return the claims of a pod, in the order of its ``resourceClaims``.
 
-        Raises ClaimError if a claim does not exist, is being deleted, or was created from a template for another pod.
+        Raises ClaimError if the pod has claims without dynamic resource allocation, or if a claim does not exist, is
+        being deleted, or was created from a template for another pod. An entry whose template requests nothing is left
+        out.
         """
         claims = []
         statuses = dict(reversed(pod.claim_statuses))  # the first status of a name wins

@@ -89,7 +89,10 @@ class VolumeBinding(Plugin):
     name = "VolumeBinding"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        """Return a failure if a claim is missing or unusable, or is unbound and does not wait for a pod."""
+        """Return a failure if a claim is missing or unusable, or is unbound and does not wait for a pod.
+
+        Also if the storage class of an unbound claim has no binding mode.
+        """
         if not pod.has_claims:
             return NOTHING
         volumes = Volumes.of(ctx)
@@ -257,7 +260,10 @@ class VolumeZone(Plugin):
     name = "VolumeZone"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        """Return a failure if a claim, or what is needed to know its volume's zones, is missing."""
+        """Return a failure if a claim, or what is needed to know its volume's zones, is missing.
+
+        Also if an unbound claim does not wait for a pod.
+        """
         requirements = _get_zone_requirements(pod, ctx)
         return PreFilter(failure=requirements) if isinstance(requirements, Status) else NOTHING
 
@@ -274,7 +280,10 @@ class VolumeZone(Plugin):
         return (Volumes.of(ctx),)
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
-        """Return the check that the node is in the zones and regions of the pod's volumes; None if they have none."""
+        """Return the check that the node is in the zones and regions of the pod's volumes.
+
+        None if the volumes have none, or if the PreFilter fails.
+        """
         requirements = _get_zone_requirements(pod, ctx)
         if isinstance(requirements, Status) or not requirements:
             return None
