@@ -17,7 +17,7 @@ from kscale.objects.api.core import Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.pod_resources import PODS, demand, to_integers
-from kscale.scheduling.coercion import priorities_of, stand_in_groups
+from kscale.scheduling.coercion import pods_of, priorities_of, stand_in_groups
 from kscale.scheduling.place import place
 from kscale.scheduling.status import Verdict
 from kscale.snapshot.snapshot import Snapshot
@@ -194,13 +194,13 @@ def estimate_groups(
     Raises
     ------
     InputError
-        If a group has no template. :data:`KeyError` is raised for a name in ``pods`` that the snapshot does not have.
+        If a group has no template, or if a name in ``pods`` occurs twice or is not in the snapshot.
     """
     counts = snapshot.counts
     snapshot = drop_expendable_pods(snapshot, expendable_cutoff)
     expendable_running = counts["placed"] - snapshot.counts["placed"]
     requested = list(snapshot.pending if pods is None else pods)
-    priorities = priorities_of(snapshot.records(requested)).tolist()
+    priorities = priorities_of(pods_of(snapshot, requested)).tolist()
     pending = [name for name, priority in zip(requested, priorities, strict=True) if priority >= expendable_cutoff]
     cleared = _without_tpus(snapshot, pending)
     existing: Mapping[str, str] = {}

@@ -20,6 +20,7 @@ from kscale.objects.api.apps import DaemonSet
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.records import Record
+from kscale.scheduling.coercion import pods_of
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -136,7 +137,7 @@ def karpenter_plan(
     Raises
     ------
     InputError
-        If a pod is not in the cluster.
+        If a pod is not in the cluster or is named twice.
 
     Notes
     -----
@@ -176,7 +177,7 @@ def place_pending(
     names = list(snapshot.pending if pods is None else pods)
     tried: list[str] = []
     untried: list[str] = []
-    for name, record in zip(names, snapshot.records(names), strict=True):
+    for name, record in zip(names, pods_of(snapshot, names), strict=True):
         scheduler = record.pod.spec.scheduler_name or "default-scheduler"
         counts = is_provisionable(record.pod) or scheduler in bypassed
         (tried if counts else untried).append(name)

@@ -126,6 +126,11 @@ def place_pods(
     Placement
         The node or node claim of each pod.
 
+    Raises
+    ------
+    InputError
+        If a pod cannot be read, or a named pod is not in the snapshot or is named twice.
+
     Notes
     -----
     Upstream: ``pkg/controllers/provisioning/scheduling/scheduler.go`` (``Solve``, ``trySchedule``, ``add``). On nodes
