@@ -359,7 +359,7 @@ def cost(
     Raises
     ------
     InputError
-        If no node has a known price.
+        If there are nodes and none has a known price.
     """
     snapshot = cluster.snapshot(dra=True)
     groups = list(groups)

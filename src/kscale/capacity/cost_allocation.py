@@ -132,8 +132,8 @@ def average_usage(
     -------
     dict of str to PodUsage
         By ``namespace/name``; the sum over the pod's containers of the average of each, rounded to whole units. Missing
-        samples (NaN) do not count; a container without samples of cpu or of memory counts 0. Pods without any sample
-        are left out.
+        samples (NaN) do not count; a container without samples of cpu or of memory, or with a negative average, counts
+        0. Pods without any sample are left out.
     """
     sums: defaultdict[tuple[str, str, str], _Sums] = defaultdict(_Sums)
     for batch in batches:
@@ -230,8 +230,8 @@ def allocate_cost(
     Raises
     ------
     InputError
-        For an unknown ``by`` or ``idle``, if ``hours`` is not a positive finite number, and if no node has a known
-        price.
+        For an unknown ``by`` or ``idle``, if ``hours`` is not a positive finite number, and if there are nodes and none
+        has a known price.
     """
     if idle not in tuple(IdleRule):
         raise InputError(f'idle is "{idle}": one of {", ".join(IdleRule)}')

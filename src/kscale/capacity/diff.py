@@ -430,7 +430,10 @@ def _compare_pods(first: _State, second: _State) -> list[PodDiff]:
 
 
 def _compare_verdicts(first: _State, second: _State) -> list[VerdictDiff]:
-    """Return a row for each pod that is pending in one of the dumps and whose verdicts differ."""
+    """Return a row for each pod that is pending in at least one dump and whose verdicts differ.
+
+    Verdicts that differ only in numbers of nodes count as equal.
+    """
     old, new = first.verdicts(), second.verdicts()
     rows = []
     for key in _keys(old, new):

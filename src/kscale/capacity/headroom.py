@@ -185,7 +185,8 @@ def report_losses(
     Raises
     ------
     InputError
-        For nodes, zones and groups that do not exist, and if no node has a ``zone_label`` other than the default one.
+        For another form of text, for nodes, zones and groups that do not exist, if no node has a ``zone_label`` other
+        than the default one, and, for repairs, if a group cannot be bought as it has no template or no price.
     """
     snapshot = cluster.snapshot(dra=True)
     check_zone_label(snapshot, zone_label)

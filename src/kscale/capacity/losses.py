@@ -41,7 +41,10 @@ __all__ = [
 
 
 def waiting(pod: Pod) -> Pod:
-    """Return a copy of the pod that is pending and unschedulable, without a node."""
+    """Return a copy of the pod that is pending and unschedulable, without a node.
+
+    Nothing else of its status is kept.
+    """
     unschedulable = Condition(type="PodScheduled", status="False", reason="Unschedulable")
     return msgspec.structs.replace(
         pod,
@@ -158,7 +161,7 @@ class _Pods:
         """Simulate each loss of ``parts`` (indices of its nodes) by itself, with native code.
 
         Returns three arrays with one row per loss: number of pods that must move, number of homeless pods, and
-        positions of the first homeless ones (-1: none).
+        positions of the first three homeless ones (-1: there are fewer).
         """
         result: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _engine.losses(
             self.session.engine,
@@ -225,7 +228,8 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
 def check_zone_label(snapshot: Snapshot, zone_label: str) -> None:
     """Raise InputError if no node has the label ``zone_label``.
 
-    The default label (:data:`ZONE`) is always accepted, as a cluster may have no zones.
+    The default label (:data:`ZONE`) is always accepted, as a cluster may have no zones; so is any label if there are no
+    nodes.
     """
     objects = snapshot.columns.objects
     if zone_label != ZONE and objects and not any(zone_label in (node.metadata.labels or {}) for node in objects):

@@ -77,7 +77,10 @@ class GroupEstimate(Part, frozen=True):
 
     @property
     def over_maximum(self) -> int:
-        """Return by how many nodes current and new nodes exceed the group's maximum size; 0 without a maximum."""
+        """Return by how many nodes current and new nodes exceed the group's maximum size; 0 without a maximum.
+
+        An unknown current size counts as 0.
+        """
         if self.maximum is None:
             return 0
         return max(0, self.nodes + (self.current or 0) - self.maximum)
@@ -155,7 +158,10 @@ class EstimateReport(Record, frozen=True):
     """Nodes that Karpenter would launch, if the node groups are NodePools."""
 
     def summary(self) -> str:
-        """Return a line: how many pods fit, need new nodes and fit nowhere, and the new nodes by group."""
+        """Return a line: how many pods fit, need new nodes and fit nowhere, and the new nodes.
+
+        New nodes are given by group, for groups that take pods.
+        """
         groups = ", ".join(f"{line.group}: {line.nodes:,} nodes" for line in self.groups if line.pods)
         return (
             f"{self.pending_count:,} pods pending, {self.on_existing:,} fit, {self.need_new:,} need new nodes, "

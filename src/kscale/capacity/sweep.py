@@ -441,9 +441,10 @@ class RayExecutor(Executor):
             future.set_exception(BrokenExecutor(str(error)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Shut down, as every executor does, and disconnect from Ray if this executor made the connection.
+        """Wait for the tasks or cancel them, and disconnect from Ray if this executor made the connection.
 
-        ``wait``: wait for running tasks; ``cancel_futures``: cancel them first.
+        ``wait``: wait for running tasks; ``cancel_futures``: cancel them first. Without a disconnection, calls can
+        still be submitted.
         """
         tasks = list(self._under_way.values())
         if cancel_futures:

@@ -311,7 +311,7 @@ class _Budgets:
         """Return the API server's error for an eviction that a budget forbids; None if it is allowed.
 
         An allowed eviction uses up a disruption of each budget that covers the pod, unless the pod is pending. Actions
-        other than evictions are always allowed.
+        other than evictions, and evictions of pods that the object was not created with, are always allowed.
         """
         pod = self._pods.get((action.namespace, action.name)) if isinstance(action, Evict) else None
         if pod is None or pod.status.phase == "Pending":  # pending pods are not protected

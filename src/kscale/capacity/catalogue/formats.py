@@ -395,7 +395,7 @@ def read_google_prices(text: str, source: str, catalogue_filter: CatalogueFilter
     """Read the machine types in Google's price table.
 
     Types whose shape does not follow from their name are left out and counted. Prices of other things than machines are
-    ignored. Raises InputError with all bad prices.
+    ignored. Raises InputError for malformed CSV, and with all bad prices.
     """
     prices: dict[str, dict[str, float]] = {_ON_DEMAND: {}, _SPOT: {}}
     problems: list[Problem] = []
@@ -530,9 +530,9 @@ _Found = InstanceType | str  # a type, or the reason why it is left out
 def read_dump(data: Any, source: str, catalogue_filter: CatalogueFilter) -> Catalogue:
     """Read the catalogue in a provider's dump (decoded JSON).
 
-    Entries that are no machines, that cannot run Linux pods, that have no cpu or memory, or that repeat a type are only
-    counted in ``left_out``, by reason. Raises InputError for a dump in an unknown format, and with all entries that
-    cannot be read.
+    Entries that are no machines, of another architecture, with TPUs, not for Linux, without cpu or memory, or of a type
+    that came before are only counted in ``left_out``, by reason. Raises InputError for a dump in an unknown format, and
+    with all entries that cannot be read.
     """
     prefix, items = _items(data, source)
     first = items[0] if items else {}

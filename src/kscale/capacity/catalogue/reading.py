@@ -62,7 +62,7 @@ class Prices:
     spot: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
 
     def onto(self, catalogue: Catalogue) -> Catalogue:
-        """Return the catalogue with these prices merged into its own.
+        """Return a copy of the catalogue in which these prices are added to its own or replace them.
 
         Prices of types that the catalogue lacks are ignored and counted in ``left_out``.
         """
@@ -91,7 +91,8 @@ def prices_of(catalogue: Catalogue) -> Prices:
 def read_price_csv(text: str, source: str) -> Prices:
     """Read a CSV with the columns instance_type, region, usd_per_hour and, optionally, spot_usd_per_hour.
 
-    Empty price cells are ignored. Raises InputError with all bad rows at once.
+    Empty price cells are ignored. Raises InputError for malformed CSV or a missing column, and with all bad rows at
+    once.
     """
     result = Prices()
     problems: list[Problem] = []

@@ -295,7 +295,8 @@ class PoolRules:
     def list_waiting(self, now: Moment, alive: Sequence[bool]) -> frozenset[int]:
         """Return the numbers of the nodes whose last pod event is less than ``consolidateAfter`` ago.
 
-        ``alive``: whether each node still exists; others are left out.
+        ``alive``: whether each node still exists; others are left out, as are nodes of a pool that never allows
+        consolidation.
         """
         return frozenset(
             node

@@ -98,8 +98,9 @@ def consolidate(
     Raises
     ------
     InputError
-        If no node has a known price, for a group without template that has no node, for invalid options, and for a
-        disruption budget with an invalid selector.
+        If no node has a known price, for a group without template that has no node, for invalid options, for a
+        disruption budget with an invalid selector, and with NodePools for a node without a creation time or a pod
+        without a start time.
 
     Notes
     -----

@@ -225,9 +225,10 @@ class ClusterView:
     def place(self, moving: Sequence[Pod] = (), *, without: Collection[str] = ()) -> Placement:
         """Place the pods that need capacity on nodes and new machines.
 
-        These are pending pods, those of deleted nodes, and ``moving``. Nodes that are being deleted take no pods, nor
-        do those of ``without``. Nodes that are not initialized are tried last, without the taints that they will lose.
-        The limits of NodePools count all other nodes, and machines that were requested.
+        These are the pods of :attr:`provisionable`, those that leave nodes that are being deleted, and ``moving``.
+        Nodes that are being deleted take no pods, nor do those of ``without``. Nodes that are not initialized are tried
+        last, without the taints that they will lose. The limits of NodePools count all other nodes, and machines that
+        were requested.
         """
         managed = self.managed
         index = self.snapshot.columns.index

@@ -183,7 +183,7 @@ def find_command(view: ClusterView, method: Method) -> Command | None:
     """Return the nodes that a method would disrupt now, with their replacement; None if it would disrupt nothing.
 
     Nodes with the highest price per cost of disruption come first, as far as budgets allow. Emptiness takes all of
-    them, the other methods the first ones that pay.
+    them, the other methods the first ones that pay; for single nodes, the NodePools take turns.
     """
     candidates = find_candidates(view, method)
     if not candidates:
@@ -249,8 +249,8 @@ def _replace_by_other_type(command: Command, replacement: PlannedClaim) -> Comma
 def consolidate(view: ClusterView, method: Method, candidates: Sequence[Candidate]) -> Command | None:
     """Return the command that removes all ``candidates``, with one cheaper node in their place if their pods need it.
 
-    None if their pods need more than one node or one that is not cheaper, fit nowhere, or would go to a node that is
-    not initialized.
+    None if their pods and pending ones need more than one node or one that is not cheaper, or if a pod of theirs fits
+    nowhere or would go to a node that is not initialized.
 
     Notes
     -----

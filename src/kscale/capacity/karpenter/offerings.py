@@ -261,9 +261,10 @@ def _is_class(pool: NodePool, key: str) -> bool:
 
 
 def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return the capacity of the nodes, and of the node claims without a node, by NodePool and resource.
+    """Return the capacity of the nodes, and of node claims for none of them, by NodePool and resource.
 
-    Amounts are milli-cores, bytes and units; ``nodes`` is the number of both.
+    Amounts are milli-cores, bytes and units; ``nodes`` is the number of both. Nodes and claims without a pool's label
+    are left out.
     """
     result: dict[str, dict[str, int]] = {}
     named = set()

@@ -135,8 +135,8 @@ def requirement(
 ) -> Requirement:
     """Build a requirement from the fields of a NodePool's or pod's expression.
 
-    Keys in beta spelling are normalized. Gt of the largest integer allows no value. Gt, Lt, Gte and Lte take one
-    integer, which the caller must have checked. Raises ValueError for an unknown operator.
+    Keys in beta spelling are normalized. Gt of the largest integer allows no value and drops ``min_values``. Gt, Lt,
+    Gte and Lte take one integer, which the caller must have checked. Raises ValueError for an unknown operator.
     """
     key = _NORMALIZED.get(key, key)
     names = list(values)

@@ -267,7 +267,7 @@ def rules_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -
 
 
 def _ports(classes: Sequence[PodClass]) -> list[Rule]:
-    """Return one rule per host port and address: a node has at most one pod that uses it.
+    """Return one rule per protocol, host port and address: a node has at most one pod that uses it.
 
     A pod that uses the port on every address counts for each address.
     """

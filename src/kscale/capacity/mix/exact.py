@@ -487,7 +487,7 @@ class _Program:
     def build_plan(self, values: NDArray[np.int64], spread: list[_Spread]) -> PlannedPlacement:
         """Return the plan of a solution (``values`` of all columns).
 
-        Each pod is in a zone that spread admits in the order of placing.
+        Pods are assigned to zones (:meth:`_assign_zones`), and then to the bins of their zone.
         """
         instance, kinds = self._instance, self._kinds
         cell_of = self._assign_zones(values, spread)

@@ -218,7 +218,7 @@ _PLACES = 20_000_000  # maximum of items times bins
 def pack_evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
     """Return the best of a few packings that fill bins evenly: with the fewest missing items, then the cheapest.
 
-    None if the instance is too large for it, or if no packing was found.
+    None if the instance is too large or has no items, if the effort is spent, or if no packing was found.
     """
     if kinds.size > _KINDS or kinds.size * kinds.classes > _PAIRS or not kinds.count.any() or effort.is_exhausted:
         return None

@@ -288,7 +288,8 @@ def mix(
     Raises
     ------
     InputError
-        For invalid offers and options, and if no plan satisfies the limits.
+        For invalid or no offers, for invalid options, for a pod that is unknown or not pending, and if no plan
+        satisfies the limits.
 
     Notes
     -----
@@ -368,8 +369,8 @@ def bound_cost_of_nodes(
     Raises
     ------
     InputError
-        For invalid offers and options, for a pod that the snapshot does not have, and if minima and existing nodes
-        exceed a limit.
+        For invalid offers and options, for a pod that is unknown or not pending, and if minima and existing nodes
+        exceed a limit, or the minima the share of spot.
     """
     options.check()
     snapshot, names, options = subjects(snapshot, pods, options)

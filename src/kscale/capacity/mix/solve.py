@@ -75,7 +75,7 @@ def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
 
 
 def candidates(kinds: BinKinds) -> NDArray[np.intp]:
-    """Return the numbers of the undominated kinds for which no larger bin is cheaper than several of them.
+    """Return the numbers of the undominated kinds for which no larger bin replaces several at the same or a lower cost.
 
     The others rarely pay. Required kinds are always part of the result. This is a hint and no proof: with fewer items
     than several bins would hold, one small bin is cheaper than one large bin, so a bound has to consider the others,
@@ -349,8 +349,9 @@ def choose_few_types(
 ) -> list[list[frozenset[str]]]:
     """Choose sets of types to plan with: a list for each size, with the most promising set first.
 
-    Each size adds one type to the best set of the size before, up to ``most`` types. The values that compare sets count
-    fractions of nodes. Another set may need cheaper whole nodes, so there are alternatives.
+    Each size adds one type to the best set of the size before, up to ``most`` types or until no candidate is left;
+    there are at most ten candidates. The values that compare sets count fractions of nodes. Another set may need
+    cheaper whole nodes, so there are alternatives.
 
     ``type_of`` each kind of bins (None = existing nodes); ``used``: types of an unrestricted plan, the most important
     first; ``must``: types that are in every set. Returns the lists in order of size.

@@ -122,7 +122,8 @@ class SingleTypes:
         """Return the cheapest plan; None if pods must be spread, or no type holds every pod below the price ``below``.
 
         ``below``: $/h of all new nodes. Types are estimated in the order of a lower bound of their cost, until no other
-        can be cheaper.
+        can be cheaper. If existing nodes hold all pods, the plan has minimum nodes only. None also if limits forbid the
+        plan.
         """
         if not self._possible:
             return None
@@ -281,8 +282,9 @@ def _most_nodes(instance: Instance, offer: int) -> float:
 def plan_by_claims(instance: Instance) -> PlannedPlacement:
     """Return a plan by Karpenter's rule, for offers as the types of one NodePool.
 
-    Pods go, the largest first, to the open node with the fewest pods that takes them. An open node keeps all types
-    that hold its pods, and becomes the cheapest of them. Zones get the pods that the instance assigned to them.
+    Pods go, the largest first, to the first existing or minimum node that takes them, else to the open node with the
+    fewest pods that does. An open node keeps all types that hold its pods, and becomes the cheapest of them. Zones get
+    the pods that the instance assigned to them.
     """
     amounts = [(-pod.occupancy.get(CPU, 0), -pod.occupancy.get(MEMORY, 0)) for pod in instance.classes]
     ranks = {key: i for i, key in enumerate(sorted(set(amounts)))}

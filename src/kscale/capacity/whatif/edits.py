@@ -147,7 +147,10 @@ class SharedCluster:
         return self.snapshot if is_plain and not self.snapshot.informers.binding else self.cluster
 
     def without_nodes(self, names: Collection[str]) -> SharedCluster:
-        """Return a copy without the nodes ``names``. Pods that do not end with their node become pending."""
+        """Return a copy without the nodes ``names``. Pods that do not end with their node become pending.
+
+        Raises InputError if pods of these nodes are invalid.
+        """
         losses = [self._lose(name) for name in names]
         removed = np.sort(np.concatenate([loss.rows for loss in losses]))
         order = np.argsort(np.concatenate([loss.recreated_rows for loss in losses]), kind="stable")
@@ -619,7 +622,8 @@ def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
     """Return the world with pods added, removed, or with workloads scaled.
 
     ``folder``: base of relative file names. Other objects of added files are added, too. Raises InputError if the edit
-    names nothing to change or selects no pods, and for a file that cannot be read or has no workload.
+    names nothing to change or selects no pods, for an invalid selector or size, and for a file that cannot be read or
+    has no workload.
     """
     if not edit.add and not edit.scale and edit.remove is None and edit.namespace is None:
         raise InputError("add, scale or remove something")

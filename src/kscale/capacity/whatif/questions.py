@@ -142,7 +142,8 @@ class DecisionCache:
     def decide(self, world: World, question: Question) -> tuple[Decision, float | None, float | None]:
         """Decide a question for a world: return (decision, $/h of the nodes after it, lower bound of that cost).
 
-        Costs are None if unknown. Raises InputError if the world has a scheduler profile and the question ignores it.
+        Costs are None if unknown. Raises InputError if the world has a scheduler profile and the question ignores it,
+        if its groups cannot be used for the question, or if there is no simulator.
         """
         if world.profile is not None and question is not Question.SCALE_UP:
             raise InputError(f"scheduler: has no effect on the question {question}")
