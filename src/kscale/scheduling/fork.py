@@ -68,7 +68,8 @@ def fork(
     Raises
     ------
     InputError
-        If a pod or a template cannot be read.
+        If a pod or a template cannot be read, if a named pod is not in the snapshot or is named twice, and for an
+        invalid ``cursor``.
     ArgumentError
         If ``templates`` is a text instead of a list of templates.
     """
@@ -438,7 +439,8 @@ class Fork:
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
         """Place the pod on the first node after the cursor that it fits; return the node's number, None if none fits.
 
-        ``acceptable``: one boolean per node; False excludes the node. Raises InputError if the pod is on a node.
+        The cursor moves to that node. ``acceptable``: one boolean per node; False excludes the node. Raises InputError
+        if the pod is unknown, is on a node or cannot be checked, and for another form of ``acceptable``.
         """
         number = self._get_checkable_class(pod)
         self._check_unplaced(pod)

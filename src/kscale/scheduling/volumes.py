@@ -200,7 +200,7 @@ def _gce_place(zones: Any) -> str:
 def reachable_from(volume: PersistentVolume) -> NodeSelector | None:
     """Return the node affinity that a volume has for its CSI driver; None if every node reaches the volume.
 
-    Raises TranslationError if the volume cannot be translated.
+    The volume is one of an in-tree plug-in. Raises TranslationError if it cannot be translated.
     """
     translate_volume(volume)
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
@@ -478,7 +478,7 @@ class Volumes:
 def _selectors(required: NodeSelector | None) -> list[Selector]:
     """Return the label selectors of a volume's affinity.
 
-    Node names are ignored, because upstream checks without the name.
+    Node names are ignored, because upstream checks without the name. Malformed terms are left out.
     """
     if required is None:
         return [EVERYTHING]
@@ -666,7 +666,7 @@ def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 
 def _is_topology_allowed(storage_class: StorageClass, node: NodeFacts) -> bool:
-    """Check whether the node is in a topology that the storage class allows."""
+    """Check whether the node is in a topology that the storage class allows; True if the class allows all."""
     if not storage_class.allowed_topologies:
         return True
     return any(

@@ -323,12 +323,18 @@ def best_bound(
     ------
     InputError
         If an array or a method is invalid, or an item fits no empty bin.
+    MissingExtraError
+        If ``column_generation`` is tried without the extra ``[solver]``.
     """
     return best_bound_of(Instance.of(demand, count, capacity, max_per_bin), methods=methods, upper=upper)
 
 
 def best_bound_of(instance: Instance, *, methods: Sequence[str], upper: int | None = None) -> Bound:
-    """Return the :func:`best_bound` of a checked ``instance``. Raises InputError for an unknown method."""
+    """Return the :func:`best_bound` of a checked ``instance``.
+
+    Raises InputError for an unknown method or without any, and MissingExtraError for ``column_generation`` without the
+    extra ``[solver]``.
+    """
     unknown = [name for name in methods if name not in _METHODS]
     if unknown or not methods:
         raise InputError(f"bound methods are {', '.join(METHODS)}; not {', '.join(unknown) or 'an empty list'}")

@@ -167,7 +167,7 @@ class Master:
     def solve(self) -> Solved:
         """Solve the program with the current columns and return the cheapest cover of all items, with fractional bins.
 
-        Raises NativeError if the solver fails.
+        Items may stay without a bin, and rows may be violated, at a high cost. Raises NativeError if the solver fails.
         """
         highs, kinds = self._highs, self.kinds
         highs.run()

@@ -94,7 +94,7 @@ class TypeNames:
         )
 
     def of(self, value: Any) -> str:
-        """Return upstream's name of the type of ``value``; ``type`` if it is of no type listed above."""
+        """Return upstream's name of the type of ``value``; ``type`` if it is none of CEL's or Kubernetes' values."""
         return next((name for types, name in self._named if isinstance(value, types)), "type")
 
     def in_go(self, value: Any) -> str:

@@ -99,7 +99,10 @@ class Claims:
         return ctx.memo.get(cls, lambda: cls(ctx))
 
     def delegable(self, resource: str) -> bool:
-        """Check whether a device class provides the resource on nodes that do not offer it themselves."""
+        """Check whether a device class provides the resource on nodes that do not offer it themselves.
+
+        False without dynamic resource allocation.
+        """
         delegable = self._delegable.get(resource)
         if delegable is None:
             classes = self._informers.device_classes

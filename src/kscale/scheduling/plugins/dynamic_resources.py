@@ -57,7 +57,8 @@ class DynamicResources(Plugin):
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
         """Return the device classes if the pod requests extended resources, none of which a class serves.
 
-        Empty without extended resources. None (never cached) if the pod has claims or a device class serves it.
+        Empty without extended resources, or without dynamic resource allocation. None (never cached) if the pod has
+        claims or a device class serves it.
         """
         if pod.claims:
             return None

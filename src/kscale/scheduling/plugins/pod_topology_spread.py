@@ -278,7 +278,7 @@ class PodTopologySpread(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        """Return whether the pod has no hard constraints."""
+        """Return whether the pod has no hard constraints. Raises SelectorError if the selector of one is invalid."""
         return not hard_constraints(pod, ctx)
 
     def part(self, rows: Rows) -> Part:

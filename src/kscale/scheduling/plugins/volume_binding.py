@@ -262,13 +262,13 @@ class VolumeZone(Plugin):
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
         """Return a failure if a claim, or what is needed to know its volume's zones, is missing.
 
-        Also if an unbound claim does not wait for a pod.
+        Also if an unbound claim does not wait for a pod. Claims of generic ephemeral volumes are not considered.
         """
         requirements = _get_zone_requirements(pod, ctx)
         return PreFilter(failure=requirements) if isinstance(requirements, Status) else NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        """Return whether no bound volume of the pod has zone or region labels."""
+        """Return whether no bound volume of the pod has zone or region labels; False if the PreFilter fails."""
         return not _get_zone_requirements(pod, ctx)
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
@@ -303,7 +303,10 @@ class VolumeZone(Plugin):
 
 
 def _get_zone_requirements(pod: PodClass, ctx: Context) -> _ZoneRequirements | Status:
-    """Return (label, allowed values) of the pod's volumes, or the status if the PreFilter fails."""
+    """Return (label, allowed values) of the pod's volumes, or the status if the PreFilter fails.
+
+    Claims of generic ephemeral volumes are not considered, nor are labels whose value has an empty part.
+    """
     requirements: list[tuple[str, frozenset[str]]] = []
     if not pod.has_claims:
         return ()
