@@ -87,7 +87,8 @@ def prices_of(
 def _is_in_group(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
     """Return whether a node belongs to a group, like :func:`~kscale.capacity.groups.members_of`.
 
-    ``labels``: of the node. A group with neither names nor a selector has the node that it is modelled on.
+    ``labels``: of the node. A group with ``nodes``, or without a selector, has the nodes of these names and the node
+    that it is modelled on. Any other group has the nodes with all labels of its selector.
     """
     if group.nodes or not group.node_selector:
         return node.metadata.name in group.nodes or node.metadata.name == group.from_node
@@ -100,7 +101,7 @@ def set_prices(
     """Return the groups; those without a price get the catalogue's price of their instance type.
 
     The type is that of the group's template, else of the node that the group is modelled on, else of the group's first
-    member among ``nodes``. The price stays None if it is unknown.
+    member among ``nodes``. The price stays None if it is unknown. Without a ``catalogue``, no price is set.
     """
     result = []
     for group in groups:
@@ -352,12 +353,13 @@ def cost(
     Returns
     -------
     CostReport
-        Cost by namespace, workload and node group.
+        Cost by namespace, workload and node group. Nodes without a known price, and the pods on them, have no share of
+        it. ``ideal`` and ``allocation`` are None.
 
     Raises
     ------
     InputError
-        If no node has a known price.
+        If there are nodes and none has a known price.
     """
     snapshot = cluster.snapshot(dra=True)
     groups = list(groups)
@@ -428,7 +430,13 @@ def ideal_mix(
     Returns
     -------
     IdealMix
-        Cost per hour and number of the nodes, a lower bound of the cost, and the number of pods that fit none of them.
+        Cost per hour and number of the nodes, a lower bound of the cost (None if it does not cover the same pods), and
+        the number of pods that fit none of the offers.
+
+    Raises
+    ------
+    InputError
+        If offers cannot be used (:func:`~kscale.capacity.mix.offers_of`), or for invalid options.
     """
     groups = list(offers if groups is None else groups)
     priced = {node.metadata.name for node in cluster.nodes() if price_of(node, groups, catalogue) is not None}
@@ -460,7 +468,7 @@ def _amounts(snapshot: Snapshot) -> NDArray[np.float64]:
 def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return float64[nodes, resources]: $/h per unit of each resource, so that a fully requested node costs its price.
 
-    ``price``: $/h of each node.
+    ``price``: $/h of each node. A resource of which a node offers nothing has the rate 0.
     """
     names = _resources(snapshot)
     weight = {CPU: 1 / 1000, MEMORY: 1 / (GIB_PER_CORE * 2**30)}
@@ -474,7 +482,9 @@ def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64
 
 @typed
 def name_workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
-    """Return ``namespace/Kind/name`` of each pod's topmost controller, or of the pod itself.
+    """Return ``namespace/Kind/name`` of each pod's topmost controller.
+
+    For a pod without a controller, or whose controller cannot be looked up, the kind is ``Pod`` and the name its own.
 
     Parameters
     ----------
@@ -487,6 +497,11 @@ def name_workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
     -------
     list of str
         One name per pod, in the order of ``names``.
+
+    Raises
+    ------
+    KeyError
+        If the cluster has no pod of a name.
     """
     controllers = read_controllers(cluster)
     result = []
@@ -511,7 +526,7 @@ class _CostParts(NamedTuple):
     def divide(self, index: NDArray[np.int64], count: int) -> list[tuple[dict[str, float], dict[str, float]]]:
         """Return (cost by resource, cost by node group) in $/h for each of ``count`` lines.
 
-        ``index``: the line of each pod.
+        ``index``: the line of each pod. Amounts of 0 are left out.
         """
         resources = np.zeros((count, len(self.resources)))
         np.add.at(resources, index, self.by_resource)
@@ -536,7 +551,7 @@ def _divide_cost(
     """Add up the cost of the pods with the same name: one row per name, the most expensive first.
 
     ``names`` (of a namespace or workload), ``costs`` ($/h) and ``amounts`` (requested milli-cores and bytes) are those
-    of each pod. ``total``: $/h of all nodes.
+    of each pod. ``total``: $/h of all nodes. ``share`` of a row is a part of ``total``, 0 if ``total`` is 0.
     """
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
     index = np.array([number[name] for name in names], dtype=np.int64)

@@ -131,7 +131,9 @@ def average_usage(
     Returns
     -------
     dict of str to PodUsage
-        By ``namespace/name``; the sum over the pod's containers of the average of each.
+        By ``namespace/name``; the sum over the pod's containers of the average of each, rounded to whole units. Missing
+        samples (NaN) do not count; a container without samples of cpu or of memory, or with a negative average, counts
+        0. Pods without any sample are left out.
     """
     sums: defaultdict[tuple[str, str, str], _Sums] = defaultdict(_Sums)
     for batch in batches:
@@ -217,7 +219,8 @@ def allocate_cost(
         Price of a GiB for a month of 730 hours, by storage class (names or patterns; the first match counts). None:
         volumes are left out.
     usage : mapping of str to PodUsage, optional
-        Average usage by ``namespace/name``, see :func:`average_usage`.
+        Average usage by ``namespace/name``, see :func:`average_usage`. With it, the lines also have their cost
+        ``by_usage``.
 
     Returns
     -------
@@ -227,7 +230,8 @@ def allocate_cost(
     Raises
     ------
     InputError
-        For an unknown ``by`` or ``idle``, bad numbers, and if no node has a known price.
+        For an unknown ``by`` or ``idle``, if ``hours`` is not a positive finite number, and if there are nodes and none
+        has a known price.
     """
     if idle not in tuple(IdleRule):
         raise InputError(f'idle is "{idle}": one of {", ".join(IdleRule)}')
@@ -279,8 +283,10 @@ def _divide_nodes(
     """Add the cost of the nodes to ``lines``: what pods request or, with ``usage``, use; then the idle rest.
 
     ``prices``: cost of each node in billionths (None: unknown). ``pods_on``: (name, class number) of the pods on each
-    node. ``names``: the line of each pod. ``rule``: who pays for the idle rest. Pods that request more than a node
-    offers share all of its cost.
+    node. ``names``: the line of each pod. ``rule``: who pays for the idle rest: nobody (it is dropped), a line of its
+    own, or all lines in proportion to their cost; without any requests (or usage), a line of its own, too. Nodes
+    without a price are skipped. A node that nobody uses is all idle. Pods that request more than a node offers share
+    all of its cost.
     """
     allocatable = {
         name: column.tolist() for name, column in snapshot.columns.allocatable.items() if name in _VALUE_PER_UNIT
@@ -343,7 +349,8 @@ def _names_of_pods(cluster: Cluster, by: str) -> dict[str, str]:
 def _namer(cluster: Cluster, by: str) -> Callable[[Pod | PersistentVolumeClaim], str]:
     """Return the function that names the allocation's line of a pod, or of a claim that no pod uses.
 
-    ``by``: as for :func:`allocate_cost`. Raises InputError for an unknown ``by``.
+    ``by``: as for :func:`allocate_cost`. Raises InputError for an unknown ``by``. A pod whose label or annotation
+    neither it nor its namespace has gets ``(none)``. By ``workload``, a claim is named by its direct controller.
     """
     kind, colon, key = by.partition(":")
     if kind in ("label", "annotation") and colon and key:
@@ -389,7 +396,8 @@ def _divide_volumes(
     """Add the cost of volumes to the lines of the pods that use them; return numbers of (priced, unpriced) volumes.
 
     ``names``: the line of each pod. ``prices``: per GiB and month by storage class; None: (0, 0), nothing is added.
-    Pods that share a volume pay equal parts. A claim that no pod uses has the line of its own namespace and labels.
+    Pods that share a volume pay equal parts. A claim that no pod uses has the line of its own namespace and labels;
+    volumes without a claim have a common line.
     """
     if prices is None:
         return 0, 0
@@ -444,7 +452,8 @@ def _claims(cluster: Cluster) -> list[PersistentVolumeClaim]:
 def _volumes(cluster: Cluster, claims: Mapping[str, PersistentVolumeClaim]) -> list[tuple[str, str, int]]:
     """Return (claim, storage class, bytes) of each volume; the claim is empty if the volume is not bound.
 
-    ``claims``: by ``namespace/name``. A bound claim whose volume is not in the input stands for its volume.
+    ``claims``: by ``namespace/name``. A bound claim whose volume is not in the input stands for its volume. The size is
+    0 if no capacity is stated.
     """
     result: list[tuple[str, str, int]] = []
     seen: set[str] = set()
@@ -477,7 +486,8 @@ def _build_report(
     """Build the report. Amounts are rounded so that lines add up to their column, and columns to the total.
 
     ``volumes``, ``unpriced``: numbers of volumes with and without a price. ``unmeasured``: number of pods without
-    usage, None without a history.
+    usage, None without a history. Amounts have two decimals from 24 hours on, otherwise four. Lines: the most expensive
+    first, idle capacity last.
     """
     decimals = 2 if hours >= 24 else 4
     unit = 10 ** (9 - decimals)

@@ -245,6 +245,7 @@ class _State:
     prices: dict[str, float | None] = field(init=False)
 
     def __post_init__(self) -> None:
+        """Take a snapshot of the dump; collect its placed and pending pods and the prices of its nodes."""
         self.snapshot = snapshot = self.cluster.snapshot(dra=True)
         classes = snapshot.interner.classes
         self.pods = {}
@@ -290,7 +291,8 @@ class _State:
     def verdicts(self) -> dict[str, tuple[str, frozenset[str]]]:
         """Return (text, values to compare) of the scheduler's verdict on each pending pod, by ``namespace/name``.
 
-        The values are the set of reasons, or ``{"fits"}``, so that numbers of nodes are not compared.
+        The values are the set of reasons, or ``{"fits"}``, so that numbers of nodes are not compared. Without nodes:
+        ``("no node", frozenset())``.
         """
         snapshot = self.snapshot
         if not snapshot.pending:
@@ -359,7 +361,10 @@ def _count_pods(snapshot: Snapshot, name: str) -> int:
 
 
 def _describe_node(node: Node, price: float | None) -> dict[str, str]:
-    """Return the compared fields of a node (readiness, price, allocatable, labels, taints) as texts, by field path."""
+    """Return the compared fields of a node as texts, by field path.
+
+    These are ready, unschedulable, the price if it is known, allocatable resources, labels and taints.
+    """
     fields = {"ready": str(is_ready(node)).lower(), "unschedulable": str(node.spec.unschedulable).lower()}
     if price is not None:
         fields["price"] = f"{price:.9g}"
@@ -370,7 +375,7 @@ def _describe_node(node: Node, price: float | None) -> dict[str, str]:
 
 
 def _compare_workloads(first: _State, second: _State) -> list[WorkloadDiff]:
-    """Return a row for each workload whose number of pods, pending pods or requests differ."""
+    """Return a row for each workload whose number of pods or pending pods, or whose requests differ."""
     old, new = first.workloads(), second.workloads()
     nothing = _WorkloadState()
     rows = []
@@ -397,7 +402,7 @@ def _compare_workloads(first: _State, second: _State) -> list[WorkloadDiff]:
 
 
 def _compare_pods(first: _State, second: _State) -> list[PodDiff]:
-    """Return a row for each pod whose node or requests differ."""
+    """Return a row for each pod that is in one dump only, or whose node or requests differ."""
     rows = []
     for key in _keys(first.pods, second.pods):
         before, after = first.pods.get(key), second.pods.get(key)
@@ -425,7 +430,10 @@ def _compare_pods(first: _State, second: _State) -> list[PodDiff]:
 
 
 def _compare_verdicts(first: _State, second: _State) -> list[VerdictDiff]:
-    """Return a row for each pod that is pending in one of the dumps and whose verdicts differ."""
+    """Return a row for each pod that is pending in at least one dump and whose verdicts differ.
+
+    Verdicts that differ only in numbers of nodes count as equal.
+    """
     old, new = first.verdicts(), second.verdicts()
     rows = []
     for key in _keys(old, new):

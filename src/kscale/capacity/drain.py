@@ -104,7 +104,8 @@ def drain(
     Raises
     ------
     InputError
-        For nodes that do not exist, for no node, and for a disruption budget with an invalid selector.
+        For nodes that do not exist, for no node, for a disruption budget with an invalid selector, and for a ``now``
+        that is not a time.
 
     Notes
     -----

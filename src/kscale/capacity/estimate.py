@@ -17,7 +17,7 @@ from kscale.objects.api.core import Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.pod_resources import PODS, demand, to_integers
-from kscale.scheduling.coercion import priorities_of, stand_in_groups
+from kscale.scheduling.coercion import pods_of, priorities_of, stand_in_groups
 from kscale.scheduling.place import place
 from kscale.scheduling.status import Verdict
 from kscale.snapshot.snapshot import Snapshot
@@ -76,9 +76,10 @@ def estimates(
 ) -> Iterator[Estimated]:
     """Yield upstream's estimate of new nodes for each group, as if it were the only one, without a limit of nodes.
 
-    ``names``: pods to place. ``cursor``: index of the node at which every scan of nodes starts. ``bound_effort``:
-    effort for the lower bound of each group, see :meth:`~kscale.ca.estimator.EstimateResult.bound`. ``placements``:
-    whether the result has the new node of each pod. Raises InputError for a group without a template.
+    ``names``: pods to place. ``cursor``: index of the node after which every scan of nodes starts. ``bound_effort``:
+    effort for the lower bound of each group, see :meth:`~kscale.ca.estimator.EstimateResult.bound`. ``threads``: for
+    the bounds; without placed pods, a bound is 0. ``placements``: whether the result has the new node of each pod;
+    otherwise its ``placed`` is empty. Raises InputError for a group without a template.
     """
     options = [EstimateOptions(max_nodes=0)] * len(groups)
     results = estimate_many(
@@ -187,18 +188,19 @@ def estimate_groups(
     Returns
     -------
     EstimateReport
-        Counts of pods, and one line per group.
+        Counts of pods, and one line per group, each as if no other group got nodes. Pending DaemonSet pods are not
+        tried on new nodes.
 
     Raises
     ------
     InputError
-        If a group has no template.
+        If a group has no template, or if a name in ``pods`` occurs twice or is not in the snapshot.
     """
     counts = snapshot.counts
     snapshot = drop_expendable_pods(snapshot, expendable_cutoff)
     expendable_running = counts["placed"] - snapshot.counts["placed"]
     requested = list(snapshot.pending if pods is None else pods)
-    priorities = priorities_of(snapshot.records(requested)).tolist()
+    priorities = priorities_of(pods_of(snapshot, requested)).tolist()
     pending = [name for name, priority in zip(requested, priorities, strict=True) if priority >= expendable_cutoff]
     cleared = _without_tpus(snapshot, pending)
     existing: Mapping[str, str] = {}
@@ -311,7 +313,8 @@ def _utilization(
     """Return the requests on the new nodes divided by what the nodes offer, by resource; empty without nodes.
 
     ``classes``: (requests of a pod, number of such pods). DaemonSet pods of the template count on each of the ``nodes``
-    new nodes. The number of pods counts as one more resource.
+    new nodes. The number of pods counts as one more resource. Resources that are not requested, or not offered, are
+    left out.
     """
     if not nodes:
         return {}

@@ -193,7 +193,7 @@ def get_protection(pod: Pod) -> str | None:
 def is_protected(pod: Pod, now: Moment) -> bool:
     """Return whether the annotation ``karpenter.sh/do-not-disrupt`` protects a pod at a moment.
 
-    Its value is ``true``, or how long the pod is protected after its start.
+    Its value is ``true``, or how long the pod is protected after its start (always, if it has not started).
     """
     value = get_protection(pod)
     if value is None or value == "true":
@@ -268,7 +268,8 @@ def relocate(
     Returns
     -------
     Relocation
-        The snapshot after the last wave, and the new node of each pod or why it has none.
+        The snapshot after the last wave, the new node of each pod that got one in any wave, and why the others have
+        none.
     """
     if record_of is None:
 

@@ -47,14 +47,15 @@ def explain(
         ``namespace/name``, or an object that need not be in the snapshot. For a pod with scheduling gates, the result
         describes it without the gates.
     groups : iterable of NodeGroup
-        Groups with templates, which are tried if no existing node takes the pod.
+        Groups with templates. They are tried if no existing node takes the pod, or if other pending pods take its room.
     expendable_cutoff : int
         Running pods of a lower priority are expendable: the Cluster Autoscaler counts their room as free.
 
     Returns
     -------
     Explanation
-        The node on which the pod is, the nodes that it fits, or the verdict of each node and group.
+        The node on which the pod is or to which it is nominated (then nothing else is evaluated); otherwise the nodes
+        that it fits, the rejections by the others, and the verdicts of tried groups.
 
     Raises
     ------
@@ -122,10 +123,11 @@ def _count_reasons(verdicts: Sequence[NodeVerdict]) -> Counter[str]:
 
 
 def _list_blocking_pods(snapshot: Snapshot, name: str, fits_on: Sequence[str], expendable_cutoff: int) -> list[str]:
-    """Return some pods that take the room of the pending pod ``name``; an empty list if it gets placed.
+    """Return up to five pods that take the room of the pending pod ``name``; an empty list if it gets placed.
 
-    All pending pods that count are placed by priority. If this one does not get a node, the result names pods that were
-    placed on the nodes ``fits_on``, where it fits. The list is also empty if no other pending pod counts.
+    All pending pods with a priority of at least ``expendable_cutoff`` are placed by priority, together with this one.
+    If this one does not get a node, the result names pods that were placed on the nodes ``fits_on``, where it fits. The
+    list is also empty if ``name`` is not pending or is the only pod that counts.
     """
     priorities = snapshot.pending_records.priorities.tolist()
     counted = [
@@ -156,13 +158,14 @@ def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
 def pod_of_workload(cluster: Cluster, workload: KubeObject) -> tuple[str, Cluster]:
     """Return (name of a pod that represents a workload, cluster with that pod).
 
-    The pod is the workload's first pending one, else its first running one, else one that the workload would create. In
-    the last case the cluster is a copy with the new pod.
+    The pod is the workload's first active one without a node, else its first active one on a node, else the first that
+    the workload would create. Active: neither Succeeded nor Failed. In the last case the cluster is a copy with all new
+    pods of the workload (with one replica if it has 0); otherwise it is ``cluster`` itself.
 
     Raises
     ------
     InputError
-        If the workload has no pods and would create none.
+        If the workload has no active pods and would create none, or if admission would refuse them.
     """
     controllers = read_controllers(cluster)
     pods = [pod for pod in cluster.pods() if pod.namespace == workload.namespace]
@@ -178,7 +181,10 @@ def pod_of_workload(cluster: Cluster, workload: KubeObject) -> tuple[str, Cluste
 
 
 def _belongs(pod: Pod, workload: KubeObject, controllers: Controllers) -> bool:
-    """Return whether a workload is the direct or the topmost controller of a pod."""
+    """Return whether a workload is the direct or the topmost controller of a pod.
+
+    Compares kinds and names, not namespaces.
+    """
     direct = controller_of(pod.metadata)
     if direct is not None and (direct.kind, direct.name) == (workload.kind, workload.name):
         return True

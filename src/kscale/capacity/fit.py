@@ -82,6 +82,7 @@ def fit_workloads(
 
     What one workload takes is not available to the next. Pods are taken as the API server would store them, with the
     claims that controllers would create for them. For a DaemonSet, one pod is tried on every node where it should run.
+    Workloads whose pods admission would refuse are reported with no replica placed.
 
     Parameters
     ----------
@@ -190,7 +191,8 @@ def with_volume_claims(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
 def _build_refused_fit(snapshot: Snapshot, workload: KubeObject, plugin: str, message: str) -> WorkloadFit:
     """Build the result of a workload whose pods the API server would refuse: none of its replicas is placed.
 
-    ``plugin``, ``message``: the admission plug-in that refuses them, and why.
+    ``plugin``, ``message``: the admission plug-in that refuses them, and why. The rejections are empty if the workload
+    would create no pod.
     """
     if isinstance(workload, DaemonSet):
         replicas = sum(should_run(workload, node) for node in snapshot.columns.objects)
@@ -246,6 +248,7 @@ def _replicas(
     """Place the pods of a workload one after the other.
 
     Returns (its result, snapshot with the placed pods, features that were not evaluated, state for the next workload).
+    ``state``: where the scan of nodes starts; it has no effect without ``scores``. Raises InputError for too many pods.
     """
     check_count(workload)
     pods, snapshot = _pods(with_volume_claims(snapshot, workload), workload, classes)
@@ -325,7 +328,8 @@ def _daemonset(
 def summarize_rejections(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejection], str]:
     """Group unplaced pods (``stays``) by plug-in and reasons, the largest groups first.
 
-    Returns (rejections, kube-scheduler's event about the first pod); both are empty without pods.
+    Returns (rejections, kube-scheduler's event about the first pod); both are empty without pods. The plug-in is the
+    one that rejects on the first node, empty if a PreFilter plug-in rejects or there are no nodes.
     """
     if not stays:
         return [], ""
@@ -387,7 +391,7 @@ def fit_manifests(
     Raises
     ------
     InputError
-        If a source cannot be read or contains no workload.
+        If a source cannot be read or contains no workload, and for a workload of too many pods.
     """
     manifests = read_manifests(*sources, namespace=namespace)
     changed = with_objects(cluster, manifests.objects)

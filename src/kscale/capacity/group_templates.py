@@ -70,6 +70,7 @@ def with_templates(
     taints = TaintConfig.from_options(options)
 
     def pods_on(name: str) -> list[Pod]:
+        """Return the counted pods on the node ``name``."""
         number = snapshot.columns.index[name]
         return [snapshot.placed[row].pod for row in np.flatnonzero(snapshot.placed_node == number).tolist()]
 
@@ -159,7 +160,7 @@ def starting_nodes(
 
     A loop that has the state of an earlier one knows the requested nodes and counts them as upcoming. A node is young
     until ``max_node_startup_time`` has passed. Groups without such nodes, and groups whose options the provider cannot
-    return, are left out.
+    return, are left out. Raises InputError for a node without a readable creation time.
     """
     time, taints = moment(now), TaintConfig.from_options(options)
     known_groups = Groups.of(groups, nodes := list(nodes))

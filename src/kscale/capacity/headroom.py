@@ -185,7 +185,8 @@ def report_losses(
     Raises
     ------
     InputError
-        For nodes, zones and groups that do not exist, and if no node has a ``zone_label`` other than the default one.
+        For another form of text, for nodes, zones and groups that do not exist, if no node has a ``zone_label`` other
+        than the default one, and, for repairs, if a group cannot be bought as it has no template or no price.
     """
     snapshot = cluster.snapshot(dra=True)
     check_zone_label(snapshot, zone_label)
@@ -210,7 +211,10 @@ def report_losses(
 
 
 def _count_more_pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[MorePods, list[str]]:
-    """Return (how many more copies of a workload's pod fit, features of the pod that are not evaluated)."""
+    """Return (record of how many more copies of a workload's pod fit, features of the pod that are not evaluated).
+
+    If admission would refuse the pod, the number is 0 and ``next_event`` says why.
+    """
     spec = spec_of(workload)
     namespace = workload.namespace or DEFAULT_NAMESPACE
     left_out = classes.unknown(spec)
@@ -243,7 +247,7 @@ def _count_more_with_claims(
 ) -> tuple[int, dict[str, int] | None, str]:
     """Return, for a pod with its own claims: (how many more fit, number by node, why the next one does not fit).
 
-    If too many fit to list them, the count is a maximum, the number by node None, and the text empty.
+    If 100,000 or more fit, the count is 100,000, the number by node None, and the text empty.
     """
     example: KubeObject = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
     if isinstance(workload, StatefulSet):
@@ -276,7 +280,10 @@ def _place_more_pods(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str,
 
 @typed
 def count_more_pods(snapshot: Snapshot, pod: Pod) -> int:
-    """Return how many more pods like this one fit on existing nodes, placed one after the other (at most a million)."""
+    """Return how many more pods like this one fit on existing nodes, placed one after the other (at most a million).
+
+    0 if a PreFilter plug-in rejects the pod.
+    """
     # The node of a running pod does not restrict where equal pods may go.
     session = Session(snapshot, [snapshot.interner.classify(pod, placed=True)], exchangeable=True)
     engine = session.engine

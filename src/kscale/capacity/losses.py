@@ -41,7 +41,10 @@ __all__ = [
 
 
 def waiting(pod: Pod) -> Pod:
-    """Return a copy of the pod that is pending and unschedulable, without a node."""
+    """Return a copy of the pod that is pending and unschedulable, without a node.
+
+    Nothing else of its status is kept.
+    """
     unschedulable = Condition(type="PodScheduled", status="False", reason="Unschedulable")
     return msgspec.structs.replace(
         pod,
@@ -61,7 +64,8 @@ def is_lost_with_node(pod: Pod) -> bool:
 def smaller(group: NodeGroup, count: int, removed: Collection[str]) -> NodeGroup:
     """Return the group without ``count`` lost nodes; the nodes ``removed`` are no longer its members or its model.
 
-    Its target size, if it has one, decreases by ``count``: the cloud does not replace the nodes by itself.
+    Its target size, if it has one, decreases by ``count``: the cloud does not replace the nodes by itself. The group is
+    unchanged if ``count`` is 0.
     """
     if not count:
         return group
@@ -157,7 +161,7 @@ class _Pods:
         """Simulate each loss of ``parts`` (indices of its nodes) by itself, with native code.
 
         Returns three arrays with one row per loss: number of pods that must move, number of homeless pods, and
-        positions of the first homeless ones (-1: none).
+        positions of the first three homeless ones (-1: there are fewer).
         """
         result: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _engine.losses(
             self.session.engine,
@@ -193,7 +197,7 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     Returns
     -------
     list of Loss
-        One record per loss.
+        One record per loss, with the names of up to three homeless pods.
 
     Raises
     ------
@@ -224,7 +228,8 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
 def check_zone_label(snapshot: Snapshot, zone_label: str) -> None:
     """Raise InputError if no node has the label ``zone_label``.
 
-    The default label (:data:`ZONE`) is always accepted, as a cluster may have no zones.
+    The default label (:data:`ZONE`) is always accepted, as a cluster may have no zones; so is any label if there are no
+    nodes.
     """
     objects = snapshot.columns.objects
     if zone_label != ZONE and objects and not any(zone_label in (node.metadata.labels or {}) for node in objects):
@@ -251,7 +256,7 @@ def named_losses(
     Returns
     -------
     list of (str, list of int)
-        Each text, and the indices of nodes that are lost together.
+        Each text, and the distinct indices of nodes that are lost together.
 
     Raises
     ------
@@ -328,7 +333,7 @@ def _simulate_losses(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool
 
     Returns three values: bool[nodes, nodes], whether the second node receives pods of the lost first one; the losses
     that leave pods homeless, by node name; bool[nodes], whether a node has pods whose affinity or spread rules concern
-    other nodes.
+    other nodes. The engine is restored.
     """
     engine, count = pods.session.engine, len(nodes)
     landing = np.zeros((count, count), dtype=bool)
@@ -395,7 +400,13 @@ def add_repair(
     Returns
     -------
     Loss
-        A copy with ``repair``: cost and number of the nodes, and the number of pods that fit no group.
+        A copy with ``repair``: cost and number of the nodes, and the number of pods that fit no group (all homeless
+        ones if no group can be bought).
+
+    Raises
+    ------
+    InputError
+        If a group has no template or no price, or if groups or ``options`` are invalid otherwise.
     """
     if not loss.homeless:
         return loss

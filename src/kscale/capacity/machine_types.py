@@ -156,7 +156,8 @@ def arch_of(node: Node) -> str:
 def architectures_of(cluster: Cluster) -> Architectures:
     """Return the architectures of the cluster's nodes, those that some pod needs, and those that every pod accepts.
 
-    Pods of DaemonSets, mirror pods and pods that have ended do not count: they follow the nodes, or need none.
+    Pods of DaemonSets, mirror pods and pods that have ended do not count: they follow the nodes, or need none. If no
+    node has an architecture, the needed ones are empty unless every pod names some.
     """
     nodes = frozenset(filter(None, map(arch_of, cluster.nodes())))
     constraints: list[frozenset[str] | None] = []
@@ -174,7 +175,10 @@ def architectures_of(cluster: Cluster) -> Architectures:
 
 
 def _get_named_architectures(pod: Pod) -> frozenset[str] | None:
-    """Return the architectures that a pod's node selector and affinity allow; None if they do not restrict them."""
+    """Return the architectures that a pod's node selector and affinity allow; None if they do not restrict them.
+
+    Only those of :data:`ARCHITECTURES` are considered; the set is empty if the pod allows none of them.
+    """
     wanted = {key: value for key, value in (pod.spec.node_selector or {}).items() if key in _KEYS}
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     selector = None if affinity is None else _reduce_to_architecture(affinity.required)

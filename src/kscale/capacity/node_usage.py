@@ -285,6 +285,7 @@ class _Uses:
     """Requests, limits and usage of the nodes of a snapshot."""
 
     def __init__(self, cluster: Cluster, snapshot: Snapshot) -> None:
+        """Add up the limits of the placed pods by node, and read the usage from the cluster's metrics."""
         self._snapshot = snapshot
         self._extended = [name for name in snapshot.columns.allocatable if is_extended(name)]
         self._limits: dict[str, NDArray[np.int64]] = {}
@@ -296,7 +297,8 @@ class _Uses:
     def _add_limits(self, pod: Pod, n: int) -> None:
         """Add a pod's limits to those of the node at index ``n``.
 
-        The pod also counts as unlimited for each of cpu and memory for which one of its containers has no limit.
+        The pod also counts as unlimited for each of cpu and memory for which one of its containers has no limit, unless
+        the pod itself has one. Init containers do not count for this.
         """
         for name, amount in to_integers(pod_limits(pod)).items():
             self._column(self._limits, name)[n : n + 1] += amount  # as an array: sums wrap, as upstream's do
@@ -319,7 +321,10 @@ class _Uses:
         return [name for name in self._extended if self._amount(self._snapshot.columns.allocatable, name, n)]
 
     def use(self, n: int, name: str) -> ResourceUse:
-        """Return allocatable, requests, limits and usage of resource ``name`` on the node at index ``n``."""
+        """Return allocatable, requests, limits and usage of resource ``name`` on the node at index ``n``.
+
+        The usage is None if it was not measured.
+        """
         return ResourceUse(
             allocatable=self._amount(self._snapshot.columns.allocatable, name, n),
             requests=self._amount(self._snapshot.used, name, n),

@@ -140,7 +140,7 @@ def report_overview(
     Raises
     ------
     InputError
-        If a group has no node to model new ones on.
+        If a group has no node to model new ones on, or if ``now`` is not a time.
     """
     options = options or default_options()
     time = moment(now)

@@ -116,7 +116,7 @@ def preempt(
     Returns
     -------
     PreemptionReport
-        The node, the victims and the judgement of each node.
+        The node, the victims and the judgement of each node (none for a pod that never preempts).
 
     Raises
     ------

@@ -48,7 +48,7 @@ class PriceRule(ApiStruct, forbid_unknown_fields=True):
     zone: str = ""
 
     def matches(self, kind: InstanceType) -> bool:
-        """Return whether the rule selects a type by its name or family."""
+        """Return whether the rule selects a type by its name or family. The region is not compared."""
         if self.instance_type is not None:
             return fnmatchcase(kind.name, self.instance_type)
         return self.family is not None and fnmatchcase(parse_type_name(kind.name).family, self.family)
@@ -56,7 +56,8 @@ class PriceRule(ApiStruct, forbid_unknown_fields=True):
     def apply(self, price: float | None) -> float | None:
         """Return the price per hour under this rule; None if it is unknown.
 
-        ``price``: the on-demand price, None if it is unknown. A rule with a price of its own does not need it.
+        ``price``: the on-demand price, None if it is unknown. A rule with a price of its own does not need it. The
+        result is rounded to nine decimals if a discount is applied.
         """
         if self.price is not None:
             return self.price
@@ -147,7 +148,8 @@ def apply_prices(catalogue: Catalogue, rules: Sequence[PriceRule], discount: flo
     Raises
     ------
     InputError
-        If the discount is not between 0 and 100, or if a rule matches no type or names a region without prices.
+        If the discount is not between 0 and 100, if a rule matches no type, or if a rule without a price of its own
+        names a region without prices.
     """
     if not 0 <= discount <= 100:
         raise InputError(f"a discount of {discount:g} %: it is a number between 0 and 100")
@@ -208,7 +210,7 @@ def reservations_of(
     Raises
     ------
     InputError
-        If there are several zones and a reservation names none.
+        If there are several zones and a reservation that is not ignored names none.
     """
     by_name = {kind.name: kind for kind in kinds}
     result = []

@@ -77,7 +77,10 @@ class GroupEstimate(Part, frozen=True):
 
     @property
     def over_maximum(self) -> int:
-        """Return by how many nodes current and new nodes exceed the group's maximum size; 0 without a maximum."""
+        """Return by how many nodes current and new nodes exceed the group's maximum size; 0 without a maximum.
+
+        An unknown current size counts as 0.
+        """
         if self.maximum is None:
             return 0
         return max(0, self.nodes + (self.current or 0) - self.maximum)
@@ -155,7 +158,10 @@ class EstimateReport(Record, frozen=True):
     """Nodes that Karpenter would launch, if the node groups are NodePools."""
 
     def summary(self) -> str:
-        """Return a line: how many pods fit, need new nodes and fit nowhere, and the new nodes by group."""
+        """Return a line: how many pods fit, need new nodes and fit nowhere, and the new nodes.
+
+        New nodes are given by group, for groups that take pods.
+        """
         groups = ", ".join(f"{line.group}: {line.nodes:,} nodes" for line in self.groups if line.pods)
         return (
             f"{self.pending_count:,} pods pending, {self.on_existing:,} fit, {self.need_new:,} need new nodes, "
@@ -257,7 +263,7 @@ class Explanation(Record, frozen=True):
     nominated: str | None = None
 
     def summary(self) -> str:
-        """Return a line: the pod and where it runs or fits, or kube-scheduler's text on why it fits nowhere."""
+        """Return a line: the pod and its node, how many nodes it fits, or kube-scheduler's text on why it fits none."""
         if self.node:
             return f"{self.pod} is on {self.node}"
         if self.fits_on:
@@ -307,9 +313,10 @@ class FitReport(Record, frozen=True):
         return f"{self.fit:,} of {self.replicas:,} replicas fit" + (f" ({', '.join(parts)})" if parts else "")
 
     def explain(self, name: str) -> str:
-        """Return whether a workload fits and why not, in one line.
+        """Return how many replicas of a workload fit, and kube-scheduler's event if some do not, in one line.
 
-        ``name``: of the workload, or ``namespace/name``. Raises InputError if it is not part of this report.
+        ``name``: of the workload, or ``namespace/name``; the first one of that name counts. Raises InputError if it is
+        not part of this report.
         """
         for item in self.workloads:
             if name in (item.name, f"{item.namespace}/{item.name}"):

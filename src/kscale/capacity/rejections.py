@@ -117,7 +117,7 @@ def describe_use(number: dict[str, Any]) -> str:
 
 
 def _describe_failure(verdict: Verdict, pod: Pod, node: Node) -> str:
-    """Return a text on the cause of a failure; empty if the reason alone says it.
+    """Return a text on the cause of a failure; empty if there is nothing to add to the reasons.
 
     The text contains no annotations and no environment values.
     """

@@ -43,7 +43,8 @@ def replace_requests(
 
     ``of_container`` is called with each container, init containers included, and returns its requests (None: none).
     ``of_pod`` is called with the requests of the pod level, if the pod has any, and returns those to set. Granted
-    resources that the kubelet reported are removed, as they refer to the old requests.
+    resources that the kubelet reported are removed, as they refer to the old requests; so is the condition of an
+    infeasible resize.
     """
     spec, status = pod.spec, pod.status
 
@@ -90,9 +91,10 @@ def effect_of(
 ) -> Effect:
     """Pack the running pods of a cluster onto empty nodes of its most common shape, as they are and as recommended.
 
-    DaemonSet pods of one such node run on every node. Pods that fit no empty node are counted, not packed. ``price`` is
-    called with that node and returns its $/h, see :func:`kscale.capacity.cost.price_of`. Returns the numbers of nodes
-    before and after.
+    DaemonSet pods of one such node run on every node; mirror pods are left out. Pods that fit no empty node are
+    counted, not packed. ``price`` is called with that node and returns its $/h, see
+    :func:`kscale.capacity.cost.price_of`. Returns the numbers of nodes and of pods that fit none, before and after; an
+    empty effect without nodes.
     """
     controllers = read_controllers(cluster)
     advised = advice_of(report)
@@ -104,8 +106,8 @@ def compare_packing(
 ) -> Effect:
     """Pack pods like :func:`effect_of`, before and after any change of pods.
 
-    ``changed`` is called with each running pod and returns the pod after the change. Returns an empty effect if the
-    cluster has no nodes.
+    ``changed`` is called with each pod that is packed, and with the DaemonSet pods that run on every node; it returns
+    the pod after the change. Returns an empty effect if the cluster has no nodes.
     """
     nodes = list(cluster.nodes())
     pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase in ("Running", "")]
@@ -153,7 +155,7 @@ def effect_on_pools(
 
 
 def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advised) -> NodeGroup:
-    """Return the group with the recommended requests for the pods of its template."""
+    """Return the group with the recommended requests for the pods of its template; unchanged without a template."""
     if group.template is None:
         return group
     pods = [apply_advice(pod, controllers, advised) for pod in group.template.pods]
@@ -161,7 +163,10 @@ def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advis
 
 
 def _on_pools(cluster: Cluster, groups: Sequence[NodeGroup], options: MixOptions | None) -> PackedPools:
-    """Compute the cheapest mix of ``groups`` for all pods of a cluster, with the sums of the pods' requests."""
+    """Compute the cheapest mix of ``groups`` for all pods of a cluster, with the sums of the pods' requests.
+
+    Requests of pods that the mix does not place, such as those of DaemonSets, count as well.
+    """
     plan = mix(cluster, groups, pods=ALL, options=options)
     requests = [demand(pod) for pod in cluster.pods()]
     return PackedPools(
@@ -225,7 +230,7 @@ def apply_advice(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
 
 
 def waiting(pod: Pod) -> Pod:
-    """Return a copy of the pod that is pending without a node."""
+    """Return a copy of the pod that is pending without a node and without statuses of containers."""
     return msgspec.structs.replace(
         pod,
         spec=msgspec.structs.replace(pod.spec, node_name=""),

@@ -66,7 +66,8 @@ class NewNode:
 def draw_nodes(title: str, snapshot: Snapshot, marks: Mapping[str, Mark] | None = None) -> Packing:
     """Return a picture of nodes of a snapshot with the pods placed on them. Equivalent nodes are drawn once.
 
-    ``marks`` selects the nodes and their order; None: all nodes, without marks.
+    ``marks`` selects the nodes and their order; None: all nodes, without marks. After 120 pictures, further nodes are
+    only counted.
     """
     marks = dict.fromkeys(snapshot.nodes, Mark()) if marks is None else marks
     order = np.argsort(snapshot.placed_node, kind="stable")
@@ -91,7 +92,7 @@ def draw_nodes(title: str, snapshot: Snapshot, marks: Mapping[str, Mark] | None 
 def draw_new_nodes(title: str, snapshot: Snapshot, nodes: Iterable[NewNode]) -> Packing:
     """Return a picture of nodes that would be created, with pending pods of a snapshot.
 
-    Equivalent nodes are drawn once.
+    Equivalent nodes are drawn once. After 120 pictures, further nodes are only counted.
     """
     equivalent: dict[Hashable, list[NewNode]] = {}
     for node in nodes:
@@ -140,7 +141,7 @@ def _amount(name: str, quantity: Quantity) -> float:
 
 
 def _format_amount(name: str, quantity: Quantity) -> str:
-    """Format an amount for the drawing: memory in GiB, cpu in cores."""
+    """Format an amount for the drawing: memory in GiB, cpu in cores, else units."""
     amount = _amount(name, quantity)
     return f"{amount / 2**30:.1f} GiB" if name == MEMORY else f"{amount:g}"
 
@@ -273,7 +274,7 @@ def _add_refusal_reasons(
 ) -> list[ScaleDownNode]:
     """Return the nodes; ``why`` of those whose pods fit nowhere also says why each other node refuses the pods.
 
-    Only the first :data:`_REFUSALS` of them get this text.
+    Only the first :data:`_REFUSALS` of them get this text. With ``options.legacy`` the nodes are unchanged.
     """
     if options.legacy:
         return nodes

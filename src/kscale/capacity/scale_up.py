@@ -88,7 +88,8 @@ def scale_up(
     Raises
     ------
     InputError
-        If the groups cannot be used, or if NodePools come with a state or a ranker.
+        If the groups or ``now`` cannot be used, if NodePools come with a state or a ranker, or if Karpenter's rule is
+        to place a pod that is not in the cluster.
 
     Notes
     -----

@@ -130,6 +130,10 @@ class Shared:
     """An object in a file that workers on this machine map; each unpickles it once, its arrays without copies."""
 
     def __init__(self, value: Any) -> None:
+        """Write the pickled object to a temporary file, in ``/dev/shm`` if possible.
+
+        Raises OSError that names the file. The file is removed by :meth:`close` or when the process is terminated.
+        """
         self.token = secrets.token_hex(16)
         parts = pickle_in_parts(value)
         folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -231,7 +235,7 @@ def sweep(
         If the number of processes or workers is not in 1 to 1,024, if ``chunk`` is less than 1, or if the function
         ``executor`` returns no executor.
     concurrent.futures.BrokenExecutor
-        If workers are lost repeatedly.
+        If workers are lost repeatedly, or once with an executor that cannot be created again.
 
     Notes
     -----
@@ -417,7 +421,7 @@ class RayExecutor(Executor):
         return _InStore(secrets.token_hex(16), self._ray.put(value))
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit a call, as every executor does, and return its future."""
+        """Submit a call as a Ray task and return its future, which counts as running and cannot be cancelled."""
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         task = self._task.remote(function, args, kwargs)
@@ -437,7 +441,11 @@ class RayExecutor(Executor):
             future.set_exception(BrokenExecutor(str(error)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Shut down, as every executor does. Disconnects from Ray if this executor made the connection."""
+        """Wait for the tasks or cancel them, and disconnect from Ray if this executor made the connection.
+
+        ``wait``: wait for running tasks; ``cancel_futures``: cancel them first. Without a disconnection, calls can
+        still be submitted.
+        """
         tasks = list(self._under_way.values())
         if cancel_futures:
             for task in tasks:

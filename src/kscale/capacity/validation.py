@@ -91,7 +91,10 @@ def _is_stored(data: Mapping[str, Any]) -> bool:
 
 
 def _validate_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal]:
-    """Return the mistakes of an HPA. ``type_``: the struct with which its fields are compared."""
+    """Return the mistakes of an HPA, unknown fields included. ``type_``: the struct with which its fields are compared.
+
+    An API version that was removed is the only mistake then.
+    """
     version = data["apiVersion"]
     if version in _REMOVED:
         return [Refusal("apiVersion", unserved_version(version))]
@@ -104,7 +107,10 @@ def _validate_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal
 
 
 def _validate_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refusal]:
-    """Return the mistakes of a VPA by the admission webhook and the schema, and the webhook's warnings."""
+    """Return a VPA's unknown fields, its mistakes by the admission webhook and the schema, and the webhook's warnings.
+
+    An unserved API version is the only mistake then.
+    """
     if data["apiVersion"] != VPA_VERSION:
         return [Refusal("apiVersion", f"{data['apiVersion']} is not served: use {VPA_VERSION}")]
     admitted = admit_vpa(obj, obj if _is_stored(data) else None)

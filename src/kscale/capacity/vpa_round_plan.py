@@ -311,7 +311,7 @@ class _Budgets:
         """Return the API server's error for an eviction that a budget forbids; None if it is allowed.
 
         An allowed eviction uses up a disruption of each budget that covers the pod, unless the pod is pending. Actions
-        other than evictions are always allowed.
+        other than evictions, and evictions of pods that the object was not created with, are always allowed.
         """
         pod = self._pods.get((action.namespace, action.name)) if isinstance(action, Evict) else None
         if pod is None or pod.status.phase == "Pending":  # pending pods are not protected
@@ -330,7 +330,11 @@ class _Budgets:
 
 
 def newest_time(cluster: Cluster) -> Moment | None:
-    """Return the newest timestamp in the pods and VPAs of a dump; None if they have no timestamp."""
+    """Return the newest time in a dump; None if it has none.
+
+    Read are the pods' start times, transitions of conditions and ends of terminated containers, and the VPAs' creation
+    times and transitions of conditions.
+    """
     texts: list[str | None] = []
     for pod in cluster.pods():
         texts += [pod.status.start_time, *(item.last_transition_time for item in pod.status.conditions)]
@@ -351,7 +355,7 @@ def newest_time(cluster: Cluster) -> Moment | None:
 def recommendation_plan(cluster: Cluster, controlled: Iterable[ControlledPods], *, now: Moment) -> VPARoundPlan:
     """Plan a loop of the recommender: the pods of each VPA that would get other requests, and the effect on nodes.
 
-    ``controlled``: (VPA with its new recommendation, pods that it controls).
+    ``controlled``: (VPA with its new recommendation, pods that it controls). VPAs without such pods are left out.
     """
     planned: list[PlannedVPA] = []
     changed: dict[str, Pod] = {}

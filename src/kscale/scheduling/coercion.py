@@ -162,7 +162,8 @@ def inputs_of(snapshot: SnapshotLike, pods: PodsLike) -> tuple[Snapshot, PodsLik
 
     If ``pods`` contains manifests, these are applied to a copy of the cluster as :func:`kscale.apply_manifests` does;
     the result is the copy's snapshot and the names of the new pods. A Snapshot does not take manifests: they are
-    returned as they are, and :func:`pods_of` says so.
+    returned as they are, and :func:`pods_of` says so. Raises InputError if ``snapshot`` is neither a Snapshot nor a
+    Cluster, or manifests cannot be read.
     """
     if isinstance(pods, Iterator) and not isinstance(pods, PodRows):
         pods = [*pods]
@@ -203,7 +204,8 @@ def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Seq
     """Return the records of the pods that a call names or passes; the snapshot's pending pods if ``pods`` is None.
 
     ``waiting``: pods named must be pending. A running pod would be placed and counted twice. Raises InputError for a
-    name that the snapshot does not have, or that occurs twice.
+    name that the snapshot does not have or that occurs twice, for a pod that cannot be read, for anything but a list of
+    names and pods, and if ``waiting``, for a named pod that is on a node.
     """
     if pods is None:
         return snapshot.pending_records

@@ -84,7 +84,8 @@ def is_known(name: str) -> bool:
 def plugin_set(value: Any, path: str) -> tuple[dict[str, int], set[str]]:
     """Return (weight by enabled plug-in, 0 if absent; names of disabled plug-ins) of an extension point at ``path``.
 
-    Raises InputError, with the path of the field, for an unknown or repeated plug-in or a bad weight.
+    Raises InputError, with the path of the field, for a wrong type, a bad weight, and an enabled plug-in that is
+    unknown or repeated.
     """
     fields = fields_of(value or {}, path, {"enabled", "disabled"})
     sets: list[list[tuple[str, int]]] = []
@@ -108,7 +109,8 @@ def plugin_set(value: Any, path: str) -> tuple[dict[str, int], set[str]]:
 def plugins_everywhere(value: Any) -> list[str]:
     """Return the plug-ins that the ``multiPoint`` object ``value`` enables.
 
-    These are the default plug-ins that are not disabled, then additional ones.
+    These are the default plug-ins that are not disabled, then additional ones. Raises InputError as :func:`plugin_set`
+    does.
     """
     enabled, disabled = plugin_set(value, "profiles[0].plugins.multiPoint")
     defaults = [] if "*" in disabled else [name for name in (*FILTERS, *sorted(_OTHERS)) if name not in disabled]
@@ -194,7 +196,8 @@ def scheduler_profile(configuration: Any) -> SchedulerProfile:  # any type: upst
 def preemption_candidates(configuration: Mapping[str, Any]) -> Candidates:
     """Read how many nodes DefaultPreemption tries from a KubeSchedulerConfiguration.
 
-    Upstream: ``ValidateDefaultPreemptionArgs``. Raises InputError for what upstream refuses.
+    A number that the configuration does not give is upstream's default (10 %, 100). Upstream:
+    ``ValidateDefaultPreemptionArgs``. Raises InputError for what upstream refuses.
     """
     candidates = Candidates()
     for i, config in enumerate(items_of(one_profile(configuration).get("pluginConfig") or [], _CONFIG)):
@@ -271,14 +274,17 @@ def _arguments(configs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _node_affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Read NodeAffinity's arguments: ``added_affinity``. Raises InputError for invalid ones."""
+    """Read NodeAffinity's arguments: ``added_affinity``, if set. Raises InputError for invalid ones."""
     fields_of(args, path, {"apiVersion", "kind", "addedAffinity"})
     added = args.get("addedAffinity")
     return {} if added is None else {"added_affinity": from_dict(added, NodeAffinity).required}
 
 
 def _resources_fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Read NodeResourcesFit's arguments: the resources to ignore. Raises InputError for invalid ones."""
+    """Read NodeResourcesFit's arguments: the resources and groups of resources to ignore.
+
+    Raises InputError for invalid ones.
+    """
     fields_of(args, path, {"apiVersion", "kind", "ignoredResources", "ignoredResourceGroups", "scoringStrategy"})
     groups = items_of(args.get("ignoredResourceGroups") or [], f"{path}.ignoredResourceGroups")
     for i, group in enumerate(groups):
@@ -370,7 +376,7 @@ def score_options(configuration: Any) -> ScoreOptions:  # any type: upstream rep
     Raises
     ------
     InputError
-        With the path of the field, for what upstream refuses.
+        With the path of the field, for what upstream refuses, and for a plug-in that kscale does not know.
     """
     profile = one_profile(configuration)
     options: dict[str, Any] = {
@@ -389,7 +395,7 @@ def score_options(configuration: Any) -> ScoreOptions:  # any type: upstream rep
 def _percentage(configuration: Mapping[str, Any], profile: Mapping[str, Any]) -> int:
     """Return ``percentageOfNodesToScore`` of the profile, else of the configuration.
 
-    0 (the default) lets the number of nodes decide.
+    0 (the default) lets the number of nodes decide. Raises InputError if it is not between 0 and 100.
     """
     for where, fields in (("profiles[0].", profile), ("", configuration)):
         value = fields.get(_PERCENTAGE_FIELD)
@@ -399,7 +405,10 @@ def _percentage(configuration: Mapping[str, Any], profile: Mapping[str, Any]) ->
 
 
 def _weights(plugins: Mapping[str, Any]) -> dict[str, int]:
-    """Return the weight of each Score plug-in that is enabled, in the scorer's order."""
+    """Return the weight of each Score plug-in that is enabled, in the scorer's order.
+
+    Raises InputError as :func:`plugin_set` does.
+    """
     multi_point, _ = plugin_set(plugins.get("multiPoint"), "profiles[0].plugins.multiPoint")
     everywhere = {
         name: (multi_point[name] or 1) if name in multi_point else DEFAULT_WEIGHTS.get(name, 1)
@@ -500,7 +509,10 @@ def _read_balanced_args(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Read InterPodAffinity's scoring arguments. Raises InputError for invalid ones."""
+    """Read InterPodAffinity's scoring arguments; ``hard_pod_affinity_weight`` only if set.
+
+    Raises InputError if invalid.
+    """
     field_names = {"apiVersion", "kind", "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"}
     args = fields_of(args, path, field_names)
     options: dict[str, Any] = {"ignore_preferred_terms_of_existing_pods": bool(args.get(_IGNORE))}

@@ -30,10 +30,11 @@ def equivalence_groups(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return upstream's pod equivalence groups as (pods, starts).
 
-    ``pods``: positions of pods, group after group, int32[n]. ``starts``: where groups start in ``pods``, and its
-    length at the end, int32[groups + 1]. Groups come in the order of their first pod. The first ten shapes of a
-    controller are remembered; every pod of a further shape is a group of its own. Upstream:
-    ``core/scaleup/equivalence``.
+    ``controller``, ``shape``: numbers of each pod's, as :func:`number_controllers_and_shapes` returns them; a pod
+    without a controller is a group of its own. ``pods``: positions of pods, group after group, int32[n]. ``starts``:
+    where groups start in ``pods``, and its length at the end, int32[groups + 1]. Groups come in the order of their
+    first pod. The first ten shapes of a controller are remembered; every pod of a further shape is a group of its own.
+    Upstream: ``core/scaleup/equivalence``.
     """
     n = len(controller)
     leader = np.arange(n, dtype=np.int64)

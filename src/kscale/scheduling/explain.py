@@ -163,7 +163,7 @@ class Explainer:
     def pods_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> list[str]:
         """Return the keys of pods that ``matches`` accepts in the domain of an existing node by label ``key``.
 
-        They are in order of appearance.
+        They are in order of appearance. Empty if the node was added or does not have the label.
         """
         return self._keys(self._rows(matches, self._domain_mask(key, node)))
 

@@ -61,7 +61,7 @@ def fit(
     Raises
     ------
     InputError
-        If a pod cannot be read, or a named pod or node is not in the snapshot.
+        If a pod cannot be read or is named twice, or a named pod or node is not in the snapshot.
 
     Examples
     --------

@@ -58,7 +58,7 @@ def fork(
     profile : SchedulerProfile, optional
         Scheduler profile. Default: upstream's default profile.
     cursor : int
-        Where the round-robin scan over nodes starts.
+        Number of the node after which the round-robin scan over nodes starts.
 
     Returns
     -------
@@ -68,7 +68,8 @@ def fork(
     Raises
     ------
     InputError
-        If a pod or a template cannot be read.
+        If a pod or a template cannot be read, if a named pod is not in the snapshot or is named twice, and for an
+        invalid ``cursor``.
     ArgumentError
         If ``templates`` is a text instead of a list of templates.
     """
@@ -126,6 +127,7 @@ class Fork:
         profile: SchedulerProfile | None = None,
         cursor: int = 0,
     ) -> None:
+        """Compile the snapshot, pods and templates. Raises InputError for pods or a cursor as :func:`fork` does."""
         cursor = position_of(cursor, "cursor")
         if isinstance(pods, Iterable) and not isinstance(pods, PodRows | str | bytes | dict):
             pods = [*pods]
@@ -244,7 +246,8 @@ class Fork:
     def remove(self, node: str | int) -> list[int]:
         """Remove a node and the snapshot's pods on it, and return the session numbers of their classes.
 
-        Raises InputError if a pod that this fork placed is on the node; remove such pods first.
+        Raises InputError if the node does not exist, or if a pod that this fork placed is on the node; remove such pods
+        first.
         """
         n = self.number(node)
         if self._own.get(n):
@@ -351,14 +354,14 @@ class Fork:
     def fits(self, pod: str | int, node: str | int) -> bool:
         """Check whether the pod passes every predicate on the node in the current state.
 
-        Raises InputError for an unknown pod or node.
+        Raises InputError for an unknown pod or node, and for a class that only placed pods have.
         """
         return self.engine.check(self._get_checkable_class(pod), self.number(node)) == _engine.FITS
 
     def place(self, pod: str | int, node: str | int) -> None:
         """Place the pod on the node without checks (upstream: ``ForceAddPod``).
 
-        Raises InputError if the pod is on a node.
+        Raises InputError if the pod is on a node, or if the pod or the node is unknown.
         """
         number, n = self.pod(pod), self.number(node)
         self._check_unplaced(pod)
@@ -393,7 +396,8 @@ class Fork:
     def schedule(self, pod: str | int, node: str | int) -> bool:
         """Place the pod on the node if it fits there, and return whether it does (upstream: ``SchedulePod``).
 
-        Raises InputError if the pod is on a node.
+        Raises InputError if the pod is on a node, for an unknown pod or node, and for a class that only placed pods
+        have.
         """
         number, n = self._get_checkable_class(pod), self.number(node)
         self._check_unplaced(pod)
@@ -435,7 +439,8 @@ class Fork:
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
         """Place the pod on the first node after the cursor that it fits; return the node's number, None if none fits.
 
-        ``acceptable``: one boolean per node; False excludes the node. Raises InputError if the pod is on a node.
+        The cursor moves to that node. ``acceptable``: one boolean per node; False excludes the node. Raises InputError
+        if the pod is unknown, is on a node or cannot be checked, and for another form of ``acceptable``.
         """
         number = self._get_checkable_class(pod)
         self._check_unplaced(pod)

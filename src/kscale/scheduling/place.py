@@ -244,7 +244,7 @@ def place(
     scores : ScoreOptions, optional
         If present, every pod goes where kube-scheduler would put it; see Notes.
     unacceptable_nodes : iterable of str
-        Names of nodes that get no pods. Neither do cordoned nodes.
+        Names of nodes that get no pods; unknown names are ignored. Neither do cordoned nodes.
     break_on_failure : bool
         Skip the remaining pods of a priority after the first one that fits no node.
     max_looks : int, optional
@@ -259,7 +259,8 @@ def place(
     Raises
     ------
     InputError
-        If a pod cannot be read, or an argument does not go with ``scores``.
+        If a pod cannot be read, is not in the snapshot, is passed twice or is on a node, if ``state`` or ``max_looks``
+        is invalid, or an argument does not go with ``scores``.
 
     Notes
     -----

@@ -100,6 +100,7 @@ def preempt(
     -------
     Preemption or None
         The node and the victims. None if no eviction helps, or the pod does not preempt (``preemptionPolicy: Never``).
+        Nodes that the pod fits without evictions are not considered.
 
     Raises
     ------
@@ -284,8 +285,8 @@ class Candidate(msgspec.Struct, frozen=True):
     def rank(self) -> tuple[int, int, int, int, int]:
         """Return a sort key; the candidate with the lowest key is chosen (``pickOneNodeForPreemption``).
 
-        Its items: violated budgets, highest priority of a victim, sum of priorities, number of victims, and the
-        negated start time of the oldest victim with the highest priority.
+        Its items: violated budgets, highest priority of a victim, sum of priorities (each plus 2**31), number of
+        victims, and the negated start time of the oldest victim with the highest priority.
         """
         pods = [each.record for each in self.victims]
         highest = pods[0].priority

@@ -89,12 +89,18 @@ class TranslationError(ValueError):
 
 
 def get_counted_plugins(csi_node: CSINode | None) -> int:
-    """Return the in-tree plug-ins whose volumes count against the limits of CSI drivers on a node, as a bit mask."""
+    """Return the in-tree plug-ins whose volumes count against the limits of CSI drivers on a node, as a bit mask.
+
+    It is 0 for a node without CSINode.
+    """
     return 0 if csi_node is None else (1 << _SERVED) - 1
 
 
 def get_migrated_plugins(csi_node: CSINode | None) -> int:
-    """Return the in-tree plug-ins whose bound volumes are treated as CSI volumes on a node, as a bit mask."""
+    """Return the in-tree plug-ins whose bound volumes are treated as CSI volumes on a node, as a bit mask.
+
+    These are the ones that the annotation of the CSINode lists; 0 for a node without CSINode.
+    """
     if csi_node is None:
         return 0
     moved = (csi_node.metadata.annotations or {}).get(_MIGRATED, "").split(",")
@@ -194,7 +200,7 @@ def _gce_place(zones: Any) -> str:
 def reachable_from(volume: PersistentVolume) -> NodeSelector | None:
     """Return the node affinity that a volume has for its CSI driver; None if every node reaches the volume.
 
-    Raises TranslationError if the volume cannot be translated.
+    The volume is one of an in-tree plug-in. Raises TranslationError if it cannot be translated.
     """
     translate_volume(volume)
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
@@ -472,7 +478,7 @@ class Volumes:
 def _selectors(required: NodeSelector | None) -> list[Selector]:
     """Return the label selectors of a volume's affinity.
 
-    Node names are ignored, because upstream checks without the name.
+    Node names are ignored, because upstream checks without the name. Malformed terms are left out.
     """
     if required is None:
         return [EVERYTHING]
@@ -600,8 +606,9 @@ class WaitingClaims:
     def _best_volume(self, claim: PersistentVolumeClaim, node: NodeFacts, chosen: set[str]) -> PersistentVolume | None:
         """Return the best existing volume for a claim; None if there is none.
 
-        A volume that refers to the claim has precedence. Otherwise the best is the smallest free volume that is large
-        enough and reachable. ``chosen``: volumes that other claims of the pod get.
+        A volume that refers to the claim has precedence; if the node cannot reach it, the result is None. Otherwise the
+        best is the smallest free volume that is large enough and reachable. ``chosen``: volumes that other claims of
+        the pod get.
         """
         try:
             selector = compile_selector(claim.spec.selector) if claim.spec.selector is not None else None
@@ -659,7 +666,7 @@ def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 
 def _is_topology_allowed(storage_class: StorageClass, node: NodeFacts) -> bool:
-    """Check whether the node is in a topology that the storage class allows."""
+    """Check whether the node is in a topology that the storage class allows; True if the class allows all."""
     if not storage_class.allowed_topologies:
         return True
     return any(

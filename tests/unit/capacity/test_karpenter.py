@@ -347,6 +347,8 @@ def test_scale_up_with_node_pools_is_karpenters() -> None:
     assert [each.pods for each in only.claims] == [["default/b"]]
     with pytest.raises(InputError, match="Karpenter's rule"):
         kscale.scale_up(cluster, offers, now=0, state=LoopState())
+    with pytest.raises(InputError, match="no pod 'default/none' in the snapshot"):
+        kscale.scale_up(cluster, offers, now=0, inputs=LoopInputs(pods=["default/none"]))
 
 
 def test_pods_of_daemon_sets_take_room_on_new_nodes() -> None:

@@ -15,6 +15,7 @@ from kscale.capacity.fit import fit_workloads
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.records import NodeVerdict, PluginVerdict, Shortage
 from kscale.capacity.scale_down import report_scale_down
+from kscale.errors import InputError
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
@@ -81,6 +82,8 @@ def test_the_highest_priority_gets_the_room_that_exists() -> None:
     report = estimate_groups(cluster.snapshot(), [], placements=True)
     assert report.placed == {"d/high": "n"}
     assert report.unschedulable == ["d/low"]
+    with pytest.raises(InputError, match="no pod 'd/none' in the snapshot"):
+        estimate_groups(cluster.snapshot(), [], pods=["d/none"])
 
 
 def test_pods_of_daemonsets_get_no_new_nodes() -> None:

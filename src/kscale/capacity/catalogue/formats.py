@@ -73,7 +73,7 @@ _NAMED = 20
 
 
 def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[str, dict[Any, Any]]]:
-    """Yield ("row N", cells by column) for each row of a CSV.
+    """Yield ("row N", cells by column) for each row of a CSV that is not blank; N is the row's last line.
 
     Raises InputError for malformed CSV, and for ``required`` columns that are missing and columns that come twice.
     """
@@ -145,9 +145,9 @@ def read_table(text: str, source: str, catalogue_filter: CatalogueFilter, *, sto
 
 
 def _count_skipped(skipped: list[Problem]) -> dict[str, int]:
-    """Return the number of skipped rows by message: a message for each of the first rows, one for all others.
+    """Return the number of skipped rows by message: a message for each of the first 20 rows, one for all others.
 
-    ``skipped``: problems of these rows.
+    ``skipped``: problems of these rows; without any, the result is empty.
     """
     by_row: dict[str, list[str]] = {}
     for problem in skipped:
@@ -167,7 +167,10 @@ def constrained_cores(name: str, cores: int) -> int:
 
 
 def write_table(catalogue: Catalogue) -> str:
-    """Format the catalogue as CSV, from which :func:`read_table` reads the same types."""
+    """Format the catalogue as CSV, from which :func:`read_table` reads the same types.
+
+    Memory capacity is rounded down to whole MiB.
+    """
     regions = list(dict.fromkeys(region for kind in catalogue.values() for region in kind.prices))
     spot = list(dict.fromkeys(region for kind in catalogue.values() for region in kind.spot_prices))
     text = io.StringIO()
@@ -391,7 +394,8 @@ def shape_of(name: str) -> tuple[int, int, int, str] | None:
 def read_google_prices(text: str, source: str, catalogue_filter: CatalogueFilter) -> Catalogue:
     """Read the machine types in Google's price table.
 
-    Types whose shape does not follow from their name are left out and counted. Raises InputError with all bad prices.
+    Types whose shape does not follow from their name are left out and counted. Prices of other things than machines are
+    ignored. Raises InputError for malformed CSV, and with all bad prices.
     """
     prices: dict[str, dict[str, float]] = {_ON_DEMAND: {}, _SPOT: {}}
     problems: list[Problem] = []
@@ -524,9 +528,11 @@ _Found = InstanceType | str  # a type, or the reason why it is left out
 
 
 def read_dump(data: Any, source: str, catalogue_filter: CatalogueFilter) -> Catalogue:
-    """Read the catalogue in a provider's dump (decoded JSON). Entries that cannot run Linux pods are counted only.
+    """Read the catalogue in a provider's dump (decoded JSON).
 
-    Raises InputError for a dump in an unknown format, and with all entries that cannot be read.
+    Entries that are no machines, of another architecture, with TPUs, not for Linux, without cpu or memory, or of a type
+    that came before are only counted in ``left_out``, by reason. Raises InputError for a dump in an unknown format, and
+    with all entries that cannot be read.
     """
     prefix, items = _items(data, source)
     first = items[0] if items else {}
@@ -574,7 +580,10 @@ def read_dump(data: Any, source: str, catalogue_filter: CatalogueFilter) -> Cata
 
 
 def _items(data: Any, source: str) -> tuple[str, list[Any]]:
-    """Return (field of the dump that holds the entries, or ""; the entries). Raises InputError if there is no list."""
+    """Return (field of the dump that holds the entries, or ""; the entries).
+
+    Raises InputError if there is no list, or if its first entry is not an object.
+    """
     prefix = ""
     if isinstance(data, Mapping) and "InstanceTypes" in data:
         prefix, data = "InstanceTypes", data["InstanceTypes"]
@@ -647,7 +656,9 @@ def _read_gce_type(item: _GceType, catalogue_filter: CatalogueFilter) -> _Found:
 def _read_karpenter_type(item: _KarpenterType, catalogue_filter: CatalogueFilter) -> _Found:
     """Convert an entry of Karpenter's dump to an instance type, or return a text that says why it is left out.
 
-    A region has the lowest price of its zones. Raises ValueError if cpu or memory is missing.
+    A region has the lowest price of its zones; offerings that are not available or have a negative price are ignored.
+    Of the resources, only cpu, memory, pods and ephemeral storage are used. Raises ValueError if cpu or memory is
+    missing.
     """
     if "linux" not in item.operating_systems:
         return "not for Linux"

@@ -62,7 +62,7 @@ class Prices:
     spot: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
 
     def onto(self, catalogue: Catalogue) -> Catalogue:
-        """Return the catalogue with these prices merged into its own.
+        """Return a copy of the catalogue in which these prices are added to its own or replace them.
 
         Prices of types that the catalogue lacks are ignored and counted in ``left_out``.
         """
@@ -91,7 +91,8 @@ def prices_of(catalogue: Catalogue) -> Prices:
 def read_price_csv(text: str, source: str) -> Prices:
     """Read a CSV with the columns instance_type, region, usd_per_hour and, optionally, spot_usd_per_hour.
 
-    Raises InputError with all bad rows at once.
+    Empty price cells are ignored. Raises InputError for malformed CSV or a missing column, and with all bad rows at
+    once.
     """
     result = Prices()
     problems: list[Problem] = []
@@ -224,7 +225,8 @@ def list_catalogues() -> list[str]:
 def store_catalogue(catalogue: Catalogue, name: str) -> Path:
     """Store a catalogue under a name, replacing one of that name; return its path.
 
-    Raises InputError if the file cannot be written, and for types that could not be read back; nothing is written then.
+    Raises InputError for an invalid name, if the file cannot be written, and for types that could not be read back;
+    nothing is written then.
     """
     path = path_of(name)
     text = write_table(catalogue)
@@ -340,7 +342,10 @@ def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
 
 
 def _file(path: Path) -> bytes:
-    """Read a file, or the imported catalogue of that name. Raises InputError if there is neither."""
+    """Read a file, or the imported catalogue of that name if there is no such file.
+
+    Raises InputError if there is neither, or if the file cannot be read.
+    """
     try:
         return read_file(path)
     except FileNotFoundError:

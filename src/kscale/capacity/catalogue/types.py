@@ -63,10 +63,11 @@ class Overhead(StrEnum):
 
 
 def allocatable(overhead: Overhead, cpu: int, memory: int, pods: int, arch: str) -> tuple[int, int]:
-    """Return the allocatable (milli-cores, bytes rounded down to MiB) of a machine, never negative.
+    """Return (milli-cores, bytes rounded down to MiB) of a machine that pods can use, never negative.
 
-    ``overhead``: the managed Kubernetes whose reservations are subtracted. ``cpu`` (milli-cores), ``memory`` (bytes):
-    capacity of the machine. ``pods``: maximum number of pods. ``arch``: such as ``arm64``.
+    ``overhead``: the managed Kubernetes whose reservations are subtracted; for ``NONE`` the result is the capacity, not
+    rounded. ``cpu`` (milli-cores), ``memory`` (bytes): capacity of the machine. ``pods``: maximum number of pods.
+    ``arch``: such as ``arm64``.
     """
     match overhead:
         case Overhead.NONE:
@@ -116,7 +117,8 @@ def _steps_of_memory(memory: int) -> int:
 def _table_of_cpu(cpu: int) -> int:
     """Return the milli-cores that AKS reserves on a node with ``cpu`` milli-cores.
 
-    60, 100 and 120 with up to three cores; from four cores on 100 plus 10 per core.
+    60, 100 and 120 with one, two and three cores; from four cores on 100 plus 10 per core. Parts of a core count as
+    one.
     """
     cores = -(-cpu // 1_000)
     return (60, 100, 120)[cores - 1] if 0 < cores < 4 else 100 + 10 * cores
@@ -199,6 +201,7 @@ class Catalogue(Mapping[str, InstanceType]):
         self.left_out = dict(left_out)
 
     def __getitem__(self, name: str) -> InstanceType:
+        """Return a type by name. Raises UnknownTypeError, which suggests a similar name, if there is none."""
         try:
             return self._types[name]
         except KeyError:
@@ -247,7 +250,7 @@ class Catalogue(Mapping[str, InstanceType]):
         Raises
         ------
         InputError
-            For a name or pattern that matches no type of the catalogue, and if no type is left.
+            For a name, pattern or family that matches no type of the catalogue, and if no type is left.
         """
         selected: dict[str, InstanceType] = {}
         for pattern in patterns:
@@ -362,7 +365,7 @@ class Machine:
 
 
 def gpu_resource(gpu_name: str) -> str:
-    """Return the resource name (``nvidia.com/gpu``, ``amd.com/gpu``) of a GPU by the maker in its name."""
+    """Return the resource name of a GPU by the maker in its name: ``amd.com/gpu``, otherwise ``nvidia.com/gpu``."""
     return "amd.com/gpu" if gpu_name.lower().startswith(("radeon", "amd")) else "nvidia.com/gpu"
 
 

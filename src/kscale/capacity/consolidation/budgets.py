@@ -100,7 +100,8 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 def allowed_nodes(budgets: Iterable[DisruptionBudget], now: Moment, total: int, reason: str) -> int | None:
     """Return how many of ``total`` nodes may be disrupted at a moment for a reason.
 
-    None if no active budget limits this number.
+    It is the smallest limit of the active budgets for this reason, where percentages of ``total`` are rounded up. None
+    if no active budget limits this number.
     """
     limits = [
         share_of(budget.nodes if "%" in budget.nodes else int(budget.nodes), total, up=True)
@@ -178,7 +179,10 @@ def _parse_part(part: str, low: int, high: int, names: Sequence[str]) -> tuple[S
 
 
 def _parse_value(text: str, low: int, names: Sequence[str]) -> int | None:
-    """Return the value of a number, or of one of ``names`` (the first is ``low``); None for any other text."""
+    """Return the value of a number, or of one of ``names`` (the first is ``low``); None for any other text.
+
+    The range is not checked.
+    """
     if text.lower() in names:
         return names.index(text.lower()) + low
     return int(text) if text.isascii() and text.isdecimal() else None
@@ -238,7 +242,10 @@ class PoolRules:
     """
 
     def __init__(self, pools: Iterable[PoolDisruption], nodes: Sequence[Node], last_events: Sequence[Moment]) -> None:
-        """``last_events``: when a pod was last placed on each node, or the node was created."""
+        """Collect the rules by pool, and the pool and state of each node.
+
+        ``last_events``: when a pod was last placed on each node, or the node was created.
+        """
         self._pools = {pool.name: pool for pool in pools}
         self.pool_of = [self.get_pool(node.metadata.labels or {}) for node in nodes]
         self._last_events = list(last_events)
@@ -268,7 +275,8 @@ class PoolRules:
         """Return how many nodes of each pool a step may remove for a reason.
 
         ``alive``: whether each node still exists. Nodes that are not ready or are being deleted count as disrupted.
-        Nodes that are not initialized do not count.
+        Nodes that are not initialized do not count. 0 for a pool whose policy excludes the reason; without a limit, all
+        of the pool's nodes.
         """
         totals: Counter[str] = Counter()
         disrupted: Counter[str] = Counter()
@@ -287,7 +295,8 @@ class PoolRules:
     def list_waiting(self, now: Moment, alive: Sequence[bool]) -> frozenset[int]:
         """Return the numbers of the nodes whose last pod event is less than ``consolidateAfter`` ago.
 
-        ``alive``: whether each node still exists; others are left out.
+        ``alive``: whether each node still exists; others are left out, as are nodes of a pool that never allows
+        consolidation.
         """
         return frozenset(
             node
@@ -301,7 +310,7 @@ class PoolRules:
     def may_be_allowed_later(self, reason: str, allowed: Mapping[str, int]) -> bool:
         """Check whether a pool that allows no disruption for a reason now may allow one at another time.
 
-        ``allowed``: how many nodes of each pool may be disrupted now.
+        ``allowed``: how many nodes of each pool may be disrupted now. Pools without nodes do not count.
         """
         return any(
             not allowed[name] and pool.consolidate_after is not None and (reason == EMPTY or not pool.only_empty)

@@ -62,7 +62,7 @@ class Limits:
     few_waves: bool = True
 
     def copy(self) -> Limits:
-        """Return an independent copy."""
+        """Return a copy with independent ``spare``, ``room`` and ``pools``."""
         return replace(self, spare=dict(self.spare), room=dict(self.room), pools=dict(self.pools))
 
 
@@ -88,7 +88,7 @@ class _Charge:
     used: dict[int, int] = field(default_factory=dict)
 
     def copy(self) -> _Charge:
-        """Return an independent copy."""
+        """Return an independent copy; only ``allowed``, which does not change, is shared."""
         return _Charge(self.allowed, self.pods, self.waves, dict(self.used))
 
     def waves_with(self, pods: int, covered: Mapping[int, int]) -> int:
@@ -129,6 +129,12 @@ class Moves:
         groups: Sequence[str | None],
         pools: Sequence[str],
     ) -> None:
+        """Place the pods of ``snapshot`` on a new packing engine.
+
+        ``evictions``: which of its pods may be evicted. ``offers``: nodes that may be added. ``prices``: $/h of each
+        node; None: unknown, or the node must stay. ``groups``: group of each node, None without one. ``pools``:
+        NodePool of each node, else empty.
+        """
         pods = evictions.pods
         self.evictions, self.offers = evictions, offers
         classes = pods.classes()
@@ -190,7 +196,7 @@ class Moves:
     def is_candidate(self, node: int, limits: Limits) -> bool:
         """Check whether a node may be removed now as far as its price, its group, its NodePool and its pods allow.
 
-        New nodes and nodes without a known price are never candidates.
+        New nodes, nodes without a known price above 0 and nodes of no group are never candidates.
         """
         group = self.group_of[node]
         if not self.alive[node] or self.is_new[node] or not self.prices[node] or group is None:
@@ -202,7 +208,8 @@ class Moves:
     def apply(self, removed: Sequence[int], added: Sequence[tuple[int, str]], targets: Mapping[int, str]) -> None:
         """Carry out a step: add nodes, remove nodes, and move the pods of removed nodes.
 
-        ``added``: (offer, name) of each new node. ``targets``: name of each pod's new node.
+        ``added``: (offer, name) of each new node. ``targets``: name of each pod's new node; pods of removed nodes that
+        have none end.
         """
         engine = self.engine
         for offer, name in added:
@@ -330,8 +337,8 @@ class Moves:
     ) -> Replacement | None:
         """Return the replacement of ``seed``, alone or with some of ``others``, that saves most; None if none saves.
 
-        ``charge``: evictions of the step so far. ``receivers``: nodes that have received pods in this step; ``most``:
-        maximum number of replaced nodes.
+        The best-ranked four offers that can replace it are compared. ``charge``: evictions of the step so far.
+        ``receivers``: nodes that have received pods in this step; ``most``: maximum number of replaced nodes.
         """
         best: Replacement | None = None
         tried = 0
@@ -359,8 +366,8 @@ class Moves:
     ) -> Replacement | None:
         """Return the replacement of nodes, tried in ``order``, whose pods fit with one new node of an offer.
 
-        None if the first node cannot be replaced, or if the evictions cost more than they save. The engine is not
-        changed. Parameters as for :meth:`_find_replacement`.
+        None if the first node cannot be replaced, or if it does not save more than its evictions cost. The engine is
+        not changed. Parameters as for :meth:`_find_replacement`.
         """
         limits = limits.copy()
         trial = charge.copy()
@@ -478,7 +485,10 @@ class Moves:
         return shares
 
     def _estimate_gain(self, node: int) -> float:
-        """Estimate the saving ($/h) if the pods of a node paid for their share of the cheapest offer only."""
+        """Estimate the saving ($/h) if the pods of a node paid for their share of the cheapest offer only.
+
+        The result is minus infinity if no offer can take the pods.
+        """
         costs = [share * offer.price for share, offer in zip(self._shares(node), self.offers, strict=True)]
         return (self.prices[node] or 0.0) - min(costs, default=np.inf)
 

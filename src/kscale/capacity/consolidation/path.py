@@ -98,8 +98,9 @@ def consolidate(
     Raises
     ------
     InputError
-        If no node has a known price, for a group without template that has no node, for invalid options, and for a
-        disruption budget with an invalid selector.
+        If no node has a known price, for a group without template that has no node, for invalid options, for a
+        disruption budget with an invalid selector, and with NodePools for a node without a creation time or a pod
+        without a start time.
 
     Notes
     -----
@@ -140,6 +141,10 @@ class _Path:
         rules: AutoscalingOptions,
         scores: ScoreOptions | None,
     ) -> None:
+        """Prepare the path: find prices, templates and limits, place pending pods, and list nodes that must stay.
+
+        Raises InputError as :func:`consolidate` does.
+        """
         self._options, self._scores = options, scores or ScoreOptions()
         self._time, self._step_time = now, duration(options.step_time)
         snapshot = cluster.snapshot(dra=True, now=now)
@@ -195,7 +200,7 @@ class _Path:
     def _list_last_events(self, nodes: Sequence[Node]) -> list[Moment]:
         """Return when the last pod started on each node; if none has, when the node was created.
 
-        Pods of DaemonSets do not count.
+        Pods of DaemonSets do not count. Raises InputError for a time that is missing or cannot be read.
         """
         events = [moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") for node in nodes]
         for record, node in zip(self._first.placed, self._first.placed_node.tolist(), strict=True):
@@ -302,7 +307,7 @@ class _Path:
         )
 
     def _next_step(self) -> tuple[str, _Checked | None]:
-        """Return (kind of the next step, the step).
+        """Return (kind of the next step, the step): ``empty``, ``remove`` or ``replace``.
 
         ("wait", None) if more may be allowed at another time, ("", None) if nothing is left to do.
         """
@@ -327,7 +332,10 @@ class _Path:
         return "wait" if later or limits.waiting else "", None
 
     def _try_removals(self, limits: Limits) -> _Checked | None:
-        """Return a step that only removes nodes; None if no proposed removal leaves all pods with a node."""
+        """Return a step that only removes nodes; None if none of up to 12 proposals leaves all pods with a node.
+
+        The first node of a proposal that fails is added to ``_failed``, and is not proposed again.
+        """
         for _ in range(_REFUSALS):
             nodes = self._moves.propose_removals(limits, self._failed)
             if not nodes:
@@ -339,7 +347,10 @@ class _Path:
         return None
 
     def _try_replacements(self, limits: Limits) -> _Checked | None:
-        """Return a step that replaces nodes; None if no proposed replacement leaves all pods with a node."""
+        """Return a step that replaces nodes; None if none of up to 12 proposals leaves all pods with a node.
+
+        The first node of a proposal that fails is added to ``_failed``, and is not proposed again.
+        """
         for _ in range(_REFUSALS):
             replacements = self._moves.propose_replacements(limits, self._failed)
             if not replacements:

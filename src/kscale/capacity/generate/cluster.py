@@ -444,7 +444,7 @@ class _Builder:
             self._workloads.append(workload)
 
     def _draw(self, left: int) -> tuple[Workload, int]:
-        """Draw (workload, number of pods), sized so that the remaining ``left`` pods fill the remaining room."""
+        """Draw (workload, number of pods), sized so that ``left`` more pods fill about 92 % of the remaining room."""
         free = self._placement.ordinary_free
         cpu, memory = (int(free[r]) * 92 // 100 // max(left, 1) for r in (0, 1))
         cap = self._placement.largest

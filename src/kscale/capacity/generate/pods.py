@@ -28,7 +28,8 @@ _OWNER_KIND = {"Deployment": ("apps/v1", "ReplicaSet"), "Job": ("batch/v1", "Job
 def template_of(manifest: dict[str, Any]) -> Callable[[dict[str, str]], str]:
     """Compile a manifest with ``@@variable@@`` placeholders.
 
-    Returns a function that takes the values by variable and returns the JSON text.
+    Returns a function that takes the values by variable and returns the JSON text, into which they are put without
+    escaping.
     """
     text = msgspec.json.encode(manifest).decode()
     order = _TOKEN.findall(text)
@@ -206,7 +207,7 @@ def pod_spec(workload: Workload, *, lean: bool) -> dict[str, Any]:
 
 
 def pod_template(workload: Workload) -> dict[str, Any]:
-    """Build the pod template of the workload's controller, without fields that are set per pod."""
+    """Build the pod template of the workload's controller, without what is set per pod and what no autoscaler reads."""
     spec = pod_spec(workload, lean=True)
     for key in ("priority", "preemptionPolicy"):
         del spec[key]
@@ -294,7 +295,10 @@ def _entry(manager: str, subresource: str, fields: dict[str, Any]) -> dict[str, 
 
 
 def pod_manifest(workload: Workload, *, running: bool, lean: bool) -> dict[str, Any]:
-    """Build a pod of the workload, with an ``@@variable@@`` placeholder for each of :data:`VARIABLES`."""
+    """Build a pod of the workload, with ``@@variable@@`` placeholders of :data:`VARIABLES` for the values that differ.
+
+    A pod that is not running has none for its node and addresses. ``lean`` omits what no autoscaler reads.
+    """
     version, kind = _OWNER_KIND.get(workload.kind, ("apps/v1", workload.kind))
     owner = f"{workload.name}-{workload.template_hash}" if workload.kind == "Deployment" else workload.name
     labels = pod_labels(workload)

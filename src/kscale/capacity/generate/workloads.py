@@ -335,7 +335,10 @@ class Placement:
         return np.asarray((self.free[np.ix_(nodes, used)] // demand[used]).min(axis=1))
 
     def place_everywhere(self, workload: Workload) -> _Nodes:
-        """Place one pod on every eligible node with room, as a DaemonSet does; return the indices of those nodes."""
+        """Place one pod on every eligible node with room, as a DaemonSet does; return the indices of those nodes.
+
+        Subtracts the pods' requests from the free resources.
+        """
         nodes = self.eligible(workload)
         nodes = nodes[self.room(workload, nodes) > 0]
         self._subtract(nodes, np.ones(len(nodes), dtype=np.int64), workload)
@@ -344,7 +347,7 @@ class Placement:
     def place(self, workload: Workload, replicas: int, rng: SplitMix64) -> _Nodes:
         """Place up to ``replicas`` pods by all rules of the workload; return the node index of each placed pod.
 
-        Subtracts the pods' requests from the free resources.
+        The result is shorter if there is no more room. Subtracts the pods' requests from the free resources.
         """
         if workload.spread != "DoNotSchedule":
             return self._fill(workload, self.eligible(workload), replicas, rng)
@@ -366,7 +369,8 @@ class Placement:
     def _fill(self, workload: Workload, nodes: _Nodes, replicas: int, rng: SplitMix64) -> _Nodes:
         """Place up to ``replicas`` pods on ``nodes``, from a random one on; return the node index of each placed pod.
 
-        Pods are distributed over as many nodes as possible, within the limit per node.
+        Pods are distributed over as many nodes as possible, within the limit per node. Subtracts the pods' requests
+        from the free resources. The result is shorter if there is no more room.
         """
         if not nodes.size or not replicas:
             return _NONE
@@ -442,7 +446,8 @@ def usage_of(
     """Generate usage: (times in epoch seconds, iterator over the usage of every container of the running pods).
 
     ``hours``: length of the history. ``step``: seconds between samples. Containers of one workload have a similar daily
-    course, around 5 % to 95 % of their requests.
+    course, around 5 % to 95 % of their requests (without requests: of 0.1 cores and 128 MiB). The last sample is at
+    :data:`END`.
     """
     count = max(int(hours * 3600 // step), 1)
     times = END - (np.arange(count, dtype=np.int64)[::-1] * step).astype(np.int64)
@@ -502,6 +507,8 @@ def write_usage(
     ------
     InputError
         For another suffix of the file.
+    MissingExtraError
+        For a ``.parquet`` file without the extra ``[data]``.
 
     Notes
     -----

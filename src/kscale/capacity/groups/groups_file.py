@@ -70,7 +70,8 @@ def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any
     """Decode a file's bytes (JSON or YAML, compressed or not) to plain data.
 
     ``what`` and ``number`` name the expected content and how many, for the message about an empty file. Raises
-    InputError, with ``source`` and the position, if the bytes cannot be decoded or are empty.
+    InputError, with ``source`` and the position, if the bytes cannot be decoded, are empty, repeat a key, or hold more
+    than one document.
     """
     unpacked_text = decompress(raw, source)
     if isinstance(unpacked_text, Problem):
@@ -351,7 +352,7 @@ def read_groups(
     Raises
     ------
     InputError
-        With every mistake in the file.
+        With every mistake in the file; also if it cannot be read or has no entry.
     """
     data, folder = read_plain_file(path, "node group"), Path(path).parent
     return groups_from(data, source=str(path), folder=folder, node_names=node_names, catalogue=catalogue)
@@ -399,7 +400,7 @@ def groups_from(
     Raises
     ------
     InputError
-        With every mistake.
+        With every mistake; also if there is no entry.
     """
     if isinstance(data, dict) and set(data) == {"groups"}:
         data = data["groups"]
@@ -618,7 +619,8 @@ class _CatalogueCache:
     def template(self, entry: GroupEntry) -> tuple[NodeTemplate | None, float | None]:
         """Return (template, price in $/h) of an entry with ``template`` or ``instanceType``.
 
-        (None, None) for other entries. The price is None for a ``template``, and if the catalogue has none.
+        (None, None) for other entries. The price is None for a ``template``, and if the catalogue has none. Raises
+        InputError if the catalogue cannot be read or lacks the type.
         """
         if entry.template is not None:
             return entry.template.node_template(entry.pods), None
@@ -630,7 +632,7 @@ class _CatalogueCache:
     def _catalogue(self, named: str | None) -> Catalogue:
         """Return the catalogue in the file ``named`` (relative to the folder), or without a name the default one.
 
-        Each is read once. Raises InputError if there is neither a name nor a default.
+        Each is read once. Raises InputError if there is neither a name nor a default, or if the file cannot be read.
         """
         if named is not None:
             path = self._folder / named

@@ -91,7 +91,7 @@ def recognise_groups(nodes: Iterable[Node], *, now: datetime | Moment | None = N
     Raises
     ------
     InputError
-        If ``now`` is not a time.
+        If ``now`` is not a time, or if it is given and the time of a node's condition is malformed.
 
     Notes
     -----
@@ -196,7 +196,7 @@ def _match_rule(node: Node) -> tuple[_Rule, str] | None:
 def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) -> Node | None:
     """Return the node that new nodes are modelled on: the first good one, else the first; None without nodes.
 
-    ``now`` is the current time as in :func:`recognise_groups`.
+    ``now`` is the current time as in :func:`recognise_groups`, as are the errors.
     """
     time = None if now is None else moment(now)
     return next((node for node in nodes if is_good_example(node, time)), nodes[0] if nodes else None)
@@ -205,7 +205,9 @@ def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) ->
 def is_good_example(node: Node, now: datetime | Moment | None = None) -> bool:
     """Check whether a node may represent its group: ready, schedulable, not about to be deleted.
 
-    ``now`` is the current time as in :func:`recognise_groups`. Upstream: ``isNodeGoodTemplateCandidate``.
+    False also for a node with disk pressure or without network, by its conditions or taints, and for a node whose state
+    changed less than a minute before ``now`` (None: the time does not matter). Raises InputError if ``now`` is not a
+    time, or if it is given and the time of a condition is malformed. Upstream: ``isNodeGoodTemplateCandidate``.
     """
     time = None if now is None else moment(now)
     taints = node.spec.taints
@@ -334,7 +336,7 @@ def _example(group: NodeGroup, nodes: Iterable[Node], now: Moment | None) -> Nod
 
 
 def _with_additions(node: Node, group: NodeGroup) -> Node:
-    """Return the node with the group's labels, taints and capacity.
+    """Return the node with the group's labels, taints and capacity; the amounts of ``capacity`` are also allocatable.
 
     A taint replaces the node's taint with the same key and effect.
     """

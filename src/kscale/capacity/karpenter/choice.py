@@ -57,7 +57,7 @@ def karpenter_choice(
     Raises
     ------
     InputError
-        If a pool allows none of the types.
+        If a pool allows none of the types, or if a pod is not in the cluster or is named twice.
 
     Notes
     -----

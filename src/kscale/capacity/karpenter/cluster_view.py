@@ -159,7 +159,7 @@ class ClusterView:
         return result
 
     def pool_of(self, node: Node) -> NodePool | None:
-        """Return the NodePool of a node; None if Karpenter does not manage it."""
+        """Return the NodePool of a node; None if Karpenter does not manage it or has no pool of its label's name."""
         pool = self.pool_by_name.get((node.metadata.labels or {}).get(NODE_POOL, ""))
         return pool if node.name in self.managed.group_of else None
 
@@ -197,7 +197,8 @@ class ClusterView:
     def _is_held(self, pod: Pod) -> bool:
         """Check whether disruption budgets forbid the eviction of a pod now; more than one budget always does.
 
-        False for a pod that a drain does not evict.
+        False for a pod that a drain does not evict. A budget with the policy ``AlwaysAllow`` does not hold a pod that
+        is not ready.
         """
         if not is_evictable(pod, self.now):
             return False
@@ -224,8 +225,10 @@ class ClusterView:
     def place(self, moving: Sequence[Pod] = (), *, without: Collection[str] = ()) -> Placement:
         """Place the pods that need capacity on nodes and new machines.
 
-        These are pending pods, those of deleted nodes, and ``moving``. Nodes that are being deleted take no pods, nor
-        do those of ``without``. The limits of NodePools count all other nodes, and machines that were requested.
+        These are the pods of :attr:`provisionable`, those that leave nodes that are being deleted, and ``moving``.
+        Nodes that are being deleted take no pods, nor do those of ``without``. Nodes that are not initialized are tried
+        last, without the taints that they will lose. The limits of NodePools count all other nodes, and machines that
+        were requested.
         """
         managed = self.managed
         index = self.snapshot.columns.index
@@ -274,7 +277,11 @@ class ClusterView:
 
 
 def is_evictable(pod: Pod, now: Moment) -> bool:
-    """Check whether a drain of the pod's node evicts the pod."""
+    """Check whether a drain of the pod's node evicts the pod.
+
+    False for a pod that has ended or is being deleted, tolerates the disruption, is a mirror pod, or is protected by
+    ``karpenter.sh/do-not-disrupt`` at ``now``.
+    """
     return _is_active(pod) and not tolerates_disruption(pod) and not is_mirror_pod(pod) and not is_protected(pod, now)
 
 

@@ -97,8 +97,9 @@ class Command:
 def find_candidates(view: ClusterView, method: Method) -> list[Candidate]:
     """Return the nodes that a method may disrupt now, sorted by name: empty ones for emptiness, else the others.
 
-    They are initialized, consolidatable nodes of NodePools that are not being deleted, on which no pending pod was
-    placed a short time ago, and whose pods may all be evicted.
+    They are initialized, consolidatable nodes that are not being deleted, of NodePools whose rules allow the method. No
+    pending pod was placed on them a short time ago, their pods may all be evicted, and they are not annotated
+    ``karpenter.sh/do-not-disrupt=true``.
     """
     managed = view.managed
     result = []
@@ -141,7 +142,10 @@ def _make_candidate(view: ClusterView, node: Node, pool: NodePool) -> Candidate:
 
 
 def eviction_cost(pod: Pod) -> float:
-    """Return what evicting a pod costs: 1, more or less by its annotations and priority, from -10 to 10."""
+    """Return what evicting a pod costs: 1, more or less by its annotations and priority, from -10 to 10.
+
+    An annotation that is not an integer of 32 bits counts as 0.
+    """
     annotations = pod.metadata.annotations or {}
     text = next((annotations[name] for name in _COSTS if name in annotations), "0")
     digits = text[1:] if text[:1] in ("+", "-") else text
@@ -153,7 +157,8 @@ def eviction_cost(pod: Pod) -> float:
 def count_allowed(view: ClusterView, reason: str) -> dict[str, int]:
     """Return how many more nodes of each NodePool may be disrupted now for a reason.
 
-    Nodes that are being deleted, and nodes that are not ready, use the budgets up.
+    Nodes that are being deleted, and nodes that are not ready, use the budgets up. Nodes that are not initialized do
+    not count. Without an active budget, all nodes may be disrupted.
     """
     total: Counter[str] = Counter()
     disrupting: Counter[str] = Counter()
@@ -175,7 +180,11 @@ def count_allowed(view: ClusterView, reason: str) -> dict[str, int]:
 
 
 def find_command(view: ClusterView, method: Method) -> Command | None:
-    """Return the nodes that a method would disrupt now, with their replacement; None if it would disrupt nothing."""
+    """Return the nodes that a method would disrupt now, with their replacement; None if it would disrupt nothing.
+
+    Nodes with the highest price per cost of disruption come first, as far as budgets allow. Emptiness takes all of
+    them, the other methods the first ones that pay; for single nodes, the NodePools take turns.
+    """
     candidates = find_candidates(view, method)
     if not candidates:
         return None
@@ -204,9 +213,9 @@ def _interleave(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _find_most_together(view: ClusterView, candidates: Sequence[Candidate]) -> Command | None:
-    """Return the command that removes the most candidates together, counted from the first (upstream's binary search).
+    """Return the largest command that upstream's binary search finds, which removes the first candidates together.
 
-    It removes at least two nodes; None if there is no such command.
+    It removes at least two nodes, and at most 101; None if the search finds no command.
     """
     low, high = 1, min(len(candidates), _MOST_TOGETHER + 1) - 1
     best = None
@@ -240,7 +249,8 @@ def _replace_by_other_type(command: Command, replacement: PlannedClaim) -> Comma
 def consolidate(view: ClusterView, method: Method, candidates: Sequence[Candidate]) -> Command | None:
     """Return the command that removes all ``candidates``, with one cheaper node in their place if their pods need it.
 
-    None if their pods need more than one node or one that is not cheaper, or fit nowhere.
+    None if their pods and pending ones need more than one node or one that is not cheaper, or if a pod of theirs fits
+    nowhere or would go to a node that is not initialized.
 
     Notes
     -----

@@ -167,9 +167,9 @@ class OfferedPools:
             )
 
     def domains_of(self, key: str) -> DomainGroup:
-        """Return the values of the label ``key`` that new nodes can have.
+        """Return the values of the label ``key`` that new nodes can have, with the taints of each NodePool offering it.
 
-        Each has the taints of every NodePool that offers it.
+        The result is cached; do not modify it.
         """
         if key not in self._domains:
             result: dict[str, list[Sequence[Taint]]] = {}
@@ -316,7 +316,10 @@ class NodeClaimTemplate:
             self.remaining[name] -= int(self._capacity_of(name)[types].max())
 
     def suitable(self, requirements: Requirements) -> NDArray[np.bool_]:
-        """Return bool[types]: whether the type has an offering which meets the requirements."""
+        """Return bool[types]: whether the type has an offering which meets the requirements. The host name is ignored.
+
+        Do not modify the result, which is cached.
+        """
         key = frozenset(each for each in requirements.values() if each.key != HOSTNAME)
         mask = self._masks.get(key)
         if mask is None:
@@ -445,10 +448,12 @@ class Alternative:
 
 
 def alternatives_of(pod: Pod, *, tolerates_preferences: bool) -> Iterator[Alternative]:
-    """Yield the requirements of a pod: first with all preferences as if required, then with one less each time.
+    """Yield the requirements of a pod: first the strictest, then with one demand less each time, in Karpenter's order.
 
-    This is the order in which Karpenter drops preferences. ``tolerates_preferences``: whether taints with the effect
-    PreferNoSchedule are tolerated in the end, which Karpenter does if a NodePool has such a taint.
+    Dropped are: all but the last term of the required node affinity, preferred pod affinity, preferred pod
+    anti-affinity, preferred node affinity (the heaviest first), then spread constraints with ``ScheduleAnyway``.
+    ``tolerates_preferences``: whether taints with the effect PreferNoSchedule are tolerated in the end, which Karpenter
+    does if a NodePool has such a taint.
     """
     spec = pod.spec
     node, near, apart = NodeAffinity(), PodAffinity(), PodAffinity()

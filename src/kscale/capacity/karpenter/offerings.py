@@ -73,11 +73,16 @@ class PoolGroups:
     left: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def left_by_limits(self, pool: str) -> Mapping[str, int]:
-        """Return what the limits of the NodePool ``pool`` leave, by resource; negative if its nodes exceed a limit."""
+        """Return what the limits of the NodePool ``pool`` leave, by resource; empty without limits.
+
+        An amount is negative if the pool's nodes exceed the limit, but 0 if ``left`` does not have the pool.
+        """
         return self.left.get(pool) or self.remaining(pool)
 
     def remaining(self, pool: str) -> dict[str, int]:
         """Return what the limits of a NodePool leave for new nodes, by resource; 0 if nothing is left.
+
+        Empty without limits.
 
         Parameters
         ----------
@@ -116,8 +121,8 @@ def requirements_of_type(
 ) -> Requirements:
     """Return which label values nodes of an instance type have, as requirements.
 
-    Labels that the catalogue does not know are left out. ``zones``, ``region``, ``capacity_types``: where and as what
-    the type is offered; empty: unknown.
+    Labels that the catalogue does not know are left out. A type without GPUs must lack the labels of GPUs. ``zones``,
+    ``region``, ``capacity_types``: where and as what the type is offered; empty: unknown.
     """
     labels = {INSTANCE_TYPE: [kind.name], ARCH: [kind.arch], OS: ["linux"], REGION: [region] if region else []}
     labels |= {ZONE: [zone for zone in zones if zone], CAPACITY_TYPE: list(capacity_types)}
@@ -161,14 +166,15 @@ def groups_of_pools(
     zones : sequence of str
         The zones of new nodes. Default: those that each pool names, otherwise nodes have no zone.
     region : str
-        The region whose prices count.
+        The region whose prices count. Empty: the first region of each type.
     nodes : iterable of Node
         Existing nodes, which count towards the limits of the pool in their label ``karpenter.sh/nodepool``.
 
     Returns
     -------
     PoolGroups
-        Pools in the order in which Karpenter tries them, types in the order of the catalogue.
+        Pools in the order in which Karpenter tries them, types in the order of the catalogue. A type is offered as spot
+        only if its spot price is known, as on-demand also without a price.
 
     Raises
     ------
@@ -255,9 +261,10 @@ def _is_class(pool: NodePool, key: str) -> bool:
 
 
 def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return the capacity of the nodes, and of the node claims without a node, by NodePool and resource.
+    """Return the capacity of the nodes, and of node claims for none of them, by NodePool and resource.
 
-    Amounts are milli-cores, bytes and units; ``nodes`` is the number of both.
+    Amounts are milli-cores, bytes and units; ``nodes`` is the number of both. Nodes and claims without a pool's label
+    are left out.
     """
     result: dict[str, dict[str, int]] = {}
     named = set()
@@ -305,7 +312,8 @@ def _group(
 ) -> NodeGroup:
     """Build the node group of an offering; its maximum size is what the pool's limits leave for this type alone.
 
-    ``required``: the pool's requirements. ``remaining``: what its limits leave, by resource.
+    ``required``: the pool's requirements; of several allowed values of a custom label, nodes have the alphabetically
+    first. ``remaining``: what its limits leave, by resource.
     """
     labels = {CAPACITY_TYPE: offering.capacity_type, **labels_of_type(offering.kind)}
     for key, each in required.items():

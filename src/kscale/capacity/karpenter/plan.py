@@ -20,6 +20,7 @@ from kscale.objects.api.apps import DaemonSet
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.records import Record
+from kscale.scheduling.coercion import pods_of
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -45,7 +46,10 @@ class PoolOffers:
     converted: PoolGroups
 
     def restrict(self, groups: Sequence[NodeGroup]) -> PoolOffers:
-        """Return the offers whose groups are among ``groups``, with the prices of ``groups``."""
+        """Return the offers whose groups are among ``groups``, with the prices and templates of ``groups``.
+
+        Limits and assumptions stay; ``types`` and ``left`` of the result are empty.
+        """
         by_name = {group.id: group for group in groups}
         offerings = [
             replace(each, price=by_name[each.group].price) for each in self.converted.offerings if each.group in by_name
@@ -133,7 +137,7 @@ def karpenter_plan(
     Raises
     ------
     InputError
-        If a pod is not in the cluster.
+        If a pod is not in the cluster or is named twice.
 
     Notes
     -----
@@ -173,7 +177,7 @@ def place_pending(
     names = list(snapshot.pending if pods is None else pods)
     tried: list[str] = []
     untried: list[str] = []
-    for name, record in zip(names, snapshot.records(names), strict=True):
+    for name, record in zip(names, pods_of(snapshot, names), strict=True):
         scheduler = record.pod.spec.scheduler_name or "default-scheduler"
         counts = is_provisionable(record.pod) or scheduler in bypassed
         (tried if counts else untried).append(name)

@@ -112,7 +112,10 @@ class Requirement:
         return Requirement(self.key, values, complement, least, most, min_values)
 
     def intersects(self, other: Requirement) -> bool:
-        """Check whether some value is allowed by both."""
+        """Check whether some value is allowed by both.
+
+        Two complements intersect unless their bounds contradict each other.
+        """
         least = _pick(max, self.least, other.least)
         most = _pick(min, self.most, other.most)
         if least is not None and most is not None and least > most:
@@ -132,8 +135,8 @@ def requirement(
 ) -> Requirement:
     """Build a requirement from the fields of a NodePool's or pod's expression.
 
-    Keys in beta spelling are normalized. Gt, Lt, Gte and Lte take one integer, which the caller must have checked.
-    Raises ValueError for an unknown operator.
+    Keys in beta spelling are normalized. Gt of the largest integer allows no value and drops ``min_values``. Gt, Lt,
+    Gte and Lte take one integer, which the caller must have checked. Raises ValueError for an unknown operator.
     """
     key = _NORMALIZED.get(key, key)
     names = list(values)

@@ -126,6 +126,11 @@ def place_pods(
     Placement
         The node or node claim of each pod.
 
+    Raises
+    ------
+    InputError
+        If a pod cannot be read, or a named pod is not in the snapshot or is named twice.
+
     Notes
     -----
     Upstream: ``pkg/controllers/provisioning/scheduling/scheduler.go`` (``Solve``, ``trySchedule``, ``add``). On nodes
@@ -259,7 +264,10 @@ class _Scheduler:
 
     @cached_property
     def _nodes(self) -> list[_ExistingNode]:
-        """Return the existing nodes in the order in which they are tried, with what is left of their resources."""
+        """Return the existing nodes in the order in which they are tried, with what is left of their resources.
+
+        Also registers the nodes' host names in the topology.
+        """
         world, _ = self._world
         names, last = self._snapshot.nodes, self._last
         reserved = self._requested_by_daemons
@@ -527,7 +535,10 @@ class _Scheduler:
         return True
 
     def _find_refusal(self, i: int, claim: NodeClaim, shape: _Shape, alternative: Alternative) -> str | None:
-        """Return why a claim does not take pod ``i``; None if it does, after narrowing the claim to the pod's needs."""
+        """Return why a claim does not take pod ``i``; None if it does, after narrowing the claim to the pod's needs.
+
+        The reason is a text, or one of ``taints``, ``requirements`` and ``types``, which :meth:`_find_reason` explains.
+        """
         template = claim.template
         if not _tolerates(shape, alternative, template.taints):
             return "taints"

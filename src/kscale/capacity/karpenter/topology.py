@@ -442,7 +442,10 @@ class Topology:
         return list(groups.values())
 
     def _count(self, group: _TopologyGroup) -> None:
-        """Add the domains of the existing nodes to a new group, and count the pods on them."""
+        """Add the domains of the existing nodes to a new group, and count the pods on them.
+
+        Pods that are being deleted do not count.
+        """
         matches = [group.node_filter.matches(node.taints, node.requirements) for node in self._nodes]
         for node, counts in zip(self._nodes, matches, strict=True):
             if counts and group.key in node.labels:
@@ -500,7 +503,10 @@ class Topology:
         return cached[1]
 
     def record(self, pod: PodTopology, taints: Sequence[Taint], node: Requirements) -> None:
-        """Count a pod that was placed on a node with these taints and requirements, in every group that concerns it."""
+        """Count a pod that was placed on a node with these taints and requirements, in every group that concerns it.
+
+        Spread and affinity groups count the pod only if the node's domain is already certain.
+        """
         for group in self._selected(False, pod):
             if not group.node_filter.matches(taints, node):
                 continue

@@ -154,9 +154,10 @@ def assign_to_cells(
     - ``can_hold`` bool[C, cells]: whether an offer of the cell can hold a pod of the class
     - ``load`` float64[C, R]: share of one pod in the total request of each resource
 
-    Each pod goes to the allowed cell whose load of the pod's resources is lowest. All cells then get a similar mixture
-    of pods, and nodes are filled best by pods with different requests. If affinity and spread rules allow no cell, the
-    load alone decides; the exact check finds out later whether such a pod can be placed.
+    Each pod goes to the allowed cell whose load of the pod's resources is lowest; a pod with anti-affinity or spread
+    constraints first of all to the one with the fewest similar pods. All cells then get a similar mixture of pods, and
+    nodes are filled best by pods with different requests. If affinity and spread rules allow no cell, the load alone
+    decides; the exact check finds out later whether such a pod can be placed.
     """
     cell_templates = [NodeTemplate(node=_build_cell_node(i, labels)) for i, labels in enumerate(cells.labels)]
     disabled = frozenset(plugin.name for plugin in PROFILE) - set(_CELL_PLUGINS)
@@ -266,7 +267,7 @@ def rules_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -
 
 
 def _ports(classes: Sequence[PodClass]) -> list[Rule]:
-    """Return one rule per host port and address: a node has at most one pod that uses it.
+    """Return one rule per protocol, host port and address: a node has at most one pod that uses it.
 
     A pod that uses the port on every address counts for each address.
     """

@@ -170,7 +170,8 @@ class _Spread:
 def _fillings(kinds: BinKinds, kind: int, conflicts: Sequence[Conflict] = ()) -> NDArray[np.int64] | None:
     """Return int64[N, K]: how many items of each class the maximal contents of a bin have; None if there are too many.
 
-    ``kind``: number of the kind of bins. ``conflicts``: pairs of sets of classes that no bin holds together.
+    The empty content is left out. ``kind``: number of the kind of bins. ``conflicts``: pairs of sets of classes that no
+    bin holds together.
     """
     limits = np.minimum(kinds.most[kind], kinds.count).astype(np.int64)
     used = np.flatnonzero(limits)
@@ -265,7 +266,10 @@ def _selects(pod: Any, node: Node) -> bool:
 
 
 def _list_zone_anti_affinity(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:
-    """Return (weights by (class, zone), maximum of the weighted number of pods) of each anti-affinity over zones."""
+    """Return (weights by (class, zone), maximum of the weighted number of pods) of each anti-affinity over zones.
+
+    Terms that match none of the pods which have them are left out.
+    """
     present = np.unique(instance.class_of).tolist()
     carriers: dict[Term, list[int]] = {}
     for c in present:
@@ -294,6 +298,10 @@ class _Program:
     """The program. Columns: bins (kind, zone, content), pods of each class in each zone, unplaced pods, and choices."""
 
     def __init__(self, instance: Instance, zones: _Zones, fillings: list[NDArray[np.int64]]) -> None:
+        """Create the columns, and rows by which pods are in zones, bins cover them, and numbers of bins are limited.
+
+        ``fillings``: contents of each kind of bins, int64[N, shapes].
+        """
         self._instance, self._zones, self._kinds = instance, zones, instance.plan
         highspy = library("highspy", "linear programming")
         self._infinity = highspy.kHighsInf
@@ -479,7 +487,7 @@ class _Program:
     def build_plan(self, values: NDArray[np.int64], spread: list[_Spread]) -> PlannedPlacement:
         """Return the plan of a solution (``values`` of all columns).
 
-        Each pod is in a zone that spread admits in the order of placing.
+        Pods are assigned to zones (:meth:`_assign_zones`), and then to the bins of their zone.
         """
         instance, kinds = self._instance, self._kinds
         cell_of = self._assign_zones(values, spread)

@@ -36,9 +36,10 @@ _URGENT = 3  # number of tries to place items that found no bin
 def resource_prices(kinds: BinKinds) -> NDArray[np.float64]:
     """Compute prices of resources, float64[R], in cost per unit.
 
-    No bin's resources are worth more than the bin costs, and all items together are worth as much as possible.
-    Resources play against kinds of bins, with multiplicative weights: S. Arora, E. Hazan, S. Kale, "The multiplicative
-    weights update method", Theory of Computing 8 (2012).
+    The resources of a bin that is not free are worth at most its cost, and all items together are worth nearly as much
+    as possible. A resource that no such bin offers, or that no item needs, has the price 0. Resources play against
+    kinds of bins, with multiplicative weights: S. Arora, E. Hazan, S. Kale, "The multiplicative weights update method",
+    Theory of Computing 8 (2012).
     """
     total = kinds.demand.astype(np.float64).T @ kinds.count
     paid = kinds.cost > 0
@@ -86,7 +87,7 @@ def fill(
     """Put the remaining items into bins: repeatedly the filling worth most for its cost, as often as possible.
 
     ``prices``: worth of an item of each class. ``weights`` float64[T] replaces the cost of each kind, for example by
-    the share of a limit that a bin takes. The bins are added to ``packing``.
+    the share of a limit that a bin takes. The bins are added to ``packing``; items for which no bin is allowed remain.
     """
     kinds = packing.kinds
     weights = kinds.cost.astype(np.float64) if weights is None else weights
@@ -215,9 +216,9 @@ _PLACES = 20_000_000  # maximum of items times bins
 
 
 def pack_evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
-    """Return the cheapest of a few packings that fill bins evenly.
+    """Return the best of a few packings that fill bins evenly: with the fewest missing items, then the cheapest.
 
-    None if the instance is too large for it, or if no packing was found.
+    None if the instance is too large or has no items, if the effort is spent, or if no packing was found.
     """
     if kinds.size > _KINDS or kinds.size * kinds.classes > _PAIRS or not kinds.count.any() or effort.is_exhausted:
         return None
@@ -372,7 +373,7 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
 
 
 def _select_promising_kinds(master: Master, solved: Solved) -> NDArray[np.intp]:
-    """Return the numbers of the kinds whose columns are in use or nearest to it, in ascending order."""
+    """Return the numbers of up to 60 kinds whose columns are in use or nearest to it, in ascending order."""
     kind = np.array(master.kind, dtype=np.intp)
     worth = np.array(master.pattern) @ solved.prices / np.maximum(solved.ask[kind], 1e-300)
     best = np.full(master.kinds.size, -1.0)
@@ -471,7 +472,8 @@ def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> 
 def _build_packing(kinds: BinKinds, master: Master, copies: NDArray[np.int64], effort: Effort) -> Packed:
     """Build the packing of an integer solution. ``copies``: how often each column of ``master`` is used.
 
-    Items that the columns contain more often than they exist are left out of the last bins.
+    Items that the columns contain more often than they exist are left out of the last bins; missing items are added
+    greedily.
     """
     packing = Packing(kinds)
     remaining_bins: list[tuple[int, NDArray[np.int64]]] = []

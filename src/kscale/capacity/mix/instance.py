@@ -91,6 +91,11 @@ class Instance:
     def __init__(
         self, snapshot: Snapshot, pods: Sequence[str | PodRecord] | None, offers: Sequence[Offer], options: MixOptions
     ) -> None:
+        """Build the arrays for ``pods`` (None: the pending pods of the snapshot).
+
+        Raises InputError for a pod that the snapshot does not have or that is not pending, and if minima and existing
+        nodes exceed a limit, or the minima the share of spot.
+        """
         self.snapshot, self.offers, self.options = snapshot, offers, options
         self.asked = pods_of(snapshot, pods, waiting=True)
         judge = fork(
@@ -273,7 +278,7 @@ class Instance:
         """Return int64[Q]: the cell that compensates, in each limit, for the minima of other cells.
 
         Offers with a negative weight in the limit lower its sum. Of the cells with such offers, the one with the most
-        pods is chosen.
+        pods is chosen; cell 0 if there are none.
         """
         pods = np.bincount(self.cell_of, minlength=max(1, len(self.cells)))
         chosen = np.zeros(len(self.plan.rows), dtype=np.int64)
@@ -283,7 +288,10 @@ class Instance:
         return chosen
 
     def _part_of_limits(self, cells: int) -> NDArray[np.float64]:
-        """Return float64[Q]: the part of each row's limit for the first ``cells`` cells, by their share of pods."""
+        """Return float64[Q]: the part of each row's limit for the first ``cells`` cells, by their share of pods.
+
+        It is rounded down. Without pods, the first cell has the whole limit.
+        """
         pods = len(self.cell_of)
         share = float((self.cell_of < cells).sum() / pods) if pods else float(cells > 0)
         return np.floor(self.plan.high * share + 1e-9)
@@ -291,7 +299,8 @@ class Instance:
     def _amounts(self) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
         """Return (names of resources, demand int64[C, R], free amounts int64[existing nodes + offers, R]).
 
-        Milli-cores, bytes, units; the number of pods is the first resource.
+        Milli-cores, bytes, units; the number of pods is the first resource. Resources that no pod requests are left
+        out, and negative amounts count as 0.
         """
         judge, session = self._judge, self._judge.session
         columns = [r for r, name in enumerate(session.resources) if not name.startswith("\0")]
@@ -331,7 +340,7 @@ class Instance:
         """Return the number of available bins of each kind, and the rows of the options. Sets the rows by offer.
 
         The minimum nodes of all offers exist in any case, so the rows limit the further nodes. Raises InputError if
-        minima and existing nodes exceed a limit.
+        minima and existing nodes exceed a limit, or the minima the share of spot.
         """
         there = [[self.available(entry) for entry in source.values()] for source in self.sources]
         available = [UNLIMITED if UNLIMITED in entry else sum(entry) for entry in there]

@@ -67,7 +67,10 @@ class Packing:
         return other
 
     def room(self, kind: int) -> int:
-        """Return how many more bins of the kind number ``kind`` are allowed; at least 0."""
+        """Return how many more bins of the kind number ``kind`` are allowed; at least 0.
+
+        Rows with negative weights do not count: other bins may make up for them.
+        """
         kinds = self.kinds
         limit = np.iinfo(np.int64).max
         if kinds.available[kind] != UNLIMITED:

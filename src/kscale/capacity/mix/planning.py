@@ -173,7 +173,7 @@ def _sum_requests(
 
 
 def _list_reached_limits(instance: Instance, checked: CheckedPlacement) -> list[str]:
-    """Return the names of the offers with a maximum number of nodes that the plan reaches."""
+    """Return the names of the offers with a maximum above 0 that the plan's number of nodes reaches."""
     used = Counter(node.offer for node in checked.nodes)
     return [
         offer.name
@@ -288,7 +288,8 @@ def mix(
     Raises
     ------
     InputError
-        For invalid offers and options, and if no plan satisfies the limits.
+        For invalid or no offers, for invalid options, for a pod that is unknown or not pending, and if no plan
+        satisfies the limits.
 
     Notes
     -----
@@ -337,7 +338,7 @@ def mix(
 def _complete(cluster: Cluster | Snapshot, offers: Iterable[Offer | NodeGroup]) -> list[Offer | NodeGroup]:
     """Return the offers; node groups without a template get one from the cluster's nodes.
 
-    With a Snapshot, they are unchanged.
+    With a Snapshot, they are unchanged. Raises InputError for a group without nodes.
     """
     offers = list(offers)
     incomplete = [offer for offer in offers if isinstance(offer, NodeGroup) and offer.template is None]
@@ -362,7 +363,14 @@ def bound_cost_of_nodes(
     pods : sequence of str
         Names of pending pods. Those of DaemonSets are left out, as are pods that no offer and no node can hold.
     options : MixOptions
-        ``bound_effort``, ``tolerance``, ``threads``, ``existing``, ``limits`` and ``spot_share`` are used.
+        ``bound_effort``, ``tolerance``, ``threads``, ``existing``, ``limits``, ``shared_limits`` and ``spot_share`` are
+        used.
+
+    Raises
+    ------
+    InputError
+        For invalid offers and options, for a pod that is unknown or not pending, and if minima and existing nodes
+        exceed a limit, or the minima the share of spot.
     """
     options.check()
     snapshot, names, options = subjects(snapshot, pods, options)
@@ -468,7 +476,8 @@ class _StartPlans:
     def check(self, best: _Result, max_types: int | None = None) -> list[_Result]:
         """Check the start plans that cost less than ``best`` and have at most ``max_types`` types, and return them.
 
-        Their cost before the check counts. Empty if ``best`` is proven to be the cheapest.
+        Their cost before the check counts; if ``best`` leaves pods out or exceeds limits, any cost is low enough. Empty
+        if ``best`` is proven to be the cheapest.
         """
         is_complete = not best.homeless and not best.breaks_limits
         if max_types is None and is_complete and best.cost <= best.bound:

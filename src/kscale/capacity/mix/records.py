@@ -259,8 +259,8 @@ def groups_entries(plan: MixPlan, offers: Iterable[Offer | NodeGroup]) -> list[d
     Returns
     -------
     list of dict
-        For every used offer a group with target 0 that may grow to the plan's number of nodes. Its template has labels,
-        taints and resources; DaemonSet pods are omitted, as an autoscaler finds them itself.
+        For every used offer a group with target 0 that may grow to the plan's number of nodes. Its template has labels
+        (without the host name), taints and resources; DaemonSet pods are omitted, as an autoscaler finds them itself.
 
     Raises
     ------
@@ -296,6 +296,7 @@ def node_pool(
     """Build a Karpenter NodePool (``karpenter.sh/v1``) for a plan.
 
     It allows the plan's types, architectures, zones and capacity types, and no more cpu and memory than the plan has.
+    Other labels and the taints of the templates are left out.
 
     Parameters
     ----------

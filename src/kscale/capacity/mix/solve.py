@@ -35,8 +35,9 @@ _TIMES = 4_096  # limit of small bins per large bin: this multiple of the highes
 def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
     """Return the numbers of the kinds of bins that no other kind can replace, as int64[n] in ascending order.
 
-    A kind replaces another if it is as cheap, holds as much of everything and is available without limit. Of equal
-    kinds the first stays. A packing of least cost needs no other kinds, so a bound over these holds for all.
+    A kind replaces another if it is as cheap, holds as much of everything, weighs the same in every row and is
+    available without limit. Of equal kinds the first stays, as does every required kind. Kinds that hold nothing and
+    serve no row are left out. A packing of least cost needs no other kinds, so a bound over these holds for all.
     """
     order = _order_by_cost(kinds)
     order = order[_is_useful(kinds)[order]]
@@ -74,10 +75,11 @@ def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
 
 
 def candidates(kinds: BinKinds) -> NDArray[np.intp]:
-    """Return the numbers of the undominated kinds for which no larger bin is cheaper than several of them.
+    """Return the numbers of the undominated kinds for which no larger bin replaces several at the same or a lower cost.
 
-    The others rarely pay. This is a hint and no proof: with fewer items than several bins would hold, one small bin is
-    cheaper than one large bin, so a bound has to consider the others, too.
+    The others rarely pay. Required kinds are always part of the result. This is a hint and no proof: with fewer items
+    than several bins would hold, one small bin is cheaper than one large bin, so a bound has to consider the others,
+    too.
     """
     needed = kinds.least > 0
     keep = _is_useful(kinds)
@@ -314,7 +316,7 @@ def _dive(
     effort: Effort,
     budget: Budget,
 ) -> Packed:
-    """Return the cheapest of a dive from the columns ``known``, of ``others``, and of an integer program over them."""
+    """Return the best of a dive from the columns ``known``, of ``others``, and of an integer program over them."""
     if not part.count.any():
         return Packing(part).merge_equal_bins()
     master = Master(part)
@@ -347,8 +349,9 @@ def choose_few_types(
 ) -> list[list[frozenset[str]]]:
     """Choose sets of types to plan with: a list for each size, with the most promising set first.
 
-    Each size adds one type to the best set of the size before, up to ``most`` types. The values that compare sets count
-    fractions of nodes. Another set may need cheaper whole nodes, so there are alternatives.
+    Each size adds one type to the best set of the size before, up to ``most`` types or until no candidate is left;
+    there are at most ten candidates. The values that compare sets count fractions of nodes. Another set may need
+    cheaper whole nodes, so there are alternatives.
 
     ``type_of`` each kind of bins (None = existing nodes); ``used``: types of an unrestricted plan, the most important
     first; ``must``: types that are in every set. Returns the lists in order of size.

@@ -88,7 +88,7 @@ class SingleTypes:
     def _remaining(self) -> tuple[Snapshot, PodRows | list[str], dict[str, str], int]:
         """Place pods on existing nodes.
 
-        Returns (snapshot after it, remaining pods, node name by placed pod, index of the node at which the next scan
+        Returns (snapshot after it, remaining pods, node name by placed pod, index of the node after which the next scan
         starts).
         """
         instance = self._instance
@@ -119,9 +119,11 @@ class SingleTypes:
         return _rank_types(instance, waiting)
 
     def cheapest(self, below: float = math.inf) -> PlannedPlacement | None:
-        """Return the cheapest plan; None if no type costs less than ``below`` ($/h) or holds every pod.
+        """Return the cheapest plan; None if pods must be spread, or no type holds every pod below the price ``below``.
 
-        Types are estimated in the order of a lower bound of their cost, until no other can be cheaper.
+        ``below``: $/h of all new nodes. Types are estimated in the order of a lower bound of their cost, until no other
+        can be cheaper. If existing nodes hold all pods, the plan has minimum nodes only. None also if limits forbid the
+        plan.
         """
         if not self._possible:
             return None
@@ -198,7 +200,7 @@ def _estimate(
 ) -> list[EstimateResult]:
     """Estimate how many nodes of each offer alone the pods need, within the offer's maximum; one result per offer.
 
-    ``cursor``: index of the node at which scans start.
+    ``cursor``: index of the node after which scans start.
     """
     return estimate_many(
         snapshot,
@@ -280,8 +282,9 @@ def _most_nodes(instance: Instance, offer: int) -> float:
 def plan_by_claims(instance: Instance) -> PlannedPlacement:
     """Return a plan by Karpenter's rule, for offers as the types of one NodePool.
 
-    Pods go, the largest first, to the open node with the fewest pods that takes them. An open node keeps all types
-    that hold its pods, and becomes the cheapest of them. Zones get the pods that the instance assigned to them.
+    Pods go, the largest first, to the first existing or minimum node that takes them, else to the open node with the
+    fewest pods that does. An open node keeps all types that hold its pods, and becomes the cheapest of them. Zones get
+    the pods that the instance assigned to them.
     """
     amounts = [(-pod.occupancy.get(CPU, 0), -pod.occupancy.get(MEMORY, 0)) for pod in instance.classes]
     ranks = {key: i for i, key in enumerate(sorted(set(amounts)))}

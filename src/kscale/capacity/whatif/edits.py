@@ -147,7 +147,10 @@ class SharedCluster:
         return self.snapshot if is_plain and not self.snapshot.informers.binding else self.cluster
 
     def without_nodes(self, names: Collection[str]) -> SharedCluster:
-        """Return a copy without the nodes ``names``. Pods that do not end with their node become pending."""
+        """Return a copy without the nodes ``names``. Pods that do not end with their node become pending.
+
+        Raises InputError if pods of these nodes are invalid.
+        """
         losses = [self._lose(name) for name in names]
         removed = np.sort(np.concatenate([loss.rows for loss in losses]))
         order = np.argsort(np.concatenate([loss.recreated_rows for loss in losses]), kind="stable")
@@ -155,6 +158,7 @@ class SharedCluster:
         snapshot = self.snapshot
 
         def copy_cluster() -> Cluster:
+            """Return a copy of the cluster without the nodes, in which the pods to recreate are pending."""
             cluster = self.cluster.copy()
             cluster.apply_described(pods, removed=[snapshot.table.keys[row] for row in removed.tolist()])
             cluster.tidy()
@@ -203,7 +207,10 @@ class SharedCluster:
         return dict(zip(names, np.split(rows, ends[:-1]), strict=True))
 
     def _lose(self, node: str) -> _NodeLoss:
-        """Return the pods that the loss of a node removes and leaves pending. Cached by node."""
+        """Return the pods that the loss of a node removes and leaves pending. Cached by node.
+
+        Raises InputError for invalid pods.
+        """
         cached = self._losses.get(node)
         if cached is None:
             rows, table = self._rows_by_node.get(node, np.zeros(0, dtype=np.int64)), self.snapshot.table
@@ -482,9 +489,11 @@ def _check_pool_groups(edit: GroupsEdit) -> None:
 
 
 def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:
-    """Return the group with the changes of an edit. A new instance type also sets the group's entry in ``templates``.
+    """Return the group with the changes of an edit.
 
-    Raises InputError if the sizes or the price are invalid, or if ``instanceType`` is set without a catalogue.
+    A new instance type also sets the group's entry in ``templates`` and, unless the edit does, its price. Raises
+    InputError if the sizes or the price are invalid, or if ``instanceType`` is set without a catalogue that has the
+    type.
     """
     fields = {"min": "min_size", "max": "max_size", "target": "target_size", "price": "price"}
     values = {field: getattr(change, name) for name, field in fields.items() if getattr(change, name) is not None}
@@ -513,8 +522,9 @@ def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: d
 def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
     """Return the world with the prices of groups scaled, or taken from a catalogue.
 
-    ``folder``: base of relative file names. Raises InputError if the edit names nothing, or if a group or a catalogue
-    has no price.
+    ``folder``: base of relative file names. Raises InputError if the edit names nothing, for an unknown group or
+    region, for a group to scale that has no price, and for a catalogue that cannot be read or has no price for any of
+    the nodes.
     """
     if edit.catalogue is None and (edit.region or not edit.scale):
         raise InputError("name a catalogue, or scale something")
@@ -611,7 +621,9 @@ def change_scheduler(world: World, edit: str, folder: Path) -> World:
 def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
     """Return the world with pods added, removed, or with workloads scaled.
 
-    ``folder``: base of relative file names. Raises InputError if the edit names nothing to change or selects no pods.
+    ``folder``: base of relative file names. Other objects of added files are added, too. Raises InputError if the edit
+    names nothing to change or selects no pods, for an invalid selector or size, and for a file that cannot be read or
+    has no workload.
     """
     if not edit.add and not edit.scale and edit.remove is None and edit.namespace is None:
         raise InputError("add, scale or remove something")
@@ -640,8 +652,8 @@ def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
 def _scale_workloads(place: SharedCluster, cluster: Cluster, edit: PodsEdit) -> None:
     """Remove or add pods of workloads in ``cluster`` until they have the sizes of the edit.
 
-    New pods are pending copies of a workload's first pod; pending pods are removed first. Raises InputError for a
-    negative size, and for a workload that does not exist.
+    A factor is rounded up to whole pods. New pods are pending copies of a workload's first pod; pending pods are
+    removed first. Raises InputError for a negative size, and for a workload that does not exist.
     """
     controllers = _controllers(place)
     running: dict[str, list[Pod]] = {}
@@ -804,8 +816,8 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
     """Return the world in which the selected pods have other requests.
 
     ``folder``: base of relative file names. A factor of ``x1`` leaves the pods as they are and is no error: it may be a
-    step of a sweep over factors. Raises InputError if no pod is selected, or if the edit sets no resource of the
-    selected pods.
+    step of a sweep over factors. Raises InputError if no pod is selected, if the edit sets no resource of the selected
+    pods, if it gives both amounts and a recommendation or neither, and for a text or file that cannot be read.
     """
     amounts = {name: text for name, text in ((CPU, edit.cpu), (MEMORY, edit.memory)) if text is not None}
     if bool(amounts) == bool(edit.recommendation):

@@ -142,7 +142,8 @@ class DecisionCache:
     def decide(self, world: World, question: Question) -> tuple[Decision, float | None, float | None]:
         """Decide a question for a world: return (decision, $/h of the nodes after it, lower bound of that cost).
 
-        Costs are None if unknown. Raises InputError if the world has a scheduler profile and the question ignores it.
+        Costs are None if unknown. Raises InputError if the world has a scheduler profile and the question ignores it,
+        if its groups cannot be used for the question, or if there is no simulator.
         """
         if world.profile is not None and question is not Question.SCALE_UP:
             raise InputError(f"scheduler: has no effect on the question {question}")
@@ -160,7 +161,10 @@ class DecisionCache:
         self._cached.pop(digest, None)
 
     def _get_or_compute(self, world: World, key: Any, make: Any) -> Any:
-        """Return the result cached under ``key`` for the world's digest; if there is none, that of ``make()``."""
+        """Return the result cached under ``key`` for the world's digest, and count it as shared.
+
+        If there is none, the result of ``make()`` is cached and returned.
+        """
         cached = self._cached[world.digest]
         if key in cached:
             self.shared += 1
@@ -220,9 +224,9 @@ class DecisionCache:
     def _bound_cost(self, world: World, question: Question, decided: Decision) -> float | None:
         """Return a proven lower bound of the $/h of new nodes for the pods that a decision places; None without proof.
 
-        The bound ignores minimum sizes, and for an estimate maximum sizes too; upcoming nodes cost nothing. The
-        autoscaler assumes that similar groups have equal nodes; if several groups grow whose nodes differ, nothing is
-        proven.
+        The result is 0 without groups. The bound ignores minimum sizes, and for an estimate maximum sizes too; upcoming
+        nodes cost nothing. The autoscaler assumes that similar groups have equal nodes; if several groups grow whose
+        nodes differ, nothing is proven.
         """
         names = list(decided.placed())
         cutoff = world.options.expendable_pods_priority_cutoff

@@ -172,7 +172,10 @@ class Base:
         return {**self.__dict__, "cache": []}  # the cache is per process
 
     def world(self) -> World:
-        """Return the base as a world without edits. Raises InputError for invalid options."""
+        """Return the base as a world without edits.
+
+        Raises InputError for invalid options, and for a group without a node to model new ones on.
+        """
         if problems := self.options.problems():
             raise InputError(problems)
         snapshot = self.cluster.snapshot(dra=True)
@@ -388,7 +391,8 @@ _SHOWN = 4
 def _explain_edits(base: Base, scenarios: Mapping[str, Scenario], name: str, question: str) -> list[str]:
     """Return a text on each edit of a scenario and what it changes, and on pods or nodes that stay as they are.
 
-    Edits are applied one after the other. ``name``: of the scenario, or of the baseline.
+    Edits are applied one after the other. Of the texts on what stays, at most four are shown, and the others counted.
+    ``name``: of the scenario, or of the baseline.
     """
     scenario = scenarios.get(name, Scenario(name=name, question=Question(question)))  # the baseline has no edits
     parts = [
@@ -424,7 +428,7 @@ _EDIT_LENGTH = 100
 
 
 def _format_edit(edit: Edit) -> str:
-    """Format the changed values of an edit as short JSON."""
+    """Format the changed values of an edit as JSON, without empty values and cut after 100 characters."""
     values = msgspec.to_builtins(getattr(edit, edit.kind))
     if isinstance(values, dict):
         values = {name: value for name, value in values.items() if value not in (None, [], {}, False)}

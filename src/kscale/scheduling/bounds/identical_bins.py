@@ -57,7 +57,7 @@ def volume(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin
     Returns
     -------
     Bound
-        ``proof``: the resource, its total demand and its capacity.
+        ``proof``: the resource, its total demand and its capacity; empty if no item uses a resource.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def per_class(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_
     Returns
     -------
     Bound
-        ``proof``: the class, its count and how many items one bin holds.
+        ``proof``: the class, its count and how many items one bin holds; empty without items.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def l2(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: Ar
     Returns
     -------
     Bound
-        ``proof``: the resource, the threshold and the capacity.
+        ``proof``: the resource, the threshold and the capacity; empty if no item uses a resource.
 
     Raises
     ------
@@ -251,6 +251,7 @@ def column_generation_of(
     kinds = BinKinds.one(instance).select_classes(classes)
 
     def enough(objective: float, bound: int) -> bool:
+        """Check whether the bound reaches ``upper``, or cannot surpass ``lower``."""
         return (upper is not None and bound >= upper) or (lower > 0 and objective <= lower + 1e-6)
 
     from kscale.scheduling.bounds.mixed_bins import Generation  # most calls do not need it
@@ -322,12 +323,18 @@ def best_bound(
     ------
     InputError
         If an array or a method is invalid, or an item fits no empty bin.
+    MissingExtraError
+        If ``column_generation`` is tried without the extra ``[solver]``.
     """
     return best_bound_of(Instance.of(demand, count, capacity, max_per_bin), methods=methods, upper=upper)
 
 
 def best_bound_of(instance: Instance, *, methods: Sequence[str], upper: int | None = None) -> Bound:
-    """Return the :func:`best_bound` of a checked ``instance``. Raises InputError for an unknown method."""
+    """Return the :func:`best_bound` of a checked ``instance``.
+
+    Raises InputError for an unknown method or without any, and MissingExtraError for ``column_generation`` without the
+    extra ``[solver]``.
+    """
     unknown = [name for name in methods if name not in _METHODS]
     if unknown or not methods:
         raise InputError(f"bound methods are {', '.join(METHODS)}; not {', '.join(unknown) or 'an empty list'}")

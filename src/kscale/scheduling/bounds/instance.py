@@ -73,7 +73,7 @@ class Instance(msgspec.Struct, frozen=True):
         Raises
         ------
         InputError
-            If shapes do not agree, or an item fits no bin.
+            If shapes do not agree, a value is not an integer from 0 to the maximum of int64, or an item fits no bin.
         """
         counts = int64(count, "count", 1)
         room = int64(capacity, "capacity", 1)
@@ -175,8 +175,8 @@ class BinKinds(msgspec.Struct, frozen=True):
         items, ``capacity`` int64[T, R] and ``cost`` int64[T] of one bin; ``allowed`` bool[K, T]: which classes may use
         which kinds (default: all); ``max_per_bin`` int64[K]: maximum number of items of a class in one bin; ``least``,
         ``available`` int64[T]: minimum and maximum number of bins of a kind (default: 0 and unlimited); ``rows``
-        int64[Q, T], ``low``, ``high`` float64[Q]: constraints ``low <= rows @ bins <= high``. Raises InputError if an
-        array is invalid.
+        int64[Q, T], ``low``, ``high`` float64[Q]: constraints ``low <= rows @ bins <= high``. Demand and capacity of
+        each resource are divided by a common unit. Raises InputError if an array is invalid.
         """
         counts, sizes = int64(count, "count", 1), int64(demand, "demand", 2)
         room, prices = int64(capacity, "capacity", 2), int64(cost, "cost", 1)

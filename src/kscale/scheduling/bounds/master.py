@@ -73,6 +73,11 @@ class Master:
     """
 
     def __init__(self, kinds: BinKinds) -> None:
+        """Create the program with a row for each class of items, each limited kind of bins and each constraint.
+
+        Its only columns are empty bins of kinds that are required or balance a constraint. Raises MissingExtraError
+        without the extra ``[solver]``.
+        """
         self._highs = highs = silent_solver()()
         highspy = library("highspy", "linear programming")
 
@@ -162,7 +167,7 @@ class Master:
     def solve(self) -> Solved:
         """Solve the program with the current columns and return the cheapest cover of all items, with fractional bins.
 
-        Raises NativeError if the solver fails.
+        Items may stay without a bin, and rows may be violated, at a high cost. Raises NativeError if the solver fails.
         """
         highs, kinds = self._highs, self.kinds
         highs.run()

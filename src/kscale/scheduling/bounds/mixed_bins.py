@@ -60,6 +60,7 @@ class Fluid:
     """
 
     def __init__(self, kinds: BinKinds) -> None:
+        """Build the linear program. Raises MissingExtraError without the extra ``[solver]``."""
         make = silent_solver()
         highspy = library("highspy", "linear programming")
 
@@ -167,7 +168,7 @@ class Fluid:
 
 
 def _count_items_per_bin(kinds: BinKinds) -> NDArray[np.int64]:
-    """Return how many items of each class fit the capacity of a bin: int64[T, K]."""
+    """Return how many items of each class fit the capacity of a bin, at most all of them: int64[T, K]."""
     fitting = np.repeat(kinds.count[None], kinds.size, axis=0)
     for r in range(kinds.demand.shape[1]):
         used = kinds.demand[:, r] > 0

@@ -167,7 +167,8 @@ class NodeClasses:
     def codes(self, column: str) -> Codes:
         """Return codes that are equal for nodes that agree in the column: int64[nodes].
 
-        ``column``: one of the constants of this module (``NAME``, ``TAINTS``, ...) or the key of a label.
+        ``column``: one of the constants of :mod:`kscale.scheduling.profile` (``NAME``, ``TAINTS``, ...) or the key of a
+        label.
         """
         if column == NAME:
             return np.arange(self.size, dtype=np.int64)

@@ -78,7 +78,8 @@ class PreFilterReport(msgspec.Struct):
 def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _WITH_PREFILTER) -> PreFilterOutcome:
     """Run PreFilters in profile order, and return the combined outcome.
 
-    The first failure that is not Unschedulable ends the phase. Otherwise the last Unschedulable failure is reported.
+    The first failure that is not Unschedulable ends the phase, as does an intersection of node sets without nodes.
+    Otherwise the last Unschedulable failure is reported.
     """
     pending: tuple[str, Status] | None = None
     nodes: frozenset[str] | None = None
@@ -684,12 +685,13 @@ class SharedPodClasses:
     ) -> tuple[dict[int, PodClass], dict[int, PodClass], Sequence[PodClass]]:
         """Return (classes to check, classes to place, placed classes) of a session, with earlier and expected ones.
 
-        If these were too many together, only the session's own.
+        If these were too many together, only the session's own. Nothing is expected afterwards.
         """
         placed, before, current = ctx.snapshot.placed_classes, self._classes, ctx.snapshot.interner.classes
         expected, self._expected = self._expected, ({}, {})
 
         def exists(pod: PodClass) -> bool:
+            """Check whether the snapshot still has the class."""
             return pod.index < len(current) and current[pod.index] is pod
 
         known = [*expected[0].values()]

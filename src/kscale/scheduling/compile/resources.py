@@ -46,6 +46,7 @@ class DeviceCounting:
     """Devices as counted resources. ``columns``: names of the columns; ``exact``: whether counting is exact."""
 
     def __init__(self, ctx: Context, pods: Iterable[PodClass], nodes: NodeClasses) -> None:
+        """Read the requests of the classes ``pods``, and count the devices on ``nodes`` if counting is exact."""
         self.ctx = ctx
         self._devices = Devices.of(ctx)
         self.exact = not self._devices.inventory.shareable
@@ -130,7 +131,10 @@ class DeviceCounting:
         self._free = free[:, inverse]
 
     def _usable(self, kind: _Kind, node: NodeFacts) -> frozenset[DeviceId] | None:
-        """Return the free devices that requests of the kind can use; None if the node offers the resource itself."""
+        """Return the free devices that requests of the kind can use; None if the node offers the resource itself.
+
+        Clears ``exact`` if the devices cannot be counted.
+        """
         if kind.resource and kind.resource in node.offered:
             return None
         usable = set()

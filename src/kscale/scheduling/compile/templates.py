@@ -122,6 +122,7 @@ class Copies:
 
         ``number``: number of a pod class in the engine by the class's index; ``parts``: parts of plug-ins whose
         counters the templates' pods change; ``exchangeable``: copies of equal templates differ only in their names.
+        Also stores what :meth:`room` and :meth:`identity` return.
         """
         of_node = classes.of[classes.existing :]
         prepared = []

@@ -205,7 +205,7 @@ class Allocator:
         """Return the amounts that the request ``exact`` (``label``: its name) would use of the device's capacities.
 
         None if the amounts are not free, given the amounts used by claims and by ``others``. Raises AllocationError if
-        an amount is negative.
+        an amount is negative or out of range.
         """
         used = self.inventory.consumed.get(offer.identity, {})
         if others:

@@ -509,7 +509,11 @@ class CelLibrary:
             raise SelectorError(_TOO_DEEP) from None
 
     def _check(self, expression: str, tree: Any) -> None:
-        """Check that every name is declared. Raises SelectorError for an unknown function or variable."""
+        """Check that every name is declared.
+
+        Raises SelectorError for an unknown function or variable, for a function that kscale does not have, and for a
+        macro with wrong arguments.
+        """
         called, named, bound, namespaces = set(), [], {"device"}, set()
         for node in tree.iter_subtrees():
             if node.data in ("ident_arg", "dot_ident_arg"):
@@ -575,7 +579,10 @@ class CelLibrary:
         return self._domains({text(domain): names for domain, names in domains.items()})
 
     def _attribute(self, attribute: DeviceAttribute) -> Any:
-        """Return the value of an attribute as a value of CEL; None if the attribute has no value."""
+        """Return the value of an attribute as a value of CEL; None if the attribute has no value.
+
+        Raises ValueError for an invalid version.
+        """
         typed_value = attribute_value(attribute)
         if typed_value is None:
             return None

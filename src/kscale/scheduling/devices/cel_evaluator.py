@@ -246,7 +246,10 @@ class Overloads:
         return self.error(NO_OVERLOAD if type_name in _RECEIVERS else f"{NO_OVERLOAD}: {function}")
 
     def type_of(self, value: Any) -> Any:
-        """Return the function that represents the type of a value; an error value is returned as it is."""
+        """Return the function that represents the type of a value; the Python class of the value if there is none.
+
+        An error value is returned as it is.
+        """
         if isinstance(value, self._error_class):
             return value
         name = self.names.of(value).removeprefix("google.protobuf.").lower()
@@ -392,7 +395,7 @@ class Selection:
         return result if is_there or result is not None else self._overloads.error(f"no such key: {format_key(key)}")
 
     def select_optional(self, value: Any, key: Any) -> Any:
-        """Return the optional value of ``value.?key`` or ``value[?key]``, or an error value."""
+        """Return the optional value of ``value.?key`` or ``value[?key]``, empty if it is absent; or an error value."""
         if (failed := self._overloads.first_error((value, key))) is not None:
             return failed
         if isinstance(value, self._optional):

@@ -94,11 +94,11 @@ class TypeNames:
         )
 
     def of(self, value: Any) -> str:
-        """Return upstream's name of the type of ``value``."""
+        """Return upstream's name of the type of ``value``; ``type`` if it is none of CEL's or Kubernetes' values."""
         return next((name for types, name in self._named if isinstance(value, types)), "type")
 
     def in_go(self, value: Any) -> str:
-        """Return the name of a value's type in Go."""
+        """Return the name of a value's type in Go, or CEL's name if Go's is not known."""
         name = self.of(value)
         return _GO_TYPES.get(name, name)
 

@@ -99,7 +99,10 @@ class Claims:
         return ctx.memo.get(cls, lambda: cls(ctx))
 
     def delegable(self, resource: str) -> bool:
-        """Check whether a device class provides the resource on nodes that do not offer it themselves."""
+        """Check whether a device class provides the resource on nodes that do not offer it themselves.
+
+        False without dynamic resource allocation.
+        """
         delegable = self._delegable.get(resource)
         if delegable is None:
             classes = self._informers.device_classes
@@ -120,7 +123,9 @@ class Claims:
     def list_pod_claims(self, pod: PodClass) -> list[ResourceClaim]:
         """Return the claims of a pod, in the order of its ``resourceClaims``.
 
-        Raises ClaimError if a claim does not exist, is being deleted, or was created from a template for another pod.
+        Raises ClaimError if the pod has claims without dynamic resource allocation, or if a claim does not exist, is
+        being deleted, or was created from a template for another pod. An entry whose template requests nothing is left
+        out.
         """
         claims = []
         statuses = dict(reversed(pod.claim_statuses))  # the first status of a name wins

@@ -344,7 +344,10 @@ class Inventory:
         return other
 
     def add(self, slices: Sequence[ResourceSlice]) -> None:
-        """Add the devices and counters of ``slices``, whose pools the inventory does not have yet."""
+        """Add the devices and counters of ``slices``, whose pools the inventory does not have yet.
+
+        Only slices of a pool's newest generation count. Devices of an incomplete or invalid pool get an error text.
+        """
         newest: dict[tuple[str, str], int] = {}
         for each in slices:
             pool = each.spec.driver, each.spec.pool.name

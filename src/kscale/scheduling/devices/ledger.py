@@ -527,7 +527,8 @@ def reserve(snapshot: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int])
     """Return the informers' objects after pods were placed on nodes, one after the other.
 
     ``nodes``: number of each pod's node. The pods' claims are allocated and reserved for them. A claim that cannot be
-    allocated stays unchanged.
+    allocated stays unchanged. If no pod has claims, or without dynamic resource allocation, the result is the
+    snapshot's own object.
     """
     if not snapshot.dra:
         return snapshot.informers

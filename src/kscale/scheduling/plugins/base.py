@@ -210,17 +210,17 @@ class Part:
     def add_class(self, pod: PodClass, counters: Any) -> None:
         """Assign numbers to the counters that verdicts on a class read.
 
-        ``counters``: the result of the plug-in's ``get_counters``.
+        ``counters``: the result of the plug-in's ``get_counters``. The default does nothing.
         """
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         """Receive all classes that may be checked, including those that read no counters, after the last one is added.
 
-        ``copies``: the new nodes that may be added.
+        ``copies``: the new nodes that may be added. The default does nothing.
         """
 
     def is_used(self) -> bool:
-        """Return whether verdicts on any added class read what this part counts."""
+        """Return whether verdicts on any added class read what this part counts. Default: False."""
         return False
 
     def may_count(self, pod: PodClass) -> bool:
@@ -231,19 +231,22 @@ class Part:
         """Return the fields that describe a class to the engine (see :class:`kscale._native._engine.Extras`).
 
         These are the counters that such a pod counts in and, if the class may be ``checked``, those that verdicts on it
-        read.
+        read. Default: none.
         """
         return {}
 
     def engine_arguments(self) -> dict[str, int]:
-        """Return keyword arguments for the constructor of the engine."""
+        """Return keyword arguments for the constructor of the engine. Default: none."""
         return {}
 
     def declare(self, engine: _engine.Engine, ctx: Context) -> None:
-        """Declare counters and their state on nodes to the engine, before the engine gets classes."""
+        """Declare counters and their state on nodes to the engine, before the engine gets classes.
+
+        The default does nothing.
+        """
 
     def build_template_arguments(self, facts: NodeFacts) -> dict[str, Any]:
-        """Return keyword arguments for the engine's template of a new node with these ``facts``."""
+        """Return keyword arguments for the engine's template of a new node with these ``facts``. Default: none."""
         return {}
 
 
@@ -335,43 +338,49 @@ class Plugin:
             cls.ordinal = _engine.ORDINALS[cls.name]
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        """Return the PreFilter's result, computed once per pod class for all nodes."""
+        """Return the PreFilter's result, computed once per pod class for all nodes.
+
+        Default: no failure and no restriction.
+        """
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        """Return whether the PreFilter, unless it fails, finds that the Filter has nothing to check."""
+        """Return whether the PreFilter, unless it fails, finds that the Filter has nothing to check. Default: False."""
         return False
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
         """Return what decides on single nodes; None if nothing does, or if counters decide.
 
-        Called for pods whose PreFilter does not fail.
+        Called for pods whose PreFilter does not fail. Default: None.
         """
         return None
 
     def part(self, rows: Rows) -> Part | None:
         """Return a new part of an engine, which counts for this plug-in; None if the plug-in reads no counters.
 
-        ``rows``: the engine's counters and topology domains.
+        ``rows``: the engine's counters and topology domains. Default: None.
         """
         return None
 
     def get_counters(self, pod: PodClass, ctx: Context) -> Any:
-        """Return the counters that a verdict on a class reads, for the part's ``add_class``; None if there are none."""
+        """Return the counters that a verdict on a class reads, for the part's ``add_class``; None if there are none.
+
+        Default: None.
+        """
         return None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
         """Return the objects besides pod and profile that the PreFilter, node filter and counters depend on.
 
         As long as these objects are the same, the results are the same. None: the results depend on too much to be
-        cached. Whether the tuple is empty must depend on the pod and the profile alone.
+        cached. Whether the tuple is empty must depend on the pod and the profile alone. Default: no objects.
         """
         return ()
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         """Return objects that all classes' dependencies come from.
 
-        As long as these are the same objects, the dependencies of every class are unchanged.
+        As long as these are the same objects, the dependencies of every class are unchanged. Default: none.
         """
         return ()
 
@@ -379,7 +388,7 @@ class Plugin:
         """Return the objects that results of the part's ``entry`` depend on, besides classes and their dependencies.
 
         As long as the same objects are returned, cached entries remain valid. ``storage``: the classes with volumes
-        that are placed or may be placed.
+        that are placed or may be placed. Default: none.
         """
         return ()
 
@@ -402,7 +411,7 @@ class Plugin:
         Returns
         -------
         tuple of dict
-            Keys depend on the plug-in. Empty if there is nothing to report.
+            Keys depend on the plug-in. Empty if there is nothing to report, and by default.
         """
         return ()
 

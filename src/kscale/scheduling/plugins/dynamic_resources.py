@@ -51,13 +51,14 @@ class DynamicResources(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        """Return whether the pod requests no devices."""
+        """Return whether the pod requests no devices, or its PreFilter fails."""
         return Claims.of(ctx).get_checked_requests(pod).is_empty
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
         """Return the device classes if the pod requests extended resources, none of which a class serves.
 
-        Empty without extended resources. None (never cached) if the pod has claims or a device class serves it.
+        Empty without extended resources, or without dynamic resource allocation. None (never cached) if the pod has
+        claims or a device class serves it.
         """
         if pod.claims:
             return None
@@ -70,7 +71,10 @@ class DynamicResources(Plugin):
         return (ctx.informers.device_classes,)
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
-        """Return what decides whether a node's devices satisfy the claims; None if the pod requests no devices."""
+        """Return what decides whether a node's devices satisfy the claims.
+
+        None if the pod requests no devices, or if its PreFilter fails.
+        """
         if not pod.claims and not ctx.dra:
             return None
         need = Claims.of(ctx).get_checked_requests(pod)
@@ -114,10 +118,11 @@ class DynamicResources(Plugin):
     def explain(
         self, pod: PodClass, class_number: int, node: int, context: ExplainContext
     ) -> tuple[Status | None, Numbers]:
-        """Return the status (None: the pod fits) and, if devices are short, the requests of its open claims.
+        """Return the status (None: the pod fits) and, if the pod does not fit, its requests for devices.
 
-        One dict per request: ``claim``, ``request``, and the numbers of devices ``wanted`` and ``free``. Tainted
-        devices of the node and those in use are not free. Empty if the pod fits or the Filter cannot decide.
+        One dict per request and alternative: ``claim``, ``request``, ``deviceClass``, and the numbers of devices
+        ``wanted`` (None: all), ``free`` and, on the node, ``devices``. Tainted devices of the node and those in use are
+        not free. Empty if the pod fits or the Filter cannot decide.
         """
         node_filter = self.get_node_filter(pod, context.ctx)
         facts = context.facts(node)

@@ -210,7 +210,10 @@ class TermNumbers(Part):
                 self._known.add(term)
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
-        """Store, for each class, the anti-affinity terms of placed pods that match it."""
+        """Store, for each class, the anti-affinity terms of placed pods that match it.
+
+        Terms not seen before get a counter row.
+        """
         for pod in pods:
             blockers = self._known.find_matching_terms(pod, ctx)
             if blockers:
@@ -300,7 +303,10 @@ class InterPodAffinity(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        """Return whether the pod has no required terms, and no placed pod has a required term against it."""
+        """Return whether the pod has no required terms, and no placed pod has a required anti-affinity term against it.
+
+        Placed pods on nodes without the term's label do not count.
+        """
         if pod.affinity or pod.anti_affinity:
             return False
         snapshot = ctx.snapshot
@@ -342,8 +348,9 @@ class InterPodAffinity(Plugin):
     ) -> Numbers:
         """Return one dict with the values of the term that failed.
 
-        ``rule``: affinity or anti-affinity. ``term``: index in the list of the pod that has the term. ``topologyKey``;
-        ``domain``: the node's domain; ``matching``: number of matching pods there; ``pods``: keys of the first of them.
+        ``rule``: ``affinity``, ``anti-affinity`` or ``anti-affinity of placed pods``. ``term``: index in the list of
+        the pod that has the term, None if unknown. ``topologyKey``; ``domain``: the node's domain, None without the
+        label; ``matching``: number of matching pods there; ``pods``: keys of the first of them.
         """
         part = context.part(TermNumbers)
         affinity, anti_affinity = part.terms.get(pod.index, ((), ()))

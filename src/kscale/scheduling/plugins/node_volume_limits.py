@@ -45,7 +45,11 @@ _Attached = tuple[str, str, int]
 
 
 def _resolve_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | None:
-    """Return the volume that a claim attaches; None if the volume is unknown, or no CSI driver serves it."""
+    """Return the volume that a claim attaches; None if no CSI driver serves it, or if it has no valid identity.
+
+    If the volume does not exist, it is the one that the claim's storage class would provision, with a handle made of
+    the claim; None if there is no such class, or if the class has no provisioner.
+    """
     volume = volumes.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
         storage_class = volumes.storage_class(class_name(claim))

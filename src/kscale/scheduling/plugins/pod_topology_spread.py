@@ -115,8 +115,9 @@ def _constraints(
 ) -> tuple[Constraint, ...]:
     """Return the pod's constraints with an ``action``; the ``defaults`` with it if the pod has no constraints at all.
 
-    ``action``: ``whenUnsatisfiable``; ``require_all_keys``: only nodes with the topology keys of all of them count.
-    Raises SelectorError if a selector is invalid.
+    The defaults do not apply to a pod that no service and no known controller selects. ``action``:
+    ``whenUnsatisfiable``; ``require_all_keys``: only nodes with the topology keys of all of them count. Raises
+    SelectorError if a selector is invalid.
     """
     selected: list[tuple[TopologySpreadConstraint, Selector]] = []
     if pod.spread:
@@ -277,7 +278,7 @@ class PodTopologySpread(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        """Return whether the pod has no hard constraints."""
+        """Return whether the pod has no hard constraints. Raises SelectorError if the selector of one is invalid."""
         return not hard_constraints(pod, ctx)
 
     def part(self, rows: Rows) -> Part:

@@ -89,7 +89,10 @@ class VolumeBinding(Plugin):
     name = "VolumeBinding"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        """Return a failure if a claim is missing or unusable, or is unbound and does not wait for a pod."""
+        """Return a failure if a claim is missing or unusable, or is unbound and does not wait for a pod.
+
+        Also if the storage class of an unbound claim has no binding mode.
+        """
         if not pod.has_claims:
             return NOTHING
         volumes = Volumes.of(ctx)
@@ -257,12 +260,15 @@ class VolumeZone(Plugin):
     name = "VolumeZone"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        """Return a failure if a claim, or what is needed to know its volume's zones, is missing."""
+        """Return a failure if a claim, or what is needed to know its volume's zones, is missing.
+
+        Also if an unbound claim does not wait for a pod. Claims of generic ephemeral volumes are not considered.
+        """
         requirements = _get_zone_requirements(pod, ctx)
         return PreFilter(failure=requirements) if isinstance(requirements, Status) else NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        """Return whether no bound volume of the pod has zone or region labels."""
+        """Return whether no bound volume of the pod has zone or region labels; False if the PreFilter fails."""
         return not _get_zone_requirements(pod, ctx)
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
@@ -274,7 +280,10 @@ class VolumeZone(Plugin):
         return (Volumes.of(ctx),)
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
-        """Return the check that the node is in the zones and regions of the pod's volumes; None if they have none."""
+        """Return the check that the node is in the zones and regions of the pod's volumes.
+
+        None if the volumes have none, or if the PreFilter fails.
+        """
         requirements = _get_zone_requirements(pod, ctx)
         if isinstance(requirements, Status) or not requirements:
             return None
@@ -294,7 +303,10 @@ class VolumeZone(Plugin):
 
 
 def _get_zone_requirements(pod: PodClass, ctx: Context) -> _ZoneRequirements | Status:
-    """Return (label, allowed values) of the pod's volumes, or the status if the PreFilter fails."""
+    """Return (label, allowed values) of the pod's volumes, or the status if the PreFilter fails.
+
+    Claims of generic ephemeral volumes are not considered, nor are labels whose value has an empty part.
+    """
     requirements: list[tuple[str, frozenset[str]]] = []
     if not pod.has_claims:
         return ()

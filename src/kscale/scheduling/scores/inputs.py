@@ -332,9 +332,10 @@ class Counters:
         return [(self._spread[c.row], c.max_skew, c.row.key == HOSTNAME) for c in soft], require_all_keys
 
     def terms(self, pod: PodClass) -> list[tuple[int, int]]:
-        """Return the preferred affinity (weight > 0) and anti-affinity (weight < 0) terms of a class.
+        """Return the terms that InterPodAffinity scores for a class, as (row of its counts, weight).
 
-        Each term is (row of its counts, weight).
+        The class's own preferred affinity has a weight above 0, its anti-affinity one below 0. Terms that placed pods
+        have for the class have the weight 1, as their rows count by weight.
         """
         return self._weighted_rows.get(pod.index, [])
 
