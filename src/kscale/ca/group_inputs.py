@@ -90,7 +90,7 @@ def _read_described_targets(groups: Iterable[object]) -> dict[str, int | None]:
 def restore_targets(
     groups: GroupsLike, cluster: Cluster | Snapshot, state: LoopState | None, now: Moment
 ) -> GroupsLike:
-    """Return the groups; those whose scale-up is under way have the target sizes that ``state`` remembers.
+    """Return the groups; those whose scale-up is under way have the target sizes that ``state`` remembers, if larger.
 
     A scale-up is under way until its nodes have registered or their provision time is over. A remembered size is
     dropped if the description now has another target size than the earlier loop read. :class:`Groups`, which come from

@@ -75,8 +75,9 @@ def register_scale_up(
 ) -> ClusterStateRegistry:
     """Return the state after the target size of a group changed by ``delta`` (negative: decreased).
 
-    A pending request grows by ``delta``; a positive ``delta`` restarts its time. The state is returned unchanged if the
-    group's options cannot be read.
+    A pending request grows by ``delta``, and ends if nothing of it is left; a positive ``delta`` restarts its time.
+    Without a request only a positive ``delta`` starts one. The state is returned unchanged if the group's options
+    cannot be read.
     """
     now = moment(now)
     try:
@@ -156,7 +157,7 @@ def update_scale_down_candidates(
 ) -> ClusterStateRegistry:
     """Return the state with the unneeded nodes of the scale-down pass at ``now``, by group id.
 
-    Nodes without a group are left out.
+    Nodes without a group, or whose group cannot be read, are left out.
     """
     now = moment(now)
     candidates: dict[str, list[str]] = {}
@@ -203,7 +204,7 @@ def update_nodes(
 ) -> ClusterUpdate:
     """Return the state after an observation of the nodes, as if every action succeeded.
 
-    See :func:`update_nodes_steps` for the parameters.
+    See :func:`update_nodes_steps` for the parameters. Raises AutoscalerError if a group's target size cannot be read.
     """
     steps = update_nodes_steps(
         state, nodes, groups, now=now, options=options, templates=templates, has_instance=has_instance
@@ -225,7 +226,8 @@ def update_nodes_steps(
     """Classify the nodes, end fulfilled and overdue requests, and compute the expected sizes.
 
     Yields a :class:`~kscale.effects.DecreaseTargetSize` for every scale-up request that timed out, by the total size
-    that was requested, even if some of the nodes exist.
+    that was requested, even if some of the nodes exist (not in release 1.3), and events about timeouts. Groups with a
+    failed scale-up or failed instances enter back-off.
 
     Parameters
     ----------
@@ -312,8 +314,9 @@ class _ClusterStateUpdate:
     def end_requests(self) -> StepsOf[ClusterUpdateAction, None]:
         """Remove stale back-offs, expired scale-down requests, and scale-up requests that have ended.
 
-        A scale-up request ends if it is fulfilled or overdue, or if its group is gone. The nodes of an overdue request
-        are subtracted from the group's target size (not in release 1.3).
+        A scale-up request ends if it is fulfilled or overdue, or if its group is gone; not while its group is being
+        created. An overdue request is a failed scale-up, with an event. The nodes of an overdue request are subtracted
+        from the group's target size (not in release 1.3).
         """
         reset = duration(self.options.node_group_backoff_reset_timeout)
         self.state.backoffs = remove_stale_backoffs(self.state.backoffs, self.now, reset)
@@ -351,7 +354,10 @@ class _ClusterStateUpdate:
         return request.expected_add_time < self.now
 
     def _revert_target_size(self, group: NodeGroup, increase: int) -> StepsOf[ClusterUpdateAction, None]:
-        """Decrease the target size of a group by ``increase``; emit a warning event if the provider refuses."""
+        """Decrease the target size of a group by ``increase``, and store the new size in ``lowered``.
+
+        Emits a warning event instead if the provider refuses.
+        """
         error = (yield from self.p.act(DecreaseTargetSize(group=group.id, delta=-increase))).error
         if error is None:
             self.lowered[group.id] = group.size - increase
@@ -402,7 +408,10 @@ class _ClusterStateUpdate:
     def _register_creation_errors(
         self, group: NodeGroup, code: str, class_: str, unseen: list[str]
     ) -> StepsOf[Emit, None]:
-        """Register the failed scale-up of the instances ``unseen``, which all have the error (``code``, ``class_``)."""
+        """Register the failed scale-up of the instances ``unseen``, which all have the error (``code``, ``class_``).
+
+        The group's scale-up request shrinks by their number; a warning event is emitted.
+        """
         errors = [group.instance_status[name].error for name in unseen]
         texts = list(dict.fromkeys(error.message for error in errors if error is not None))
         message = ", ".join(texts) + (", ..." if len(texts) > 3 else "")

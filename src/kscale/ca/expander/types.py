@@ -198,7 +198,8 @@ class MinimumScore:
     def offer(self, option: Option, score: float) -> None:
         """Keep the option if it is the first, or if its score is at most the smallest one so far.
 
-        Comparisons with NaN are false: a first score of NaN stays, a later one is dropped.
+        A smaller score replaces the options so far, an equal one is added. Comparisons with NaN are false: a first
+        score of NaN stays, a later one is dropped.
         """
         if self.options and score == self.score:
             self.options.append(option)
