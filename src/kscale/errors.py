@@ -52,7 +52,10 @@ class Problem:
 
     @property
     def of_source(self) -> bool:
-        """Return whether the problem names no object: it is about the source itself then, and reading cannot continue."""
+        """Return whether the problem names no object.
+
+        It is about the source itself then, and reading cannot continue.
+        """
         return not self.object
 
     def __str__(self) -> str:

@@ -148,7 +148,10 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
     ROWS: ClassVar[str] = ""
 
     def summary(self) -> str:
-        """Return the record in one line, which ``repr`` shows: numbers, texts, and the sizes of lists."""
+        """Return the record in one line, which ``repr`` shows: numbers, texts, booleans, and sizes of lists and maps.
+
+        Empty lists and maps, nested records and None are left out.
+        """
         parts = []
         for field in msgspec.structs.fields(self):
             value = getattr(self, field.name)

@@ -79,7 +79,7 @@ def _find_vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: boo
 
 
 def node_has_gpu(label: str, node: Node) -> bool:
-    """Return whether the node carries the provider's GPU label or offers any vendor resource."""
+    """Return whether the node has the provider's GPU label or a nonzero allocatable amount of a vendor resource."""
     return (
         label in (node.metadata.labels or {})
         or _find_vendor_resource(node.status.allocatable, nonzero=True) is not None
