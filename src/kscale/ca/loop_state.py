@@ -116,7 +116,8 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
     def update(self, unneeded: Iterable[_Unneeded], now: Moment) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
         """Return the tracker after a scale-down pass, and the latencies of nodes that are not unneeded any more.
 
-        New nodes in ``unneeded`` count from ``now``; nodes that are needed again are removed.
+        New nodes in ``unneeded`` count from ``now``; nodes that are needed again are removed. Nodes that were not
+        unneeded for longer than their threshold have no latency.
         """
         nodes = {}
         for item in unneeded:
@@ -130,7 +131,8 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
     ) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
         """Return the tracker after a loop, and the latencies of nodes whose deletion started.
 
-        ``unremovable`` (node -> reason) sets the delay reason of nodes.
+        ``unremovable`` (node -> reason) sets the delay reason of nodes, unless the reason only means that the node
+        waits. Nodes that were not unneeded for longer than their threshold have no latency.
         """
         nodes = dict(self.nodes)
         for name, reason in unremovable.items():

@@ -453,7 +453,10 @@ def get_desired_pod_count(controller: KubeObject) -> int | None:
 
 
 def _get_desired_job_pod_count(job: Job) -> int:
-    """Return how many pods the Job wants to run at a time: its parallelism, limited by the missing completions."""
+    """Return how many pods the Job wants to run at a time: its parallelism, limited by the missing completions.
+
+    Without completions it is the parallelism until a pod has succeeded, then 0. Parallelism is 1 by default.
+    """
     parallelism, completions, succeeded = job.spec.parallelism, job.spec.completions, job.status.succeeded
     if completions is None and parallelism is not None and parallelism >= 0 and succeeded == 0:
         return parallelism

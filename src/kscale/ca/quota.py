@@ -257,7 +257,7 @@ class QuotaTracker:
     ) -> QuotaTracker:
         """Create a tracker from the usage of the counted nodes; ``left_of(limit, usage)`` is the remaining amount.
 
-        Raises AutoscalerError if the group of a node is unknown.
+        Raises AutoscalerError if the group or the GPUs of a node are unknown.
         """
         quotas = list(quotas)
         resources = NodeResources(gpu_label)
@@ -328,7 +328,7 @@ class QuotaTracker:
         """Consume the resources of all nodes if :meth:`consume` would allow each of them, in whatever order.
 
         ``wanted``: (group, its nodes). Returns True if they were consumed. Returns False, and consumes nothing, if a
-        node might be refused.
+        node might be refused or a quota has a selector.
         """
         if not all(quota.selector.empty for quota in self.quotas):
             return False

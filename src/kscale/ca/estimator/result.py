@@ -547,7 +547,7 @@ class EstimateResult(Result):
 
     @cached_property
     def lower_bound(self) -> Bound:
-        """Return a proven lower bound on the nodes for the pods on new nodes, computed fast."""
+        """Return a proven lower bound on the nodes for the pods on new nodes: a fast :meth:`bound` without effort."""
         return self.bound()
 
     def bound(self, *, effort: int = 0, threads: int = 1) -> Bound:

@@ -150,8 +150,10 @@ def refresh_requests_steps(
     - A request without any result fails after a week.
     - A request of any class is deleted a week after its condition Provisioned or Failed changed, whatever the status.
 
+    At most 20 requests are marked in one call; further ones wait for the next loop.
+
     ``instance`` is ``--check-capacity-processor-instance`` (:func:`is_supported_request`). Returns the keys of these
-    requests; a failed write or deletion becomes a warning there.
+    requests; a failed write or deletion becomes a warning there. Raises InputError if a time of a request is invalid.
     """
     p, result = Progress(moment(now)), RefreshResult()
     expired: list[ProvisioningRequest] = []
@@ -378,9 +380,10 @@ def _add_condition_warning(
 
 
 def _is_due(request: ProvisioningRequest, retries: RetryTimes, backoff: RetryBackoff, now: Moment) -> bool:
-    """Check whether a request may be processed now. The delay grows with each failure.
+    """Check whether a request may be processed now. The delay grows with each failure; a new request has none.
 
-    Updates ``retries``; the entry of a request that failed or is provisioned is removed.
+    Updates ``retries``; the entry of a request that failed or is provisioned is removed, and the oldest entry if there
+    are too many.
     """
     uid = request.metadata.uid
     if has_condition(request, FAILED_CONDITION, PROVISIONED_CONDITION):

@@ -210,7 +210,10 @@ class LoopRequests:
         return "" if outcome.error is None else outcome.error.message
 
     def delete(self, p: Progress, request: ProvisioningRequest) -> StepsOf[Delete, str]:
-        """Delete a request. Returns the error message; empty on success."""
+        """Delete a request.
+
+        Returns the error message; empty on success, when the request is also removed from this object.
+        """
         about = request.metadata
         deletion = Delete(
             kind="ProvisioningRequest",

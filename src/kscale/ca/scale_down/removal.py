@@ -589,7 +589,7 @@ def simulate_removals(
     snapshot : Snapshot
         The cluster.
     candidates : iterable of str
-        Names of nodes, in order.
+        Names of nodes, in order. An unknown node is unremovable.
     now : datetime or Moment
         Time of the simulation.
     destinations : collection of str, optional

@@ -99,7 +99,7 @@ def build_scale_down_node(
 ) -> ScaleDownNode:
     """Return the node's group, its current utilization and, with ``drain``, the pods to evict.
 
-    Raises :class:`AutoscalerError` if one of these is unknown.
+    Pods of DaemonSets are left out. Raises :class:`AutoscalerError` if the group or the utilization is unknown.
     """
     try:
         group = groups.find_group_of_node(name)

@@ -258,6 +258,8 @@ class Evictor:
     ) -> StepsOf[DrainAction, PodEvictionResult]:
         """Evict a pod with retries until ``until``; with ``force``, delete the pod after that.
 
+        A pod that does not exist counts as evicted.
+
         ``seconds``: longest grace period (0: no limit). ``full``: emit an event if the pod could not be evicted in
         time.
         """
