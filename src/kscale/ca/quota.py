@@ -164,10 +164,10 @@ class NodeResources:
         return copy
 
     def get(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
-        """Return the cores and bytes of capacity (rounded up, never negative) of one node, and its GPUs by type.
+        """Return the resources of one node: ``cpu`` (cores), ``memory`` (bytes), ``nodes`` (1), and its GPUs by type.
 
-        For a node of a group, these are the resources of the first node of that group that was passed.
-        Raises :class:`AutoscalerError` if the GPUs cannot be counted.
+        Amounts of the capacity are rounded up and never negative. For a node of a group, these are the resources of the
+        first node of that group that was passed. Raises :class:`AutoscalerError` if the GPUs cannot be counted.
         """
         if group is None:
             return self._count(node, None)

@@ -174,7 +174,7 @@ class LoopMemory(OptionGroup):
     now: str | None = None
 
     def moment(self) -> datetime:
-        """Return the time of the loop: ``--now``, or the current time."""
+        """Return the time of the loop: ``--now``, or the current time. Raises typer.BadParameter if it is malformed."""
         return datetime.now(UTC) if self.now is None else parse_moment(self.now)
 
     def load_state(self) -> LoopState | None:

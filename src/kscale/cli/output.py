@@ -193,7 +193,7 @@ def make_columns(*titles: str, align: Literal["left", "right"] = "left", wide: b
 
 
 def _shown_columns(table: Table, wide: bool) -> list[int]:
-    """Return the indices of the table's columns that are shown."""
+    """Return the indices of the table's columns that are shown: all if ``wide``, else those not marked as wide."""
     return [index for index, column in enumerate(table.columns) if wide or not column.wide]
 
 

@@ -171,7 +171,10 @@ class UsageHistory(OptionGroup):
         return columns
 
     def moment(self) -> int | None:
-        """Return ``--now`` in nanoseconds since 1970; None if it is not set."""
+        """Return ``--now`` in nanoseconds since 1970; None if it is not set.
+
+        Raises typer.BadParameter if it is malformed.
+        """
         if not self.now:
             return None
         return moment(parse_moment(self.now))

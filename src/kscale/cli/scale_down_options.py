@@ -59,7 +59,7 @@ class Moment(OptionGroup):
     now: str | None = None
 
     def moment(self) -> datetime:
-        """Return ``--now``, or the current time."""
+        """Return ``--now``, or the current time. Raises typer.BadParameter if it is malformed."""
         return datetime.now(UTC) if self.now is None else parse_moment(self.now)
 
 

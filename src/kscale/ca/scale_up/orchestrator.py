@@ -324,7 +324,10 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return (yield from self.with_simulation(done))
 
     def _scale_up(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-        """Find the options, let the expanders choose one, and execute it. Returns the result, also after an error."""
+        """Find the options, let the expanders choose one, and execute it. Returns the result, also after an error.
+
+        Raises AutoscalerError for an invalid chain of expanders, and InputError for ``price`` without prices.
+        """
         p, groups, context, options, templates = self.p, self.groups, self.context, self.options, self.templates
         expander_input = context.expander_input or ExpanderInput()
         ranking_input = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
@@ -542,6 +545,13 @@ def orchestrate(
     -------
     OrchestratorResult
         The chosen option and its execution.
+
+    Raises
+    ------
+    AutoscalerError
+        For an invalid chain of expanders (:class:`kscale.ca.AutoscalerError`).
+    InputError
+        For ``price`` without prices, and if prices of a cloud provider are requested.
     """
     respond = build_dry_run_responder(context.expander_input, rank)
     done = run_dry(orchestrate_steps(snapshot, pods, context, now=now), now=moment(now), respond=respond)

@@ -231,7 +231,7 @@ class AutoscalerLoop:
         return report
 
     def run_phases(self) -> StepsOf[LoopAction, None]:
-        """Run the phases of the loop in upstream's order."""
+        """Run the phases of the loop in upstream's order. Raises LoopEndedError if a phase ends the loop."""
         yield from self.observe_cluster()
         self.is_observed = True
         yield from self.repair()
@@ -307,7 +307,10 @@ class AutoscalerLoop:
         return report.build_device_mismatch_observations({driver: Counter[str]() for driver in before} | mismatches)
 
     def require_actionable_cluster(self) -> StepsOf[LoopAction, None]:
-        """Check whether the cluster is actionable. If not, write the status and raise LoopEndedError."""
+        """Check whether the cluster is actionable.
+
+        If not, clear the unneeded nodes, write the status and raise LoopEndedError.
+        """
         lists, options = self.context.lists, self.options
         idle = check_actionable(len(lists.all), len(lists.ready), options, self.inputs.process_age)
         if idle is None:

@@ -429,7 +429,11 @@ class ScaleUpLoop:
     # -- the groups --------------------------------------------------------------------------------------------------
 
     def scale(self) -> StepsOf[OrchestratorAction | WriteStatus, None]:
-        """Run one scale-up, or a salvo of them, unless ``result`` is set already. Stores ``rounds`` and ``result``."""
+        """Run one scale-up, or a salvo of them, unless ``result`` is set already. Stores ``rounds`` and ``result``.
+
+        Emits the events, and updates the state and the groups of the context. Raises as :func:`orchestrate` does, and
+        InputError if ``price`` is an expander and a group has no price.
+        """
         if self.result:
             return
         context, options, state, before = self.context, self.options, self.context.state, self.before

@@ -268,7 +268,7 @@ def cost_view(report: CostReport) -> View:
 
 
 def _allocation_table(allocation: CostAllocation) -> Table:
-    """Build the table of the cost by team, with a last row of totals."""
+    """Build the table of the cost by team. Its title has the total."""
     with_usage = allocation.lines and allocation.lines[0].by_usage is not None
     time = "1 hour" if allocation.hours == 1 else f"{allocation.hours:,.6g} hours"
     columns = [

@@ -216,7 +216,8 @@ def own_options(program: str, deployment: DeploymentFlags, **own: str) -> dict[s
 def _option_values(arguments: Sequence[str]) -> dict[str, Any]:
     """Parse arguments of ``kscale`` and return the values of the command's options, without running it.
 
-    Raises BadParameter for arguments that the command does not accept, also for ``--help``.
+    Raises BadParameter for arguments that the command does not accept, also for ``--help``, and InputError for values
+    that its program refuses.
     """
     from kscale.cli.app import command_of
 

@@ -386,7 +386,10 @@ def _text_of(decision: Decision | None, other: Decision | None) -> str | None:
 
 
 def _values(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each value in nested data with the path to it (``patch.spec.taints[0].key``)."""
+    """Yield each value in nested data with the path to it (``patch.spec.taints[0].key``).
+
+    Fields of the outermost dict that are False are left out.
+    """
     if isinstance(data, dict) and data:
         for name, value in data.items():
             if path or value is not False:

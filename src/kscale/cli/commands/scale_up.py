@@ -113,6 +113,11 @@ def command(
         If a flag is unknown or malformed, or the input cannot be read.
     typer.BadParameter
         If options contradict each other or have no effect.
+
+    Returns
+    -------
+    Answer
+        The exit status is 1 if a pod stays unschedulable, or if limits leave too few nodes.
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions

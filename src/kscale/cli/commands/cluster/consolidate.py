@@ -85,6 +85,11 @@ def command(
         Only remove nodes; add none.
     no_bound
         Do not compute the optimum.
+
+    Raises
+    ------
+    typer.BadParameter
+        If a duration or a disruption budget is malformed.
     """
     from kscale.capacity.consolidation import ConsolidationOptions, consolidate
 

@@ -109,7 +109,7 @@ class PrometheusFlags(OptionGroup):
     prometheus_bearer_token_file: str = ""
 
     def timeout(self) -> timedelta:
-        """Return the timeout of each query. Raises InputError."""
+        """Return the timeout of each query. Raises InputError if it is no duration."""
         try:
             return timedelta_of(parse_prometheus_duration(self.prometheus_query_timeout))
         except ValueError as error:
@@ -236,6 +236,11 @@ def command(
 
     Usage comes from metrics-server (or external metrics), the history from checkpoints or Prometheus. Runs instead of
     the stock recommender, or beside it under another --recommender-name.
+
+    Raises
+    ------
+    InputError
+        If flags or files cannot be used.
     """
     options = struct_of(flags, RecommenderOptions)
     idle = [process, api, lease, prometheus, history, strategy, explaining]
