@@ -221,7 +221,10 @@ def build_provider_template(
 
 
 def is_good_template_candidate(node: Node, now_ns: int) -> bool:
-    """Return whether the node is ready for more than a minute, not cordoned and not about to be deleted."""
+    """Return whether the node is ready for more than a minute, not cordoned and not about to be deleted.
+
+    Raises InputError if a time of the node is invalid.
+    """
     state = get_readiness(node)
     return (
         state.ready

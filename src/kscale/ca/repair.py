@@ -86,7 +86,7 @@ def repair_steps(
     3. Delete instances that could not be created.
     4. Correct the target sizes of groups that lack nodes for too long.
 
-    ``state`` is the result of :func:`kscale.ca.cluster_state.update_nodes`.
+    ``state`` is the result of :func:`kscale.ca.cluster_state.update_nodes`. Raises InputError if ``now`` is not a time.
     """
     options = options or default_options()
     now = moment(now)

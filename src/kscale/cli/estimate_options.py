@@ -192,7 +192,7 @@ class LoopMemory(OptionGroup):
             raise StateError(f"{self.state}: {error}") from None
 
     def save(self, state: LoopState) -> None:
-        """Write the state to the file of ``--save-state``, if it is set."""
+        """Write the state to the file of ``--save-state``, if it is set. Raises OSError if that fails."""
         if self.save_state is not None:
             replace_file(self.save_state, state.to_json())
 

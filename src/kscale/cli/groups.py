@@ -239,7 +239,10 @@ class GroupSource(OptionGroup):
     def _read_named_groups(
         self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal, untyped: Untyped
     ) -> list[NodeGroup]:
-        """Read the groups from what the options name; by default recognise them by node labels."""
+        """Read the groups from what the options name; by default recognise them by node labels.
+
+        Raises InputError if a file, the catalogue or the cloud account cannot be read.
+        """
         from kscale.capacity.groups import read_groups
 
         if self._has_node_pools():
@@ -259,7 +262,11 @@ class GroupSource(OptionGroup):
         return self._recognise_groups(cluster, snapshot.columns.objects, terminal)
 
     def _build_pool_groups(self, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
-        """Build one group for each type, zone and capacity type that a NodePool allows."""
+        """Build one group for each type, zone and capacity type that a NodePool allows.
+
+        Sets ``node_pools`` and ``pool_groups``, and adds to ``assumptions``. Raises InputError if a file cannot be
+        read, or if a pool allows none of the types.
+        """
         from kscale.capacity.karpenter import groups_of_pools, read_node_pools
 
         assert self.groups_file is not None

@@ -88,7 +88,8 @@ class Metric(StrEnum):
 def _setting_fields() -> list[tuple[str, Any, Any]]:
     """Return (name, annotation, dataclass field) of an option for each setting of the strategies.
 
-    Settings of several strategies with the same name share an option.
+    Settings of several strategies with the same name share an option. Raises InputError if a strategy of an installed
+    package cannot be loaded.
     """
     takers: dict[str, list[str]] = {}
     kinds: dict[str, Any] = {}
@@ -180,7 +181,10 @@ class UsageHistory(OptionGroup):
         return moment(parse_moment(self.now))
 
     def batches(self, threads: int) -> UsageFiles:
-        """Return an iterable over batches of the rows of all history files, read with ``threads`` threads."""
+        """Return an iterable over batches of the rows of all history files, read with ``threads`` threads.
+
+        Raises typer.BadParameter for a malformed ``--label-map``. The files are read during the iteration.
+        """
         return UsageFiles(self.history, self.column_names(), self.time_unit or "s", threads, self.metric or "")
 
 

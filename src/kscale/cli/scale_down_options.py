@@ -64,7 +64,10 @@ class Moment(OptionGroup):
 
 
 def _read_duration(text: str, flag: str) -> timedelta:
-    """Parse a Go duration (``10m``) or a number of seconds. Raises typer.BadParameter."""
+    """Parse a Go duration (``10m``) or a number of seconds.
+
+    Raises typer.BadParameter if it is malformed, negative, or 1e9 seconds or more.
+    """
     try:
         seconds = float(text)
     except ValueError:

@@ -133,7 +133,8 @@ def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: date
     """Run a step machine, started at ``now``, as if its writes and waits succeeded at once, and return its result.
 
     Yields the machine's reads and the machines that it starts, and passes on their outcomes. Writes and reports are not
-    yielded: ``note`` is called with each. The time of the machine includes its waits, but nobody waits.
+    yielded: ``note`` is called with each. The time of the machine includes its waits, but nobody waits. Raises
+    InputError if ``now`` is not a time.
     """
     moment, passed = virtual_moment(now), 0
     outcome: Outcome | None = None

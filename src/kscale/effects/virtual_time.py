@@ -148,6 +148,11 @@ class VirtualTime:
         -------
         Running
             Handle of the machine.
+
+        Raises
+        ------
+        InputError
+            If ``deadline`` is not a time.
         """
         running = Running(rank, None if deadline is None else virtual_moment(deadline, "deadline"), perform)
 
@@ -199,7 +204,10 @@ class VirtualTime:
         return self.steps(1, until) == 1
 
     def steps(self, at_most: int, until: datetime | Moment | None = None) -> int:
-        """Run up to ``at_most`` events (``until``: none after that time), and return how many were run."""
+        """Run up to ``at_most`` events (``until``: none after that time), and return how many were run.
+
+        Raises InputError if ``until`` is not a time.
+        """
         due = self._due
         last = LAST_TIME if until is None else virtual_moment(until, "until")
         for count in range(at_most):
@@ -212,7 +220,10 @@ class VirtualTime:
         return at_most
 
     def run(self, until: datetime | Moment | None = None) -> None:
-        """Run until nothing is scheduled, or up to and including the time ``until``, which then is the current time."""
+        """Run until nothing is scheduled, or up to and including the time ``until``, which then is the current time.
+
+        Raises InputError if ``until`` is not a time.
+        """
         last = None if until is None else virtual_moment(until, "until")
         while self.steps(_BATCH, last):
             pass

@@ -77,7 +77,7 @@ def chart(block: Chart) -> str:
 def _find_value_step(highest: float, *, whole: bool) -> float:
     """Return the smallest step (1, 2 or 5 times a power of ten) with at most 6 ticks from 0 to ``highest``.
 
-    It is never below 1 if the values are ``whole`` numbers.
+    It is never below 1 if the values are ``whole`` numbers. ``highest`` must be above 0.
     """
     scale = 1.0
     while highest / scale < 1:

@@ -173,7 +173,7 @@ def translate_buffer(
     ``template`` is the template of the buffer's pods with requests filled in: the referenced one, or the managed one of
     its workload, which has ``scale`` replicas. If it is None the buffer is not ready; ``problem`` is then the message
     (empty: the template is missing). The buffer is not ready either, and has no replicas, if their number cannot be
-    computed. Returns the very same object if nothing changes.
+    computed. Returns the very same object if nothing changes. Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     replicas, failure = None, ""

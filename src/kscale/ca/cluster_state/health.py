@@ -144,6 +144,7 @@ def get_backoff_status(
     """Return the back-off of a group if it has not ended, otherwise None.
 
     ``has_template`` False: the group had no template when ``state`` was updated, so that no back-off applies (None).
+    Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     return get_active_backoff(state.backoffs, group, now) if has_template else None
@@ -189,7 +190,10 @@ def is_safe_to_scale_up(
     *,
     has_template: bool = True,
 ) -> bool:
-    """Check whether a group is healthy and not in back-off. ``has_template``: as in :func:`get_backoff_status`."""
+    """Check whether a group is healthy and not in back-off. ``has_template``: as in :func:`get_backoff_status`.
+
+    Raises InputError if ``now`` is not a time.
+    """
     now = moment(now)
     if not is_group_healthy(state, group, options):
         return False
@@ -231,7 +235,7 @@ def get_upcoming_nodes(
 
     Groups are in the provider's order. ``templates``: ids of groups that have a template (None: all have); for others
     no back-off applies. Groups without a running scale-up are left out. A group that is still being created expects its
-    target size (0 if it cannot be read).
+    target size (0 if it cannot be read). Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     upcoming: dict[str, UpcomingNodes] = {}
@@ -272,7 +276,7 @@ def build_cluster_status(
 ) -> ClusterAutoscalerStatus:
     """Build the status after a loop. Call it once per loop and store the result as ``state.last_status``.
 
-    Groups that are still being created are left out.
+    Groups that are still being created are left out. Raises InputError if ``now`` is not a time.
 
     A condition with unchanged status keeps its transition time from ``state.last_status``. ``templates``: ids of groups
     that have a template (None: all have); for others no back-off applies.

@@ -77,7 +77,7 @@ def register_scale_up(
 
     A pending request grows by ``delta``, and ends if nothing of it is left; a positive ``delta`` restarts its time.
     Without a request only a positive ``delta`` starts one. The state is returned unchanged if the group's options
-    cannot be read.
+    cannot be read. Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     try:
@@ -103,7 +103,10 @@ def register_scale_up(
 def register_scale_down(
     state: ClusterStateRegistry, group: str, node: str, now: datetime | Moment
 ) -> ClusterStateRegistry:
-    """Return the state with a node deletion that the cloud provider accepted at ``now``."""
+    """Return the state with a node deletion that the cloud provider accepted at ``now``.
+
+    Raises InputError if ``now`` is not a time.
+    """
     now = moment(now)
     request = ScaleDownRequest(group=group, node=node, time=now, expected_delete_time=later(now, SCALE_DOWN_TIMEOUT))
     return replace(state, scale_down_requests=[*state.scale_down_requests, request])
@@ -157,7 +160,7 @@ def update_scale_down_candidates(
 ) -> ClusterStateRegistry:
     """Return the state with the unneeded nodes of the scale-down pass at ``now``, by group id.
 
-    Nodes without a group, or whose group cannot be read, are left out.
+    Nodes without a group, or whose group cannot be read, are left out. Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     candidates: dict[str, list[str]] = {}
@@ -296,7 +299,10 @@ class _ClusterStateUpdate:
         return self.p.emit(*build_status_events(self.options, "Warning", reason, message))
 
     def observe_nodes(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
-        """Store in the state the readiness of the nodes, and the instances without a node."""
+        """Store in the state the readiness of the nodes, and the instances without a node.
+
+        Raises InputError if a node's time cannot be read.
+        """
         state, defaults = self.state, self.options.node_group_defaults
         state.node_count, state.last_update = len(nodes), self.now
         state.readiness, state.total = classify_nodes(

@@ -298,7 +298,8 @@ def estimate_many(
     Raises
     ------
     InputError
-        If ``templates`` is not a list, if several threads share one cursor, and as :func:`estimate` does.
+        If ``templates`` or an entry of ``groups`` is not a list, if ``threads`` is less than 1, if several threads
+        share one cursor, and as :func:`estimate` does.
     """
     if isinstance(templates, dict) or not isinstance(templates, Sequence):
         raise InputError(f"templates is {short(templates)}, not a list")

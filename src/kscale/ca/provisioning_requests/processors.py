@@ -383,7 +383,7 @@ def _is_due(request: ProvisioningRequest, retries: RetryTimes, backoff: RetryBac
     """Check whether a request may be processed now. The delay grows with each failure; a new request has none.
 
     Updates ``retries``; the entry of a request that failed or is provisioned is removed, and the oldest entry if there
-    are too many.
+    are too many. Raises InputError if the time of the condition is malformed.
     """
     uid = request.metadata.uid
     if has_condition(request, FAILED_CONDITION, PROVISIONED_CONDITION):

@@ -93,7 +93,7 @@ def set_request_condition(
     """Return the request with the condition ``type_``, which replaces the one of the same type.
 
     Its status is True if ``holds``, otherwise False. The transition time is always ``now``. With ``observed`` the
-    condition has the request's generation.
+    condition has the request's generation. Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     new = Condition(

@@ -544,6 +544,11 @@ def check_drainability(
     -------
     PodsToMove
         What happens to each pod, and the blocking pod if there is one.
+
+    Raises
+    ------
+    InputError
+        If ``now`` is not a time.
     """
     options = options or default_options()
     context = DrainContext(moment(now), options, listers, pdbs or RemainingPdbTracker())

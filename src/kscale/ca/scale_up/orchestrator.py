@@ -318,7 +318,8 @@ class ScaleUpOrchestrator(ExpansionFinder):
     def run(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
         """Run the scale-up and return its result.
 
-        The duration of simulating skipped groups is observed (:meth:`with_simulation`).
+        The duration of simulating skipped groups is observed (:meth:`with_simulation`). Raises AutoscalerError for an
+        invalid chain of expanders, and InputError for ``price`` without prices.
         """
         done = yield from self._scale_up()
         return (yield from self.with_simulation(done))
@@ -504,8 +505,8 @@ def orchestrate_steps(
 ) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     """Run one scale-up as a step machine, without filtering the pods first.
 
-    No further group is considered once ``--max-binpacking-time`` has passed. See :func:`orchestrate` for the
-    parameters.
+    No further group is considered once ``--max-binpacking-time`` has passed. See :func:`orchestrate` for the parameters
+    and errors.
     """
     return orchestrate_substeps(Progress(moment(now)), snapshot, pods, context)
 
@@ -629,7 +630,7 @@ def scale_up_to_min_size_substeps(
 ) -> StepsOf[ExecutorAction, MinSizeScaleUpResult]:
     """Scale up groups below their minimum size, as part of another step machine.
 
-    The parameters are those of :func:`scale_up_to_min_size_steps`.
+    The parameters and errors are those of :func:`scale_up_to_min_size_steps`.
     """
     limits = [build_cluster_maximum_quota(options.resource_limiter)] if quotas is None else quotas
     try:

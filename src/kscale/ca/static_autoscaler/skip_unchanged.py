@@ -146,7 +146,11 @@ def _is_system_pod(pod: Pod) -> bool:
 
 
 def collect_node_moments(nodes: Iterable[Node]) -> set[Moment]:
-    """Return the times in nodes that a loop may compare with the current time."""
+    """Return the times in nodes that a loop may compare with the current time.
+
+    Raises ValueError if one is malformed. Values of taints count if they are numbers of seconds since 1970 within the
+    range of times.
+    """
     texts: set[str | None] = set()
     moments: set[Moment] = set()
     for node in nodes:

@@ -47,6 +47,11 @@ def command(
         A scenario file, YAML or JSON.
     provisioners
         Run the scenario with the Cluster Autoscaler and with Karpenter. It needs controllers.karpenter.
+
+    Raises
+    ------
+    InputError
+        If the scenario cannot be read or built.
     """
     from kscale.simulation import compare_profiles, read_scenario
 
@@ -70,7 +75,8 @@ def command(
 def _compare_provisioners(scenario: Scenario, file: Path, show: Show) -> Answer:
     """Simulate the scenario with each provisioner and return the comparison.
 
-    After Ctrl-C the answer is of the time until then, with the exit status of an interrupt.
+    After Ctrl-C the answer is of the time until then, with the exit status of an interrupt. Raises InputError if the
+    scenario has no NodePools or cannot be built.
     """
     from kscale.simulation import compare_provisioners
 

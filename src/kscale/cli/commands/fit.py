@@ -51,6 +51,11 @@ def command(
     -------
     Answer
         The exit status is 1 unless all replicas fit.
+
+    Raises
+    ------
+    InputError
+        If the input or a manifest cannot be read.
     """
     from kscale.capacity.fit import fit_workloads
     from kscale.snapshot.manifests import completing_classes

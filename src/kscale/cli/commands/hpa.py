@@ -113,7 +113,8 @@ def answer(
 ) -> Answer:
     """Read the input, decide, and list all selected HPAs or explain the named ones.
 
-    Raises typer.BadParameter for contradictory options, and InputError if the input is damaged or lacks a named HPA.
+    Raises typer.BadParameter for contradictory options, an unknown ``fail_on``, and a saved ``state`` if neither
+    ``now`` nor the input has a time. Raises InputError if the input is damaged or lacks a named HPA.
     """
     if fail_on and fail_on not in _FAIL_ON:
         raise typer.BadParameter(f"{fail_on!r} is not one of {', '.join(_FAIL_ON)}", param_hint="--fail-on")

@@ -263,7 +263,8 @@ def print_cluster_autoscaler(
     Raises
     ------
     typer.BadParameter
-        If the cloud provider is unknown, or an option has no effect.
+        If the cloud provider is unknown, an option has no effect, or --iam-policy is not printed as JSON; and as
+        :func:`print_objects`.
     """
     from kscale.drivers.manifests.cluster_autoscaler import (
         ROLE_ANNOTATION,

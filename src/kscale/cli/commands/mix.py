@@ -263,7 +263,10 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _node_class(text: str | None, to_nodepool: Path | None) -> tuple[str, str, str] | None:
-    """Split ``--node-class`` into (group, kind, name); None if it is not set. Raises typer.BadParameter."""
+    """Split ``--node-class`` into (group, kind, name); None if it is not set.
+
+    Raises typer.BadParameter if it is malformed, or without ``to_nodepool``.
+    """
     if text is None:
         return None
     if to_nodepool is None:

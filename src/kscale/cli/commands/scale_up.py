@@ -228,7 +228,10 @@ def command(
 def _answer_by_karpenter(
     cluster: Cluster, offers: PoolOffers, pods: Sequence[str] | None, bypassed: Sequence[str] | None
 ) -> Answer:
-    """Decide by Karpenter's rule; the exit status is 1 if a pod stays unschedulable."""
+    """Decide by Karpenter's rule; the exit status is 1 if a pod stays unschedulable.
+
+    Raises InputError if a named pod is not in the cluster.
+    """
     from kscale.capacity.karpenter import karpenter_plan
 
     plan = karpenter_plan(cluster, offers, pods=pods, bypassed=bypassed or ())

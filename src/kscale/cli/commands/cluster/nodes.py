@@ -54,6 +54,11 @@ def command(
     ----------
     sort
         The order of the nodes, highest first (names in ascending order); requests: the greater share of cpu and memory.
+
+    Raises
+    ------
+    InputError
+        If the input, the node groups or the catalogue cannot be read.
     """
     from kscale.capacity.cost import set_prices
     from kscale.capacity.node_usage import node_usage

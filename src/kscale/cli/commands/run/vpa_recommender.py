@@ -172,7 +172,8 @@ class StrategyFlags(OptionGroup):
     ) -> StrategyAdvisor | None:
         """Return the advisor that runs the strategy; None for upstream's own recommendation.
 
-        Raises InputError if a flag has no effect, or if the strategy needs samples that checkpoints do not have.
+        Raises InputError if a flag has no effect, if the strategy is unknown or needs samples that checkpoints do not
+        have, or if its interval is malformed or not above 0.
         """
         strategy = find_strategy(self.strategy, dict(map(setting_of, self.setting or ())))
         is_upstreams = type(strategy) is RecommenderStrategy
