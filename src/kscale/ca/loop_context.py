@@ -242,7 +242,10 @@ class LoopContext:
         self.warnings: list[str] = []
 
     def adopt(self, groups: GroupsLike) -> None:
-        """Replace the current groups by these. Raises InputError for invalid groups."""
+        """Replace the current groups by these.
+
+        Those that neither exist nor are being created become the ``candidates``. Raises InputError for invalid groups.
+        """
         every = resolve_groups(self.observed, groups)
         there = [group for group in every if group.exists or group.upcoming]
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)

@@ -265,7 +265,7 @@ def expander_input(
 def _config_map(path: Path) -> dict[str, str]:
     """Return the data of the ConfigMap in a file. Any other text becomes the value of the key ``priorities``.
 
-    Raises InputError if the file is not UTF-8 or the ConfigMap's data are not texts.
+    Raises InputError if the file is not UTF-8 or the ConfigMap's data are not texts, and OSError if it cannot be read.
     """
     import yaml
 

@@ -75,7 +75,7 @@ def run_guarded(work: Callable[[], Any], terminal: Terminal) -> int:
 
 
 def _print_error(error: Exception, terminal: Terminal) -> int:
-    """Report an error and return its exit status."""
+    """Report an error and return the exit status: of an interrupt for typer's ``Abort``, else of bad input."""
     if isinstance(error, InputError):
         _print_input_error(error, terminal)
     elif isinstance(error, KscaleError):

@@ -182,7 +182,10 @@ class GroupSource(OptionGroup):
         return [msgspec.structs.replace(group, from_node=None) if group.nodes else group for group in groups]
 
     def read_catalogue(self, terminal: Terminal) -> Catalogue | None:
-        """Return the catalogue with the customer's prices, read once; None if there is none. Raises InputError."""
+        """Return the catalogue with the customer's prices, read once; None if there is none.
+
+        Raises InputError if the catalogue or the price list cannot be read.
+        """
         if self._catalogue is None and self.catalogue is not None:
             from kscale.capacity.price_list import apply_prices, read_price_list
 
@@ -350,8 +353,9 @@ class GroupSource(OptionGroup):
     ) -> list[InstanceType]:
         """Return the types with an architecture of ``--arch``, by default of :func:`architectures_of`.
 
-        Without ``--arch``, types that are named without a pattern are always included. Notes on stderr count the types
-        that are left out; a warning names architectures that no node has. Raises InputError if no type is left.
+        Without ``--arch``, types that are named without a pattern are always included, and all types if no architecture
+        is known. Notes on stderr count the types that are left out; a warning names architectures that no node has.
+        What is assumed is added to ``assumptions``. Raises InputError if no type is left.
         """
         from kscale.capacity.machine_types import architectures_of
 

@@ -389,7 +389,8 @@ class _ClusterStateUpdate:
     def check_creation_errors(self) -> StepsOf[Emit, None]:
         """Register failed scale-ups for instances with creation errors that the previous loop had not seen.
 
-        Only groups that are scaling up count. There is one failure for each group and error.
+        Only groups that are scaling up count. There is one failure for each group and error. Stores the instances with
+        errors of all groups in the state.
         """
         previous = self.state.create_errors
         current: dict[str, list[str]] = {}

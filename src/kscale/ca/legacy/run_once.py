@@ -581,7 +581,11 @@ class LegacyAutoscalerLoop:
             raise LoopEndedError.of(error)
 
     def delete_nodes(self, plan: ScaleDownPlan) -> StepsOf[LegacyLoopAction, AutoscalerError | None]:
-        """Delete the empty nodes, or start to drain the chosen node. Returns the error, or None."""
+        """Delete the empty nodes, or start to drain the chosen node. Returns the error, or None.
+
+        Sets ``started`` in the report, and in the state the deletions and, if empty nodes were deleted, the time of the
+        last scale-down.
+        """
         p, tracker, snapshot = self.p, self.actuator.tracker, self.context.observed
         chosen = plan.chosen
         assert chosen is not None

@@ -203,7 +203,11 @@ class LoopRequests:
         return build_request_pods(request, self._templates)
 
     def write(self, p: Progress, request: ProvisioningRequest) -> StepsOf[WriteStatus, str]:
-        """Write the status of a request. Returns the error message; empty on success."""
+        """Write the status of a request. Returns the error message; empty on success.
+
+        The request replaces the one that is held here, also if the write fails; its resource version is that of the
+        response if there is one.
+        """
         outcome = yield from p.act(WriteStatus(request))
         version = outcome.value or request.metadata.resource_version
         self._held[request.key] = replace(request, metadata=replace(request.metadata, resource_version=version))

@@ -202,7 +202,8 @@ def sum_usage(
 ) -> Usage:
     """Sum the pods' requests of the given resources, in thousandths, separately for skipped pods.
 
-    Pods that exceeded their grace period do not count. ``requests_of`` returns the requests of a pod.
+    Pods that exceeded their grace period by 30 seconds do not count, unless they are skipped. ``requests_of`` returns
+    the requests of a pod.
     """
     used: list[ResourceList] = []
     skipped: list[ResourceList] = []

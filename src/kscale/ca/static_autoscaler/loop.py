@@ -507,7 +507,9 @@ class AutoscalerLoop:
     def conclude(self) -> StepsOf[LoopAction, None]:
         """Run what upstream defers until the loop is over, however the loop ended.
 
-        Does nothing if the loop ended before the cluster was observed.
+        Does nothing if the loop ended before the cluster was observed. Otherwise it completes the report (plan of the
+        scale-up, status, results of deletions), writes the status, emits the events about pods for which nothing was
+        tried, updates the latencies in the state, and observes metrics.
         """
         if not self.is_observed:
             return

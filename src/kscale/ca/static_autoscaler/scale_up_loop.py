@@ -410,7 +410,11 @@ class ScaleUpLoop:
         return waiting.followed_by(injection.pods)
 
     def _list_unschedulable_pods(self) -> tuple[PendingPodList, int]:
-        """Return the pending pods that need nodes, and the number of pending pods that are ignored."""
+        """Return the pending pods that need nodes, and the number of pending pods that are ignored.
+
+        Only pods of the input ``pods`` count, if it is set. Sets the numbers of unschedulable and unprocessed pods in
+        ``before``.
+        """
         options, snapshot, pods = self.options, self.context.snapshot, self.context.inputs.pods
         records = snapshot.pending_records
         if pods is not None:

@@ -99,7 +99,8 @@ class DeletionRecorder:
     ) -> StepsOf[DeletionEndAction, None]:
         """Report a failed deletion, remove the deletion taint of the node, and register ``result``.
 
-        ``drain``: whether its pods were to be evicted first.
+        ``drain``: whether its pods were to be evicted first. With ``cordon_node_before_terminating`` the cordon is
+        removed, too.
         """
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"

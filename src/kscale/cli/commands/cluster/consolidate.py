@@ -135,7 +135,7 @@ def _timedelta(text: str, option: str) -> timedelta:
 
 
 def _parse_budget(text: str) -> DisruptionBudget:
-    """Parse a budget. Raises typer.BadParameter if it is malformed."""
+    """Parse ``NODES[,schedule=CRON][,duration=TIME][,reasons=A|B]``. Raises typer.BadParameter if it is malformed."""
     from kscale.capacity.consolidation import DisruptionBudget
 
     nodes, *rest = text.split(",")

@@ -190,7 +190,8 @@ class ClusterWatch:
         Raises
         ------
         RequestFailedError
-            If nodes or pods cannot be listed. Other kinds that cannot be listed have no objects.
+            If nodes or pods cannot be listed. Other kinds that cannot be listed have no objects. An error that ended
+            the watch is raised, too.
         """
         while True:
             if self._task.done():
