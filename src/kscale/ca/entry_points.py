@@ -208,7 +208,7 @@ _VALID: Final = "scale_up_options_are_valid"
 def check_scale_up_options(options: AutoscalingOptions) -> None:
     """Validate the options as :func:`scale_up_steps` does, once for each options object.
 
-    Raises InputError for invalid options, AutoscalerError for an unknown expander.
+    Raises InputError for invalid options, AutoscalerError for an invalid chain of expanders.
     """
     if _VALID in options.__dict__:
         return
@@ -217,7 +217,7 @@ def check_scale_up_options(options: AutoscalingOptions) -> None:
 
 
 def _check_scale_up_options(options: AutoscalingOptions) -> None:
-    """Raise InputError for invalid options, AutoscalerError for an unknown expander."""
+    """Raise InputError for invalid options, AutoscalerError for an invalid chain of expanders."""
     problems = options.problems()
     if problems:
         raise InputError(problems)

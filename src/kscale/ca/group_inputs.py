@@ -33,8 +33,8 @@ class _LastGroups:
 def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
     """Resolve a description of groups over the nodes of a snapshot (:meth:`Groups.of`).
 
-    Returns the cached result while the description and all that it reads of the nodes are unchanged. Raises InputError
-    as :meth:`Groups.of` does.
+    Returns the cached result while the description and all that it reads of the nodes are unchanged; only results of
+    NodeGroups are cached. Raises InputError as :meth:`Groups.of` does.
     """
     if isinstance(groups, Groups):
         return groups

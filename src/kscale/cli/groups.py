@@ -400,7 +400,10 @@ class GroupSource(OptionGroup):
         return runnable
 
     def _recognise_groups(self, cluster: Cluster, nodes: Sequence[Node], terminal: Terminal) -> list[NodeGroup]:
-        """Return the groups in the dump: those of Cluster API, then those recognised by labels of the other nodes."""
+        """Return the groups in the dump: those of Cluster API, then those recognised by labels of the other nodes.
+
+        The latter have neither a maximum nor a target size.
+        """
         from kscale.capacity.groups import MACHINE_KINDS, machine_groups, recognise_groups
 
         machines = machine_groups([each for kind in MACHINE_KINDS for each in cluster.all(kind)], nodes)

@@ -73,7 +73,8 @@ def fit_widths(widths: Sequence[int], sentences: Sequence[bool], fixed: Sequence
     Returns
     -------
     list of int
-        Widths whose sum with the gaps is ``available`` at most, unless fixed columns take too much.
+        Widths whose sum with the gaps is ``available`` at most, unless the fixed columns and the least widths of the
+        others take more.
     """
     result = list(widths)
     room = available - _GAP * (len(result) - 1)

@@ -331,7 +331,7 @@ def _group_by_workload(record: RecommendationReport) -> Iterator[list[ContainerA
 
 
 def _objects(answer: Advice, shape: Shape, terminal: Terminal) -> Iterator[dict[str, Any]]:
-    """Yield the VPA objects or patches (``shape``) of all workloads; warn of workloads that have no patch."""
+    """Yield the VPA objects or patches (``shape``) of all workloads; warn of custom workloads that have no patch."""
     for group in _group_by_workload(cast("RecommendationReport", answer.record)):
         first = group[0]
         own = None if first.implied else answer.own.get((first.namespace, first.vpa))

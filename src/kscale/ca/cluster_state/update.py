@@ -299,7 +299,7 @@ class _ClusterStateUpdate:
         return self.p.emit(*build_status_events(self.options, "Warning", reason, message))
 
     def observe_nodes(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
-        """Store in the state the readiness of the nodes, and the instances without a node.
+        """Store in the state the time, the number and readiness of the nodes, and the instances without a node.
 
         Raises InputError if a node's time cannot be read.
         """

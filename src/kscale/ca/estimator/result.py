@@ -590,7 +590,7 @@ class EstimateResult(Result):
         """Return the packing problem of the pods on new nodes, and the packing that was found.
 
         The result is (demand, count, capacity, maximum of a class on a node, patterns of the nodes). Resources that the
-        template does not limit are left out.
+        template does not limit, and those of which a request overflows, are left out.
         """
         session = self._session
         on_new = self.placement_numbers >= len(self.snapshot.nodes)

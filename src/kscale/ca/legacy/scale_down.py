@@ -117,6 +117,8 @@ def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: boo
 def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool:
     """Check whether a pod must move when its node is drained. Raises _BlockedError if it blocks the drain.
 
+    False for mirror and DaemonSet pods, and for pods that should have ended long ago.
+
     ``system``: system pods without a budget block; ``storage``: pods with local storage block.
     """
     deleted = pod.metadata.deletion_timestamp
@@ -287,7 +289,7 @@ def _group_pods_by_node(pods: MovingPods, nodes: int) -> list[list[int]]:
 
 
 def _can_take_pods(node: Node) -> bool:
-    """Check the node conditions as release 1.3 does: ready, network, enough disk, not cordoned."""
+    """Check the node as release 1.3 does: ready, network, enough disk, not cordoned. A missing condition is fine."""
     bad = {"OutOfDisk": "True", "DiskPressure": "True", "NetworkUnavailable": "True"}
     for condition in node.status.conditions:
         if condition.type == "Ready" and condition.status != "True":

@@ -590,7 +590,8 @@ class _LegacyOrchestrator:
     def create(self, group: NodeGroup) -> StepsOf[CreateGroup | Emit | Observe, NodeGroup]:
         """Create a group that does not exist yet, and return it. This happens before limits are checked.
 
-        Raises AutoscalerError if the cloud refuses.
+        The group is added to ``groups``, with the template of its candidate. Raises AutoscalerError if the cloud
+        refuses.
         """
         outcome = yield from self.p.act(CreateGroup(group=group.id))
         error = outcome.error

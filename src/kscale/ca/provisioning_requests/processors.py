@@ -106,7 +106,7 @@ def get_consumed_request(pod: Pod) -> str | None:
 
 
 def filter_out_consumers(pods: Iterable[Pod]) -> ConsumersResult:
-    """Separate the pods that consume a request from the others, with events about the consumers."""
+    """Separate the pods that consume a request from the others, with events about the first 50 consumers."""
     result = ConsumersResult()
     for pod in pods:
         name = get_consumed_request(pod)
@@ -456,7 +456,10 @@ class ProvisioningRequestProcessor:
         return {uid: node for uid, node in hints.items() if uid.rsplit("-", 2)[0] in self.requests}
 
     def maintain(self, now: datetime | Moment) -> StepsOf[WriteStatus | Delete, None]:
-        """Refresh the requests (:func:`refresh_requests_steps`) and collect the warnings."""
+        """Refresh the requests (:func:`refresh_requests_steps`) and collect the warnings.
+
+        Raises InputError if ``now`` is not a time, or if a time of a request is invalid.
+        """
         now = moment(now)
         done = yield from refresh_requests_steps(self.requests, now=now, instance=self._instance)
         self.warnings += done.warnings
@@ -500,7 +503,8 @@ class ProvisioningRequestProcessor:
     def _book(self, snapshot: Snapshot, cursor: int, now: Moment) -> StepsOf[WriteStatus, PlaceResult | None]:
         """Place the pods for which capacity is booked on the nodes of ``snapshot``.
 
-        Returns the placement; None if there are no such pods. ``cursor``: where the scan over nodes stands.
+        Returns the placement; None if there are no such pods. ``cursor``: where the scan over nodes stands. Stores the
+        hints and warnings.
         """
         consumer_positions = snapshot.placed.where(_CONSUMERS_KEY, _is_consumer, np.arange(len(snapshot.placed_node)))
         consumer_pods = [snapshot.placed[position].pod for position in consumer_positions.tolist()]
@@ -528,7 +532,10 @@ class ProvisioningRequestProcessor:
         return {pod: (key, messages[key]) for pod, key in self.injected.items()}
 
     def batch(self, now: datetime | Moment) -> StepsOf[WriteStatus, list[tuple[ProvisioningRequest, list[Pod]]]]:
-        """Return the check-capacity requests of this batch with their pods."""
+        """Return the check-capacity requests of this batch with their pods.
+
+        Stores warnings, retry times and the time of processing.
+        """
         now = moment(now)
         injection = yield from get_check_capacity_batch_steps(
             self.requests,

@@ -84,7 +84,8 @@ def filter_atomic_groups(
 
     These are all if they are as many as the group's target size or its registered nodes.
 
-    Candidates without a group, or whose group or options are unknown, are removed as well.
+    Candidates without a group, or whose group or options are unknown, are removed as well. Those that are kept stay in
+    order, except that those of atomic groups follow at the end, group by group.
     """
     result = AtomicFilterResult(kept=[], unremovable={})
     atomic: dict[str, list[str]] = {}

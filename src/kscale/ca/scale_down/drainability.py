@@ -445,7 +445,10 @@ def get_pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence
 
 
 def _collect_pods(pods: Iterable[Pod], judge: Callable[[Pod], DrainStatus]) -> PodsToMove:
-    """Sort the pods by the verdicts that ``judge`` returns, up to the first pod that blocks."""
+    """Sort the pods by the verdicts that ``judge`` returns, up to the first pod that blocks.
+
+    Skipped pods are in no list.
+    """
     result = PodsToMove()
     for pod in pods:
         status = judge(pod)

@@ -420,7 +420,8 @@ class AutoscalerLoop:
     def scale_down(self) -> StepsOf[LoopAction, None]:
         """Plan the scale-down, start deletions, and update soft taints.
 
-        Raises LoopEndedError if deletions cannot be started.
+        Unless nodes are being drained, unneeded autoprovisioned groups are deleted first. Raises LoopEndedError if
+        deletions cannot be started, and AutoscalerError as :func:`check_csi_nodes`.
         """
         p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
         timer = FunctionTimer(p, "findUnneeded")

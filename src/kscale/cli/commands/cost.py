@@ -178,7 +178,8 @@ def _read_usage(
 ) -> Mapping[str, PodUsage] | None:
     """Return the average usage of pods in the window, by default in the whole history; None if there is no history.
 
-    The window ends at ``--now``, by default with the last sample. Raises InputError if the history cannot be read.
+    The window ends at ``--now``, by default with the last sample. The length of the Prometheus history, if it is not
+    set, is set to ``window``. Raises InputError if the history cannot be read.
     """
     from kscale.capacity.cost_allocation import average_usage
 

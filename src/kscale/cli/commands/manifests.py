@@ -112,8 +112,9 @@ def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]], *, polic
     Raises
     ------
     typer.BadParameter
-        If kubectl does not read the output format, if a Deployment has arguments that its program does not accept, or
-        if the directory has another kustomization or a file that would be overwritten.
+        If neither kubectl nor (with --directory) a kustomize base takes the output format, if a Deployment has
+        arguments that its program does not accept, or if the directory has another kustomization or a file that would
+        be overwritten.
     """
     for each in objects:
         if each["kind"] == "Deployment":

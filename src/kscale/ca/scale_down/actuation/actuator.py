@@ -99,7 +99,8 @@ def build_scale_down_node(
 ) -> ScaleDownNode:
     """Return the node's group, its current utilization and, with ``drain``, the pods to evict.
 
-    Pods of DaemonSets are left out. Raises :class:`AutoscalerError` if the group or the utilization is unknown.
+    DaemonSet, mirror and fake pods are not among these. Pods below the priority cutoff count nowhere. Raises
+    :class:`AutoscalerError` if the group or the utilization is unknown.
     """
     try:
         group = groups.find_group_of_node(name)
