@@ -39,7 +39,10 @@ __all__ = ["Arch", "GroupSource", "Untyped", "catalogue_of", "has_node_pools", "
 
 
 def catalogue_of(name: str, terminal: Terminal) -> Catalogue:
-    """Return the catalogue of a name or file, after a warning about each kind of entry left out. Raises InputError."""
+    """Return the catalogue of a name or file, after a warning about each kind of entry left out.
+
+    Raises InputError if it cannot be read.
+    """
     from kscale.capacity.catalogue import read_catalogue
 
     catalogue = read_catalogue(name)

@@ -38,7 +38,10 @@ class EvictionFlags(StructFlags):
     """Drain rules of the Cluster Autoscaler. None selects its default."""
 
     def options(self) -> AutoscalingOptions:
-        """Return the flags as AutoscalingOptions. Raises InputError for values that upstream refuses."""
+        """Return the flags as AutoscalingOptions.
+
+        Raises InputError for values that upstream refuses, and typer.BadParameter for malformed ones.
+        """
         options = AutoscalingOptions.for_profile("current", **self.values())
         problems = options.problems()
         if problems:

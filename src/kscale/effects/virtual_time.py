@@ -560,6 +560,11 @@ def run_virtually(machine: Machine, perform: Perform, *, now: datetime | Moment)
         Performs the actions.
     now : datetime or int
         Start time.
+
+    Raises
+    ------
+    InputError
+        If ``now`` is not a time.
     """
     time = VirtualTime(perform, now=now)
     running = time.start(machine)

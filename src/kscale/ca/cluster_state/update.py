@@ -137,7 +137,8 @@ def register_failed_scale_up(
 ) -> ClusterStateRegistry:
     """Return the state after a scale-up of the group by ``delta`` nodes failed with ``error``.
 
-    The group enters back-off or prolongs it. A group without template never enters back-off, as upstream.
+    The group enters back-off or prolongs it. A group without template never enters back-off, as upstream. Raises
+    InputError if ``now`` is not a time.
     """
     now = moment(now)
     failure = ScaleUpFailure(time=now, delta=delta, error=error)

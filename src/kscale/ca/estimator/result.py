@@ -557,8 +557,7 @@ class EstimateResult(Result):
         work, in units of about a microsecond. Affinity, spread and volumes do not count in a bound.
 
         Raises BoundError if the bound contradicts the result (a bug), and MissingExtraError if ``effort`` needs the
-        solver
-        and it is not installed.
+        solver and it is not installed.
         """
         from kscale.scheduling.bounds import Instance, best_bound_of, column_generation_of
         from kscale.scheduling.bounds.effort import Effort, checked_bound

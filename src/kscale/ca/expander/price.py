@@ -97,8 +97,8 @@ def build_group_prices(
     cost, a core costs 1. A GiB costs its share of a core. A group without template gets no price and does not count.
     ``amounts`` are the cached pod amounts of earlier prices.
 
-    Raises InputError that names each group without a price, and prices of a core and a GiB that are no
-    amounts or both 0.
+    Raises InputError that names each group without a price, and prices of a core and a GiB that are no amounts or both
+    0.
     """
     groups = list(groups)
     problems = [

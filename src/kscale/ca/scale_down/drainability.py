@@ -191,7 +191,7 @@ _SKIP = DrainStatus(outcome=SKIP_DRAIN)
 
 
 def check_long_terminating(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return SkipDrain for pods that exceeded their grace period; otherwise no decision."""
+    """Return SkipDrain for pods that exceeded their grace period by 30 seconds; otherwise no decision."""
     return _SKIP if is_long_terminating(pod, context.now) else _UNDEFINED
 
 

@@ -621,6 +621,8 @@ def simulate_removals(
     ------
     SelectorError
         For an invalid budget (:class:`kscale.objects.selectors.SelectorError`).
+    InputError
+        If ``now`` is not a time.
     """
     time = moment(now)
     simulator = RemovalSimulator(

@@ -212,6 +212,8 @@ def import_catalogue(
     ------
     typer.BadParameter
         If FILE and --live are both missing or both given, or --region has no effect.
+    InputError
+        If the source or the prices cannot be read.
     """
     from kscale.capacity.catalogue import read_prices, store_catalogue
     from kscale.capacity.catalogue.types import CatalogueList, summary

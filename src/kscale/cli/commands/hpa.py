@@ -232,7 +232,7 @@ def _metrics(arguments: Sequence[str]) -> list[tuple[str | None, str]]:
 
 
 def _moment(text: str) -> Moment | None:
-    """Parse ``--now``; None if it is not set. Raises typer.BadParameter."""
+    """Parse ``--now``; None if it is not set. Raises typer.BadParameter if it is malformed."""
     with option_errors("--now"):
         return from_text(text) if text else None
 
@@ -461,5 +461,10 @@ def explain_hpas(
         As of kscale hpa.
     state : settled|fresh|FILE
         As of kscale hpa.
+
+    Raises
+    ------
+    InputError
+        If the input cannot be read, or lacks a named HPA.
     """
     return answer(names, source, show, options=controller.options(), metrics=metrics or (), now=now, state=state)

@@ -360,7 +360,13 @@ print_vpa_updater = _print_autoscaler(
 
 
 def print_vpa_crds(*, show: ShowObjects) -> None:
-    """Print the definitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint (autoscaling.k8s.io/v1)."""
+    """Print the definitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint (autoscaling.k8s.io/v1).
+
+    Raises
+    ------
+    typer.BadParameter
+        As :func:`print_objects`.
+    """
     from kscale.drivers.manifests.autoscalers import vpa_definitions
 
     print_objects(show, vpa_definitions())
@@ -394,7 +400,7 @@ def print_vpa_admission(
     Raises
     ------
     typer.BadParameter
-        If --cert-manager and --self-signed are both set.
+        If --cert-manager and --self-signed are both set, or a network is malformed; and as :func:`print_objects`.
     """
     from kscale.drivers.manifests.autoscalers import admission_manifests, secret_of, webhook_service
 
@@ -432,6 +438,11 @@ def print_reader(
     ----------
     namespace
         Namespace of the service account.
+
+    Raises
+    ------
+    typer.BadParameter
+        As :func:`print_objects`.
     """
     from kscale.drivers.manifests.autoscalers import reader_manifests
 

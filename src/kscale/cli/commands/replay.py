@@ -192,7 +192,7 @@ def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
 
 
 def _seconds(text: str, option: str) -> float:
-    """Parse a Go duration as seconds. Raises typer.BadParameter."""
+    """Parse a Go duration as seconds. Raises typer.BadParameter if it is malformed or negative."""
     return parse_duration_option(text, option) / 1e9
 
 

@@ -76,7 +76,8 @@ def record_deletion_start(state: LoopState, started: StartedDeletion, now: datet
     """Return the state after deletions were started; ``now`` is the time of the loop.
 
     Only an error before the deletions continue in the background counts as failure. The caller recalculates the
-    expected sizes after a start (:func:`kscale.ca.cluster_state.recalculate_ranges`).
+    expected sizes after a start (:func:`kscale.ca.cluster_state.recalculate_ranges`). Raises InputError if ``now`` is
+    not a time.
     """
     now = moment(now)
     memory = state.scale_down

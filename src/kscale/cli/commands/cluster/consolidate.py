@@ -130,7 +130,7 @@ def command(
 
 
 def _timedelta(text: str, option: str) -> timedelta:
-    """Parse a Go duration. Raises typer.BadParameter."""
+    """Parse a Go duration. Raises typer.BadParameter if it is malformed or negative."""
     return timedelta(microseconds=parse_duration_option(text, option) / 1000)
 
 
