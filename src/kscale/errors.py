@@ -52,9 +52,9 @@ class Problem:
 
     @property
     def of_source(self) -> bool:
-        """Return whether the source itself could not be read, rather than one of its objects.
+        """Return whether the problem names no object.
 
-        Reading cannot continue then.
+        It is about the source itself then, and reading cannot continue.
         """
         return not self.object
 
@@ -93,7 +93,7 @@ class ArgumentError(InputError, TypeError):
 
 
 def _restored_error(text: str, problems: tuple[Problem, ...]) -> ArgumentError:
-    """Build an ArgumentError when it is unpickled."""
+    """Build an ArgumentError from its text and problems when it is unpickled. ``total`` is 0."""
     error = ArgumentError.__new__(ArgumentError, text)
     error.args = (text,)
     error.problems, error.total = problems, 0

@@ -35,7 +35,7 @@ _TERMINATION: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def is_endless(status: os.stat_result) -> bool:
-    """Check whether a file is a device that may never reach its end."""
+    """Check whether a file is a block or character device other than the null device: it may never reach its end."""
     device = stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode)
     return device and status.st_rdev != _NULL_DEVICE
 
@@ -52,7 +52,7 @@ def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE) -> bytes:
     """Return the bytes of a file, a pipe or a device.
 
     Raises OSError, with the path as its filename, if the file cannot be read, is a device that may never end
-    (``/dev/zero``), or has more than ``limit`` bytes.
+    (``/dev/zero``; a terminal is read), or has more than ``limit`` bytes.
     """
     with open_file(path) as file:
         if is_endless(os.fstat(file.fileno())) and not file.isatty():
@@ -64,7 +64,10 @@ def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE) -> bytes:
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, *, secret: bool = False) -> None:
-    """Write ``data`` as the new content of a file, as :func:`replacing` does."""
+    """Write ``data`` as the new content of a file, as :func:`replacing` does.
+
+    Raises OSError if the file cannot be written.
+    """
     with replacing(path, secret=secret) as file:
         file.write(data)
 
@@ -74,21 +77,22 @@ def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator
     """Open a binary stream whose content takes the place of a file at the end of the block.
 
     The content is written to a new file in the same folder, so that a full disk, an error or a signal leaves the old
-    file as it was. The new file is removed then; only SIGKILL leaves it behind, as ``.NAME.*.tmp``. A symbolic link
-    stays a link, and the mode of an existing file is kept. Pipes and devices, which cannot be replaced, are written to
-    directly.
+    file as it was. The new file is removed then; only a signal that ends the process at once, such as SIGKILL, leaves
+    it behind, as ``.NAME.*.tmp``. A symbolic link stays a link, and the mode of an existing file is kept. Pipes and
+    devices, which cannot be replaced, are written to directly.
 
     Parameters
     ----------
     path
         The file.
     secret
-        Only the owner may read the new file, whatever the mode of the old one.
+        Only the owner may read the new file, whatever the mode of the old one. No effect on pipes and devices.
 
     Raises
     ------
     OSError
-        If the file cannot be written; its filename is ``path``.
+        If the file cannot be written; its filename is ``path``. An OSError of the block without a file name gets it,
+        too.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -130,7 +134,7 @@ def removed_on_termination(path: str | os.PathLike[str]) -> Iterator[None]:
     """Remove a temporary file if SIGTERM or SIGHUP ends the process within the block.
 
     These signals end a process without unwinding. Handlers that the program has installed stay, as the process then
-    continues.
+    continues. Outside the main thread, no handler is installed.
     """
     name = os.fspath(path)
     _temporary.add(name)
@@ -177,7 +181,7 @@ def _mode_of(mode: int | None) -> int:
 
 @contextmanager
 def _errors_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the file name to an OSError in the block that has none, as errors of writes."""
+    """Add the file name to an OSError of the block that has an ``errno`` but no file name."""
     try:
         yield
     except OSError as error:

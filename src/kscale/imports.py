@@ -19,6 +19,9 @@ __all__ = ["EXTRAS", "import_aiohttp_without_authorities", "import_on_use", "laz
 def import_on_use(package: str, modules: Mapping[str, Iterable[str]]) -> None:
     """Import the public names of a package when they are first used, so that a program imports only what it runs.
 
+    Replaces the class of the package's module. Any other name raises AttributeError there, and ``dir`` lists
+    ``__all__``.
+
     Parameters
     ----------
     package : str
@@ -67,7 +70,8 @@ class _LazyPattern:
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """Return a regular expression that :func:`re.compile` compiles on first use.
 
-    A start of kscale would otherwise compile a hundred expressions and use ten of them.
+    An invalid pattern raises ``re.error`` only then. A start of kscale would otherwise compile a hundred expressions
+    and use ten of them.
     """
     return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 

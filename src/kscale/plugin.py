@@ -93,7 +93,7 @@ def predicate(
     reason: str | None = None,
     resources: Sequence[str] = (),
 ) -> PredicatePlugin | Callable[[_Function], PredicatePlugin]:
-    """Compile ``function(request, free, slots) -> bool`` into a predicate and register it by name.
+    """Compile ``function(request, free, slots) -> bool`` into a predicate and register it in place of one of its name.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def scorer(*, name: str | None = ..., resources: Sequence[str] = ...) -> Callabl
 def scorer(
     function: _Function | None = None, *, name: str | None = None, resources: Sequence[str] = ()
 ) -> ScorePlugin | Callable[[_Function], ScorePlugin]:
-    """Compile ``function(request, free) -> float`` into a scorer and register it by name.
+    """Compile ``function(request, free) -> float`` into a scorer and register it in place of one of its name.
 
     The loop over nodes is compiled around the function, so that native code calls it once per pod, not once per node.
 
@@ -239,7 +239,7 @@ def scores(
     Raises
     ------
     InputError
-        If ``scorer`` is no scorer, or a pod cannot be read.
+        If ``scorer`` is no scorer or no registered name, or a pod cannot be read.
     NativeError
         If the scorer fails; the message names the first pod for which it did.
     """

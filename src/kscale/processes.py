@@ -15,7 +15,7 @@ __all__ = ["worker_processes"]
 def worker_processes(count: int, *, ignore_interrupts: bool = False) -> ProcessPoolExecutor:
     """Return an executor of new processes.
 
-    Processes are spawned: a fork would take over locks of native threads.
+    They end when this process ends. Processes are spawned: a fork would take over locks of native threads.
 
     Parameters
     ----------
@@ -43,6 +43,6 @@ def _start_worker(ignore_interrupts: bool) -> None:
 
 
 def _end_after(parent: Any) -> None:
-    """Wait for the parent process, and end this one at once."""
+    """Wait for the end of the parent process, then end this one at once, with exit code 1."""
     parent.join()
     os._exit(1)

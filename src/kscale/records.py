@@ -46,11 +46,14 @@ class Result:
     __slots__ = ()
 
     def table_rows(self) -> Rows:
-        """Return the result as one table. Types are str, int, float, bool and list (of texts)."""
+        """Return the result as one table. Types are str, int, float, bool and list (of texts).
+
+        Subclasses implement this.
+        """
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain dicts and lists, with ``kind`` first."""
+        """Return the result as plain dicts and lists: ``apiVersion``, ``kind`` and the table's ``rows`` as dicts."""
         columns, rows = self.table_rows()
         return {
             "apiVersion": API_VERSION,
@@ -61,7 +64,7 @@ class Result:
     def to_json(self, *, indent: int = 0) -> bytes:
         """Encode the result as JSON: one line, or indented by ``indent`` spaces.
 
-        Raises InputError if ``indent`` is not a whole number in the allowed range.
+        Raises InputError if ``indent`` is not a whole number from 0 to 64.
         """
         try:
             width = index(indent)
@@ -83,6 +86,9 @@ class Result:
         ------
         MissingExtraError
             If pyarrow is not installed (the extra ``data``).
+
+        InputError
+            If the result is not a table.
         """
         pa = library("pyarrow", "an Arrow table")
         arrow_types = {
@@ -98,7 +104,11 @@ class Result:
         return pa.Table.from_arrays(arrays, names=list(columns))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the table as an Arrow stream (Arrow PyCapsule interface)."""
+        """Return the table as an Arrow stream (Arrow PyCapsule interface).
+
+        Raises InputError if the result is not a table or does not fit ``requested_schema``, and MissingExtraError
+        without pyarrow.
+        """
         try:
             return self.to_arrow().__arrow_c_stream__(requested_schema)
         except (TypeError, ValueError) as error:
@@ -138,7 +148,10 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
     ROWS: ClassVar[str] = ""
 
     def summary(self) -> str:
-        """Return the record in one line, which ``repr`` shows: numbers, texts, and the sizes of lists."""
+        """Return the record in one line, which ``repr`` shows: numbers, texts, booleans, and sizes of lists and maps.
+
+        Empty lists and maps, nested records and None are left out.
+        """
         parts = []
         for field in msgspec.structs.fields(self):
             value = getattr(self, field.name)
@@ -180,9 +193,11 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
         return Rows(columns, rows)
 
     def explain(self, name: str) -> str:
-        """Return what the record says about an object, in one line: its row of the table, without empty fields.
+        """Return what the record says about an object, in one line: its row of the table.
 
-        ``name``: the first field of the row, or ``namespace/name``. Raises InputError if no row has this name.
+        The row's name and empty fields are left out. ``name``: the first field of the row; in a table with namespaces
+        and names, the name or ``namespace/name``. The first row with this name counts. Raises InputError if no row has
+        it, or the record is not a table.
         """
         columns, rows = self.table_rows()
         by_namespace = {"namespace", "name"} <= columns.keys()
@@ -207,7 +222,10 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
 
 
 def _columns_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type]]:
-    """Yield name and type of each column; the fields of a nested object are columns ``object.field``."""
+    """Yield name and type of each column; the fields of a nested object are columns ``object.field``.
+
+    The type is str, int, float, bool, list (of texts), or str for all that becomes JSON text.
+    """
     for field in msgspec.structs.fields(struct):
         name = prefix + field.encode_name
         alternatives = [each for each in get_args(field.type) if each is not NoneType]
@@ -233,7 +251,10 @@ def _values_of(item: Any, columns: Mapping[str, type]) -> list[Any]:
 
 
 def _cell(value: Any, kind: type) -> Any:
-    """Return a value as the type of its column; values that are not of a plain type become JSON text."""
+    """Return a value as the type of its column.
+
+    None stays None; values that are not of a plain type become JSON text.
+    """
     if value is None or isinstance(value, kind):
         return value
     if kind is float:
@@ -242,7 +263,10 @@ def _cell(value: Any, kind: type) -> Any:
 
 
 def _format_value(value: Any) -> str:
-    """Format a value of a row as text."""
+    """Format a value of a row as text.
+
+    Booleans: yes or no; numbers: thousands separators, floats with four digits; lists: items with commas.
+    """
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -266,7 +290,7 @@ def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) ->
 
 
 def nulls_last(schema: Any) -> Any:
-    """Return a schema in which ``null`` is the last alternative of any value.
+    """Return a copy of a schema in which ``null`` is the last alternative of every ``anyOf``.
 
     Versions of msgspec differ in that.
     """

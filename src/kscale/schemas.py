@@ -83,7 +83,10 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 def _tidy(value: Any) -> Any:
-    """Remove line breaks and double backticks from descriptions, which come from docstrings."""
+    """Return a copy of a schema with each description in one line and single backticks.
+
+    Descriptions come from docstrings.
+    """
     if isinstance(value, dict):
         return {
             key: " ".join(item.replace("``", "`").split()) if key == "description" else _tidy(item)
@@ -93,7 +96,7 @@ def _tidy(value: Any) -> Any:
 
 
 def schema_files() -> dict[str, str]:
-    """Return every published schema by its file name."""
+    """Return the text of every published schema, by its file name."""
     files = {f"{kind}.json": schema_text(kind) for kind in DOCUMENTS}
     return files | {f"{name}.schema.json": input_schema_text(name) for name in INPUTS}
 
@@ -110,5 +113,8 @@ def input_schema_text(name: str) -> str:
 
 @typed_late
 def schema_text(kind: str) -> str:
-    """Return the published schema text of a ``kind`` of documents: indented JSON with a final line feed."""
+    """Return the published schema text of a ``kind`` of documents: indented JSON with a final line feed.
+
+    Raises KeyError for an unknown kind.
+    """
     return msgspec.json.format(msgspec.json.encode(schema(kind)), indent=2).decode() + "\n"

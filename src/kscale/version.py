@@ -15,7 +15,7 @@ __version__: Final = "0.1.0"
 
 
 def build_info() -> dict[str, Any]:
-    """Return the versions of kscale and its dependencies, and how the native kernels are built.
+    """Return the versions of kscale and its dependencies, how the native kernels are built, and the number of CPUs.
 
     ``cpu_level`` is the x86-64 microarchitecture level, such as ``x86-64-v3``, whose code the kernels run on this CPU.
     """

@@ -39,7 +39,10 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 def as_cell(value: Cell | str | float | None) -> Cell:
-    """Convert a value of a table to a cell: numbers get thousands separators, None becomes a dash."""
+    """Convert a value of a table to a cell: numbers get thousands separators, None becomes a dash with an empty value.
+
+    A cell is returned unchanged.
+    """
     if isinstance(value, Cell):
         return value
     if value is None:

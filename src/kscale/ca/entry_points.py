@@ -115,6 +115,11 @@ def scale_up(
     ScaleUpPlan
         The plan; its ``groups`` have the target sizes after the plan.
 
+    Raises
+    ------
+    InputError, AutoscalerError
+        As :func:`scale_up_steps`; InputError also if ``inputs`` requests prices of a cloud provider.
+
     Notes
     -----
     The same ``groups`` may be passed to the next loop with the plan's ``state``: until the new nodes have registered or
@@ -154,7 +159,7 @@ def scale_up_steps(
     Raises
     ------
     InputError
-        If upstream refuses the options at start-up.
+        If upstream refuses the options at start-up, and for impossible groups.
     AutoscalerError
         If a chain of expanders cannot be built, if the size of a group cannot be read, or if a node has no CSINode and
         the options request CSI-node-aware simulation.
@@ -203,7 +208,7 @@ _VALID: Final = "scale_up_options_are_valid"
 def check_scale_up_options(options: AutoscalingOptions) -> None:
     """Validate the options as :func:`scale_up_steps` does, once for each options object.
 
-    Raises InputError for invalid options, AutoscalerError for an unknown expander.
+    Raises InputError for invalid options, AutoscalerError for an invalid chain of expanders.
     """
     if _VALID in options.__dict__:
         return
@@ -212,7 +217,7 @@ def check_scale_up_options(options: AutoscalingOptions) -> None:
 
 
 def _check_scale_up_options(options: AutoscalingOptions) -> None:
-    """Raise InputError for invalid options, AutoscalerError for an unknown expander."""
+    """Raise InputError for invalid options, AutoscalerError for an invalid chain of expanders."""
     problems = options.problems()
     if problems:
         raise InputError(problems)
@@ -308,9 +313,9 @@ RunOnceAction: TypeAlias = "LoopAction | LegacyLoopAction"
 def build_snapshot_responder(snapshot: Snapshot, has_instance: Mapping[str, bool], others: Respond) -> Respond:
     """Build a function that responds to actions as a cluster in the state of the snapshot would.
 
-    Nodes, pods, disruption budgets and controllers are those of the snapshot, evicted pods are removed at once, and
-    there are no ConfigMaps. ``has_instance`` responds for the provider, by node name; ``others`` responds to all other
-    actions.
+    Nodes, pods by node, disruption budgets and controllers are those of the snapshot. Every other single object is not
+    found: evicted pods are gone at once, and there are no ConfigMaps. ``has_instance`` responds for the provider, by
+    node name; ``others`` responds to all other actions.
     """
 
     def answer(action: Action) -> Any:
@@ -378,6 +383,11 @@ def run_once(
     -------
     LoopReport
         Decisions, actions, events and the state for the next loop.
+
+    Raises
+    ------
+    InputError, AutoscalerError
+        As :func:`run_once_steps`; InputError also if ``inputs`` requests prices and there is no ``prices``.
     """
     now = moment(now)
     options = options or default_options()

@@ -82,7 +82,8 @@ class AutoscalerError(KscaleError):
 def combine_errors(errors: Iterable[AutoscalerError]) -> AutoscalerError | None:
     """Return one error for several ``errors``; None without errors.
 
-    The first by (type, message) determines the type; its message comes first, then the others quoted.
+    A single distinct error is returned itself. Otherwise the first by (type, message) determines the type; its message
+    comes first, then the others quoted, with their types if these differ.
     """
     distinct = sorted(set(errors), key=lambda error: (error.type, error.message))
     if len(distinct) < 2:

@@ -118,7 +118,8 @@ def parse_flags(texts: Iterable[str]) -> ParsedFlags:
     """Parse ``name=value`` texts into option fields. The name is that of the flag or the field, with or without ``--``.
 
     A boolean flag needs no value. Values of a repeatable flag are collected; of any other flag the last one counts.
-    Raises InputError for flags that upstream does not know, for unsupported flags and for invalid values.
+    Flags without effect are reported in ``idle``; their values are read only if the options have a field for them.
+    Raises InputError, with every problem, for unknown and unsupported flags, invalid values and negative limits.
     """
     hints = _get_option_types()
     flags = ParsedFlags()

@@ -79,7 +79,7 @@ def _find_vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: boo
 
 
 def node_has_gpu(label: str, node: Node) -> bool:
-    """Return whether the node carries the provider's GPU label or offers any vendor resource."""
+    """Return whether the node has the provider's GPU label or a nonzero allocatable amount of a vendor resource."""
     return (
         label in (node.metadata.labels or {})
         or _find_vendor_resource(node.status.allocatable, nonzero=True) is not None
@@ -101,7 +101,7 @@ def pod_requests_gpu(pod: Pod) -> bool:
 def get_gpu_config(label: str, node: Node) -> GpuConfig | None:
     """Return the default GPU configuration of a node; None unless :func:`node_has_gpu`.
 
-    Cloud providers may define another one.
+    A labelled node that offers no devices gets the first vendor resource. Cloud providers may define another one.
     """
     if not node_has_gpu(label, node):
         return None
@@ -147,7 +147,8 @@ _OTHER_DRIVER: Final = "custom.driver"
 def get_gpu_metric_labels(gpu_label: str, node: Node, types: Collection[str] = ()) -> dict[str, str]:
     """Return the metric labels ``gpu_resource_name`` and ``gpu_name`` of a node or template; empty texts without GPU.
 
-    ``types``: GPU types that the cloud provider lists.
+    ``gpu_name`` is the type of the GPU, ``generic`` without type, ``not-listed`` if ``types`` (the GPU types that the
+    cloud provider lists) lacks it, or ``unexpected-label`` if the node's capacity lacks the resource.
     """
     config = get_gpu_config(gpu_label, node)
     if config is None:

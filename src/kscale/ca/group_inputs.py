@@ -33,8 +33,8 @@ class _LastGroups:
 def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
     """Resolve a description of groups over the nodes of a snapshot (:meth:`Groups.of`).
 
-    Returns the cached result while the description and all that it reads of the nodes are unchanged. Raises InputError
-    as :meth:`Groups.of` does.
+    Returns the cached result while the description and all that it reads of the nodes are unchanged; only results of
+    NodeGroups are cached. Raises InputError as :meth:`Groups.of` does.
     """
     if isinstance(groups, Groups):
         return groups
@@ -90,7 +90,7 @@ def _read_described_targets(groups: Iterable[object]) -> dict[str, int | None]:
 def restore_targets(
     groups: GroupsLike, cluster: Cluster | Snapshot, state: LoopState | None, now: Moment
 ) -> GroupsLike:
-    """Return the groups; those whose scale-up is under way have the target sizes that ``state`` remembers.
+    """Return the groups; those whose scale-up is under way have the target sizes that ``state`` remembers, if larger.
 
     A scale-up is under way until its nodes have registered or their provision time is over. A remembered size is
     dropped if the description now has another target size than the earlier loop read. :class:`Groups`, which come from

@@ -242,7 +242,10 @@ class LoopContext:
         self.warnings: list[str] = []
 
     def adopt(self, groups: GroupsLike) -> None:
-        """Replace the current groups by these. Raises InputError for invalid groups."""
+        """Replace the current groups by these.
+
+        Those that neither exist nor are being created become the ``candidates``. Raises InputError for invalid groups.
+        """
         every = resolve_groups(self.observed, groups)
         there = [group for group in every if group.exists or group.upcoming]
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
@@ -271,7 +274,7 @@ class LoopContext:
         """Return the templates of new nodes by group id, and a function that returns the templates to cache.
 
         Groups without a template are left out, with a warning. Raises :class:`kscale.ca.AutoscalerError` for a node
-        that is not in the snapshot.
+        that is not in the snapshot, and InputError for an unreadable template in the state.
         """
         own_templates, known = self.inputs.templates, self.state.templates
         every = [*self.groups, *self.candidates]
@@ -342,8 +345,8 @@ class LoopContext:
     def add_upcoming_nodes(self, templates: Mapping[str, NodeTemplate]) -> dict[str, int]:
         """Update the snapshot: remove nodes that have not started, add upcoming ones, and use copies of unready nodes.
 
-        ``templates`` are by group id. Returns how many nodes of each group are upcoming; groups without any are left
-        out.
+        ``templates`` are by group id. Returns how many nodes of each group are upcoming; groups without any, or without
+        template, are left out.
         """
         coming = get_upcoming_nodes(self.state.cluster, self.groups, self.now, templates=templates)
         fresh = [

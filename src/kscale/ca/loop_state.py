@@ -116,7 +116,8 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
     def update(self, unneeded: Iterable[_Unneeded], now: Moment) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
         """Return the tracker after a scale-down pass, and the latencies of nodes that are not unneeded any more.
 
-        New nodes in ``unneeded`` count from ``now``; nodes that are needed again are removed.
+        New nodes in ``unneeded`` count from ``now``; nodes that are needed again are removed. Nodes that were not
+        unneeded for longer than their threshold have no latency.
         """
         nodes = {}
         for item in unneeded:
@@ -130,7 +131,8 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
     ) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
         """Return the tracker after a loop, and the latencies of nodes whose deletion started.
 
-        ``unremovable`` (node -> reason) sets the delay reason of nodes.
+        ``unremovable`` (node -> reason) sets the delay reason of nodes, unless the reason only means that the node
+        waits. Nodes that were not unneeded for longer than their threshold have no latency.
         """
         nodes = dict(self.nodes)
         for name, reason in unremovable.items():
@@ -188,7 +190,10 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
         )
 
     def register(self, node: str, destination: str, time: Moment) -> None:
-        """Register that a pod of ``node`` would move to ``destination``."""
+        """Register that a pod of ``node`` would move to ``destination``, as found at ``time``.
+
+        A full record only stores that there are too many relations.
+        """
         record = self.records.setdefault(node, UsageRecord())
         if len(record.using) >= MAX_USAGE_RECORDED:
             record.using_too_many = True
@@ -480,7 +485,8 @@ class LoopState(
     def from_json(text: bytes | str) -> LoopState:
         """Decode the state from JSON (``text``).
 
-        Raises StateError for anything that :meth:`to_json` did not write.
+        Raises StateError if it is damaged, has unknown fields, or is of another kind or version than :meth:`to_json`
+        writes.
         """
         try:
             data = msgspec.json.decode(text, type=dict)
@@ -523,7 +529,8 @@ def reset_for_new_process(state: LoopState) -> LoopState:
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
     """Return the state with the time of a group's change, for local delays.
 
-    ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``. Raises InputError for any other ``kind``.
+    ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``. Raises InputError for any other ``kind``, and if
+    ``time`` is not a time.
     """
     memory = state.scale_down
     changes = update_group_changes(memory.changes, kind, group, moment(time, "time"))

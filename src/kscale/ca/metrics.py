@@ -213,7 +213,10 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 
 def build_observation(name: str, value: float = 1.0, **labels: str) -> Observation:
-    """Build one observation; ``name`` is without upstream's prefix. Raises ValueError for wrong labels."""
+    """Build one observation; ``name`` is without upstream's prefix.
+
+    Raises KeyError for an unknown name, and ValueError unless ``labels`` are exactly the metric's, in its order.
+    """
     metric = METRICS[METRIC_PREFIX + name]
     if tuple(labels) != metric.labels:
         raise ValueError(f"{name} has the labels {', '.join(metric.labels)}, not {', '.join(labels)}")

@@ -205,7 +205,10 @@ class Comparator(msgspec.Struct, kw_only=True, frozen=True):
 
     @staticmethod
     def from_options(options: AutoscalingOptions, kind: str = "generic") -> Comparator:
-        """Return the comparator of an autoscaler with these options, built for the provider ``kind``."""
+        """Return the comparator of an autoscaler with these options, built for the provider ``kind``.
+
+        The kind ``generic`` reads only ``balancing_label``. Raises InputError for an unknown kind without this option.
+        """
         if options.balancing_label:
             return Comparator(kind="label", labels=tuple(options.balancing_label))
         if kind == "generic":
@@ -488,7 +491,7 @@ class SimilarGroups:
         )
 
     def find_similar(self, group: str) -> list[str]:
-        """Return the groups similar to ``group``, in the given order, itself excluded."""
+        """Return the groups similar to ``group``, in the given order, itself excluded; none if it has no template."""
         main = self._profiles.get(group)
         if main is None:
             return []
@@ -623,10 +626,10 @@ def compute_similar_node_groups(
 ) -> list[str]:
     """Return the ids of groups that are similar to ``group``, safe to scale up, and take at least the same pods.
 
-    Empty without ``--balance-similar-node-groups``, or if the group may only have no nodes or its maximum. The order is
-    the provider's. ``schedulable``: which equivalence groups of pods each node group takes, bool[P] by id; a group
-    without entry was filtered out. ``alike`` computes the similar groups and is called only if needed. ``is_safe``
-    returns whether a group may scale up.
+    Empty without ``--balance-similar-node-groups``, if ``group`` takes no pods, or if the group may only have no nodes
+    or its maximum. The order is the provider's. ``schedulable``: which equivalence groups of pods each node group
+    takes, bool[P] by id; a group without entry was filtered out. ``alike`` computes the similar groups and is called
+    only if needed. ``is_safe`` returns whether a group may scale up.
     """
     mine = schedulable.get(group.id)
     if mine is None or not mine.any():
@@ -655,7 +658,7 @@ def find_sharing_groups(
 ) -> list[NodeGroup]:
     """Return the groups that share the new nodes: the best one, and similar ones with a template and room for a node.
 
-    Raises :class:`AutoscalerError` if a quota cannot be checked.
+    A similar group whose quotas cannot be checked has no room.
     """
     targets = [best]
     for group in similar:

@@ -172,7 +172,10 @@ class LoopTemplateCaches:
         self.examples.forget_others(nodes)
 
     def decode(self, items: Mapping[str, RememberedTemplate]) -> dict[str, CachedTemplate]:
-        """Decode many groups' templates (``items``), by group id (:func:`decode_cached_template`)."""
+        """Decode many groups' templates (``items``), by group id (:func:`decode_cached_template`).
+
+        Raises InputError if one is unreadable.
+        """
         dicts = [item.template for item in items.values()]
         names = dict(zip(map(id, dicts), items, strict=True))
         read = self._read.get(dicts, lambda each: _decode_template(each, names[id(each)]))
@@ -218,7 +221,10 @@ def build_provider_template(
 
 
 def is_good_template_candidate(node: Node, now_ns: int) -> bool:
-    """Return whether the node is ready for more than a minute, not cordoned and not about to be deleted."""
+    """Return whether the node is ready for more than a minute, not cordoned and not about to be deleted.
+
+    Raises InputError if a time of the node is invalid.
+    """
     state = get_readiness(node)
     return (
         state.ready
@@ -269,6 +275,8 @@ def build_node_templates(
     completed: TemplateCache | None = None,
 ) -> TemplatesResult:
     """Build the template of every group: from its first good node, else cached, else the provider's, else any node.
+
+    A group for which there is none of these has no template.
 
     ``examples_of`` returns nodes with their pods in the snapshot (None: the node is missing, which is an error).
     ``cache_ttl`` is in nanoseconds (default: the option's). ``suffix`` ends the names of template nodes and their pods;

@@ -129,7 +129,10 @@ def is_ready(node: Node) -> bool:
 
 
 def get_ready_and_suspended(node: Node) -> tuple[bool, bool]:
-    """Return whether the node is ready, and whether its first Suspended condition is True."""
+    """Return whether the node is ready, and whether its first Suspended condition is True.
+
+    A node without Ready condition is not ready.
+    """
     known, ready, suspended = False, True, None
     for condition in node.status.conditions:
         kind = condition.type

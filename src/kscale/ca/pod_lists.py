@@ -368,7 +368,7 @@ def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> P
     """Separate pods whose delay since creation has passed from younger ones.
 
     ``delay`` is in nanoseconds. A pod's annotation may lengthen it; a shorter or invalid one is ignored. With delay 0,
-    a pod created exactly at ``now`` is still young.
+    a pod created exactly at ``now`` is still young. Raises ValueError if a creation time is malformed.
     """
     result = PodAgeResult()
     for pod in pods:
@@ -453,7 +453,10 @@ def get_desired_pod_count(controller: KubeObject) -> int | None:
 
 
 def _get_desired_job_pod_count(job: Job) -> int:
-    """Return how many pods the Job wants to run at a time: its parallelism, limited by the missing completions."""
+    """Return how many pods the Job wants to run at a time: its parallelism, limited by the missing completions.
+
+    Without completions it is the parallelism until a pod has succeeded, then 0. Parallelism is 1 by default.
+    """
     parallelism, completions, succeeded = job.spec.parallelism, job.spec.completions, job.status.succeeded
     if completions is None and parallelism is not None and parallelism >= 0 and succeeded == 0:
         return parallelism
@@ -495,7 +498,7 @@ def build_missing_pods(controllers: Iterable[KubeObject], pods: Iterable[Pod]) -
 
 
 def _parse_creation_time(pod: Pod) -> int:
-    """Return the pod's creation time in nanoseconds since 1970."""
+    """Return the pod's creation time in nanoseconds since 1970. Raises ValueError if it is malformed."""
     return from_text(pod.metadata.creation_timestamp)
 
 
@@ -615,7 +618,7 @@ def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
     """Check whether more pods may follow soon; False without pods.
 
     True if all pods are younger than 2 seconds, or if there are pods that request GPUs and all of these are younger
-    than 30 seconds.
+    than 30 seconds. Raises ValueError if a creation time is malformed.
     """
     ages = [(from_text(pod.metadata.creation_timestamp), pod) for pod in pods]
     if not ages:

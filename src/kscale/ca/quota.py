@@ -164,10 +164,10 @@ class NodeResources:
         return copy
 
     def get(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
-        """Return the cores and bytes of capacity (rounded up, never negative) of one node, and its GPUs by type.
+        """Return the resources of one node: ``cpu`` (cores), ``memory`` (bytes), ``nodes`` (1), and its GPUs by type.
 
-        For a node of a group, these are the resources of the first node of that group that was passed.
-        Raises :class:`AutoscalerError` if the GPUs cannot be counted.
+        Amounts of the capacity are rounded up and never negative. For a node of a group, these are the resources of the
+        first node of that group that was passed. Raises :class:`AutoscalerError` if the GPUs cannot be counted.
         """
         if group is None:
             return self._count(node, None)
@@ -257,7 +257,7 @@ class QuotaTracker:
     ) -> QuotaTracker:
         """Create a tracker from the usage of the counted nodes; ``left_of(limit, usage)`` is the remaining amount.
 
-        Raises AutoscalerError if the group of a node is unknown.
+        Raises AutoscalerError if the group or the GPUs of a node are unknown.
         """
         quotas = list(quotas)
         resources = NodeResources(gpu_label)
@@ -328,7 +328,7 @@ class QuotaTracker:
         """Consume the resources of all nodes if :meth:`consume` would allow each of them, in whatever order.
 
         ``wanted``: (group, its nodes). Returns True if they were consumed. Returns False, and consumes nothing, if a
-        node might be refused.
+        node might be refused or a quota has a selector.
         """
         if not all(quota.selector.empty for quota in self.quotas):
             return False

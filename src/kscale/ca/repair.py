@@ -86,7 +86,7 @@ def repair_steps(
     3. Delete instances that could not be created.
     4. Correct the target sizes of groups that lack nodes for too long.
 
-    ``state`` is the result of :func:`kscale.ca.cluster_state.update_nodes`.
+    ``state`` is the result of :func:`kscale.ca.cluster_state.update_nodes`. Raises InputError if ``now`` is not a time.
     """
     options = options or default_options()
     now = moment(now)
@@ -112,8 +112,9 @@ def remove_old_unregistered_steps(
 ) -> StepsOf[DeleteNodes | Emit, None]:
     """Delete instances that have not registered within their group's provision time, oldest first.
 
-    No group falls below its minimum, unless ``force_delete_unregistered_nodes`` is set. ``repair`` collects the deleted
-    instances and the warnings. The first error of the provider ends these deletions.
+    No group falls below its minimum, unless ``force_delete_unregistered_nodes`` is set or the group may only have no
+    nodes or its maximum: then all or none of its instances are deleted. ``repair`` collects the deleted instances and
+    the warnings. The first error of the provider ends these deletions. Events report both.
     """
     now = moment(now)
     try:
@@ -147,6 +148,8 @@ def delete_created_with_errors_steps(
     p: Progress, groups: Groups, repair: Repair, *, options: AutoscalingOptions
 ) -> StepsOf[DeleteNodes, None]:
     """Delete instances that the cloud failed to create, below the minimum size too.
+
+    Of a group that may only have no nodes or its maximum, all or none of the instances are deleted.
 
     ``repair`` collects the deleted instances, and a warning for each group whose deletion failed.
     """

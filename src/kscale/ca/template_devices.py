@@ -53,7 +53,7 @@ def get_promised_slices(
 ) -> list[ResourceSlice] | None:
     """Return the slices of a group's template: the caller's if there is one, else the cached, else the provider's.
 
-    ``known``: cached templates by group id. None without a template.
+    ``known``: cached templates by group id. None without a template. Raises InputError if the cached one is unreadable.
     """
     if group.id in caller_templates:
         return caller_templates[group.id].resource_slices

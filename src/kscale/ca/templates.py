@@ -154,6 +154,8 @@ def build_template_from_group(
 ) -> NodeTemplate:
     """Build a template from the group's own template; every DaemonSet that should run on it gets a pod.
 
+    The labels of instance type, region and zone also get their deprecated names.
+
     The parameters are those of :func:`build_template_from_node`. Upstream: ``SanitizedTemplateNodeInfoFromNodeGroup``.
     """
     result = build_template_from_node(

@@ -53,7 +53,7 @@ def run_as_program() -> None:
 def _end_process(statuses: list[object]) -> None:
     """End the process at once with the exit status in ``statuses``.
 
-    Does nothing if the list is empty, or if the output cannot be written.
+    Does nothing if the list is empty, if the status is no integer, or if the output cannot be written.
     """
     if not statuses or not isinstance(statuses[0], int):
         return

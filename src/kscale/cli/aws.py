@@ -88,7 +88,8 @@ def build_provider(process: AutoscalerFlags, clock: Clock, nodes: Nodes) -> tupl
 def _machines_of(name: str) -> Mapping[str, MachineType]:
     """Return the instance types of a catalogue by name.
 
-    If no ``name`` is given: those of the imported catalogue ``aws``; empty if there is none.
+    If no ``name`` is given: those of the imported catalogue ``aws``; empty if there is none. Raises InputError if the
+    catalogue cannot be read.
     """
     from kscale.capacity.catalogue import list_catalogues, read_catalogue
 
@@ -116,7 +117,7 @@ def _machine_types(catalogue: Catalogue) -> dict[str, MachineType]:
 def read_live_groups(
     name: str, nodes: Sequence[Node], catalogue: Catalogue | None, terminal: Terminal
 ) -> list[NodeGroup]:
-    """Return Auto Scaling groups of a live account.
+    """Return Auto Scaling groups of a live account. Groups that cannot get new nodes are left out, with a warning.
 
     Parameters
     ----------
@@ -128,12 +129,14 @@ def read_live_groups(
     catalogue : Catalogue, optional
         Prices of instance types, and the types that EC2 does not describe.
     terminal : Terminal
-        Where groups that cannot get new nodes are reported.
+        Where the warnings go.
 
     Raises
     ------
     InputError
         If AWS cannot be read, or has no such groups.
+    MissingExtraError
+        Without boto3.
     """
     from kscale.world.aws.auto_scaling_groups import AutoScalingGroups, read_auto_discovery
     from kscale.world.aws.client import AwsClient
@@ -167,7 +170,7 @@ def read_live_groups(
 
 
 def _growable(groups: Sequence[NodeGroup], terminal: Terminal) -> list[NodeGroup]:
-    """Return the groups that have a node to copy or a template; each other one is reported."""
+    """Return the groups that have a node to copy, without their template, or a template; each other one is reported."""
     result = []
     for group in groups:
         if group.nodes:
@@ -190,7 +193,7 @@ def _priced(group: NodeGroup, catalogue: Catalogue | None, region: str) -> NodeG
 def describe_instance_types(region: str) -> tuple[Any, str]:
     """Return the instance types of a region in the form of ``aws ec2 describe-instance-types``, and the region.
 
-    Raises InputError if AWS cannot be read.
+    Raises InputError if AWS cannot be read, and MissingExtraError without boto3.
     """
     from kscale.world.aws.client import AwsClient
 

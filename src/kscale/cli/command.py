@@ -187,7 +187,7 @@ def _build_origin(context: typer.Context, values: Mapping[str, Any], groups: Ite
 
 
 def _input_files(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the input files that a command's own arguments and options name."""
+    """Yield the input files that a command's own arguments and options name. A single ``pod`` is no file."""
     for name in _INPUT_FILES:
         value = values.get(name) or ()
         if isinstance(value, list | tuple):

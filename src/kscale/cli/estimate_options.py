@@ -174,7 +174,7 @@ class LoopMemory(OptionGroup):
     now: str | None = None
 
     def moment(self) -> datetime:
-        """Return the time of the loop: ``--now``, or the current time."""
+        """Return the time of the loop: ``--now``, or the current time. Raises typer.BadParameter if it is malformed."""
         return datetime.now(UTC) if self.now is None else parse_moment(self.now)
 
     def load_state(self) -> LoopState | None:
@@ -192,7 +192,7 @@ class LoopMemory(OptionGroup):
             raise StateError(f"{self.state}: {error}") from None
 
     def save(self, state: LoopState) -> None:
-        """Write the state to the file of ``--save-state``, if it is set."""
+        """Write the state to the file of ``--save-state``, if it is set. Raises OSError if that fails."""
         if self.save_state is not None:
             replace_file(self.save_state, state.to_json())
 
@@ -265,7 +265,7 @@ def expander_input(
 def _config_map(path: Path) -> dict[str, str]:
     """Return the data of the ConfigMap in a file. Any other text becomes the value of the key ``priorities``.
 
-    Raises InputError if the file is not UTF-8 or the ConfigMap's data are not texts.
+    Raises InputError if the file is not UTF-8 or the ConfigMap's data are not texts, and OSError if it cannot be read.
     """
     import yaml
 

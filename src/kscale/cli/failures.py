@@ -49,7 +49,8 @@ def convert_dump_errors() -> Iterator[None]:
 def run_guarded(work: Callable[[], Any], terminal: Terminal) -> int:
     """Run ``work`` and return its exit status.
 
-    If it fails, reports the error and returns the status of the error.
+    If it fails, reports the error and returns the status of the error. With KSCALE_DEBUG, errors other than Ctrl-C and
+    a closed pipe are raised. A result of ``work`` that is no integer gives status 0.
     """
     try:
         code = work()
@@ -74,7 +75,7 @@ def run_guarded(work: Callable[[], Any], terminal: Terminal) -> int:
 
 
 def _print_error(error: Exception, terminal: Terminal) -> int:
-    """Report an error and return its exit status."""
+    """Report an error and return the exit status: of an interrupt for typer's ``Abort``, else of bad input."""
     if isinstance(error, InputError):
         _print_input_error(error, terminal)
     elif isinstance(error, KscaleError):

@@ -261,7 +261,7 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 def go_duration(text: str, flag: str) -> timedelta:
-    """Parse a duration in Go's syntax. Raises InputError with the flag's name."""
+    """Parse a duration in Go's syntax. Raises InputError, with the flag's name, if it is malformed."""
     try:
         return timedelta_of(parse_duration(text))
     except ValueError as error:
@@ -277,7 +277,7 @@ def positive_seconds(text: str, flag: str) -> float:
 
 
 def _read_quantity(text: str, flag: str) -> Quantity:
-    """Parse a quantity; an empty text is 0. Raises InputError with the flag's name."""
+    """Parse a quantity; an empty text is 0. Raises InputError, with the flag's name, if it is malformed."""
     try:
         return Quantity(text) if text else Quantity.zero()
     except QuantityError as error:
@@ -285,7 +285,7 @@ def _read_quantity(text: str, flag: str) -> Quantity:
 
 
 def _read_gates(text: str, flag: str) -> dict[str, bool]:
-    """Parse ``NAME=true,NAME=false``. Raises InputError with the flag's name."""
+    """Parse ``NAME=true,NAME=false``. Raises InputError, with the flag's name, if it is malformed."""
     gates = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
@@ -336,7 +336,10 @@ class StructFlags(OptionGroup):
         def __getattr__(self, name: str) -> Any: ...
 
     def values(self) -> dict[str, Any]:
-        """Return the values of the flags that are not None, by field. Raises InputError, which names the flag."""
+        """Return the values of the flags that are not None, by field.
+
+        Raises InputError, which names the flag, for a bad one.
+        """
         flags = {name: getattr(self, name) for name in self.forms}
         return {name: self.forms[name].read(value, flag_of(name)) for name, value in flags.items() if value is not None}
 

@@ -39,7 +39,10 @@ __all__ = ["Arch", "GroupSource", "Untyped", "catalogue_of", "has_node_pools", "
 
 
 def catalogue_of(name: str, terminal: Terminal) -> Catalogue:
-    """Return the catalogue of a name or file, after a warning about each kind of entry left out. Raises InputError."""
+    """Return the catalogue of a name or file, after a warning about each kind of entry left out.
+
+    Raises InputError if it cannot be read.
+    """
     from kscale.capacity.catalogue import read_catalogue
 
     catalogue = read_catalogue(name)
@@ -182,7 +185,10 @@ class GroupSource(OptionGroup):
         return [msgspec.structs.replace(group, from_node=None) if group.nodes else group for group in groups]
 
     def read_catalogue(self, terminal: Terminal) -> Catalogue | None:
-        """Return the catalogue with the customer's prices, read once; None if there is none. Raises InputError."""
+        """Return the catalogue with the customer's prices, read once; None if there is none.
+
+        Raises InputError if the catalogue or the price list cannot be read.
+        """
         if self._catalogue is None and self.catalogue is not None:
             from kscale.capacity.price_list import apply_prices, read_price_list
 
@@ -239,7 +245,10 @@ class GroupSource(OptionGroup):
     def _read_named_groups(
         self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal, untyped: Untyped
     ) -> list[NodeGroup]:
-        """Read the groups from what the options name; by default recognise them by node labels."""
+        """Read the groups from what the options name; by default recognise them by node labels.
+
+        Raises InputError if a file, the catalogue or the cloud account cannot be read.
+        """
         from kscale.capacity.groups import read_groups
 
         if self._has_node_pools():
@@ -259,7 +268,11 @@ class GroupSource(OptionGroup):
         return self._recognise_groups(cluster, snapshot.columns.objects, terminal)
 
     def _build_pool_groups(self, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
-        """Build one group for each type, zone and capacity type that a NodePool allows."""
+        """Build one group for each type, zone and capacity type that a NodePool allows.
+
+        Sets ``node_pools`` and ``pool_groups``, and adds to ``assumptions``. Raises InputError if a file cannot be
+        read, or if a pool allows none of the types.
+        """
         from kscale.capacity.karpenter import groups_of_pools, read_node_pools
 
         assert self.groups_file is not None
@@ -343,8 +356,9 @@ class GroupSource(OptionGroup):
     ) -> list[InstanceType]:
         """Return the types with an architecture of ``--arch``, by default of :func:`architectures_of`.
 
-        Without ``--arch``, types that are named without a pattern are always included. Notes on stderr count the types
-        that are left out; a warning names architectures that no node has. Raises InputError if no type is left.
+        Without ``--arch``, types that are named without a pattern are always included, and all types if no architecture
+        is known. Notes on stderr count the types that are left out; a warning names architectures that no node has.
+        What is assumed is added to ``assumptions``. Raises InputError if no type is left.
         """
         from kscale.capacity.machine_types import architectures_of
 
@@ -389,7 +403,10 @@ class GroupSource(OptionGroup):
         return runnable
 
     def _recognise_groups(self, cluster: Cluster, nodes: Sequence[Node], terminal: Terminal) -> list[NodeGroup]:
-        """Return the groups in the dump: those of Cluster API, then those recognised by labels of the other nodes."""
+        """Return the groups in the dump: those of Cluster API, then those recognised by labels of the other nodes.
+
+        The latter have neither a maximum nor a target size.
+        """
         from kscale.capacity.groups import MACHINE_KINDS, machine_groups, recognise_groups
 
         machines = machine_groups([each for kind in MACHINE_KINDS for each in cluster.all(kind)], nodes)

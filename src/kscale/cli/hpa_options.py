@@ -76,5 +76,8 @@ class ControllerFlags(DecisionFlags):
     kubernetes_version: Annotated[str, typer.Option(show_default=False)] = ""
 
     def options(self, **more: Any) -> HPAOptions:
-        """Return the flags as HPAOptions, with the profile and the version; ``more`` sets further fields."""
+        """Return the flags as HPAOptions, with the profile and the version; ``more`` sets further fields.
+
+        Raises typer.BadParameter for a malformed one.
+        """
         return super().options(profile=self.profile, kubernetes_version=self.kubernetes_version, **more)

@@ -106,7 +106,8 @@ def return_large_buffers() -> None:
     """Let the C library return each freed buffer of 1 MiB or more to the system at once.
 
     Otherwise glibc raises this limit to the size of freed buffers, up to 32 MiB. Later large responses then lie between
-    small objects, and a program holds much more memory than it uses.
+    small objects, and a program holds much more memory than it uses. Does nothing in another program's process, and
+    without glibc.
     """
     if _is_own_process:
         import ctypes

@@ -60,7 +60,10 @@ class ServerLimitFlags(OptionGroup):
     kube_api_max_retry_after: str = "30s"
 
     def limits(self) -> ServerLimits:
-        """Return the limits of what is read from an API server. Raises InputError."""
+        """Return the limits of what is read from an API server.
+
+        Raises InputError for a malformed duration, and for a timeout that is not above 0.
+        """
         from kscale.cli.go_flags import go_duration
         from kscale.world.kubernetes.transport import ServerLimits
 

@@ -100,11 +100,14 @@ class OptionGroup:
             raise TypeError(f"{type(self).__name__} has no {', '.join(values)}")
 
     def prepare(self, terminal: Terminal) -> None:
-        """Complete the options before the command runs. Raises InputError if this fails."""
+        """Complete the options before the command runs; the base class does nothing.
+
+        Raises InputError if this fails.
+        """
 
     @property
     def inputs(self) -> list[str]:
-        """Return the names of the files and clusters that are read, for the header of a page."""
+        """Return the names of the files and clusters that are read, for the header of a page; none by default."""
         return []
 
     def split_by_context(self) -> dict[str, OptionGroup]:

@@ -73,7 +73,8 @@ def fit_widths(widths: Sequence[int], sentences: Sequence[bool], fixed: Sequence
     Returns
     -------
     list of int
-        Widths whose sum with the gaps is ``available`` at most, unless fixed columns take too much.
+        Widths whose sum with the gaps is ``available`` at most, unless the fixed columns and the least widths of the
+        others take more.
     """
     result = list(widths)
     room = available - _GAP * (len(result) - 1)
@@ -193,7 +194,7 @@ def make_columns(*titles: str, align: Literal["left", "right"] = "left", wide: b
 
 
 def _shown_columns(table: Table, wide: bool) -> list[int]:
-    """Return the indices of the table's columns that are shown."""
+    """Return the indices of the table's columns that are shown: all if ``wide``, else those not marked as wide."""
     return [index for index, column in enumerate(table.columns) if wide or not column.wide]
 
 

@@ -357,7 +357,7 @@ def preemption_blocks(report: PreemptionReport, snapshot: Snapshot) -> list[Bloc
 
 
 def hpa_blocks(report: HPAReport) -> list[Block]:
-    """Return a block with the metrics, conditions and events of each HPA."""
+    """Return one folded block with the metrics, conditions and events of each HPA; an empty list without HPAs."""
     items = []
     for each in report.hpas:
         lines = [

@@ -39,14 +39,14 @@ _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 
 
 def set_up_logs(verbosity: int, format_: str, *, min_level: int = 0, stream: TextIO | None = None) -> None:
-    """Write kscale's log messages to ``stream``, by default stderr.
+    """Write kscale's log messages to ``stream``, by default stderr. Replaces the handlers of kscale's logger.
 
     Parameters
     ----------
     verbosity : int
         As klog's ``-v``: details are included from 4 on.
     format_ : str
-        ``text`` or ``json``. Values passed as ``extra`` become keys in JSON and follow the message in text.
+        ``json``, else text. Values passed as ``extra`` become keys in JSON and follow the message in text.
     min_level : int
         Lowest level of Python's logging that is written.
     """

@@ -86,7 +86,8 @@ class PrometheusFlags(OptionGroup):
     def series(self, expressions: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
         """Run the queries one after the other and return the series of each, up to ``now`` (None: the clock's time).
 
-        Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError if a query fails.
+        Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError if a query fails,
+        and typer.BadParameter for a malformed option.
         """
         from kscale.world.prometheus import series_of
 
@@ -172,7 +173,7 @@ class UsageFlags(PrometheusFlags):
         """Yield the usage of containers up to ``now`` (None: the clock's time).
 
         ``namespaces``: those to read; empty for all. Logs the number of queries and bytes at the end. Raises InputError
-        if a query fails.
+        if a query fails, and typer.BadParameter for a malformed option.
         """
         from kscale.world.prometheus import ContainerUsage
 

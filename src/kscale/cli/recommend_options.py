@@ -88,7 +88,8 @@ class Metric(StrEnum):
 def _setting_fields() -> list[tuple[str, Any, Any]]:
     """Return (name, annotation, dataclass field) of an option for each setting of the strategies.
 
-    Settings of several strategies with the same name share an option.
+    Settings of several strategies with the same name share an option. Raises InputError if a strategy of an installed
+    package cannot be loaded.
     """
     takers: dict[str, list[str]] = {}
     kinds: dict[str, Any] = {}
@@ -171,13 +172,19 @@ class UsageHistory(OptionGroup):
         return columns
 
     def moment(self) -> int | None:
-        """Return ``--now`` in nanoseconds since 1970; None if it is not set."""
+        """Return ``--now`` in nanoseconds since 1970; None if it is not set.
+
+        Raises typer.BadParameter if it is malformed.
+        """
         if not self.now:
             return None
         return moment(parse_moment(self.now))
 
     def batches(self, threads: int) -> UsageFiles:
-        """Return an iterable over batches of the rows of all history files, read with ``threads`` threads."""
+        """Return an iterable over batches of the rows of all history files, read with ``threads`` threads.
+
+        Raises typer.BadParameter for a malformed ``--label-map``. The files are read during the iteration.
+        """
         return UsageFiles(self.history, self.column_names(), self.time_unit or "s", threads, self.metric or "")
 
 
@@ -324,7 +331,7 @@ def _group_by_workload(record: RecommendationReport) -> Iterator[list[ContainerA
 
 
 def _objects(answer: Advice, shape: Shape, terminal: Terminal) -> Iterator[dict[str, Any]]:
-    """Yield the VPA objects or patches (``shape``) of all workloads; warn of workloads that have no patch."""
+    """Yield the VPA objects or patches (``shape``) of all workloads; warn of custom workloads that have no patch."""
     for group in _group_by_workload(cast("RecommendationReport", answer.record)):
         first = group[0]
         own = None if first.implied else answer.own.get((first.namespace, first.vpa))

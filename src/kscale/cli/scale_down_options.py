@@ -38,7 +38,10 @@ class EvictionFlags(StructFlags):
     """Drain rules of the Cluster Autoscaler. None selects its default."""
 
     def options(self) -> AutoscalingOptions:
-        """Return the flags as AutoscalingOptions. Raises InputError for values that upstream refuses."""
+        """Return the flags as AutoscalingOptions.
+
+        Raises InputError for values that upstream refuses, and typer.BadParameter for malformed ones.
+        """
         options = AutoscalingOptions.for_profile("current", **self.values())
         problems = options.problems()
         if problems:
@@ -59,12 +62,15 @@ class Moment(OptionGroup):
     now: str | None = None
 
     def moment(self) -> datetime:
-        """Return ``--now``, or the current time."""
+        """Return ``--now``, or the current time. Raises typer.BadParameter if it is malformed."""
         return datetime.now(UTC) if self.now is None else parse_moment(self.now)
 
 
 def _read_duration(text: str, flag: str) -> timedelta:
-    """Parse a Go duration (``10m``) or a number of seconds. Raises typer.BadParameter."""
+    """Parse a Go duration (``10m``) or a number of seconds.
+
+    Raises typer.BadParameter if it is malformed, negative, or 1e9 seconds or more.
+    """
     try:
         seconds = float(text)
     except ValueError:

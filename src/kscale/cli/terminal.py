@@ -200,7 +200,10 @@ class Terminal:
 
     @contextmanager
     def _spinner(self, label: str) -> Iterator[Callable[[str], None]]:
-        """Show a spinner while the block runs longer than half a second; yield a function that replaces its text."""
+        """Show a spinner while the block runs longer than half a second; yield a function that replaces its text.
+
+        Nothing is shown with ``quiet``, or if stderr is no terminal.
+        """
         shown = [label]
 
         def update(text: str) -> None:

@@ -121,7 +121,7 @@ class ApiError(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def retry_after_seconds(self) -> int | None:
-        """Return ``retry_after`` in whole seconds, as in the ``Retry-After`` header; None if it is not set."""
+        """Return ``retry_after`` in seconds, rounded down, as in the ``Retry-After`` header; None if it is not set."""
         return None if self.retry_after is None else self.retry_after // SECOND
 
 

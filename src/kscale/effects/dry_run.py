@@ -69,9 +69,10 @@ Refuse = Callable[[Action], ApiError | None]
 def run_dry(
     steps: Steps[_T], *, now: datetime | Moment, respond: Respond | None = None, refuse: Refuse | None = None
 ) -> DryRun[_T]:
-    """Run a step machine as if every action succeeded at once, except those that ``refuse`` rejects.
+    """Run a step machine as if each write succeeded at once unless ``refuse`` rejects it; ``respond`` answers reads.
 
-    Waiting takes its time. Machines that it starts in the background are run to their end, too.
+    Waits take their time of the machine's clock only. Machines that it starts in the background are run to their end,
+    too.
 
     Parameters
     ----------
@@ -94,6 +95,10 @@ def run_dry(
     ------
     MissingResponseError
         If the machine reads and ``respond`` is None.
+    IllegalOutcomeError
+        If ``respond`` or ``refuse`` returns what the action cannot result in.
+    InputError
+        If ``now`` is not a time.
     """
     actions: list[Action] = []
     events: list[Sequence[Event]] = []
@@ -128,7 +133,8 @@ def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: date
     """Run a step machine, started at ``now``, as if its writes and waits succeeded at once, and return its result.
 
     Yields the machine's reads and the machines that it starts, and passes on their outcomes. Writes and reports are not
-    yielded: ``note`` is called with each. The time of the machine includes its waits, but nobody waits.
+    yielded: ``note`` is called with each. The time of the machine includes its waits, but nobody waits. Raises
+    InputError if ``now`` is not a time.
     """
     moment, passed = virtual_moment(now), 0
     outcome: Outcome | None = None

@@ -60,13 +60,13 @@ def later(time: Moment, by: int) -> Moment:
 
 @typed_late
 def timedelta_of(nanoseconds: int) -> timedelta:
-    """Return nanoseconds as a timedelta, truncated to microseconds."""
+    """Return nanoseconds as a timedelta, rounded down to microseconds."""
     return timedelta(microseconds=nanoseconds // 1000)
 
 
 @typed_late
 def to_datetime(time: Moment) -> datetime:
-    """Return ``time`` as an aware datetime in UTC, truncated to microseconds."""
+    """Return ``time`` as an aware datetime in UTC, rounded down to microseconds."""
     return _EPOCH + timedelta(microseconds=time // 1000)
 
 
@@ -82,9 +82,9 @@ def from_text(text: str | None) -> Moment:
 
 @typed_late
 def to_text(time: Moment, *, fraction: bool = False) -> str | None:
-    """Format ``time`` as RFC 3339 in whole seconds, as the API does, or with nanoseconds (``fraction``).
+    """Format ``time`` as RFC 3339 in whole seconds, rounded down, as the API does.
 
-    Returns None for :data:`ZERO_TIME`.
+    ``fraction``: append nine digits of nanoseconds unless they are 0. Returns None for :data:`ZERO_TIME`.
     """
     if time == ZERO_TIME:
         return None

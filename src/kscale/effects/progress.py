@@ -316,7 +316,10 @@ class SingleAction(ABC):
         """
 
     def finish_steps(self, action: Action, outcome: Outcome) -> Steps[None]:
-        """Check the outcome of the action and handle it, as a step machine."""
+        """Check the outcome of the action and handle it, as a step machine.
+
+        Raises IllegalOutcomeError if it is illegal.
+        """
         more = self.finish(check_outcome(action, outcome))
         if more is not None:
             yield from more
@@ -334,7 +337,7 @@ class SingleAction(ABC):
         return False
 
     def __call__(self, now: Moment) -> Steps[None]:
-        """Run the machine like any other one."""
+        """Run the machine like any other one. Nothing is yielded if :meth:`build` returns None."""
         action = self.build(now)
         if action is not None:
             yield from self.perform_steps(action)

@@ -79,7 +79,7 @@ class Running:
     def cancel(self) -> None:
         """Stop the machine or call: its scheduled events will not run, and its generator is closed.
 
-        Machines that it started continue.
+        Machines that it started continue. ``ended`` stays False if it had not returned.
         """
         self.cancelled = True
         if self.steps is not None:
@@ -129,7 +129,7 @@ class VirtualTime:
         deadline: datetime | Moment | None = None,
         perform: Perform | None = None,
     ) -> Running:
-        """Start a machine at the current time.
+        """Schedule the start of a machine at the current time: it begins when :meth:`run` or :meth:`step` gets to it.
 
         Parameters
         ----------
@@ -148,6 +148,11 @@ class VirtualTime:
         -------
         Running
             Handle of the machine.
+
+        Raises
+        ------
+        InputError
+            If ``deadline`` is not a time.
         """
         running = Running(rank, None if deadline is None else virtual_moment(deadline, "deadline"), perform)
 
@@ -161,7 +166,7 @@ class VirtualTime:
     def at(self, time: datetime | Moment, call: Callable[[], None], *, rank: int = 0) -> Running:
         """Schedule ``call`` for a time, and return its handle. At the same time, calls with a lower ``rank`` run first.
 
-        Raises ValueError if the time has passed.
+        Raises ValueError if the time has passed, and InputError if ``time`` is not a time.
         """
         time = virtual_moment(time, "time")
         if time < self.now:
@@ -171,7 +176,10 @@ class VirtualTime:
         return running
 
     def cancel_all(self, perform: Perform) -> None:
-        """Stop every scheduled machine that was started with ``perform``, as when a process is killed."""
+        """Cancel every scheduled event of the machines that act by ``perform``, as when a process is killed.
+
+        Machines that wait for others of them have no event: they never continue.
+        """
         for _, _, _, running, _ in self._due:
             if running.perform is perform:
                 running.cancel()
@@ -196,7 +204,10 @@ class VirtualTime:
         return self.steps(1, until) == 1
 
     def steps(self, at_most: int, until: datetime | Moment | None = None) -> int:
-        """Run up to ``at_most`` events (``until``: none after that time), and return how many were run."""
+        """Run up to ``at_most`` events (``until``: none after that time), and return how many were run.
+
+        Raises InputError if ``until`` is not a time.
+        """
         due = self._due
         last = LAST_TIME if until is None else virtual_moment(until, "until")
         for count in range(at_most):
@@ -209,7 +220,10 @@ class VirtualTime:
         return at_most
 
     def run(self, until: datetime | Moment | None = None) -> None:
-        """Run until nothing is scheduled, or up to and including the time ``until``, which then is the current time."""
+        """Run until nothing is scheduled, or up to and including the time ``until``, which then is the current time.
+
+        Raises InputError if ``until`` is not a time.
+        """
         last = None if until is None else virtual_moment(until, "until")
         while self.steps(_BATCH, last):
             pass
@@ -255,7 +269,9 @@ class VirtualTime:
     def start_actions(
         self, get_machines: Callable[[], Sequence[_Indexed]], on_end: _OnIndexedEnd, owner: Running
     ) -> None:
-        """Start machines of a single action at the current time. They share events, which is faster than one for each.
+        """Schedule the start of machines of a single action at the current time.
+
+        They share events, which is faster than one for each.
 
         Parameters
         ----------
@@ -355,8 +371,8 @@ class VirtualTime:
     ) -> None:
         """Pass each outcome to its machine, in order.
 
-        A machine that has further steps runs as a generator from then on. ``ended``: (number, machine, outcome) of each
-        machine; handled ones are removed from it.
+        A machine that ``waits_to_end`` ends after other events that are due now. One that has further steps runs as a
+        generator from then on. ``ended``: (number, machine, outcome) of each machine; handled ones are removed from it.
         """
         waiting: list[int] = []
         while ended:
@@ -402,7 +418,10 @@ class VirtualTime:
         self._push(outcome.at, running, partial(self._advance, running, steps, outcome, on_end))
 
     def _outcome(self, running: Running, action: Action) -> Outcome:
-        """Perform an action now, and return its outcome; DEADLINE_EXCEEDED if the machine's deadline has passed."""
+        """Perform an action now, and return its outcome; DEADLINE_EXCEEDED if the machine's deadline has passed.
+
+        A Wait ends after its duration, and a machine in the background is scheduled; other actions go to ``perform``.
+        """
         if running.deadline is not None and self._is_over(running, action):
             return Outcome(at=self.now, error=DEADLINE_EXCEEDED)
         if isinstance(action, Wait):
@@ -415,8 +434,8 @@ class VirtualTime:
     def _check_outcome(self, running: Running, action: Action, outcome: Outcome) -> Outcome:
         """Check an outcome against the legal outcomes, the clock and the machine's deadline, and return it.
 
-        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises IllegalOutcomeError if the
-        outcome is not legal or ends before the current time.
+        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED, unless the action cannot fail. Raises
+        IllegalOutcomeError if the outcome is not legal or ends before the current time.
         """
         check_outcome(action, outcome)
         if outcome.at < self.now:
@@ -430,7 +449,10 @@ class VirtualTime:
     def _start_machines(
         self, running: Running, steps: Steps[Any], action: Together | Within, on_end: _OnEnd | None
     ) -> None:
-        """Start the machines that ``action`` contains. When they have ended, ``steps`` gets the action's outcome."""
+        """Start the machines that ``action`` contains. When they have ended, ``steps`` gets the action's outcome.
+
+        Raises ValueError for less than one machine at a time.
+        """
 
         def resume(result: Outcome) -> None:
             outcome = self._check_outcome(running, action, result)
@@ -538,6 +560,11 @@ def run_virtually(machine: Machine, perform: Perform, *, now: datetime | Moment)
         Performs the actions.
     now : datetime or int
         Start time.
+
+    Raises
+    ------
+    InputError
+        If ``now`` is not a time.
     """
     time = VirtualTime(perform, now=now)
     running = time.start(machine)

@@ -25,7 +25,8 @@ _UNSEEN = lazy_pattern(
 def text(value: object) -> str:
     r"""Return the text of a value, escaped for use between tags and in attributes.
 
-    Control characters and characters that change the direction of text are shown as ``\x..``.
+    Control characters other than tab and line feed, and characters that change the direction of text are shown as
+    ``\x..``.
     """
     return escape(_UNSEEN.sub(lambda match: f"\\x{ord(match[0]):02x}", str(value)), quote=True)
 

@@ -77,7 +77,7 @@ def chart(block: Chart) -> str:
 def _find_value_step(highest: float, *, whole: bool) -> float:
     """Return the smallest step (1, 2 or 5 times a power of ten) with at most 6 ticks from 0 to ``highest``.
 
-    It is never below 1 if the values are ``whole`` numbers.
+    It is never below 1 if the values are ``whole`` numbers. ``highest`` must be above 0.
     """
     scale = 1.0
     while highest / scale < 1:
@@ -92,7 +92,7 @@ def _find_value_step(highest: float, *, whole: bool) -> float:
 def _find_time_step(longest: float) -> tuple[float, str, int]:
     """Return (seconds between two ticks, name of the unit of the labels, seconds of that unit).
 
-    ``longest``: seconds that the axis covers. The step is the smallest with few ticks.
+    ``longest``: seconds that the axis covers. The step is the smallest round one with at most six intervals.
     """
     for name, length in _UNITS[:-1]:
         for step in _DAY_HOURS if name == "h" else _TIME_STEPS:
@@ -233,7 +233,9 @@ def packing(block: Packing) -> str:
 
 
 def _node(node: DrawnNode, kinds: Mapping[str, int]) -> str:
-    """Return the HTML of a group of equal nodes: a bar for each resource, and the list of their pods.
+    """Return the HTML of a group of equal nodes: a bar for each resource, and the list of the first node's pods.
+
+    Resources without capacity have no bar; at most 200 pods and 200 node names are listed.
 
     ``kinds``: number of the colour of each kind of pods.
     """
@@ -281,7 +283,8 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
 def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
     """Return the SVG rectangle of one pod in a bar.
 
-    ``start``, ``share``: shares of the bar's width; ``colour``: a number.
+    The rectangle ends where the bar ends, but is never invisibly narrow. ``start``, ``share``: shares of the bar's
+    width; ``colour``: a number.
     """
     left, right = min(start, 1.0) * _BAR_WIDTH, min(start + share, 1.0) * _BAR_WIDTH
     return element(
@@ -310,7 +313,7 @@ def page(
     title : str
         Title of the page.
     view : View
-        Headline, tables and footer.
+        Headline, tables (those without rows are left out) and footer.
     blocks : sequence of Block
         Charts, pictures and folded parts below the tables.
     record : bytes, optional
@@ -387,7 +390,10 @@ def _table(table: Table) -> str:
 
 
 def _cell(cell: Cell | str | float | None, column: Column) -> str:
-    """Return the HTML of a table cell. If its value is a finite number, the cell has it as the key for sorting."""
+    """Return the HTML of a table cell.
+
+    If its value (or the first of a tuple) is a finite number, the cell has it as the key for sorting.
+    """
     cell = as_cell(cell)
     value = cell.value[0] if isinstance(cell.value, tuple) and cell.value else cell.value
     sort = value if isinstance(value, int | float) and isfinite(value) else None

@@ -184,10 +184,10 @@ def scaled_times(numbers: NDArray[np.int64], unit: int, most: int) -> NDArray[np
 
 
 def parse_time(text: str, unit: int) -> int:
-    """Parse a number of ``unit`` nanoseconds, an RFC 3339 time, or a time without zone (UTC).
+    """Parse a number of ``unit`` nanoseconds, an RFC 3339 time, or another ISO 8601 time (without zone: UTC).
 
-    Returns nanoseconds since 1970. Raises ValueError for any other text, and FarTimeError if a number does not fit 64
-    bits.
+    Returns nanoseconds since 1970; fractions of a nanosecond are cut off. Raises ValueError for any other text, and
+    FarTimeError if a number does not fit 64 bits.
     """
     try:
         number = Decimal(text if text.isascii() and "_" not in text else "")  # which Python takes, and nobody else
@@ -272,7 +272,7 @@ def bin_events(
     Raises
     ------
     InputError
-        Without events, for a width below 1, and for an unreasonable number of bins.
+        Without events, for a width below 1, and for more than 10 million bins.
     """
     if width <= 0:
         raise InputError("the width of a bin must be greater than zero")

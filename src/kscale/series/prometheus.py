@@ -92,7 +92,8 @@ def read_prometheus(
     Raises
     ------
     InputError
-        If the data is not such a response, reports an error, or has such values. The message names ``source``.
+        If the data is not such a response, reports an error, has such values, or times that do not ascend within a
+        series. The message names ``source``.
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)
@@ -160,7 +161,9 @@ def read_warnings(raw: msgspec.Raw, source: str = "") -> list[str]:
 
 
 def _labels_of(name: str, columns: Mapping[str, str]) -> tuple[str, str]:
-    """Return (label, fallback) of a key column (``namespace``, ...). The fallback is read if the label is absent.
+    """Return (label, fallback) of a key column (``namespace``, ...).
+
+    The fallback is read if the label is absent or empty.
 
     ``columns`` may name another label for the column; then the fallback is the same label.
     """
@@ -310,7 +313,7 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
     def range_queries(self, now: datetime | int) -> tuple[RangeQuery, RangeQuery]:
         """Return the range queries for CPU and memory up to ``now``.
 
-        Raises ``InputError`` for a flag that is not a duration.
+        Raises ``InputError`` for a flag that is not a duration, and if ``now`` is not a time.
         """
         end = moment(now)
         length = self._duration("length", self.history_length)
@@ -354,6 +357,8 @@ class LastLabels(NamedTuple):
 
 def last_labels(options: PrometheusHistory, series: Series) -> dict[tuple[str, str], LastLabels]:
     """Return the newest pod labels by (namespace, pod): those of the series whose last point is the newest.
+
+    Only labels with ``options.pod_label_prefix`` are returned, without it.
 
     Of equally new series the first counts. Series without points are ignored. Raises InputError if a series with points
     lacks the namespace or pod label.

@@ -103,7 +103,8 @@ class ColumnSelection:
 def series_of(table: RowTable, selection: ColumnSelection, source: str) -> Series:
     """Convert the rows of a table to series.
 
-    Raises ``InputError``, with row and column, for an invalid or missing column.
+    Raises ``InputError``, with row and column, for an invalid cell or missing column; also for an unknown unit, labels
+    that change within a series, and times that do not ascend within it (unless rows are events).
     """
     check_columns(table.names, selection, source)
     unit = time_unit(selection.unit)
@@ -195,7 +196,8 @@ def read_csv(
     Raises
     ------
     InputError
-        For an invalid cell or a missing column; the message has row and column.
+        For an invalid cell or a missing column; the message has row and column. Also for an unknown unit, labels that
+        change within a series, and times that do not ascend within it (unless ``events``).
     """
     return series_of(_table(data, source), ColumnSelection(value, time, columns, labels, unit, events), source)
 
@@ -231,7 +233,10 @@ class _Table:
 
 
 def _table(data: bytes, source: str) -> _Table:
-    """Parse a CSV file with a header. Raises InputError if it is malformed or has rows of another length."""
+    """Parse a CSV file with a header.
+
+    Raises InputError if it is malformed or has rows of another length than the header. Empty lines are left out.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -283,7 +288,7 @@ def read_parquet(
     Raises
     ------
     InputError
-        If the file is damaged, for an invalid cell and for a missing column.
+        If the file is damaged, and as in :func:`~kscale.series.read_csv`.
     MissingExtraError
         Without pyarrow.
     """
@@ -368,7 +373,8 @@ def _to_texts(column: Any) -> list[str]:
 def _parquet_table(data: bytes, selection: ColumnSelection, source: str) -> _ParquetTable:
     """Read the selected columns that the file has.
 
-    Raises InputError if the file is no readable Parquet file or lacks a required column.
+    Raises InputError if the file is no readable Parquet file or lacks a required column, and MissingExtraError without
+    pyarrow.
     """
     pa, pq = library("pyarrow", "reading Parquet"), library("pyarrow.parquet", "reading Parquet")
     try:
@@ -462,6 +468,9 @@ def read(
     ------
     InputError
         If the file cannot be read.
+
+    MissingExtraError
+        For a ``.parquet`` file without pyarrow.
     """
     path = Path(path)
     form = form_of(path, (*_TABLES, _ANSWER), "a series")

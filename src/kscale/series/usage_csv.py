@@ -241,7 +241,10 @@ class CsvFile:
             return self._read_plain(text)
 
     def _read_plain(self, text: memoryview) -> Slice:
-        """Parse complete lines with the native parser. Lines that it cannot parse are returned as ``Slice.text``."""
+        """Parse complete lines with the native parser.
+
+        If it cannot parse all of them, they are returned as ``Slice.text``.
+        """
         if not text:
             return Slice()
         if not self._roles:

@@ -126,7 +126,9 @@ def read_usage(
     Raises
     ------
     InputError
-        If the file cannot be read.
+        If the file cannot be read, a row is invalid, or ``metric`` is unknown. It is raised at the iteration.
+    MissingExtraError
+        If the file needs pyarrow, which is not installed.
     """
     if metric and metric not in METRICS:
         raise InputError(f"{metric!r} is not a metric: one of {', '.join(METRICS)}")
@@ -161,7 +163,7 @@ class UsageFiles:
             yield from self._read(path)
 
     def _read(self, path: Path) -> Iterator[UsageBatch]:
-        """Yield the batches of one file."""
+        """Yield the batches of one file. Raises InputError if it cannot be read."""
         return read_usage(path, columns=self.columns, unit=self.unit, threads=self.threads, metric=self.metric)
 
     def _sort_paths(self) -> list[Path]:
@@ -214,7 +216,10 @@ class _Rows:
 
 
 def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
-    """Yield the usage in a Parquet file. ``names``: column of each field; ``unit``: of numeric times."""
+    """Yield the usage in a Parquet file. Raises InputError if it cannot be read.
+
+    ``names``: column of each field; ``unit``: of numeric times.
+    """
     from kscale.series import usage_tables as arrow
 
     own = threading.local()
@@ -254,7 +259,10 @@ def _read_table(
 
 
 def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
-    """Yield the usage in a CSV file. ``names``: column of each field; ``unit``: of numeric times."""
+    """Yield the usage in a CSV file. Raises InputError if it cannot be read.
+
+    ``names``: column of each field; ``unit``: of numeric times.
+    """
     file = CsvFile(path, names, unit)
     table_of_series = SeriesTable()
     numbering: NamesOfTables | None = None
@@ -281,7 +289,8 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
 def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> Iterator[UsageBatch]:
     """Yield the usage in a Prometheus response, split by :func:`resource_of` into CPU (cores) and memory (bytes).
 
-    ``metric``: the resource of series that do not indicate it. The first batch has the warnings of the response.
+    ``metric``: the resource of series that do not indicate it. The first batch has the warnings of the response. Raises
+    InputError if the response cannot be read.
     """
     series = read_prometheus(content_of(path), columns=columns, source=str(path), finite=False)
     is_memory = np.array(
@@ -302,8 +311,9 @@ def usage_of(
 ) -> Iterator[UsageBatch]:
     """Yield the usage in Prometheus series: a batch of CPU, then one of memory, sorted by container as upstream does.
 
-    ``is_memory`` bool[series] marks memory (bytes); the others are CPU (cores). ``columns`` as in :func:`read_usage`.
-    Pods are sorted by name.
+    A batch without samples is left out; it has a warning if a container has two samples at one time. ``is_memory``
+    bool[series] marks memory (bytes); the others are CPU (cores). ``columns`` as in :func:`read_usage`. Pods are sorted
+    by name.
     """
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for memory in (False, True):

@@ -83,6 +83,8 @@ def _check_column(file: Any, name: str) -> None:
 def _sort_row_groups(metadata: Any, schema: Any, name: str) -> list[int]:
     """Return the numbers of the row groups, sorted by time if no two overlap, else in file order.
 
+    Also in file order if the file has nested columns or lacks the statistics of the times.
+
     ``name``: column of the time. Overlapping groups contain different series, or parts of one whose order must be kept.
     """
     groups = list(range(metadata.num_row_groups))
@@ -198,8 +200,8 @@ class NamesOfTables:
 def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.int64]:
     """Return an Arrow column as nanoseconds since 1970. ``before`` is the number of preceding rows of the file.
 
-    ``unit``: of numbers (s, ms, us or ns). Raises InputError for missing or invalid times and for times outside the
-    years 1823 to 2116.
+    ``unit``: of numbers (s, ms, us or ns); floats are rounded to a thousandth of it. Raises InputError for missing or
+    invalid times and for times outside the years 1823 to 2116.
     """
     if column.null_count:
         raise InputError(Problem(f"{column.null_count} rows without time", source, field="time"))

@@ -114,6 +114,9 @@ class CapacityBufferError(ValueError):
 def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec, scale: int | None = None) -> int:
     """Compute the number of pods that a buffer requests.
 
+    It is the larger of its replicas and its percentage of ``scale``, rounded up, and no more than its limits allow;
+    with limits alone, what they allow.
+
     ``template`` is the pod template with its requests filled in. ``scale`` is the number of replicas of the workload
     that the buffer refers to, None if there is none. Integers are int32 as in upstream. Raises
     :class:`CapacityBufferError` if replicas, limits and percentage (which needs ``scale``) are all missing, or if the
@@ -133,7 +136,7 @@ def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec,
 
 
 def _compute_percentage(percentage: int, scale: int) -> int:
-    """Return ``percentage`` percent of ``scale`` replicas, rounded up; 0 if one of them is not positive."""
+    """Return ``percentage`` percent of ``scale`` replicas, rounded up, in int32; 0 if one of them is not positive."""
     if percentage <= 0 or scale <= 0:
         return 0
     return divide_truncated(wrap_int32(percentage * scale + 99), 100)
@@ -142,7 +145,7 @@ def _compute_percentage(percentage: int, scale: int) -> int:
 def _count_within_limits(limits: Mapping[str, Quantity], requests: Mapping[str, Quantity]) -> int:
     """Return how many pods with these requests the limits allow, at most ``_MAX_REPLICAS``.
 
-    Raises CapacityBufferError if no limit names a requested resource.
+    Raises CapacityBufferError if no limit names a requested resource. A negative limit is ignored.
     """
     counts = []
     for name, quantity in requests.items():
@@ -169,7 +172,8 @@ def translate_buffer(
 
     ``template`` is the template of the buffer's pods with requests filled in: the referenced one, or the managed one of
     its workload, which has ``scale`` replicas. If it is None the buffer is not ready; ``problem`` is then the message
-    (empty: the template is missing). Returns the very same object if nothing changes.
+    (empty: the template is missing). The buffer is not ready either, and has no replicas, if their number cannot be
+    computed. Returns the very same object if nothing changes. Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     replicas, failure = None, ""
@@ -227,8 +231,8 @@ def allocate_quotas(
     """Limit the replicas of the buffers of one namespace, so that the namespace's quotas allow all their pods.
 
     Earlier buffers take from the quotas first. A quota limits the requests of the pods in its scope, as ``NAME`` and as
-    ``requests.NAME``, never the number of pods. A buffer without a known template or number of replicas is returned
-    unchanged.
+    ``requests.NAME``, never the number of pods. A buffer without a known template, number of replicas or requests is
+    returned unchanged; the others get the condition ``LimitedByQuotas``.
 
     Parameters
     ----------
@@ -242,7 +246,8 @@ def allocate_quotas(
     Returns
     -------
     AllocatedQuotas
-        The buffers in order, with the allowed replicas, and an error for each quota with invalid scopes.
+        The buffers in order, with the allowed replicas, and for each such buffer an error per quota with invalid
+        scopes.
     """
     now = moment(now)
     allocated = AllocatedQuotas()
@@ -294,7 +299,8 @@ def _limit_buffer(
 def _count_quota_room(quota: ResourceQuota, asked: ResourceAmounts, reserved: ResourceAmounts) -> int:
     """Return how many pods with the requests ``asked`` the quota still allows.
 
-    2**31 - 1 if the quota limits none of the requests. ``reserved``: requests of earlier buffers that the quota counts.
+    0 if the quota is exceeded; 2**31 - 1 if it limits none of the requests. ``reserved``: requests of earlier buffers
+    that the quota counts.
     """
     room = _MAX_INT32
     used = quota.status.used or {}
@@ -347,8 +353,9 @@ def _get_scopes(quota: ResourceQuota) -> list[ScopeSelectorRequirement]:
 
 
 def _is_in_scope(pod: Pod, scope: ScopeSelectorRequirement) -> bool:
-    """Check whether a buffer's pod, which never terminates, is in the scope. Raises SelectorError for an invalid
-    selector.
+    """Check whether a buffer's pod, which never terminates, is in the scope. False for an unknown scope.
+
+    Raises SelectorError for an invalid selector.
     """
     match scope.scope_name:
         case "NotTerminating":
@@ -414,7 +421,8 @@ def reconcile_buffers_steps(
 ) -> StepsOf[BufferControllerAction, tuple[list[CapacityBuffer], list[str]]]:
     """Reconcile the buffers of one namespace: write their managed pod templates, then their statuses.
 
-    Buffers of other provisioning strategies are left out (:func:`is_managed_buffer`).
+    Buffers are handled from the oldest to the newest. Buffers of other provisioning strategies are left out
+    (:func:`is_managed_buffer`).
 
     Parameters
     ----------

@@ -52,8 +52,9 @@ __all__ = [
 def build_buffer_events(status: ScaleUpStatus, buffers: Mapping[str, CapacityBuffer]) -> list[Event]:
     """Build the events about buffers after a scale-up: whether their fake pods triggered it.
 
-    ``buffers`` maps each injected pod (``namespace/name``) to its buffer. The events are in the order of the buffers'
-    first pods; there are none without ``buffers``.
+    ``buffers`` maps each injected pod (``namespace/name``) to its buffer. Events about pods that did not trigger it are
+    only built if it neither succeeded nor failed. The events are in the order of the buffers' first pods; there are
+    none without ``buffers``.
     """
     events: list[Event] = []
     if not buffers:
@@ -153,8 +154,10 @@ def inject_buffer_pods_steps(
     """Build the fake pods of every provisionable buffer, and write the Provisioning condition of buffers.
 
     A buffer counts if its strategy is among ``strategies``, if it is ready or already provisioned, and if its template
-    (``templates``: by ``namespace/name``) is unchanged since then. ``safe_to_evict``: annotate the pods, so that they
-    do not block a scale-down. Returns the pods and their buffers; a failed status write becomes a warning there.
+    (``templates``: by ``namespace/name``) is unchanged since then. The condition of such a buffer is written as True;
+    if it cannot be provisioned, it has no pods, and False is written if that changes it. ``safe_to_evict``: annotate
+    the pods, so that they do not block a scale-down. Returns the pods and their buffers; a failed status write becomes
+    a warning there.
     """
     p, injected = Progress(moment(now)), InjectedBufferPods()
     for buffer in buffers:
@@ -188,10 +191,10 @@ def inject_buffer_pods_steps(
 def place_buffer_pods(
     snapshot: Snapshot, *, now: Moment, options: AutoscalingOptions, profile: SchedulerProfile | None = None
 ) -> Snapshot:
-    """Return the snapshot with the pods of capacity buffers on the nodes where they fit.
+    """Return the snapshot with unschedulable pods and pods of capacity buffers on the nodes where they fit.
 
-    A loop does so before its scale-down. Unschedulable pods are placed first, then pods of buffers, by priority. Pods
-    that fit nowhere are left out.
+    A loop does so before its scale-down. Unschedulable pods are placed first, then pods of buffers, by priority.
+    Expendable pods, and pods that fit nowhere or are not counted (:func:`drop_uncounted_pods`), are left out.
     """
     informers = snapshot.informers
     injected = run_dry(

@@ -73,7 +73,8 @@ class PodTemplateData(KubeObject):
 def build_pod_template(pod: dict[str, Any]) -> dict[str, Any]:
     """Build the plain data of a pod template from a pod that the API server previewed.
 
-    Leaves out the service account token's volume and its mounts, because each pod has another name for it.
+    Of its metadata only labels and annotations are taken. Leaves out the service account token's volume and its mounts,
+    because each pod has another name for it.
     """
     spec = _drop_token_volumes(pod.get("spec") or {}, "volumes")
     for kind in ("containers", "initContainers"):
@@ -100,7 +101,10 @@ def _drop_token_volumes(holder: dict[str, Any], member: str) -> dict[str, Any]:
 def ensure_managed_template(
     p: Progress, buffer: CapacityBuffer, template: dict[str, Any]
 ) -> StepsOf[ManagedTemplateAction, tuple[PodTemplate | None, str]]:
-    """Create or update the buffer's managed PodTemplate. Returns (PodTemplate, ""), or (None, error message)."""
+    """Create or update the buffer's managed PodTemplate; nothing is written if its template is equivalent.
+
+    Returns (PodTemplate, ""), or (None, error message).
+    """
     metadata = ObjectMeta(
         name=f"{_NAME_PREFIX}{buffer.name[: _MAX_NAME_LENGTH - len(_NAME_PREFIX) - len(_NAME_SUFFIX)]}{_NAME_SUFFIX}",
         namespace=buffer.namespace,
@@ -199,7 +203,10 @@ def _build_pod(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def default_pod_requests(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod with requests filled in where only limits are set: of containers and of the pod itself."""
+    """Return the pod with requests filled in where only limits are set: of containers and of the pod itself.
+
+    If the pod itself has limits, huge pages of its containers become requests of the pod, too.
+    """
     spec = dict(pod["spec"])
     for kind in ("containers", "initContainers"):
         if spec.get(kind):
@@ -256,8 +263,8 @@ def resolve_workload(
     """Return the pod template and the desired replicas of the buffer's workload.
 
     The template is that of the newest pod; if there is none, it is the workload's own template, with defaults of the
-    API server if ``dry_run``. Returns (template, replicas or None if the workload has none, ""), or (None, None, error
-    message).
+    API server if ``dry_run``, else with requests filled in by kscale. Returns (template, replicas or None if the
+    workload has none, ""), or (None, None, error message).
     """
     assert buffer.spec.scalable_ref is not None
     about = buffer.spec.scalable_ref

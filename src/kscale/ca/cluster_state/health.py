@@ -85,7 +85,8 @@ def compute_acceptable_ranges(
     """Compute the acceptable node counts by group id, from target sizes and running requests.
 
     The minimum is the target (``targets``: by group id) without long unregistered instances and requested nodes, the
-    maximum is the target plus nodes being deleted.
+    maximum is the target plus nodes being deleted. A group that is still being created has target 0, and a range only
+    if it has requests.
     """
     ranges: dict[str, AcceptableRange] = {}
     for group in groups:
@@ -104,7 +105,10 @@ def compute_acceptable_ranges(
 
 
 def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
-    """Return how the node count of each group differs from its target, by group id; groups that are right are left out.
+    """Return how the node count of each group differs from its target, by group id.
+
+    Left out: groups that are right, that lack only nodes whose instances are unregistered, that are still being
+    created, or whose nodes or target are unknown.
 
     A group with unchanged numbers keeps the time at which the difference was first observed.
     """
@@ -140,6 +144,7 @@ def get_backoff_status(
     """Return the back-off of a group if it has not ended, otherwise None.
 
     ``has_template`` False: the group had no template when ``state`` was updated, so that no back-off applies (None).
+    Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     return get_active_backoff(state.backoffs, group, now) if has_template else None
@@ -162,7 +167,8 @@ def is_group_healthy(state: ClusterStateRegistry, group: str, options: Autoscali
     """Check whether few enough nodes of a group are missing.
 
     False if the group's size is unknown, or if more nodes are missing than ``ok_total_unready_count`` and more than
-    ``max_total_unready_percentage`` of its present nodes.
+    ``max_total_unready_percentage`` of its present nodes. A group that never had nodes is healthy if none are required
+    yet.
     """
     expected = state.ranges.get(group)
     if expected is None:
@@ -184,7 +190,10 @@ def is_safe_to_scale_up(
     *,
     has_template: bool = True,
 ) -> bool:
-    """Check whether a group is healthy and not in back-off. ``has_template``: as in :func:`get_backoff_status`."""
+    """Check whether a group is healthy and not in back-off. ``has_template``: as in :func:`get_backoff_status`.
+
+    Raises InputError if ``now`` is not a time.
+    """
     now = moment(now)
     if not is_group_healthy(state, group, options):
         return False
@@ -199,7 +208,10 @@ class UpcomingNodes(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def count_upcoming_nodes(state: ClusterStateRegistry, group: str) -> int:
-    """Return how many nodes the group lacks compared to its target size; negative if it has too many."""
+    """Return how many nodes the group lacks compared to its target size; negative if it has too many.
+
+    Nodes that are starting count as lacking, long unregistered instances do not. 0 if the target is unknown.
+    """
     expected = state.ranges.get(group)
     if expected is None:
         return 0
@@ -212,7 +224,7 @@ def count_upcoming_nodes(state: ClusterStateRegistry, group: str) -> int:
 
 
 def is_scaling_up(state: ClusterStateRegistry, group: str) -> bool:
-    """Check whether requested nodes of the group have not registered yet."""
+    """Check whether nodes that were requested for the group have not started yet."""
     return group in state.scale_up_requests and count_upcoming_nodes(state, group) > 0
 
 
@@ -222,7 +234,8 @@ def get_upcoming_nodes(
     """Return the nodes that are requested but not present, by group id; groups in back-off are left out.
 
     Groups are in the provider's order. ``templates``: ids of groups that have a template (None: all have); for others
-    no back-off applies. A group that is still being created expects its target size (0 if it cannot be read).
+    no back-off applies. Groups without a running scale-up are left out. A group that is still being created expects its
+    target size (0 if it cannot be read). Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     upcoming: dict[str, UpcomingNodes] = {}
@@ -261,7 +274,9 @@ def build_cluster_status(
     options: AutoscalingOptions,
     templates: Container[str] | None = None,
 ) -> ClusterAutoscalerStatus:
-    """Build the status after a loop. Call it once per loop and store the result.
+    """Build the status after a loop. Call it once per loop and store the result as ``state.last_status``.
+
+    Groups that are still being created are left out. Raises InputError if ``now`` is not a time.
 
     A condition with unchanged status keeps its transition time from ``state.last_status``. ``templates``: ids of groups
     that have a template (None: all have); for others no back-off applies.

@@ -355,7 +355,8 @@ def classify_nodes(
 ) -> tuple[dict[str, GroupReadiness], GroupReadiness]:
     """Return the readiness lists of each group that has nodes, by group id, and those of the cluster.
 
-    A node is in every list that it belongs to. ``has_instance``: the provider's answers by node name.
+    A node is in every list that it belongs to; one without a group is only in those of the cluster. Raises InputError
+    if a node's time cannot be read. ``has_instance``: the provider's answers by node name.
     """
     nodes, names, odd = registered.nodes, registered.names, registered.odd
     group_of = groups.ids_of_nodes(names)
@@ -423,6 +424,7 @@ def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since
     """Return the names of the lists of :class:`GroupReadiness` to which a node belongs that is not ready and active.
 
     ``registered`` is left out. ``deleted``: its instance is gone. A node created after ``young_since`` is starting.
+    Raises InputError if the creation time cannot be read.
     """
     if deleted:
         return ("deleted",)
@@ -437,7 +439,7 @@ def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple
     """Return the same names of lists as :func:`_get_readiness_lists`, by the rules of release 1.3.
 
     A node is starting if its conditions have not changed since it was created. A node that takes too long
-    (``LongNotStarted``) counts as unready everywhere.
+    (``LongNotStarted``) counts as unready everywhere. Raises InputError if a time cannot be read.
     """
     if deleted:
         return ("deleted",)
@@ -457,8 +459,8 @@ def find_unregistered_nodes(
 ) -> dict[str, UnregisteredNode]:
     """Return the instances without a node object among the ``registered`` nodes, by instance id.
 
-    Instances that are being deleted or have failed are left out. ``before``: result of the previous loop, whose times
-    are kept.
+    Instances that are being deleted or have failed, and groups that are still being created, are left out. ``before``:
+    result of the previous loop, whose times are kept.
     """
     known = registered.instance_ids
     unregistered: dict[str, UnregisteredNode] = {}

@@ -75,8 +75,9 @@ def register_scale_up(
 ) -> ClusterStateRegistry:
     """Return the state after the target size of a group changed by ``delta`` (negative: decreased).
 
-    A pending request grows by ``delta``; a positive ``delta`` restarts its time. The state is returned unchanged if the
-    group's options cannot be read.
+    A pending request grows by ``delta``, and ends if nothing of it is left; a positive ``delta`` restarts its time.
+    Without a request only a positive ``delta`` starts one. The state is returned unchanged if the group's options
+    cannot be read. Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     try:
@@ -102,7 +103,10 @@ def register_scale_up(
 def register_scale_down(
     state: ClusterStateRegistry, group: str, node: str, now: datetime | Moment
 ) -> ClusterStateRegistry:
-    """Return the state with a node deletion that the cloud provider accepted at ``now``."""
+    """Return the state with a node deletion that the cloud provider accepted at ``now``.
+
+    Raises InputError if ``now`` is not a time.
+    """
     now = moment(now)
     request = ScaleDownRequest(group=group, node=node, time=now, expected_delete_time=later(now, SCALE_DOWN_TIMEOUT))
     return replace(state, scale_down_requests=[*state.scale_down_requests, request])
@@ -133,7 +137,8 @@ def register_failed_scale_up(
 ) -> ClusterStateRegistry:
     """Return the state after a scale-up of the group by ``delta`` nodes failed with ``error``.
 
-    The group enters back-off or prolongs it. A group without template never enters back-off, as upstream.
+    The group enters back-off or prolongs it. A group without template never enters back-off, as upstream. Raises
+    InputError if ``now`` is not a time.
     """
     now = moment(now)
     failure = ScaleUpFailure(time=now, delta=delta, error=error)
@@ -156,7 +161,7 @@ def update_scale_down_candidates(
 ) -> ClusterStateRegistry:
     """Return the state with the unneeded nodes of the scale-down pass at ``now``, by group id.
 
-    Nodes without a group are left out.
+    Nodes without a group, or whose group cannot be read, are left out. Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     candidates: dict[str, list[str]] = {}
@@ -203,7 +208,7 @@ def update_nodes(
 ) -> ClusterUpdate:
     """Return the state after an observation of the nodes, as if every action succeeded.
 
-    See :func:`update_nodes_steps` for the parameters.
+    See :func:`update_nodes_steps` for the parameters. Raises AutoscalerError if a group's target size cannot be read.
     """
     steps = update_nodes_steps(
         state, nodes, groups, now=now, options=options, templates=templates, has_instance=has_instance
@@ -225,7 +230,8 @@ def update_nodes_steps(
     """Classify the nodes, end fulfilled and overdue requests, and compute the expected sizes.
 
     Yields a :class:`~kscale.effects.DecreaseTargetSize` for every scale-up request that timed out, by the total size
-    that was requested, even if some of the nodes exist.
+    that was requested, even if some of the nodes exist (not in release 1.3), and events about timeouts. Groups with a
+    failed scale-up or failed instances enter back-off.
 
     Parameters
     ----------
@@ -294,7 +300,10 @@ class _ClusterStateUpdate:
         return self.p.emit(*build_status_events(self.options, "Warning", reason, message))
 
     def observe_nodes(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
-        """Store in the state the readiness of the nodes, and the instances without a node."""
+        """Store in the state the time, the number and readiness of the nodes, and the instances without a node.
+
+        Raises InputError if a node's time cannot be read.
+        """
         state, defaults = self.state, self.options.node_group_defaults
         state.node_count, state.last_update = len(nodes), self.now
         state.readiness, state.total = classify_nodes(
@@ -312,8 +321,9 @@ class _ClusterStateUpdate:
     def end_requests(self) -> StepsOf[ClusterUpdateAction, None]:
         """Remove stale back-offs, expired scale-down requests, and scale-up requests that have ended.
 
-        A scale-up request ends if it is fulfilled or overdue, or if its group is gone. The nodes of an overdue request
-        are subtracted from the group's target size (not in release 1.3).
+        A scale-up request ends if it is fulfilled or overdue, or if its group is gone; not while its group is being
+        created. An overdue request is a failed scale-up, with an event. The nodes of an overdue request are subtracted
+        from the group's target size (not in release 1.3).
         """
         reset = duration(self.options.node_group_backoff_reset_timeout)
         self.state.backoffs = remove_stale_backoffs(self.state.backoffs, self.now, reset)
@@ -351,7 +361,10 @@ class _ClusterStateUpdate:
         return request.expected_add_time < self.now
 
     def _revert_target_size(self, group: NodeGroup, increase: int) -> StepsOf[ClusterUpdateAction, None]:
-        """Decrease the target size of a group by ``increase``; emit a warning event if the provider refuses."""
+        """Decrease the target size of a group by ``increase``, and store the new size in ``lowered``.
+
+        Emits a warning event instead if the provider refuses.
+        """
         error = (yield from self.p.act(DecreaseTargetSize(group=group.id, delta=-increase))).error
         if error is None:
             self.lowered[group.id] = group.size - increase
@@ -377,7 +390,8 @@ class _ClusterStateUpdate:
     def check_creation_errors(self) -> StepsOf[Emit, None]:
         """Register failed scale-ups for instances with creation errors that the previous loop had not seen.
 
-        Only groups that are scaling up count. There is one failure for each group and error.
+        Only groups that are scaling up count. There is one failure for each group and error. Stores the instances with
+        errors of all groups in the state.
         """
         previous = self.state.create_errors
         current: dict[str, list[str]] = {}
@@ -402,7 +416,10 @@ class _ClusterStateUpdate:
     def _register_creation_errors(
         self, group: NodeGroup, code: str, class_: str, unseen: list[str]
     ) -> StepsOf[Emit, None]:
-        """Register the failed scale-up of the instances ``unseen``, which all have the error (``code``, ``class_``)."""
+        """Register the failed scale-up of the instances ``unseen``, which all have the error (``code``, ``class_``).
+
+        The group's scale-up request shrinks by their number; a warning event is emitted.
+        """
         errors = [group.instance_status[name].error for name in unseen]
         texts = list(dict.fromkeys(error.message for error in errors if error is not None))
         message = ", ".join(texts) + (", ..." if len(texts) > 3 else "")

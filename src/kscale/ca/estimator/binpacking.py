@@ -298,7 +298,8 @@ def estimate_many(
     Raises
     ------
     InputError
-        If ``templates`` is not a list, if several threads share one cursor, and as :func:`estimate` does.
+        If ``templates`` or an entry of ``groups`` is not a list, if ``threads`` is less than 1, if several threads
+        share one cursor, and as :func:`estimate` does.
     """
     if isinstance(templates, dict) or not isinstance(templates, Sequence):
         raise InputError(f"templates is {short(templates)}, not a list")
@@ -316,7 +317,7 @@ def _estimate_many(
     fresh_cursor: bool = False,
     threads: int = 1,
 ) -> list[EstimateResult]:
-    """Run :func:`estimate_many`. The types of the arguments are already checked."""
+    """Run :func:`estimate_many`. The types of the arguments are already checked. Raises InputError as it does."""
     snapshot, pods = inputs_of(snapshot, pods)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
     cursor = position_of(cursor, "cursor")
@@ -416,6 +417,7 @@ def estimate_in_session(
     """Run one estimate on a session that holds the pods' classes.
 
     ``number`` is the template's number in the session; ``repeats`` caches results of earlier estimates in the session.
+    Of the session only the engine's cursor changes. Raises InputError for an unknown threshold.
     """
     limit = max(min(compute_node_limit(options), MAX_COUNT), -1)
     repeats = repeats or EstimateCache()

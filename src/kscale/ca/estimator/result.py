@@ -165,7 +165,7 @@ _THRESHOLD_LIMITS: dict[str, Callable[[EstimateOptions], int]] = {
 
 
 def describe_limit(options: EstimateOptions) -> str:
-    """Return a description of the threshold that limits an estimate; empty if none does."""
+    """Return a description of the threshold that sets the strictest limit of an estimate; empty if none does."""
     limit, description = 0, ""
     for name in options.thresholds:
         stricter_now = get_stricter_limit(limit, _THRESHOLD_LIMITS[name](options))
@@ -303,7 +303,7 @@ class GroupedPods:
 
 
 def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
-    """Group the pods of a call by equivalence.
+    """Group the pods of a call by equivalence. Raises InputError if a pod cannot be read.
 
     None stands for the pending pods, which are grouped once per snapshot.
     """
@@ -465,7 +465,10 @@ class EstimateResult(Result):
 
     @cached_property
     def placed(self) -> dict[str, str]:
-        """Map pods to nodes, in the order of their placement. New nodes are ``<template>-e-<i>``."""
+        """Map pods to nodes, in the order of their placement.
+
+        New nodes are ``<template>-e-<i>``; nodes that the fast path only counts are ``<template>-e-<last>-fake-<i>``.
+        """
         nodes = self.placement_numbers[self.order_numbers].tolist()
         return dict(zip(self.placed_pods, (self._node_name(node) for node in nodes), strict=True))
 
@@ -544,7 +547,7 @@ class EstimateResult(Result):
 
     @cached_property
     def lower_bound(self) -> Bound:
-        """Return a proven lower bound on the nodes for the pods on new nodes, computed fast."""
+        """Return a proven lower bound on the nodes for the pods on new nodes: a fast :meth:`bound` without effort."""
         return self.bound()
 
     def bound(self, *, effort: int = 0, threads: int = 1) -> Bound:
@@ -552,6 +555,9 @@ class EstimateResult(Result):
 
         With ``effort`` the bound also uses column generation (extra ``[solver]``), for which ``effort`` limits the
         work, in units of about a microsecond. Affinity, spread and volumes do not count in a bound.
+
+        Raises BoundError if the bound contradicts the result (a bug), and MissingExtraError if ``effort`` needs the
+        solver and it is not installed.
         """
         from kscale.scheduling.bounds import Instance, best_bound_of, column_generation_of
         from kscale.scheduling.bounds.effort import Effort, checked_bound
@@ -582,7 +588,8 @@ class EstimateResult(Result):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the packing problem of the pods on new nodes, and the packing that was found.
 
-        The result is (demand, count, capacity, maximum of a class on a node, patterns of the nodes).
+        The result is (demand, count, capacity, maximum of a class on a node, patterns of the nodes). Resources that the
+        template does not limit, and those of which a request overflows, are left out.
         """
         session = self._session
         on_new = self.placement_numbers >= len(self.snapshot.nodes)
@@ -624,7 +631,7 @@ def _drop_equal_rows(patterns: NDArray[np.int64]) -> NDArray[np.int64]:
 def _select_fullest_patterns(
     patterns: NDArray[np.int64], demand: NDArray[np.int64], capacity: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the rows of ``patterns`` with the highest utilization, at most one per pod class (column).
+    """Return the rows of ``patterns`` with the highest utilization, at most as many as there are pod classes (columns).
 
     The utilization is that of the node's fullest resource. ``demand``: int64[classes, resources] of one pod.
     A search starts better from few and good patterns.

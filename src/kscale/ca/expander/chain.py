@@ -74,7 +74,7 @@ __all__ = [
 
 
 def filter_least_nodes(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
-    """Keep the options with the smallest node count; options without nodes are skipped."""
+    """Keep the options with the smallest node count. Options without nodes are skipped; if all are, none survives."""
     del inputs
     counted = [option for option in options if option.node_count != 0]
     best = min((option.node_count for option in counted), default=0)
@@ -102,8 +102,9 @@ _ZERO_QUANTITY = Quantity.zero()
 def filter_least_waste(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
     """Keep the options with the smallest score: wasted CPU fraction plus wasted memory fraction.
 
-    Requests are summed exactly and rounded up once; a node has its *capacity*. Nodes without capacity make the score
-    infinite or NaN: no later option beats a first option that is NaN.
+    Options without a node in ``inputs.nodes`` are skipped. Requests are summed exactly and rounded up once; a node has
+    its *capacity*. Nodes without capacity make the score infinite or NaN: no later option beats a first option that is
+    NaN.
     """
     result = FilterResult(survivors=[])
     minimum = MinimumScore()
@@ -396,7 +397,10 @@ def expand(
     Raises
     ------
     InputError
-        If ``ask_prices`` is set without prices, as there is no cloud provider to query.
+        If ``ask_prices`` is set without prices, as there is no cloud provider to query, and for ``price`` without
+        prices.
+    AutoscalerError
+        For an invalid chain (:class:`kscale.ca.AutoscalerError`).
     """
     names = expanders.split(",") if isinstance(expanders, str) else expanders
     respond = build_dry_run_responder(inputs, rank)

@@ -94,10 +94,11 @@ def build_group_prices(
 
     If ``inputs`` has no price of a core, it is the lowest of any group: the price of its node, divided by cores and
     memory (:data:`GIB_PER_CORE` GiB count as a core). So no option costs less than its pods are worth. If nothing has a
-    cost, a core costs 1. A GiB costs its share of a core. ``amounts`` are the cached pod amounts of earlier prices.
+    cost, a core costs 1. A GiB costs its share of a core. A group without template gets no price and does not count.
+    ``amounts`` are the cached pod amounts of earlier prices.
 
-    Raises InputError that names each group without a price, and prices of a core and a GiB that are no
-    amounts or both 0.
+    Raises InputError that names each group without a price, and prices of a core and a GiB that are no amounts or both
+    0.
     """
     groups = list(groups)
     problems = [
@@ -221,7 +222,10 @@ def get_preferred_node(cluster_node_count: int | None) -> PreferredNode:
 
 
 def compute_node_unfitness(preferred: PreferredNode, node: Node) -> float:
-    """Return how many times larger or smaller the node's CPU capacity is than the preferred one (1 = ideal)."""
+    """Return how many times larger or smaller the node's CPU capacity is than the preferred one.
+
+    1 is ideal; a node without CPU gives infinity.
+    """
     capacity = (node.status.capacity or {}).get("cpu", Quantity.zero())
     cpu, wanted = float(capacity.milli_value()), float(preferred.milli_cpu)
     return max(divide_floats(wanted, cpu), divide_floats(cpu, wanted))
@@ -293,7 +297,10 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
 
 
 def _get_nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, end: Moment) -> float:
-    """Return the price of ``count`` nodes like this one from ``start`` to ``end``."""
+    """Return the price of ``count`` nodes like this one from ``start`` to ``end``.
+
+    Raises AutoscalerError if it is unknown.
+    """
     return prices.node_price(node, start, end) * float(count)
 
 
@@ -313,7 +320,7 @@ def filter_by_price_steps(
     """Apply the price filter with ``inputs.prices``; if that is None, with prices that the cloud provider returns.
 
     The provider is queried for the price of each option's template, and of one pod of each run; for that, a scale-up
-    lists pods one by one.
+    lists pods one by one. If the request fails, no option has a price.
     """
     if inputs.prices is not None:
         return filter_by_price(options, inputs)

@@ -106,7 +106,7 @@ def _find_go_only_error(pattern: str) -> tuple[int, str] | None:
 
 
 def _compile_re2(pattern: str) -> tuple[Any, tuple[str, str] | None]:
-    """Compile the pattern.
+    """Compile the pattern. Raises MissingExtraError without RE2.
 
     Returns (pattern, None), or (None, RE2's error): its kind and the wrong part of the pattern.
     """
@@ -201,7 +201,10 @@ def _format_scalar(value: str | float | bool | None) -> str:
 
 
 def _compose_yaml(text: str) -> Any:
-    """Parse YAML into nodes of PyYAML; None for an empty text. Raises PriorityConfigError if it is malformed."""
+    """Parse YAML into nodes of PyYAML; None for an empty text.
+
+    Raises PriorityConfigError if it is malformed, and MissingExtraError without PyYAML.
+    """
     yaml = library("yaml", _EXPANDER_NAME)
     try:
         loader = yaml.SafeLoader(text)
@@ -301,7 +304,9 @@ _MIN_PRIORITY = -1
 def filter_by_priority(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
     """Keep the options of the highest priority that any pattern matches; ``scores`` are the negated priorities.
 
-    All options are kept without a ConfigMap, with one that cannot be read, or when nothing matches.
+    All options are kept without a ConfigMap, with one that cannot be read, or when no option has a priority of at least
+    -1. Except without a ConfigMap, a warning event reports this, and each group that nothing matches. Raises
+    MissingExtraError if RE2 or PyYAML is needed and not installed.
     """
     result = FilterResult(survivors=list(options))
     if not options or inputs.priorities is None:

@@ -57,19 +57,22 @@ class PodRuns(Sequence[PodRun]):
 
     @property
     def pod_count(self) -> int:
-        """Return the total number of pods."""
+        """Return the total number of pods. Subclasses implement this."""
         raise NotImplementedError
 
     @property
     def requested(self) -> tuple[int, int]:
-        """Return the sum of the requests: (cpu, memory) in billionths of a core and of a byte."""
+        """Return the sum of the requests: (cpu, memory) in billionths of a core and of a byte.
+
+        Subclasses implement this.
+        """
         raise NotImplementedError
 
     def sum_by_class(self, value_of: Callable[[Mapping[str, int]], float]) -> float:
         """Return the sum of a value of all pods, added one by one in their order.
 
         ``value_of`` computes the value from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or
-        counts.
+        counts. Subclasses implement this.
         """
         raise NotImplementedError
 
@@ -198,7 +201,8 @@ class MinimumScore:
     def offer(self, option: Option, score: float) -> None:
         """Keep the option if it is the first, or if its score is at most the smallest one so far.
 
-        Comparisons with NaN are false: a first score of NaN stays, a later one is dropped.
+        A smaller score replaces the options so far, an equal one is added. Comparisons with NaN are false: a first
+        score of NaN stays, a later one is dropped.
         """
         if self.options and score == self.score:
             self.options.append(option)

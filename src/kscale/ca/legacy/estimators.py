@@ -86,7 +86,8 @@ def estimate_basic(pods: Iterable[Pod], template: TemplateLike, coming: Sequence
         Pending pods. If the list contains the same object twice, its requests count twice, but it is one pod of the
         pod count (as in upstream, where the pods are a set).
     template : NodeTemplate, NodeGroup, Node or dict
-        The new node. Its capacity counts, not its allocatable.
+        The new node. Its capacity counts, not its allocatable. CPU, memory or pods that the capacity
+        does not list are not counted.
     coming : sequence of Node
         Upcoming nodes, whose capacity is subtracted from the requests.
 

@@ -87,8 +87,9 @@ def get_legacy_gpu_name(node: Node, template: NodeTemplate | None) -> str:
     ``template`` is that of the node's group.
 
     - Node without GPU label: empty, or ``generic`` if it has GPUs.
-    - Labelled node with GPUs: the label's value, or ``not-listed`` if upstream does not know it.
-    - Labelled node without GPUs: ``missing-gpu`` if the template has them, otherwise ``unexpected-label``.
+    - Labelled node whose capacity lists GPUs, even 0: the label's value, or ``not-listed`` if upstream does not know
+      it.
+    - Other labelled node: ``missing-gpu`` if the template has them, otherwise ``unexpected-label``.
     """
     capacity = (node.status.capacity or {}).get(_NVIDIA_GPU)
     kind = (node.metadata.labels or {}).get(LEGACY_GPU_LABEL)

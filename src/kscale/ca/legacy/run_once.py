@@ -397,7 +397,7 @@ class LegacyAutoscalerLoop:
         return self.report
 
     def run_phases(self) -> StepsOf[LegacyLoopAction, None]:
-        """Run the phases of the loop in upstream's order."""
+        """Run the phases of the loop in upstream's order. Raises LoopEndedError if a phase ends the loop."""
         yield from self.observe_cluster()
         yield from self.repair()
         yield from self.p.observe(build_last_activity_observation("autoscaling", self.p.now))
@@ -540,7 +540,10 @@ class LegacyAutoscalerLoop:
         return counted
 
     def scale_down(self) -> StepsOf[LegacyLoopAction, None]:
-        """Plan the scale-down and delete nodes. Raises LoopEndedError if nodes cannot be deleted."""
+        """Plan the scale-down and delete nodes.
+
+        Raises LoopEndedError if nodes cannot be deleted, and InputError for options that release 1.3 lacks.
+        """
         p, context, options, inputs = self.p, self.context, self.options, self.inputs
         timer = FunctionTimer(p, "findUnneeded")
         before = context.state
@@ -578,7 +581,11 @@ class LegacyAutoscalerLoop:
             raise LoopEndedError.of(error)
 
     def delete_nodes(self, plan: ScaleDownPlan) -> StepsOf[LegacyLoopAction, AutoscalerError | None]:
-        """Delete the empty nodes, or start to drain the chosen node. Returns the error, or None."""
+        """Delete the empty nodes, or start to drain the chosen node. Returns the error, or None.
+
+        Sets ``started`` in the report, and in the state the deletions and, if empty nodes were deleted, the time of the
+        last scale-down.
+        """
         p, tracker, snapshot = self.p, self.actuator.tracker, self.context.observed
         chosen = plan.chosen
         assert chosen is not None

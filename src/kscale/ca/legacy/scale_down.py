@@ -117,6 +117,8 @@ def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: boo
 def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool:
     """Check whether a pod must move when its node is drained. Raises _BlockedError if it blocks the drain.
 
+    False for mirror and DaemonSet pods, and for pods that should have ended long ago.
+
     ``system``: system pods without a budget block; ``storage``: pods with local storage block.
     """
     deleted = pod.metadata.deletion_timestamp
@@ -219,7 +221,10 @@ class LegacyRemovalSimulator:
         return [self._pods.pod(i) for i in self._on[self.index[node]]]
 
     def empty(self, names: Iterable[str], context: DrainContext) -> list[str]:
-        """Return which of the nodes have no pod to move. Expendable pods count as pods; budgets are not checked."""
+        """Return which of the nodes have neither a pod to move nor one that blocks a drain.
+
+        Expendable pods count as pods; budgets are not checked.
+        """
         fast_context = DrainContext(context.now, context.options)
         empty_nodes = []
         for name in names:
@@ -243,8 +248,8 @@ class LegacyRemovalSimulator:
         """Find a place on other nodes for the pods ``keys`` of the node ``name``, one after the other.
 
         A pod goes to its hint if it fits there, else to the first node in the list that it fits. Other candidates take
-        pods like any other node. All placements are reverted afterwards. Returns the places, or the first pod without
-        one.
+        pods like any other node. All placements are reverted afterwards; ``new_hints`` and ``usage`` keep them, even if
+        a later pod has no place. Returns the places, or the first pod without one.
         """
         engine, n = self._engine, self.index[name]
         here = self._on[n]
@@ -284,7 +289,7 @@ def _group_pods_by_node(pods: MovingPods, nodes: int) -> list[list[int]]:
 
 
 def _can_take_pods(node: Node) -> bool:
-    """Check the node conditions as release 1.3 does: ready, network, enough disk, not cordoned."""
+    """Check the node as release 1.3 does: ready, network, enough disk, not cordoned. A missing condition is fine."""
     bad = {"OutOfDisk": "True", "DiskPressure": "True", "NetworkUnavailable": "True"}
     for condition in node.status.conditions:
         if condition.type == "Ready" and condition.status != "True":
@@ -542,8 +547,9 @@ class _LegacyScaleDown:
     def _choose(self, since: Mapping[str, Moment], limits: ResourceLimiter) -> tuple[str, NodesToDelete]:
         """Choose the nodes to delete: several empty ones, otherwise the first one that can be drained.
 
-        ``since``: unneeded nodes, each with the time since when it is unneeded; ``limits``: minima of resources.
-        Returns upstream's name of the scale-down result, and the nodes with the reasons of the others.
+        Nodes that run an API server are never chosen. ``since``: unneeded nodes, each with the time since when it is
+        unneeded; ``limits``: minima of resources. Returns upstream's name of the scale-down result, and the nodes with
+        the reasons of the others.
         """
         chosen = NodesToDelete()
         masters = self.simulator.masters()

@@ -342,8 +342,8 @@ def build_legacy_candidates(
     ``machines``: the machine types, as groups that do not exist; ``templates`` maps the id of a machine type to its
     template; ``existing``: the groups that exist. A machine type without GPUs also gets one candidate for each GPU type
     that pods request. There are no candidates without ``--node-autoprovisioning-enabled``, or if the maximum number of
-    autoprovisioned groups exists already. A machine type is left out if its labels conflict with the labels that the
-    pods request.
+    autoprovisioned groups exists already. A machine type is left out if it has no template, or (with a warning in the
+    result) if its labels conflict with the labels that the pods request.
     """
     candidates = NodeGroupCandidates()
     autoprovisioned_count = sum(group.autoprovisioned for group in existing)
@@ -523,7 +523,8 @@ class _LegacyOrchestrator:
         """Compute the expansion option of one group.
 
         Adds it to ``result.options``, or the reason why there is none to ``result.left_out``. Pods that fit the group
-        are removed from ``result.remaining``. ``coming``: templates of the upcoming nodes.
+        are removed from ``result.remaining``. Raises InputError as :meth:`_estimate` does. ``coming``: templates of the
+        upcoming nodes.
         """
         result = self.result
         self.passing[group.id] = fitting = self._fitting(group.id)
@@ -567,7 +568,7 @@ class _LegacyOrchestrator:
     def expand(self, rng: Rng | None) -> LegacyOption | None:
         """Return the option that the expander chooses, None without options.
 
-        Ties are broken at random; for ``price`` the first option wins.
+        Ties are broken by ``rng``; without it, and for ``price``, the first option wins.
         """
         result, name = self.result, self.options.expander
         choices = [
@@ -589,7 +590,8 @@ class _LegacyOrchestrator:
     def create(self, group: NodeGroup) -> StepsOf[CreateGroup | Emit | Observe, NodeGroup]:
         """Create a group that does not exist yet, and return it. This happens before limits are checked.
 
-        Raises AutoscalerError if the cloud refuses.
+        The group is added to ``groups``, with the template of its candidate. Raises AutoscalerError if the cloud
+        refuses.
         """
         outcome = yield from self.p.act(CreateGroup(group=group.id))
         error = outcome.error
@@ -615,8 +617,8 @@ class _LegacyOrchestrator:
     def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: Moment) -> list[NodeGroup]:
         """Return the chosen group, then the similar groups that may share its new nodes.
 
-        Every pod of ``best`` fits each of these groups. Without ``balance_similar_node_groups`` only the chosen group
-        is returned.
+        Every pod of ``best`` fits each of these groups, and existing ones are safe to scale up. Without
+        ``balance_similar_node_groups`` only the chosen group is returned.
         """
         targets = [chosen]
         if self.options.balance_similar_node_groups:
@@ -646,7 +648,9 @@ def legacy_scale_up_steps(
     rng: Rng | None = None,
     profile: SchedulerProfile | None = None,
 ) -> StepsOf[LegacyOrchestratorAction, LegacyScaleUpResult]:
-    """Run ScaleUp of release 1.3 as a step machine, and return its result; an error is in the result.
+    """Run ScaleUp of release 1.3 as a step machine, and return its result.
+
+    An AutoscalerError is in the result; InputError is raised if the basic estimator would divide by zero.
 
     ``nodes`` are the *ready* nodes; ``candidates`` are groups that may be created; ``templates`` are by group id.
     """

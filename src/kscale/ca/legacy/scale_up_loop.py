@@ -241,7 +241,8 @@ class LegacyScaleUpLoop:
     def build_templates(self) -> None:
         """Set ``templates``, the templates of the groups by id, and store the examples in the state.
 
-        Release 1.3 builds them before it refreshes the cloud provider's data.
+        Release 1.3 builds them before it refreshes the cloud provider's data. Raises InputError if an example in the
+        state is unreadable.
         """
         context, state = self.context, self.context.state
 
@@ -280,7 +281,10 @@ class LegacyScaleUpLoop:
         context.update_state(cluster=update.state)
 
     def filter_pods(self) -> bool:
-        """Find the pods that need new nodes, and return whether a scale-up is tried for them."""
+        """Find the pods that need new nodes, and return whether a scale-up is tried for them.
+
+        Stores the counts, the warnings and whether scale-down is disabled in ``before``.
+        """
         context, options, now, before = self.context, self.context.options, self.context.now, self.before
         before.upcoming = count_legacy_upcoming_nodes(context.state.cluster, context.groups)
         snapshot = before.snapshot_after = context.snapshot = drop_uncounted_pods(context.snapshot, options)
@@ -318,7 +322,11 @@ class LegacyScaleUpLoop:
         return not gate.result
 
     def scale_up(self) -> StepsOf[LegacyScaleUpAction, None]:
-        """Scale up for the pods that :meth:`filter_pods` found."""
+        """Scale up for the pods that :meth:`filter_pods` found.
+
+        Emits events unless it fails. Stores the result for ``plan``, and the new state and groups in the context.
+        Raises InputError for missing prices and as :func:`legacy_scale_up_steps` does.
+        """
         context, options = self.context, self.context.options
         asked: list[PodRecord] = self._ended["asked"]
         expander_input, templates = context.expander_input, self.templates

@@ -180,7 +180,8 @@ def provision_best_effort_atomic_steps(
     """Place the pods of a request on existing nodes, and scale up for the rest.
 
     ``scale_up`` is called with the placement and the remaining pods, if there are any; it returns the steps of the
-    scale-up. The outcome is written to the conditions of the request in ``requests``.
+    scale-up. The outcome is written to the conditions of the request in ``requests``. ``simulator`` keeps its hints and
+    cursor.
     """
     p = Progress(moment(now))
     placed = simulator.try_schedule(snapshot, pods)

@@ -106,7 +106,7 @@ def get_consumed_request(pod: Pod) -> str | None:
 
 
 def filter_out_consumers(pods: Iterable[Pod]) -> ConsumersResult:
-    """Separate the pods that consume a request from the others, with events about the consumers."""
+    """Separate the pods that consume a request from the others, with events about the first 50 consumers."""
     result = ConsumersResult()
     for pod in pods:
         name = get_consumed_request(pod)
@@ -150,8 +150,10 @@ def refresh_requests_steps(
     - A request without any result fails after a week.
     - A request of any class is deleted a week after its condition Provisioned or Failed changed, whatever the status.
 
+    At most 20 requests are marked in one call; further ones wait for the next loop.
+
     ``instance`` is ``--check-capacity-processor-instance`` (:func:`is_supported_request`). Returns the keys of these
-    requests; a failed write or deletion becomes a warning there.
+    requests; a failed write or deletion becomes a warning there. Raises InputError if a time of a request is invalid.
     """
     p, result = Progress(moment(now)), RefreshResult()
     expired: list[ProvisioningRequest] = []
@@ -378,9 +380,10 @@ def _add_condition_warning(
 
 
 def _is_due(request: ProvisioningRequest, retries: RetryTimes, backoff: RetryBackoff, now: Moment) -> bool:
-    """Check whether a request may be processed now. The delay grows with each failure.
+    """Check whether a request may be processed now. The delay grows with each failure; a new request has none.
 
-    Updates ``retries``; the entry of a request that failed or is provisioned is removed.
+    Updates ``retries``; the entry of a request that failed or is provisioned is removed, and the oldest entry if there
+    are too many. Raises InputError if the time of the condition is malformed.
     """
     uid = request.metadata.uid
     if has_condition(request, FAILED_CONDITION, PROVISIONED_CONDITION):
@@ -453,7 +456,10 @@ class ProvisioningRequestProcessor:
         return {uid: node for uid, node in hints.items() if uid.rsplit("-", 2)[0] in self.requests}
 
     def maintain(self, now: datetime | Moment) -> StepsOf[WriteStatus | Delete, None]:
-        """Refresh the requests (:func:`refresh_requests_steps`) and collect the warnings."""
+        """Refresh the requests (:func:`refresh_requests_steps`) and collect the warnings.
+
+        Raises InputError if ``now`` is not a time, or if a time of a request is invalid.
+        """
         now = moment(now)
         done = yield from refresh_requests_steps(self.requests, now=now, instance=self._instance)
         self.warnings += done.warnings
@@ -497,7 +503,8 @@ class ProvisioningRequestProcessor:
     def _book(self, snapshot: Snapshot, cursor: int, now: Moment) -> StepsOf[WriteStatus, PlaceResult | None]:
         """Place the pods for which capacity is booked on the nodes of ``snapshot``.
 
-        Returns the placement; None if there are no such pods. ``cursor``: where the scan over nodes stands.
+        Returns the placement; None if there are no such pods. ``cursor``: where the scan over nodes stands. Stores the
+        hints and warnings.
         """
         consumer_positions = snapshot.placed.where(_CONSUMERS_KEY, _is_consumer, np.arange(len(snapshot.placed_node)))
         consumer_pods = [snapshot.placed[position].pod for position in consumer_positions.tolist()]
@@ -525,7 +532,10 @@ class ProvisioningRequestProcessor:
         return {pod: (key, messages[key]) for pod, key in self.injected.items()}
 
     def batch(self, now: datetime | Moment) -> StepsOf[WriteStatus, list[tuple[ProvisioningRequest, list[Pod]]]]:
-        """Return the check-capacity requests of this batch with their pods."""
+        """Return the check-capacity requests of this batch with their pods.
+
+        Stores warnings, retry times and the time of processing.
+        """
         now = moment(now)
         injection = yield from get_check_capacity_batch_steps(
             self.requests,

@@ -93,7 +93,7 @@ def set_request_condition(
     """Return the request with the condition ``type_``, which replaces the one of the same type.
 
     Its status is True if ``holds``, otherwise False. The transition time is always ``now``. With ``observed`` the
-    condition has the request's generation.
+    condition has the request's generation. Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     new = Condition(
@@ -203,14 +203,21 @@ class LoopRequests:
         return build_request_pods(request, self._templates)
 
     def write(self, p: Progress, request: ProvisioningRequest) -> StepsOf[WriteStatus, str]:
-        """Write the status of a request. Returns the error message; empty on success."""
+        """Write the status of a request. Returns the error message; empty on success.
+
+        The request replaces the one that is held here, also if the write fails; its resource version is that of the
+        response if there is one.
+        """
         outcome = yield from p.act(WriteStatus(request))
         version = outcome.value or request.metadata.resource_version
         self._held[request.key] = replace(request, metadata=replace(request.metadata, resource_version=version))
         return "" if outcome.error is None else outcome.error.message
 
     def delete(self, p: Progress, request: ProvisioningRequest) -> StepsOf[Delete, str]:
-        """Delete a request. Returns the error message; empty on success."""
+        """Delete a request.
+
+        Returns the error message; empty on success, when the request is also removed from this object.
+        """
         about = request.metadata
         deletion = Delete(
             kind="ProvisioningRequest",

@@ -82,7 +82,10 @@ def filter_atomic_groups(
 ) -> AtomicFilterResult:
     """Remove the candidates of atomic groups (zero-or-max scaling) unless all nodes of the group are candidates.
 
-    Candidates without a group, or whose group or options are unknown, are removed as well.
+    These are all if they are as many as the group's target size or its registered nodes.
+
+    Candidates without a group, or whose group or options are unknown, are removed as well. Those that are kept stay in
+    order, except that those of atomic groups follow at the end, group by group.
     """
     result = AtomicFilterResult(kept=[], unremovable={})
     atomic: dict[str, list[str]] = {}
@@ -361,9 +364,11 @@ class _BudgetCropper:
             self.select_whole_group(group_id, nodes, drained)
 
     def select_drain_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
-        """Add whole atomic groups that have no empty nodes to this object's selection, as far as the budgets allow.
+        """Select atomic groups that have no empty nodes, until one exceeds the budget of drains.
 
-        ``empty``, ``drain``: the candidate nodes of atomic groups by group id, without and with pods to move.
+        The first atomic group selected may exceed it, unless it is exactly 0. Before, the budget of drains is lowered
+        to that of nodes. ``empty``, ``drain``: the chosen nodes of atomic groups by group id, without and with pods to
+        move.
         """
         self.drains = min(self.nodes, self.drains)
         for group_id, nodes in drain.items():
@@ -458,7 +463,8 @@ def crop_nodes(
     """Select as many of the nodes chosen for deletion as the budgets allow.
 
     Atomic groups come first and are deleted completely or not at all. The first of them may exceed the budget, unless
-    the budget is exactly 0. From other groups as many nodes as fit are taken, empty nodes before nodes to drain.
+    the budget is exactly 0; the first that does not fit ends the selection of groups of its kind (with empty nodes, or
+    without). From other groups as many nodes as fit are taken, empty nodes before nodes to drain.
 
     Parameters
     ----------

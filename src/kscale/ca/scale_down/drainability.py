@@ -191,7 +191,7 @@ _SKIP = DrainStatus(outcome=SKIP_DRAIN)
 
 
 def check_long_terminating(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return SkipDrain for pods that exceeded their grace period; otherwise no decision."""
+    """Return SkipDrain for pods that exceeded their grace period by 30 seconds; otherwise no decision."""
     return _SKIP if is_long_terminating(pod, context.now) else _UNDEFINED
 
 
@@ -240,7 +240,8 @@ _APPS_GROUP = "apps"
 def check_replica_count(pod: Pod, context: DrainContext) -> DrainStatus:
     """Return BlockDrain for pods whose controller is missing or has too few replicas; otherwise no decision.
 
-    The controller is looked up by name in the pod's own namespace.
+    The controller is looked up by name in the pod's own namespace. There is no decision without listers and for
+    controllers of other kinds.
     """
     owner = controller_of(pod.metadata)
     if context.listers is None or owner is None or owner.api_version.count("/") > 1:
@@ -413,8 +414,8 @@ def get_default_rules(options: AutoscalingOptions) -> list[Rule]:
 def get_drain_status(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> DrainStatus:
     """Return the first defined verdict of ``rules``, evaluated in order for a pod in a ``context``.
 
-    A status with overrides is not a verdict by itself. When a later rule returns one of the overridden outcomes, the
-    earliest status that overrides it is the result.
+    If no rule decides, the outcome of the result is undefined. A status with overrides is not a verdict by itself. When
+    a later rule returns one of the overridden outcomes, the earliest status that overrides it is the result.
     """
     remembered: list[DrainStatus] = []
     for rule in rules:
@@ -436,7 +437,7 @@ evaluate_rules = unchecked(get_drain_status)
 def get_pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence[Rule] | None = None) -> PodsToMove:
     """Sort the pods of a node by what a drain does to them, in order, up to the first that blocks (``GetPodsToMove``).
 
-    ``rules``: default: those of the context's options.
+    Pods that a drain skips are in no list. ``rules``: default: those of the context's options.
     """
     if rules is None:
         return DrainabilityChecker(context).pods_to_move(pods)
@@ -444,7 +445,10 @@ def get_pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence
 
 
 def _collect_pods(pods: Iterable[Pod], judge: Callable[[Pod], DrainStatus]) -> PodsToMove:
-    """Sort the pods by the verdicts that ``judge`` returns, up to the first pod that blocks."""
+    """Sort the pods by the verdicts that ``judge`` returns, up to the first pod that blocks.
+
+    Skipped pods are in no list.
+    """
     result = PodsToMove()
     for pod in pods:
         status = judge(pod)
@@ -543,6 +547,11 @@ def check_drainability(
     -------
     PodsToMove
         What happens to each pod, and the blocking pod if there is one.
+
+    Raises
+    ------
+    InputError
+        If ``now`` is not a time.
     """
     options = options or default_options()
     context = DrainContext(moment(now), options, listers, pdbs or RemainingPdbTracker())

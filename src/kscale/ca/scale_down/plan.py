@@ -154,7 +154,10 @@ class ScaleDownPlan(Result, msgspec.Struct, kw_only=True, dict=True):
         return f"<ScaleDownPlan: {self.result}, {', '.join(parts)}>"
 
     def table_rows(self) -> Rows:
-        """Return one row per node: what becomes of it (deleted, drained, stays), the number of its pods, and why."""
+        """Return one row per node that is deleted, is drained, or stays for a known reason (``unremovable``).
+
+        Columns: the node, the decision, the number of pods that move (None: it stays), and the reason (None: it goes).
+        """
         rows = [
             *((name, "deleted", 0, None) for name in self.delete_empty),
             *((name, "drained", len(pods), None) for name, pods in self.drain.items()),
@@ -312,7 +315,7 @@ def explain_unremovable(
 
 
 def explain_no_place(node: str, pod: str, snapshot: Snapshot, options: AutoscalingOptions) -> str:
-    """Explain why a pod of a node that would be drained fits on no other node, by the most frequent reasons.
+    """Explain why a pod of a node that would be drained fits on no other node, by the three most frequent reasons.
 
     ``snapshot`` is the state before the loop. As upstream, the drained node stays in the simulation without pods and
     with the taint ``ToBeDeletedByClusterAutoscaler``, so its topology domains stay as well.

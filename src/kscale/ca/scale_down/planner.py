@@ -127,9 +127,9 @@ def _default_to_one(replicas: int | None) -> int:
 
 
 def get_pods_to_inject(evicted: Iterable[Pod], listers: Listers) -> list[Pod]:
-    """Return the evicted pods that a controller will create again.
+    """Return the evicted pods that would be created again: all but static, mirror and DaemonSet pods.
 
-    Of each controller's pods at most as many as it lacks are returned; pods without a controller always are.
+    Of each existing controller's pods at most as many as it lacks are returned; pods of no known controller always are.
     """
     injected: Counter[str] = Counter()
     pods = []
@@ -320,6 +320,8 @@ class Planner:
         before: int,
     ) -> list[RemovableNode]:
         """Return the removable nodes in the order of the search; record the reasons of the others in ``unremovable``.
+
+        Sets ``judged`` (the eligibility of each candidate) and ``skipped`` (eligible nodes that were not simulated).
 
         ``names``: the candidates; ``destinations``: uint8[nodes], 1 = may take pods; ``before``: number of nodes that
         were unneeded before this loop.

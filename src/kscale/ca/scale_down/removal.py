@@ -218,8 +218,8 @@ def get_compiled_removal(
 ) -> CompiledRemoval:
     """Return the placed ``pods`` of a snapshot, compiled for a simulator, which may change them.
 
-    The first call compiles for one simulator only; later calls get copies of a cached compilation. With ``more`` there
-    are additional pods, and nothing is cached.
+    The first call compiles for one simulator only; later calls get copies of a cached compilation. Nothing is cached
+    with ``more`` (there are additional pods), nor if devices are kept in a ledger.
     """
     if more:
         return CompiledRemoval(snapshot, pods, profile)
@@ -320,7 +320,10 @@ class RemovalSimulator:
         return node_hints
 
     def set_time(self, now: datetime | Moment) -> None:
-        """Set the time at which the following candidates are checked."""
+        """Set the time at which the following candidates are checked.
+
+        Raises InputError if it is not a time.
+        """
         now = moment(now)
         self._drain = DrainCodes(self.pods, DrainContext(now, self.options, self._listers, self.pdbs))
         self._budgets = PdbCoverage.of(self.pods, self.pdbs)
@@ -589,7 +592,7 @@ def simulate_removals(
     snapshot : Snapshot
         The cluster.
     candidates : iterable of str
-        Names of nodes, in order.
+        Names of nodes, in order. An unknown node is unremovable.
     now : datetime or Moment
         Time of the simulation.
     destinations : collection of str, optional
@@ -618,6 +621,8 @@ def simulate_removals(
     ------
     SelectorError
         For an invalid budget (:class:`kscale.objects.selectors.SelectorError`).
+    InputError
+        If ``now`` is not a time.
     """
     time = moment(now)
     simulator = RemovalSimulator(

@@ -162,7 +162,10 @@ class _Thresholds(NamedTuple):
 
     @classmethod
     def of(cls, group: NodeGroup | None, options: AutoscalingOptions) -> _Thresholds:
-        """Return the thresholds of a group; None: of nodes without a known group."""
+        """Return the thresholds of a group; None: of nodes without a known group.
+
+        If the options of the group cannot be read, the result has the ``error`` instead.
+        """
         if group is None:
             return cls()
         try:

@@ -202,7 +202,8 @@ def sum_usage(
 ) -> Usage:
     """Sum the pods' requests of the given resources, in thousandths, separately for skipped pods.
 
-    Pods that exceeded their grace period do not count. ``requests_of`` returns the requests of a pod.
+    Pods that exceeded their grace period by 30 seconds do not count, unless they are skipped. ``requests_of`` returns
+    the requests of a pod.
     """
     used: list[ResourceList] = []
     skipped: list[ResourceList] = []
@@ -229,13 +230,13 @@ def calculate_utilization(
     dra_claims: Iterable[ResourceClaim] = (),
     requests_of: Callable[[Pod], ResourceList] = occupancy,
 ) -> Utilization:
-    """Return the utilization of a node: of its GPU if it has one, else of its fullest device pool, else of cpu or
-    memory.
+    """Return the utilization of a node: of its GPU, else of its fullest device pool, else of cpu or memory.
 
-    Of cpu and memory the larger one counts. ``dra_slices`` are the resource slices of this node (none when dynamic
-    resource allocation is off) and ``dra_claims`` the claims of its pods. Pods that exceeded their grace period do not
-    count. DaemonSet and mirror pods, if skipped, count neither as used nor as available. Raises
-    :class:`AutoscalerError` if a resource is missing or zero.
+    Of cpu and memory the larger one counts. A GPU with a DRA driver does not count as one; a GPU that the node does not
+    offer is unused. ``dra_slices`` are the resource slices of this node (none when dynamic resource allocation is off)
+    and ``dra_claims`` the claims of its pods. Pods that exceeded their grace period do not count. DaemonSet and mirror
+    pods, if skipped, count neither as used nor as available. Raises :class:`AutoscalerError` if cpu or memory is
+    missing or zero, and for device pools as :func:`calculate_highest_pool_utilization`.
     """
     counts_gpu = gpu is not None and not gpu.dra_driver
     usage = sum_usage(

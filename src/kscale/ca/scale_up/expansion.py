@@ -548,7 +548,11 @@ class ExpansionFinder:
         )
 
     def compute_option(self, group: NodeGroup) -> ExpansionOption | None:
-        """Return the expansion option of a group; None if it takes no pod or needs no node."""
+        """Return the expansion option of a group; None if it takes no pod or needs no node.
+
+        A group that may only have no nodes or its maximum gets its maximum. With ``all_or_nothing`` also None if a pod
+        of the scale-up does not fit, or if such a group is too small.
+        """
         schedulable = self.schedulable[group.id]
         if not schedulable.any():
             return None

@@ -318,13 +318,17 @@ class ScaleUpOrchestrator(ExpansionFinder):
     def run(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
         """Run the scale-up and return its result.
 
-        The duration of simulating skipped groups is observed (:meth:`with_simulation`).
+        The duration of simulating skipped groups is observed (:meth:`with_simulation`). Raises AutoscalerError for an
+        invalid chain of expanders, and InputError for ``price`` without prices.
         """
         done = yield from self._scale_up()
         return (yield from self.with_simulation(done))
 
     def _scale_up(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-        """Find the options, let the expanders choose one, and execute it. Returns the result, also after an error."""
+        """Find the options, let the expanders choose one, and execute it. Returns the result, also after an error.
+
+        Raises AutoscalerError for an invalid chain of expanders, and InputError for ``price`` without prices.
+        """
         p, groups, context, options, templates = self.p, self.groups, self.context, self.options, self.templates
         expander_input = context.expander_input or ExpanderInput()
         ranking_input = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
@@ -501,8 +505,8 @@ def orchestrate_steps(
 ) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     """Run one scale-up as a step machine, without filtering the pods first.
 
-    No further group is considered once ``--max-binpacking-time`` has passed. See :func:`orchestrate` for the
-    parameters.
+    No further group is considered once ``--max-binpacking-time`` has passed. See :func:`orchestrate` for the parameters
+    and errors.
     """
     return orchestrate_substeps(Progress(moment(now)), snapshot, pods, context)
 
@@ -542,6 +546,13 @@ def orchestrate(
     -------
     OrchestratorResult
         The chosen option and its execution.
+
+    Raises
+    ------
+    AutoscalerError
+        For an invalid chain of expanders (:class:`kscale.ca.AutoscalerError`).
+    InputError
+        For ``price`` without prices, and if prices of a cloud provider are requested.
     """
     respond = build_dry_run_responder(context.expander_input, rank)
     done = run_dry(orchestrate_steps(snapshot, pods, context, now=now), now=moment(now), respond=respond)
@@ -619,7 +630,7 @@ def scale_up_to_min_size_substeps(
 ) -> StepsOf[ExecutorAction, MinSizeScaleUpResult]:
     """Scale up groups below their minimum size, as part of another step machine.
 
-    The parameters are those of :func:`scale_up_to_min_size_steps`.
+    The parameters and errors are those of :func:`scale_up_to_min_size_steps`.
     """
     limits = [build_cluster_maximum_quota(options.resource_limiter)] if quotas is None else quotas
     try:

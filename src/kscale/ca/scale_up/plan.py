@@ -298,7 +298,7 @@ class ScaleUpPlan(Result):
         return f"<ScaleUpPlan: {self.result}, {', '.join(parts)}>"
 
     def table_rows(self) -> Rows:
-        """Return one row per node group that grows: its name, its size now, and its new size."""
+        """Return one row per node group that grows for pods: its name, its size now, and its new size."""
         rows = [(info.group, info.current, info.new) for info in self.scale_ups]
         return Rows({"group": str, "current": int, "new": int}, rows)
 
@@ -331,7 +331,7 @@ class ScaleUpPlan(Result):
 
     @property
     def schedulable(self) -> list[str]:
-        """List the pending pods that fit on existing or upcoming nodes."""
+        """List the pending pods that fit on existing or upcoming nodes, fake pods included."""
         return [] if self._before.placed is None else list(self._before.placed.placed)
 
     # -- numbers -----------------------------------------------------------------------------------------------------
@@ -343,12 +343,12 @@ class ScaleUpPlan(Result):
 
     @property
     def triggered_count(self) -> int:
-        """Count the pods that triggered the scale-up."""
+        """Count the pods that triggered the scale-up, fake pods included."""
         return sum(done.best.pod_count for done in self._resized_rounds if done.best is not None)
 
     @property
     def unschedulable_count(self) -> int:
-        """Count the pods that stay pending."""
+        """Count the pods that stay pending, fake pods and those that wait for their turn included."""
         return self.lists.asked - self.triggered_count - sum(len(done.existing) for done in self.rounds)
 
     @property
@@ -389,7 +389,7 @@ class ScaleUpPlan(Result):
 
     @cached_property
     def options(self) -> list[ScaleUpChoice]:
-        """List every group as a way to scale up."""
+        """List every group as a way to scale up, as the first scale-up saw it; empty if there was none."""
         return build_choices(self.rounds[0], self._chosen, bound_effort=self.bound_effort) if self.rounds else []
 
     @cached_property
@@ -490,12 +490,15 @@ class ScaleUpPlan(Result):
 
     @cached_property
     def pending(self) -> list[str]:
-        """List the pods in question: those that get a node, and those that stay without one."""
+        """List the pods in question, each once: placed, triggered, unschedulable, too young, and not tried."""
         return list(dict.fromkeys([*self.placed, *self.triggered, *self.unschedulable, *self.young, *self.not_tried]))
 
     @cached_property
     def cost(self) -> float | None:
-        """Return the price of the new nodes per hour; None if the price of a group that grows is not known."""
+        """Return the price of the new nodes per hour; None if the price of a group that grows is not known.
+
+        Nodes of groups that grow to their minimum size count, too. 0 without new nodes.
+        """
         prices = {group.id: group.price for group in self.groups}
         costs = [
             None if (price := prices.get(info.group)) is None else price * (info.new - info.current)

@@ -231,7 +231,7 @@ class AutoscalerLoop:
         return report
 
     def run_phases(self) -> StepsOf[LoopAction, None]:
-        """Run the phases of the loop in upstream's order."""
+        """Run the phases of the loop in upstream's order. Raises LoopEndedError if a phase ends the loop."""
         yield from self.observe_cluster()
         self.is_observed = True
         yield from self.repair()
@@ -307,7 +307,10 @@ class AutoscalerLoop:
         return report.build_device_mismatch_observations({driver: Counter[str]() for driver in before} | mismatches)
 
     def require_actionable_cluster(self) -> StepsOf[LoopAction, None]:
-        """Check whether the cluster is actionable. If not, write the status and raise LoopEndedError."""
+        """Check whether the cluster is actionable.
+
+        If not, clear the unneeded nodes, write the status and raise LoopEndedError.
+        """
         lists, options = self.context.lists, self.options
         idle = check_actionable(len(lists.all), len(lists.ready), options, self.inputs.process_age)
         if idle is None:
@@ -417,7 +420,8 @@ class AutoscalerLoop:
     def scale_down(self) -> StepsOf[LoopAction, None]:
         """Plan the scale-down, start deletions, and update soft taints.
 
-        Raises LoopEndedError if deletions cannot be started.
+        Unless nodes are being drained, unneeded autoprovisioned groups are deleted first. Raises LoopEndedError if
+        deletions cannot be started, and AutoscalerError as :func:`check_csi_nodes`.
         """
         p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
         timer = FunctionTimer(p, "findUnneeded")
@@ -504,7 +508,9 @@ class AutoscalerLoop:
     def conclude(self) -> StepsOf[LoopAction, None]:
         """Run what upstream defers until the loop is over, however the loop ended.
 
-        Does nothing if the loop ended before the cluster was observed.
+        Does nothing if the loop ended before the cluster was observed. Otherwise it completes the report (plan of the
+        scale-up, status, results of deletions), writes the status, emits the events about pods for which nothing was
+        tried, updates the latencies in the state, and observes metrics.
         """
         if not self.is_observed:
             return

@@ -234,7 +234,10 @@ def _get_amount(amount: Quantity | None) -> int:
 
 
 def build_group_observations(groups: Groups, options: AutoscalingOptions) -> list[Observation]:
-    """Build observations of the sizes of existing groups, and of the maximum number of nodes."""
+    """Build observations of the maximum number of nodes.
+
+    With ``emit_per_nodegroup_metrics`` also of the minimum and maximum size of each existing group.
+    """
     there = [group for group in groups if group.exists]
     max_nodes = sum(group.max_size for group in there)
     if options.max_nodes_total > 0:
@@ -302,7 +305,10 @@ def build_scale_up_observations(
 
 
 def build_skipped_scale_up_observations(exceeded: Mapping[str, Iterable[str]]) -> list[Observation]:
-    """Build observations of groups that quotas held back. ``exceeded``: exceeded resources by group id."""
+    """Build observations of groups that quotas of cpu or memory held back; other resources are left out.
+
+    ``exceeded``: exceeded resources by group id.
+    """
     return [
         build_observation("skipped_scale_events_count", 1.0, direction="up", reason=_SKIPPED_REASONS[name])
         for names in exceeded.values()
@@ -370,7 +376,9 @@ def build_unremovable_observations(unremovable: Mapping[str, UnremovableNode]) -
 def build_group_health_observations(
     state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions, templates: Collection[str]
 ) -> list[Observation]:
-    """Build observations of the health and back-off of every group, for ``emit_per_nodegroup_metrics``.
+    """Build observations of the health of every existing group, and of running back-offs.
+
+    They are for ``emit_per_nodegroup_metrics``.
 
     ``templates``: ids of groups that have a template; for others no back-off applies.
     """

@@ -245,7 +245,10 @@ class ScaleUpLoop:
     # -- provisioning requests ---------------------------------------------------------------------------------------
 
     def end_old_requests(self) -> StepsOf[WriteStatus | Delete, None]:
-        """Update expired provisioning requests at the start of a loop."""
+        """Refresh the provisioning requests at the start of a loop, if they are enabled.
+
+        See :meth:`ProvisioningRequestProcessor.maintain`.
+        """
         if self.provisioning is not None:
             yield from self.provisioning.maintain(self.p.now)
 
@@ -303,7 +306,8 @@ class ScaleUpLoop:
     def _run_processors(self, draining: Sequence[str]) -> StepsOf[Emit | WriteStatus, None]:
         """Run the pod list processors. Stores in ``before`` the pods that need nodes, and which pods were taken out.
 
-        ``draining``: nodes being drained, whose pods are added.
+        ``draining``: nodes being drained, whose pods are added. Updates the cursor, the hints and the number of
+        degraded loops in the state.
         """
         context, options, before, state = self.context, self.options, self.before, self.context.state
         moving = context.records_by_node(draining)
@@ -391,7 +395,10 @@ class ScaleUpLoop:
         return None if session.has_devices else session
 
     def _add_missing_pods(self, waiting: PendingPodList) -> PendingPodList:
-        """Return the pending pods, followed by the pods that controllers have not created yet."""
+        """Return the pending pods, followed by the pods that controllers have not created yet.
+
+        The latter are stored as fake pods in ``before``.
+        """
         snapshot = self.context.snapshot
         records = [*snapshot.placed, *waiting.records, *snapshot.gated_records]
         missing = build_missing_pods(self.context.observed.informers.workloads, (record.pod for record in records))
@@ -399,7 +406,10 @@ class ScaleUpLoop:
         return waiting.followed_by(missing)
 
     def _add_buffer_pods(self, waiting: PendingPodList) -> StepsOf[WriteStatus, PendingPodList]:
-        """Return the pending pods, followed by the fake pods of capacity buffers."""
+        """Return the pending pods, followed by the fake pods of capacity buffers.
+
+        The latter are stored in ``before``. The statuses of the buffers are written; failures become warnings.
+        """
         informers = self.context.observed.informers
         injection = yield from inject_buffer_pods_steps(
             informers.capacity_buffers, informers.pod_templates, now=self.p.now
@@ -410,7 +420,11 @@ class ScaleUpLoop:
         return waiting.followed_by(injection.pods)
 
     def _list_unschedulable_pods(self) -> tuple[PendingPodList, int]:
-        """Return the pending pods that need nodes, and the number of pending pods that are ignored."""
+        """Return the pending pods that need nodes, and the number of pending pods that are ignored.
+
+        Only pods of the input ``pods`` count, if it is set. Sets the numbers of unschedulable and unprocessed pods in
+        ``before``.
+        """
         options, snapshot, pods = self.options, self.context.snapshot, self.context.inputs.pods
         records = snapshot.pending_records
         if pods is not None:
@@ -429,7 +443,11 @@ class ScaleUpLoop:
     # -- the groups --------------------------------------------------------------------------------------------------
 
     def scale(self) -> StepsOf[OrchestratorAction | WriteStatus, None]:
-        """Run one scale-up, or a salvo of them, unless ``result`` is set already. Stores ``rounds`` and ``result``."""
+        """Run one scale-up, or a salvo of them, unless ``result`` is set already. Stores ``rounds`` and ``result``.
+
+        Emits the events, and updates the state and the groups of the context. Raises as :func:`orchestrate` does, and
+        InputError if ``price`` is an expander and a group has no price.
+        """
         if self.result:
             return
         context, options, state, before = self.context, self.options, self.context.state, self.before

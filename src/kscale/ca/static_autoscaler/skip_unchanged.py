@@ -129,7 +129,8 @@ def _without_times(value: Any) -> Any:
 def get_young_system_pod_times(snapshot: Snapshot) -> NDArray[np.int64]:
     """Return the creation times of placed kube-system pods that may hold their node while they are young: int64[n].
 
-    Such a pod no longer holds its node once it is older than ``blocking_system_pod_distruption_timeout``.
+    Such a pod no longer holds its node once it is older than ``blocking_system_pod_distruption_timeout``. The times
+    ascend, and each comes once.
     """
     every = np.arange(len(snapshot.placed_node), dtype=np.int64)
     positions = snapshot.placed.where(_SYSTEM_PODS_KEY, _is_system_pod, every)
@@ -146,7 +147,11 @@ def _is_system_pod(pod: Pod) -> bool:
 
 
 def collect_node_moments(nodes: Iterable[Node]) -> set[Moment]:
-    """Return the times in nodes that a loop may compare with the current time."""
+    """Return the times in nodes that a loop may compare with the current time.
+
+    Raises ValueError if one is malformed. Values of taints count if they are numbers of seconds since 1970 within the
+    range of times.
+    """
     texts: set[str | None] = set()
     moments: set[Moment] = set()
     for node in nodes:

@@ -38,7 +38,7 @@ def catalogue_table(catalogues: Sequence[CatalogueSummary]) -> Table:
 
 
 def damaged_table(damaged: Sequence[DamagedCatalogue]) -> Table:
-    """Build a row for each catalogue that cannot be read."""
+    """Build a table with one row for each catalogue that cannot be read."""
     return Table((Column("CANNOT BE READ"), Column("BECAUSE")), [[one.name, one.problem] for one in damaged])
 
 
@@ -94,6 +94,11 @@ def show_catalogue(
         Leave these types out. Repeatable.
     region
         Region whose prices are shown; the default is the first that a type has.
+
+    Raises
+    ------
+    InputError
+        If the catalogue cannot be read, or has no price in the region.
     """
     from kscale.capacity.catalogue.types import InstanceTypeList, rows
 
@@ -206,7 +211,9 @@ def import_catalogue(
     Raises
     ------
     typer.BadParameter
-        If FILE and --live are both missing, or --region has no effect.
+        If FILE and --live are both missing or both given, or --region has no effect.
+    InputError
+        If the source or the prices cannot be read.
     """
     from kscale.capacity.catalogue import read_prices, store_catalogue
     from kscale.capacity.catalogue.types import CatalogueList, summary

@@ -47,6 +47,11 @@ def command(
         A scenario file, YAML or JSON.
     provisioners
         Run the scenario with the Cluster Autoscaler and with Karpenter. It needs controllers.karpenter.
+
+    Raises
+    ------
+    InputError
+        If the scenario cannot be read or built.
     """
     from kscale.simulation import compare_profiles, read_scenario
 
@@ -68,7 +73,11 @@ def command(
 
 
 def _compare_provisioners(scenario: Scenario, file: Path, show: Show) -> Answer:
-    """Simulate the scenario with each provisioner and return the comparison."""
+    """Simulate the scenario with each provisioner and return the comparison.
+
+    After Ctrl-C the answer is of the time until then, with the exit status of an interrupt. Raises InputError if the
+    scenario has no NodePools or cannot be built.
+    """
     from kscale.simulation import compare_provisioners
 
     with show.terminal.step("simulating") as update, interruptible() as stop:
@@ -167,7 +176,7 @@ def comparison_view(compared: ProfileComparison) -> View:
 
 
 def _rules(decision: ComparedDecision) -> str:
-    """Return the rules of a decision, and which decision it follows."""
+    """Return the rules of a decision, or its rule and the number of the decision that it follows; ``same`` without."""
     if decision.follows:
         return f"{decision.rule} {decision.follows}"
     return ", ".join((decision.rule, *decision.also)) if decision.rule else "same"

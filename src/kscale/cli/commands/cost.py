@@ -67,7 +67,10 @@ class AllocationOptions(OptionGroup):
         return any(value is not None for value in (self.by, self.idle, self.window, self.storage_price))
 
     def nanoseconds(self) -> int:
-        """Return ``--window`` in nanoseconds, by default an hour. Raises typer.BadParameter if it is no duration."""
+        """Return ``--window`` in nanoseconds, by default an hour.
+
+        Raises typer.BadParameter if it is no duration above 0.
+        """
         from kscale.series.prometheus import parse_prometheus_duration
 
         if self.window is None:
@@ -115,6 +118,13 @@ def command(
     ----------
     budget : SECONDS
         Time limit of the search for the cheapest mix of nodes for the same pods; 0 leaves it out.
+
+    Raises
+    ------
+    InputError
+        If the input cannot be read.
+    typer.BadParameter
+        If options contradict each other or have no effect.
     """
     import time
 
@@ -168,7 +178,8 @@ def _read_usage(
 ) -> Mapping[str, PodUsage] | None:
     """Return the average usage of pods in the window, by default in the whole history; None if there is no history.
 
-    The window ends at ``--now``, by default with the last sample.
+    The window ends at ``--now``, by default with the last sample. The length of the Prometheus history, if it is not
+    set, is set to ``window``. Raises InputError if the history cannot be read.
     """
     from kscale.capacity.cost_allocation import average_usage
 
@@ -201,7 +212,7 @@ def _allocate(
     """Divide the cost of the cluster as the options say.
 
     ``window``: nanoseconds; ``storage_prices``: by storage class; ``usage``: average usage by pod, None to go by
-    requests.
+    requests. Raises InputError for an unknown ``by``, and if no node has a known price.
     """
     from kscale.capacity.cost_allocation import allocate_cost
 
@@ -268,7 +279,7 @@ def cost_view(report: CostReport) -> View:
 
 
 def _allocation_table(allocation: CostAllocation) -> Table:
-    """Build the table of the cost by team, with a last row of totals."""
+    """Build the table of the cost by team. Its title has the total."""
     with_usage = allocation.lines and allocation.lines[0].by_usage is not None
     time = "1 hour" if allocation.hours == 1 else f"{allocation.hours:,.6g} hours"
     columns = [

@@ -51,6 +51,11 @@ def command(
     ------
     typer.BadParameter
         If options contradict each other.
+
+    Returns
+    -------
+    Answer
+        The exit status is 1 if a pod fits nowhere.
     """
     from kscale.capacity.estimate import estimate_groups
 

@@ -44,6 +44,17 @@ def command(
     pod : [NAMESPACE/]POD
         The pod, or pod/NAME; without a namespace, -n or default. deploy/NAME, job/NAME and so on stand for a pod of
         that workload: one that is pending, else one that runs, else one that the workload would create.
+
+    Returns
+    -------
+    Answer
+        The exit status is 0 if the pod fits now, or if a new node of a group would take it, and no gate holds it; else
+        1.
+
+    Raises
+    ------
+    InputError
+        If the input cannot be read, or has no such pod or workload.
     """
     from kscale.capacity.explain import explain, pod_of_workload
 

@@ -46,6 +46,16 @@ def command(
     scheduler_scores
         Place each replica on the node that kube-scheduler's default profile scores highest, instead of on the first
         node that takes it.
+
+    Returns
+    -------
+    Answer
+        The exit status is 1 unless all replicas fit.
+
+    Raises
+    ------
+    InputError
+        If the input or a manifest cannot be read.
     """
     from kscale.capacity.fit import fit_workloads
     from kscale.snapshot.manifests import completing_classes

@@ -91,7 +91,10 @@ def generate_cluster(
 
 @contextmanager
 def _file(to: str) -> Iterator[IO[bytes]]:
-    """Open the target for writing: ``-`` is stdout; ``.gz`` compresses. A file is replaced when the block ends."""
+    """Open the target for writing: ``-`` is stdout; ``.gz`` compresses. A file is replaced when the block ends.
+
+    Raises OSError if it cannot be written; it is then unchanged.
+    """
     if to == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

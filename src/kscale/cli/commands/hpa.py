@@ -113,7 +113,8 @@ def answer(
 ) -> Answer:
     """Read the input, decide, and list all selected HPAs or explain the named ones.
 
-    Raises typer.BadParameter for contradictory options, and InputError if the input is damaged or lacks a named HPA.
+    Raises typer.BadParameter for contradictory options, an unknown ``fail_on``, and a saved ``state`` if neither
+    ``now`` nor the input has a time. Raises InputError if the input is damaged or lacks a named HPA.
     """
     if fail_on and fail_on not in _FAIL_ON:
         raise typer.BadParameter(f"{fail_on!r} is not one of {', '.join(_FAIL_ON)}", param_hint="--fail-on")
@@ -231,7 +232,7 @@ def _metrics(arguments: Sequence[str]) -> list[tuple[str | None, str]]:
 
 
 def _moment(text: str) -> Moment | None:
-    """Parse ``--now``; None if it is not set. Raises typer.BadParameter."""
+    """Parse ``--now``; None if it is not set. Raises typer.BadParameter if it is malformed."""
     with option_errors("--now"):
         return from_text(text) if text else None
 
@@ -460,5 +461,10 @@ def explain_hpas(
         As of kscale hpa.
     state : settled|fresh|FILE
         As of kscale hpa.
+
+    Raises
+    ------
+    InputError
+        If the input cannot be read, or lacks a named HPA.
     """
     return answer(names, source, show, options=controller.options(), metrics=metrics or (), now=now, state=state)

@@ -112,8 +112,9 @@ def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]], *, polic
     Raises
     ------
     typer.BadParameter
-        If kubectl does not read the output format, if a Deployment has arguments that its program does not accept, or
-        if the directory has another kustomization or a file that would be overwritten.
+        If neither kubectl nor (with --directory) a kustomize base takes the output format, if a Deployment has
+        arguments that its program does not accept, or if the directory has another kustomization or a file that would
+        be overwritten.
     """
     for each in objects:
         if each["kind"] == "Deployment":
@@ -216,7 +217,8 @@ def own_options(program: str, deployment: DeploymentFlags, **own: str) -> dict[s
 def _option_values(arguments: Sequence[str]) -> dict[str, Any]:
     """Parse arguments of ``kscale`` and return the values of the command's options, without running it.
 
-    Raises BadParameter for arguments that the command does not accept, also for ``--help``.
+    Raises BadParameter for arguments that the command does not accept, also for ``--help``, and InputError for values
+    that its program refuses.
     """
     from kscale.cli.app import command_of
 
@@ -262,7 +264,8 @@ def print_cluster_autoscaler(
     Raises
     ------
     typer.BadParameter
-        If the cloud provider is unknown, or an option has no effect.
+        If the cloud provider is unknown, an option has no effect, or --iam-policy is not printed as JSON; and as
+        :func:`print_objects`.
     """
     from kscale.drivers.manifests.cluster_autoscaler import (
         ROLE_ANNOTATION,
@@ -357,7 +360,13 @@ print_vpa_updater = _print_autoscaler(
 
 
 def print_vpa_crds(*, show: ShowObjects) -> None:
-    """Print the definitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint (autoscaling.k8s.io/v1)."""
+    """Print the definitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint (autoscaling.k8s.io/v1).
+
+    Raises
+    ------
+    typer.BadParameter
+        As :func:`print_objects`.
+    """
     from kscale.drivers.manifests.autoscalers import vpa_definitions
 
     print_objects(show, vpa_definitions())
@@ -391,7 +400,7 @@ def print_vpa_admission(
     Raises
     ------
     typer.BadParameter
-        If --cert-manager and --self-signed are both set.
+        If --cert-manager and --self-signed are both set, or a network is malformed; and as :func:`print_objects`.
     """
     from kscale.drivers.manifests.autoscalers import admission_manifests, secret_of, webhook_service
 
@@ -429,6 +438,11 @@ def print_reader(
     ----------
     namespace
         Namespace of the service account.
+
+    Raises
+    ------
+    typer.BadParameter
+        As :func:`print_objects`.
     """
     from kscale.drivers.manifests.autoscalers import reader_manifests
 

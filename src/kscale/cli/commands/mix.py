@@ -99,6 +99,11 @@ def command(
         If no node group is known, or the input cannot be read.
     typer.BadParameter
         If options contradict each other.
+
+    Returns
+    -------
+    Answer
+        The exit status is 1 if a pod fits on no node of the plan.
     """
     from kscale.capacity.machine_types import architectures_of
     from kscale.capacity.mix import ALL, MixOptions, mix
@@ -191,8 +196,9 @@ def deadlines_within(
 ) -> tuple[Callable[[], bool], ...]:
     """Return functions that tell the bound and the plan whether their time is over.
 
-    Both finish within ``budget`` seconds from now. ``few_types`` leaves time for plans with few instance types,
-    ``pods`` (a number) for the exact check of their places. ``clock`` returns seconds.
+    There is one for each, and with ``few_types`` a third one between them. All are over within ``budget`` seconds from
+    now. ``few_types`` leaves time for plans with few instance types, ``pods`` (a number) for the exact check of their
+    places. ``clock`` returns seconds.
     """
     began = clock()
     latest = max(0.0, budget - _CHECK * pods)
@@ -257,7 +263,10 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _node_class(text: str | None, to_nodepool: Path | None) -> tuple[str, str, str] | None:
-    """Split ``--node-class`` into (group, kind, name); None if it is not set. Raises typer.BadParameter."""
+    """Split ``--node-class`` into (group, kind, name); None if it is not set.
+
+    Raises typer.BadParameter if it is malformed, or without ``to_nodepool``.
+    """
     if text is None:
         return None
     if to_nodepool is None:

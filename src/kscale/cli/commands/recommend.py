@@ -213,7 +213,10 @@ def _namespaces(cluster: Cluster, patterns: Sequence[str]) -> list[str]:
 
 
 def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable[[Any], float | None] | None:
-    """Return a function from a node to its price per hour (None: unknown); None without catalogue and groups."""
+    """Return a function from a node to its price per hour (None: unknown); None without catalogue and groups.
+
+    Raises InputError if one of them cannot be read.
+    """
     if catalogue is None and groups is None:
         return None
     from kscale.capacity.catalogue import read_catalogue
@@ -229,7 +232,8 @@ def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable
 def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal: Terminal) -> list[NodeGroup]:
     """Return the cluster's node pools with prices, from the groups file or else recognised by node labels.
 
-    Empty without a catalogue or groups file. Empty with a warning if some pool has no price.
+    Empty without a catalogue or groups file. Empty with a warning if some pool has no price. Raises InputError if a
+    file cannot be read, or if a group has no node to model new ones on.
     """
     if catalogue is None and groups is None:
         return []
@@ -252,7 +256,10 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
 
 
 def _log_counts(advice: RecommendationReport, terminal: Any) -> None:
-    """Log the counts and notes of the report; warn about missing samples and HPAs that scale by these resources."""
+    """Log the counts and notes of the report; warn about missing samples and HPAs that scale by these resources.
+
+    Unless the terminal is verbose, at most 5 notes are logged. A warning names at most 5 HPAs' workloads.
+    """
     for name, count in advice.counts.items():
         (terminal.note if name == "samples" else terminal.warn)(f"{count:,} {name}")
     if advice.containers and not advice.counts.get("samples") and not any(one.samples for one in advice.containers):

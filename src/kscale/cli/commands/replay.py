@@ -181,7 +181,10 @@ def replay_hpas(
 
 
 def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
-    """Return the rates of events in a file as one series. ``width``: of the bins, a Go duration."""
+    """Return the rates of events in a file as one series. ``width``: of the bins, a Go duration.
+
+    Raises InputError if the file cannot be read or has no events, or if the bins are too many.
+    """
     counting = value == "count"
     rows = read(path, value="" if counting else value, time=time, unit=unit, events=True)
     begin, rate = bin_events(rows.time, round(_seconds(width, "--bin") * 1e9), None if counting else rows.value)
@@ -189,7 +192,7 @@ def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
 
 
 def _seconds(text: str, option: str) -> float:
-    """Parse a Go duration as seconds. Raises typer.BadParameter."""
+    """Parse a Go duration as seconds. Raises typer.BadParameter if it is malformed or negative."""
     return parse_duration_option(text, option) / 1e9
 
 
@@ -209,7 +212,10 @@ def _split_query(text: str) -> tuple[str, str]:
 
 
 def _kinds(arguments: Sequence[str]) -> dict[str, str]:
-    """Parse ``--series`` as kind by metric; the key of the default is empty. Raises typer.BadParameter."""
+    """Parse ``--series`` as kind by metric; the key of the default is empty.
+
+    Raises typer.BadParameter for an unknown kind.
+    """
     kinds = {"": SERIES_KINDS[0]}
     for text in arguments:
         metric, _, kind = text.rpartition("=")
@@ -235,7 +241,7 @@ def _requests(arguments: Sequence[str]) -> dict[str, Quantity] | None:
 
 
 def _limit(text: str) -> float | None:
-    """Parse ``--fail-on`` as seconds; None if it is not set. Raises typer.BadParameter."""
+    """Parse ``--fail-on`` as seconds; None if it is not set. Raises typer.BadParameter if it is malformed."""
     if not text:
         return None
     match = _FAIL_ON.fullmatch(text)
@@ -386,7 +392,10 @@ def _text_of(decision: Decision | None, other: Decision | None) -> str | None:
 
 
 def _values(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each value in nested data with the path to it (``patch.spec.taints[0].key``)."""
+    """Yield each value in nested data with the path to it (``patch.spec.taints[0].key``).
+
+    Fields of the outermost dict that are False are left out.
+    """
     if isinstance(data, dict) and data:
         for name, value in data.items():
             if path or value is not False:

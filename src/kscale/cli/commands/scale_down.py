@@ -56,6 +56,13 @@ def command(
         An empty node that is being deleted. Repeatable.
     draining : NODE
         A node that is being drained. Repeatable.
+
+    Raises
+    ------
+    InputError
+        If a flag is unknown or malformed, or the input cannot be read.
+    StateError
+        If the file of --state is not a saved state.
     """
     from kscale.capacity.scale_down import report_scale_down
 

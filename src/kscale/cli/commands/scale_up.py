@@ -113,6 +113,11 @@ def command(
         If a flag is unknown or malformed, or the input cannot be read.
     typer.BadParameter
         If options contradict each other or have no effect.
+
+    Returns
+    -------
+    Answer
+        The exit status is 1 if a pod stays unschedulable, or if limits leave too few nodes.
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions
@@ -223,7 +228,10 @@ def command(
 def _answer_by_karpenter(
     cluster: Cluster, offers: PoolOffers, pods: Sequence[str] | None, bypassed: Sequence[str] | None
 ) -> Answer:
-    """Decide by Karpenter's rule; the exit status is 1 if a pod stays unschedulable."""
+    """Decide by Karpenter's rule; the exit status is 1 if a pod stays unschedulable.
+
+    Raises InputError if a named pod is not in the cluster.
+    """
     from kscale.capacity.karpenter import karpenter_plan
 
     plan = karpenter_plan(cluster, offers, pods=pods, bypassed=bypassed or ())

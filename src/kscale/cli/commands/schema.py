@@ -61,7 +61,7 @@ def command(
 
 
 def _kinds() -> View:
-    """Build the view that lists the kinds of documents with a schema."""
+    """Build the view that lists the kinds of documents and the input files that have a schema."""
     rows = [[name, " ".join((record_type(name).__doc__ or "").split("\n\n")[0].split())] for name in sorted(DOCUMENTS)]
     rows += [[name, "An input file."] for name in sorted(INPUTS)]
     return View(

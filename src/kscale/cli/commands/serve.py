@@ -108,7 +108,10 @@ def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking 
 
 
 def _best(ranked: list[RankedOption]) -> Ranking:
-    """Rank groups: return the ids of the best ones, with a warning for each group that could not be scored."""
+    """Rank groups: return the ids of the best ones, with a warning for each group that could not be scored.
+
+    Raises InputError if no group could be scored.
+    """
     from kscale.ca.expander.rankers import best_of
     from kscale.effects import Ranking
 

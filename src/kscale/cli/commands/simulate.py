@@ -70,6 +70,11 @@ def command(
         Also write the report, the decisions (JSON lines) and timelines (Parquet).
     ideal : N
         Look N times for the cheapest mix of nodes, and split what was paid.
+
+    Raises
+    ------
+    InputError
+        If the scenario cannot be read or has errors.
     """
     from kscale.simulation import simulate
 

@@ -72,6 +72,11 @@ def command(
     ------
     typer.BadParameter
         If options contradict each other.
+
+    Returns
+    -------
+    Answer
+        The exit status is that of an interrupt after Ctrl-C, else 2 if a scenario ended with an error.
     """
     from datetime import UTC, datetime
 
@@ -124,7 +129,7 @@ def command(
 
 
 def _fleet(source: Clusters) -> list[str] | None:
-    """Return the dumps that the patterns of ``-f`` match; None without a pattern.
+    """Return the dumps that ``-f`` names and its patterns match, each once; None if no name is a pattern.
 
     Raises InputError if a pattern matches no file.
     """

@@ -73,6 +73,13 @@ def command(
         Also prove what the nodes must cost at least, by column generation.
     now : TIME
         The time of the decisions, RFC 3339; default: now.
+
+    Raises
+    ------
+    InputError
+        If the input or a scenario cannot be read, or an edit names something that does not exist.
+    typer.BadParameter
+        If options contradict each other or have no effect.
     """
     from datetime import UTC, datetime
 

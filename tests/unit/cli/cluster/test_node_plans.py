@@ -62,6 +62,21 @@ def test_nodes_are_sorted_by_the_sort_option(dump: Path, groups: Path) -> None:
     assert ask("nodes", dump, "--sort", "color").code == 2
 
 
+def test_nodes_without_a_price_come_last_by_price(tmp_path: Path) -> None:
+    path = write(tmp_path / "dump.json", *(node(name) for name in ("n1", "n2", "n3")))
+    entry = {"min": 0, "max": 5}
+    priced = tmp_path / "groups.json"
+    priced.write_text(
+        json.dumps([
+            {**entry, "id": "a", "nodes": ["n1"], "price": 0.25},
+            {**entry, "id": "b", "nodes": ["n2"]},
+            {**entry, "id": "c", "nodes": ["n3"], "price": 2.0},
+        ])
+    )  # fmt: skip
+    names = ask("nodes", path, "-g", priced, "--sort", "price", "-o", "name").stdout.split()
+    assert names == ["node/n3", "node/n1", "node/n2"]
+
+
 def test_usage_is_a_column_where_the_dump_has_it(tmp_path: Path) -> None:
     usage = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NodeMetrics", "metadata": {"name": "n1"},
              "usage": {"cpu": "1", "memory": "4Gi"}}  # fmt: skip

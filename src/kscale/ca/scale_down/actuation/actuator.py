@@ -76,7 +76,8 @@ def record_deletion_start(state: LoopState, started: StartedDeletion, now: datet
     """Return the state after deletions were started; ``now`` is the time of the loop.
 
     Only an error before the deletions continue in the background counts as failure. The caller recalculates the
-    expected sizes after a start (:func:`kscale.ca.cluster_state.recalculate_ranges`).
+    expected sizes after a start (:func:`kscale.ca.cluster_state.recalculate_ranges`). Raises InputError if ``now`` is
+    not a time.
     """
     now = moment(now)
     memory = state.scale_down
@@ -99,7 +100,8 @@ def build_scale_down_node(
 ) -> ScaleDownNode:
     """Return the node's group, its current utilization and, with ``drain``, the pods to evict.
 
-    Raises :class:`AutoscalerError` if one of these is unknown.
+    DaemonSet, mirror and fake pods are not among these. Pods below the priority cutoff count nowhere. Raises
+    :class:`AutoscalerError` if the group or the utilization is unknown.
     """
     try:
         group = groups.find_group_of_node(name)

@@ -99,7 +99,8 @@ class DeletionRecorder:
     ) -> StepsOf[DeletionEndAction, None]:
         """Report a failed deletion, remove the deletion taint of the node, and register ``result``.
 
-        ``drain``: whether its pods were to be evicted first.
+        ``drain``: whether its pods were to be evicted first. With ``cordon_node_before_terminating`` the cordon is
+        removed, too.
         """
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"
@@ -229,7 +230,10 @@ class NodeDeletionBatcher:
     def _delete_in_cloud(
         self, p: Progress, nodes: tuple[Node, ...], groups: Groups
     ) -> StepsOf[DeleteNodes, AutoscalerError | None]:
-        """Delete the instances of the nodes. Returns the error, or None."""
+        """Delete the instances of the nodes.
+
+        Returns the error, or None; a refusal of the provider is registered in the tracker.
+        """
         names = tuple(node.metadata.name for node in nodes)
         try:
             group = groups.find_group_of_node(names[0])
@@ -366,7 +370,7 @@ class GroupDeletionScheduler:
     ) -> StepsOf[DeletionEndAction, None]:
         """Report the failed deletion of a node, with ``result``, and of all waiting nodes of its group.
 
-        ``drain``: whether the pods of the nodes are evicted first.
+        The group counts as failed until :meth:`reset`. ``drain``: whether the pods of the nodes are evicted first.
         """
         self._failed.add(group)
         waiting = self._queue.pop(group, [])

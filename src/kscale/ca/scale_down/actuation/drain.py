@@ -258,6 +258,8 @@ class Evictor:
     ) -> StepsOf[DrainAction, PodEvictionResult]:
         """Evict a pod with retries until ``until``; with ``force``, delete the pod after that.
 
+        A pod that does not exist counts as evicted.
+
         ``seconds``: longest grace period (0: no limit). ``full``: emit an event if the pod could not be evicted in
         time.
         """
@@ -319,7 +321,7 @@ class Evictor:
 
 
 def _check_pod_on_node(p: Progress, pod: Pod, node: str) -> StepsOf[Get, tuple[bool, ApiError | None]]:
-    """Check whether the pod is still on the node. Returns the result, and the error if it is unknown.
+    """Check whether the pod is still on the node: (True or False, None), or (False, error) if that is unknown.
 
     A pod of the same name on another node is a new pod.
     """

@@ -65,7 +65,7 @@ def clean_to_be_deleted(
 ) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
     """Remove the deletion taint, and with ``uncordon`` any cordon, whoever set it.
 
-    Returns the error, if any, and whether the node changed.
+    A node without the taint is unchanged. Returns (error or None, whether the node changed).
     """
     return (
         yield from _change_taints(p, node, _build_remove_change((TO_BE_DELETED_TAINT,)), False if uncordon else None)
@@ -94,7 +94,7 @@ def mark_deletion_candidate(p: Progress, node: Node) -> StepsOf[TaintAction, Api
 
 
 def clean_deletion_candidate(p: Progress, node: Node) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
-    """Remove the soft taint of a candidate. Returns the error, if any, and whether the node changed."""
+    """Remove the soft taint of a candidate. Returns (error or None, whether the node changed)."""
     return (yield from _change_taints(p, node, _build_remove_change((DELETION_CANDIDATE_TAINT,)), None))
 
 

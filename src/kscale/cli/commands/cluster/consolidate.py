@@ -85,6 +85,11 @@ def command(
         Only remove nodes; add none.
     no_bound
         Do not compute the optimum.
+
+    Raises
+    ------
+    typer.BadParameter
+        If a duration or a disruption budget is malformed.
     """
     from kscale.capacity.consolidation import ConsolidationOptions, consolidate
 
@@ -125,12 +130,12 @@ def command(
 
 
 def _timedelta(text: str, option: str) -> timedelta:
-    """Parse a Go duration. Raises typer.BadParameter."""
+    """Parse a Go duration. Raises typer.BadParameter if it is malformed or negative."""
     return timedelta(microseconds=parse_duration_option(text, option) / 1000)
 
 
 def _parse_budget(text: str) -> DisruptionBudget:
-    """Parse a budget. Raises typer.BadParameter if it is malformed."""
+    """Parse ``NODES[,schedule=CRON][,duration=TIME][,reasons=A|B]``. Raises typer.BadParameter if it is malformed."""
     from kscale.capacity.consolidation import DisruptionBudget
 
     nodes, *rest = text.split(",")

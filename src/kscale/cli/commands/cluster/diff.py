@@ -44,6 +44,11 @@ def command(
         Go on without the objects that cannot be read; they are counted.
     threads
         Number of threads to use; the answer never depends on it.
+
+    Raises
+    ------
+    InputError
+        If a dump, the node groups or the catalogue cannot be read.
     """
     from kscale.capacity.cost import set_prices
     from kscale.capacity.diff import diff

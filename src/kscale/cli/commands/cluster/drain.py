@@ -40,6 +40,11 @@ def command(
     ----------
     node : NODE...
         The nodes to drain.
+
+    Raises
+    ------
+    InputError
+        If the input cannot be read, or a node is not in it.
     """
     from kscale.capacity.drain import drain
 

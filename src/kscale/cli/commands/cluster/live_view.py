@@ -82,6 +82,8 @@ def _frame(
 def draw_frame(view: View, status: str, problems: list[str], console: Console) -> RenderableType:
     """Draw a view that fills the console: status, problems, headline, and as many rows of each table as fit.
 
+    At most three problems are shown, and at least three rows of each table.
+
     The last table gets the rows that it needs, up to a third of the screen; the first one gets the rest.
     """
     from rich.console import Group
@@ -144,7 +146,10 @@ class Keys:
 
 @contextmanager
 def read_keys() -> Iterator[Keys]:
-    """Read keys from the terminal, without echo, while the context is open; the terminal's mode is restored."""
+    """Read keys from the terminal, without echo, while the context is open; the terminal's mode is restored.
+
+    Without a terminal no key is ever pressed.
+    """
     keys = Keys()
     if sys.stdin is None or not sys.stdin.isatty():
         yield keys
@@ -185,7 +190,8 @@ class ClusterWatch:
         Raises
         ------
         RequestFailedError
-            If nodes or pods cannot be listed. Other kinds that cannot be listed have no objects.
+            If nodes or pods cannot be listed. Other kinds that cannot be listed have no objects. An error that ended
+            the watch is raised, too.
         """
         while True:
             if self._task.done():

@@ -54,6 +54,11 @@ def command(
     ----------
     sort
         The order of the nodes, highest first (names in ascending order); requests: the greater share of cpu and memory.
+
+    Raises
+    ------
+    InputError
+        If the input, the node groups or the catalogue cannot be read.
     """
     from kscale.capacity.cost import set_prices
     from kscale.capacity.node_usage import node_usage
@@ -157,7 +162,7 @@ def _format_holds(row: NodeUsage) -> str:
 
 
 def _sort(nodes: list[NodeUsage], sort: Order) -> list[NodeUsage]:
-    """Return the nodes in the order that ``--sort`` names."""
+    """Return the nodes in the order that ``--sort`` names. The report is in the order of requests already."""
 
     def share(use: ResourceUse, amount: int | None) -> float:
         """Return the share of an amount; -1 if it is not known, 0 if nothing is allocatable."""
@@ -180,4 +185,4 @@ def _sort(nodes: list[NodeUsage], sort: Order) -> list[NodeUsage]:
         case Order.PODS:
             return sorted(nodes, key=lambda row: (-row.pods, row.node))
         case Order.PRICE:
-            return sorted(nodes, key=lambda row: (-1 if row.price is None else -row.price, row.node))
+            return sorted(nodes, key=lambda row: (row.price is None, -(row.price or 0.0), row.node))

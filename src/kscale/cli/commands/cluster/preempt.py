@@ -44,6 +44,11 @@ def command(
         Percentage of the nodes that is enough as candidates.
     min_candidate_nodes_absolute : N
         Number of candidates that is required, whatever the percentage.
+
+    Raises
+    ------
+    InputError
+        If the input cannot be read, or the pod is not a pending one.
     """
     from kscale.capacity.preemption import preempt
 

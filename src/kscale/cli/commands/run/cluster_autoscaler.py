@@ -128,7 +128,10 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, context:
 async def _create_program(
     process: AutoscalerFlags, options: AutoscalingOptions, context: ProgramContext, resources: ExitStack
 ) -> Program:
-    """Build the program. ``resources`` collects what must be released at the end; releasing may block."""
+    """Build the program. ``resources`` collects what must be released at the end; releasing may block.
+
+    Raises InputError for flags or files that cannot be used, and RequestFailedError if a cluster cannot be reached.
+    """
     from kscale.ca.expander.chain import build_expander_chain
     from kscale.ca.gpu import DEFAULT_GPU_LABEL
     from kscale.ca.legacy.metrics import LEGACY_GPU_LABEL
@@ -335,7 +338,8 @@ async def _machines(
 ) -> NodeGroups:
     """Return the machine groups of the management cluster. ``held`` collects what must be released at the end.
 
-    Raises InputError, or RequestFailedError if the management cluster cannot be reached.
+    Raises InputError if a kubeconfig or flag cannot be used, and RequestFailedError if the management cluster cannot be
+    reached.
     """
     architecture = os.environ.get("CAPI_SCALE_ZERO_DEFAULT_ARCH", "")
     if architecture not in _ARCHITECTURES:

@@ -109,7 +109,7 @@ class PrometheusFlags(OptionGroup):
     prometheus_bearer_token_file: str = ""
 
     def timeout(self) -> timedelta:
-        """Return the timeout of each query. Raises InputError."""
+        """Return the timeout of each query. Raises InputError if it is no duration."""
         try:
             return timedelta_of(parse_prometheus_duration(self.prometheus_query_timeout))
         except ValueError as error:
@@ -172,7 +172,8 @@ class StrategyFlags(OptionGroup):
     ) -> StrategyAdvisor | None:
         """Return the advisor that runs the strategy; None for upstream's own recommendation.
 
-        Raises InputError if a flag has no effect, or if the strategy needs samples that checkpoints do not have.
+        Raises InputError if a flag has no effect, if the strategy is unknown or needs samples that checkpoints do not
+        have, or if its interval is malformed or not above 0.
         """
         strategy = find_strategy(self.strategy, dict(map(setting_of, self.setting or ())))
         is_upstreams = type(strategy) is RecommenderStrategy
@@ -236,6 +237,11 @@ def command(
 
     Usage comes from metrics-server (or external metrics), the history from checkpoints or Prometheus. Runs instead of
     the stock recommender, or beside it under another --recommender-name.
+
+    Raises
+    ------
+    InputError
+        If flags or files cannot be used.
     """
     options = struct_of(flags, RecommenderOptions)
     idle = [process, api, lease, prometheus, history, strategy, explaining]

@@ -78,6 +78,11 @@ def command(
 
     Evicted pods get other requests only if the admission controller runs. Runs instead of upstream's updater, never
     beside it.
+
+    Raises
+    ------
+    InputError
+        If flags cannot be used.
     """
     own = "" if flags.profile == LEGACY else os.environ.get("NAMESPACE", "")
     namespace = flags.admission_controller_status_lease_namespace or own
