@@ -263,7 +263,7 @@ class ScannedList:
 
     @property
     def text(self) -> memoryview:
-        """Return the JSON text from the first item to the last."""
+        """Return the JSON text from the first item to the last. The list must have items."""
         listed = self._scanned
         return listed.view[listed.begin[0] : listed.begin[-1] + listed.size[-1]]
 
