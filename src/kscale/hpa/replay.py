@@ -107,7 +107,8 @@ Loads = Load | Mapping[str, Load]
 def get_metric_name(spec: MetricSpec) -> str:
     """Return the name of a metric's series.
 
-    It is the resource (of a container: ``container/resource``), or the metric's name.
+    It is the resource (of a container: ``container/resource``), or the metric's name; for an unknown type, the type.
+    Raises InputError if the metric lacks the field of its type.
     """
     source = get_metric_source(spec)
     if isinstance(source, ContainerResourceMetricSource):
@@ -122,8 +123,8 @@ def build_load(series: Series, kind: str = "total", recorded: Load | None = None
 
     ``total``: the sum of all series. ``per-pod``: one series per pod; the mean of the pods, times the recorded
     replicas. ``average``: one series, times the recorded replicas. A value holds until its series' next one, for one
-    step of that series at most. Raises ``InputError`` if replicas are missing or begin after the series ends, or
-    ``average`` has several series.
+    step of that series at most. Raises ``InputError`` for another kind and for empty series, if replicas are missing or
+    begin after the series ends, or if ``average`` has several series.
     """
     if kind not in SERIES_KINDS:
         raise InputError(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}")
@@ -181,7 +182,10 @@ def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64],
 
 
 def build_recorded_replicas(series: Series) -> Load:
-    """Build the recorded replicas from a series. Raises ``InputError`` for values that are not numbers of pods."""
+    """Build the recorded replicas from a series.
+
+    Raises ``InputError`` for an empty series, and for values that are not numbers of pods.
+    """
     if not len(series):
         raise InputError("the recorded replicas are empty")
     times, counts, _ = _sum_series(series)
@@ -211,7 +215,10 @@ class Plant(msgspec.Struct, frozen=True, kw_only=True):
     start: int | None = None
 
     def request_of(self, resource: str) -> Quantity | None:
-        """Return each pod's request of a resource; None if none was set."""
+        """Return each pod's request of a resource; None if none was set.
+
+        A request that is not set by resource applies to every resource.
+        """
         if self.request is None or isinstance(self.request, Quantity):
             return self.request
         return self.request.get(resource, self.request.get(""))
@@ -277,7 +284,8 @@ def replay(
     Raises
     ------
     InputError
-        For a metric that cannot be replayed, and for a utilization target without a request.
+        If no metric has a load, a metric cannot be replayed, a utilization target has no request, the loads do not
+        overlap, or there are more than 10 million syncs.
     """
     options = options or DEFAULT_OPTIONS
     name = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
@@ -545,7 +553,8 @@ def replay_report(
     Raises
     ------
     InputError
-        For a load that no HPA has a metric for, and as :func:`~kscale.hpa.replay.replay` does.
+        If there is no HPA, for a load that no HPA has a metric for, for recorded replicas that do not overlap the
+        load, and as :func:`~kscale.hpa.replay.replay` does.
     """
     if not hpas:
         raise InputError("no HorizontalPodAutoscaler to replay")

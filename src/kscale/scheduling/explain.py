@@ -195,7 +195,7 @@ class Explainer:
     def _rows(self, matches: Callable[[PodClass], bool], where: _Where) -> NDArray[np.int64]:
         """Return the sorted rows of placed pods that ``matches`` accepts on nodes that ``where`` selects: int64[n]."""
         snapshot = self.ctx.snapshot
-        _, starts, order = snapshot.sort_by_class
+        _, starts, order = snapshot.placed_by_class
         chosen = [np.zeros(0, dtype=np.int64)]
         for i, other in enumerate(snapshot.placed_classes):
             if matches(other):

@@ -226,7 +226,7 @@ def cached_by_identity(
     """Return the values of objects, cached while the objects are identical.
 
     ``cache`` is that of the snapshots of a cluster (``snapshot.interner.memo``). ``what`` names the purpose and
-    contains everything else that the values depend on. Only the most recently used purposes are cached.
+    contains everything else that the values depend on. Only the 32 purposes that were added last are cached.
     """
     caches = cache.get(_IdentityCaches, _IdentityCaches)
     for known, values in caches.found:

@@ -370,7 +370,10 @@ class Cluster:
 
     @changing
     def apply(self, item: Any) -> None:
-        """Add or replace an object (``item``): a kscale struct, a dict, or a Kubernetes client object."""
+        """Add or replace an object (``item``): a kscale struct, a dict, or a Kubernetes client object.
+
+        Of a list, all items are applied. Raises InputError for anything else, and for an object that cannot be read.
+        """
         if isinstance(item, KubeObject):
             self.apply_decoded(item, None)
         else:
@@ -513,7 +516,7 @@ class Cluster:
         call.
 
         Returns what changed. Raises InputError, and removes nothing, if an object cannot be read or the list is
-        incomplete.
+        incomplete; objects that were read stay applied.
         """
         with self.relist(kind) as listing:
             problems = [problem for page in pages for problem in listing.pages(page).problems]
@@ -529,13 +532,16 @@ class Cluster:
         return self._contents.pods.record(key).pod
 
     def pods(self) -> Iterator[Pod]:
-        """Yield all pods in order of first appearance."""
+        """Yield all pods in order of first appearance.
+
+        Raises ConcurrentUseError if the cluster changes before the end.
+        """
         return _unchanged(self._busy, "pods", self._contents.pods.pods)
 
     def pods_on(self, nodes: Collection[str]) -> Iterator[Pod]:
         """Yield the pods bound to ``nodes`` (names), finished ones included, in order of first appearance.
 
-        Only these pods are decoded.
+        Only these pods are decoded. Raises ConcurrentUseError if the cluster changes before the end.
         """
         return _unchanged(self._busy, "pods_on", lambda: self._contents.pods.pods_on(nodes))
 
@@ -545,11 +551,14 @@ class Cluster:
         return self._contents.pods.keys_on(nodes)
 
     def nodes(self) -> Iterator[Node]:
-        """Yield all nodes in list order."""
+        """Yield all nodes in list order. Raises ConcurrentUseError if the cluster changes before the end."""
         return _unchanged(self._busy, "nodes", self._contents.objects.nodes)
 
     def all(self, kind: str) -> Iterator[Any]:
-        """Yield all objects of a kind in order of first appearance."""
+        """Yield all objects of a kind in order of first appearance; nothing for an unknown kind.
+
+        Raises ConcurrentUseError if the cluster changes before the end.
+        """
         if kind == "Pod":
             return self.pods()
         return _unchanged(self._busy, "all", lambda: self._contents.objects.get_kind(kind).values())
@@ -700,7 +709,7 @@ def load(
 ) -> Cluster:
     """Read a cluster from files and data: :func:`kscale.load`, which checks its arguments, without a live cluster.
 
-    Raises InputError with all problems.
+    Raises InputError at the end with all problems; if not ``strict``, with those of sources that cannot be read at all.
     """
     report = LoadReport() if report is None else report
     cluster = Cluster(texts=texts, threads=threads)

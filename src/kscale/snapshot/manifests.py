@@ -114,7 +114,7 @@ def _limits_pods(quota: ResourceQuota) -> bool:
 
 
 def read_manifests(*sources: Any, namespace: str = DEFAULT_NAMESPACE) -> Manifests:
-    """Read manifests (paths, ``-``, or data).
+    """Read manifests (paths, ``-``, or data). The last of several objects with one kind and name counts.
 
     Parameters
     ----------
@@ -159,10 +159,11 @@ def completing_classes(cluster: Cluster) -> PodClasses:
 
 
 def with_objects(cluster: Cluster, objects: Sequence[KubeObject]) -> Cluster:
-    """Return the cluster as if the objects had been applied to it; without objects, the cluster itself.
+    """Return a copy of the cluster as if the objects had been applied to it; without objects, the cluster itself.
 
-    An object replaces the one of the same kind and name, and keeps its UID and status. Objects get the API server's
-    defaults, and claims that do not wait for a pod are bound to suitable volumes.
+    An object replaces the one of the same kind and name; it keeps the UID and status of that one unless it has its own.
+    New objects get the API server's defaults. Claims get the default storage class, and are bound to suitable volumes
+    unless they wait for a pod.
     """
     if not objects:
         return cluster
@@ -248,9 +249,9 @@ def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[C
     """Return a copy of the cluster with the workloads' pods, pending, and the names of these pods.
 
     Pods are as the API server would store them, with the cluster's priority classes, runtime classes and limit ranges.
-    Claims of StatefulSets and from pods' templates are created. A DaemonSet itself is added: its pods come with new
-    nodes. Existing objects of the same name are replaced. Raises InputError for pods that admission would refuse and
-    for too many pods.
+    Claims of StatefulSets and from pods' templates are created, unless they exist. A DaemonSet itself is added: its
+    pods come with new nodes. Existing pods and DaemonSets of the same name are replaced. Raises InputError for pods
+    that admission would refuse and for too many pods.
     """
     result = cluster.copy()
     classes = completing_classes(cluster)

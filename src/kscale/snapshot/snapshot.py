@@ -273,7 +273,7 @@ class Snapshot:
     # -- derived data ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def sort_by_class(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def placed_by_class(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the placed pods sorted by class, as (classes, starts, order).
 
         The pods of ``classes[i]`` are ``order[starts[i]:starts[i + 1]]``.
@@ -284,7 +284,7 @@ class Snapshot:
 
     @cached_property
     def placed_classes(self) -> list[PodClass]:
-        """Return the classes of placed pods, in the order of :attr:`sort_by_class`."""
+        """Return the classes of placed pods, in the order of :attr:`placed_by_class`."""
         return [self.interner.classes[i] for i in np.flatnonzero(np.bincount(self.placed_class)).tolist()]
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:
@@ -292,7 +292,7 @@ class Snapshot:
 
         Raises InputError if there is no such class.
         """
-        classes, starts, order = self.sort_by_class
+        classes, starts, order = self.placed_by_class
         if not 0 <= which < len(classes):
             raise InputError(Problem(f"{show_value(which)} is not one of the {len(classes)} classes", field="which"))
         nodes: NDArray[np.int32] = self.placed_node[order[starts[which] : starts[which + 1]]]

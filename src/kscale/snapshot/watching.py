@@ -34,7 +34,10 @@ class StoredObjects(msgspec.Struct, frozen=True):
     objects: ObjectStore
 
     def put(self, item: KubeObject, raw: msgspec.Raw) -> ChangedKeys:
-        """Add or replace an object, unless it is stored with the same version already."""
+        """Add or replace an object, and return the change.
+
+        If the object is stored with the same version already, mark it as seen and return no change.
+        """
         key, version = item.key, item.metadata.resource_version
         if isinstance(item, Pod):
             if self.pods.has_version(key, version):
@@ -50,7 +53,10 @@ class StoredObjects(msgspec.Struct, frozen=True):
         return ChangedKeys(modified=[key]) if exists else ChangedKeys(added=[key])
 
     def remove(self, item: KubeObject) -> ChangedKeys:
-        """Remove an object, unless the object under its key has another UID by now."""
+        """Remove an object, and return the change.
+
+        There is none if the object does not exist, or if another UID is stored under its key by now.
+        """
         key, uid = item.key, item.metadata.uid
         removed = self.pods.remove(key, uid) if isinstance(item, Pod) else self.objects.remove(item.kind, key, uid)
         return ChangedKeys(removed=[key]) if removed else ChangedKeys()
@@ -223,7 +229,7 @@ class Applying:
 
 
 def watch(contents: StoredObjects, view: memoryview, lines: ScannedLines) -> Watched:
-    """Apply the events of the lines, in order."""
+    """Apply the events of the lines, in order, and return what they changed."""
     if len(lines.pods.keys) == len(lines.type) == 1:
         return _apply_one_pod(contents, lines)
     return _Watch(contents, view, lines).run()

@@ -103,9 +103,9 @@ class LimitRanges:
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
         """Return the merged limits of a namespace for a type; None if there are none.
 
-        ``type_``: Container or Pod. For cpu and memory the lowest maximum and the highest minimum count. For other
-        resources the first maximum and the first minimum that are set count, and for all resources the last default
-        that is set.
+        ``type_``: Container or Pod. For cpu and memory the lowest maximum and the highest minimum count. Other
+        resources have the maximum (minimum) of the first item that sets any maximum (minimum). The last list of
+        defaults that is set replaces earlier ones.
         """
         if namespace not in self._by_namespace:
             return None
@@ -199,8 +199,8 @@ def get_proportional_limit(
 ) -> tuple[Quantity | None, str]:
     """Return the limit for a ``recommended`` request, and a note (empty for none).
 
-    The ratio of ``limit`` (``default`` if it is zero) to ``request`` is kept. The result is None if both ``limit`` and
-    ``default`` are zero, or if ``recommended`` is zero.
+    The ratio of ``limit`` (``default`` if it is zero) to ``request`` is kept; without a request the limit is
+    ``recommended``. The result is None if both ``limit`` and ``default`` are zero, or if ``recommended`` is zero.
     """
     if limit.is_zero and not default.is_zero:
         limit = default
@@ -277,10 +277,12 @@ def cap_recommendation(
 ) -> CappedRecommendation:
     """Fit a VPA's recommendation to a pod (``cappingRecommendationProcessor.Apply``).
 
-    The fitted recommendation is None if the VPA has neither a recommendation nor a resource policy. With a limit range
-    for pods, containers without a recommendation appear in the result with their own requests. Where upstream would
-    write into a missing list of bounds, the container's field is unchanged and a diagnostic reports it. Raises
-    :class:`CappingError` with upstream's text if ``vpa`` or ``pod`` is None, or the limit ranges cannot be read.
+    The fitted recommendation is None if the VPA has neither a recommendation nor a resource policy. Entries of
+    containers that the pod does not have are left out. With a limit range for pods, containers without a recommendation
+    appear in the result with their own requests. Where upstream would write into a missing list of bounds, the
+    container's field is unchanged and a diagnostic reports it; an unreadable limit range for containers is a
+    diagnostic, too. Raises :class:`CappingError` with upstream's text if ``vpa`` or ``pod`` is None, or the limit range
+    for pods cannot be read.
     """
     if vpa is None:
         raise CappingError("cannot process nil vpa")
@@ -353,8 +355,8 @@ def apply_pod_limit_range(
     """Scale one resource of one field (``target``, ``lower_bound``, ``upper_bound``) of all containers, in place.
 
     ``limits``: the namespace's limit range for pods. The sum of the containers' limits is brought between its minimum
-    and maximum, the sum of their requests to at least its minimum. Returns diagnostics about containers that cannot be
-    scaled because they have no recommendation or no such field.
+    and maximum, the sum of their requests to at least its minimum; nothing changes if no container has a limit. Returns
+    diagnostics about containers that cannot be scaled because they have no recommendation or no such field.
     """
     low = (limits.min or {}).get(resource, _NO_BOUND)
     high = (limits.max or {}).get(resource, _NO_BOUND)

@@ -217,7 +217,10 @@ class ScaleCache:
         return entry.answer
 
     def insert(self, key: ScaleKey, response: Scale | ApiError, now: datetime | Moment) -> None:
-        """Insert the response to a request at ``now``. Does nothing if the key is cached already."""
+        """Insert the response to a request at ``now``. Does nothing if the key is cached already.
+
+        A full cache first drops the eighth of its entries that was not read for the longest time.
+        """
         time = moment(now)
         if key in self._entries:
             return
@@ -609,7 +612,10 @@ class DumpScales:
             return ApiError(str(error))
 
     def _build_assumed_scale(self, key: ScaleKey, name: str) -> Scale:
-        """Return a scale of an object that the dump lacks, with the assumed selector or an empty one."""
+        """Return a scale of an object that the dump lacks, with the assumed selector or an empty one.
+
+        Adds a text to ``assumed``.
+        """
         self.assumed[key.namespace, f"the input has no {name} {key.namespace}/{key.name}, which owns others"] = None
         metadata = ObjectMeta(name=key.name, namespace=key.namespace)
         return Scale(metadata=metadata, status=ScaleStatus(selector=self._selectors.get(key, "")))

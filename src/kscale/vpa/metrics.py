@@ -378,7 +378,10 @@ _RecommendationChange = tuple[ResourceList, ResourceList, str | None, int]
 
 
 def _observe_changes(changes: list[_RecommendationChange], into: ObservationTally) -> None:
-    """Observe the relative changes of targets in ``into``, and empty the list ``changes``."""
+    """Observe the relative changes of targets in ``into``, and empty the list ``changes``.
+
+    Only cpu and memory count, and only if the old target is positive.
+    """
     pending, changes[:] = changes[:], []
     for old, new, mode, pods in pending:
         for resource, amount in new.items():

@@ -270,7 +270,7 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
     in_recommendation_bounds_eviction_lifetime_threshold
         Minimum age of pods that are updated although their requests are within the bounds.
     evict_after_oom_threshold
-        Update a pod whose only container was killed for memory within this time after its start.
+        Update a pod of which a container was killed for memory within this time after its start.
     feature_gates
         Feature gates: PerVPAConfig, CPUStartupBoost, InPlace, AllAlpha. All are off by default.
     profile

@@ -66,7 +66,7 @@ def scale_amount(a: int, factor: float) -> int:
 
 
 def cores_to_millicores(cores: float) -> int:
-    """Convert cores to millicores, truncated and clamped to 0 ... 1e14: 0.0172071 gives 17."""
+    """Convert cores to millicores, as :func:`to_resource_amount` does (truncated, 0 ... 1e14): 0.0172071 gives 17."""
     return to_resource_amount(cores * 1000.0)
 
 
@@ -112,22 +112,26 @@ class CurrentResources:
         self._by_name = by_name
 
     def get(self, container: str) -> tuple[ResourceList | None, ResourceList | None]:
-        """Return the container's requests and limits: ``(None, None)`` if the pod has no container of that name."""
+        """Return a container's (requests, limits), from its status if that reports resources, else from its spec.
+
+        Each is None if it is not set. ``(None, None)`` if the pod has no container of that name; init containers do not
+        count.
+        """
         return self._by_name.get(container, (None, None))
 
     def requests(self, container: str) -> ResourceList:
-        """Return the container's requests: empty if there are none."""
+        """Return the container's requests, from where :meth:`get` takes them: empty if there are none."""
         return self.get(container)[0] or {}
 
 
 def get_amount(amounts: ResourceList | None, resource: str) -> int | None:
-    """Return an amount in millicores or bytes, or None if there is none."""
+    """Return an amount in millicores (CPU) or whole units (bytes), rounded away from zero; None if there is none."""
     quantity = (amounts or {}).get(resource)
     return None if quantity is None else quantity.milli_value() if resource == CPU else quantity.value()
 
 
 def get_current_resources(pod: Pod, container: str) -> tuple[ResourceList | None, ResourceList | None]:
-    """Return the requests and limits of one container; ``(None, None)`` if the pod has no such container.
+    """Return one container's (requests, limits), as :meth:`CurrentResources.get` does.
 
     For many containers build :class:`CurrentResources` once.
     """
@@ -192,9 +196,10 @@ class ResourceTargets(NamedTuple):
 
 
 def explain_target(resource: str, amounts: ResourceTargets, method: Mapping[str, str]) -> str:
-    """Return the target of a resource and how it was computed, in one line.
+    """Return the target of a resource and how it was computed, in one line; ``<resource>: no target`` without a target.
 
-    ``method``: how the target is computed, by resource; without an entry for the resource the line does not say it.
+    ``method``: how the target is computed, by resource; without an entry for the resource the line says "the strategy's
+    advice".
     """
     if amounts.target is None:
         return f"{resource}: no target"

@@ -176,7 +176,8 @@ def _load_strategy_class(name: str) -> type[Strategy]:
 def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strategy:
     """Create a strategy with settings, by its name or its class (``package.module:Class``, ``file.py:Class``).
 
-    Values of settings are numbers or texts of numbers. Raises ``InputError`` for an unknown name or setting.
+    Values of settings are numbers or texts of numbers. Raises ``InputError`` for an unknown name or setting, an invalid
+    value, and a class that cannot be loaded or created.
     """
     known = list_strategies()
     strategy_class = known.get(name) or (_load_strategy_class(name) if ":" in name else None)
@@ -331,6 +332,7 @@ class PercentileStrategy(Strategy):
         memory request and limit.
 
         A resource without samples gets no advice. The memory is at least ``usage.oom_memory`` plus its own buffer.
+        Amounts are rounded up to millicores and MiB, and are at least the minimums of the settings.
         """
         how = self.settings
         cpu = _drop_empty(usage.cpu.values())

@@ -187,7 +187,8 @@ def _is_well_known_or_scalable(key: ControllerKey, controllers: Controllers) -> 
 def _get_owner_of_controller(key: ControllerKey, controllers: Controllers) -> ControllerKey | None:
     """Return the owner of a controller; None if it has none, or no scale exists (``getParentOfController``).
 
-    Raises the error of :func:`_unhandled_target_error` if the controller cannot be read or is of an unknown kind.
+    Raises TargetError if the controller cannot be read or is of an unknown kind, and ScaleNeededError if its scale was
+    not requested yet.
     """
     if key.kind in WELL_KNOWN_KINDS:
         reference = controller_of(controllers.existing(key).metadata)
@@ -235,7 +236,7 @@ def find_controlling_vpa(
 ) -> VerticalPodAutoscaler | None:
     """Return the strongest VPA whose target is ``parent`` and whose selector matches the pod; None if there is none.
 
-    ``parent``: the pod's topmost controller.
+    ``parent``: the pod's topmost controller, compared with targets by namespace, kind and name.
     """
     if parent is None:
         return None

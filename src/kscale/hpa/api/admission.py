@@ -182,7 +182,7 @@ def admit(
     Raises
     ------
     InputError
-        If ``data`` is not an object at all.
+        If ``data`` or ``old`` is not an object at all.
     """
     try:
         hpa = decode_hpa(to_plain_data(data, "HorizontalPodAutoscaler"))
@@ -213,7 +213,7 @@ def admit_decoded(
 
 
 def validate_stored(hpa: HorizontalPodAutoscaler, *, is_stored: bool) -> Admission:
-    """Return an object from :func:`decode_hpa`, unchanged, or the errors of its validation.
+    """Return the admission of an object from :func:`decode_hpa`: the object, unchanged, or its validation errors.
 
     ``is_stored``: a server has stored it, so that it may break rules that only a new object must keep.
     """
@@ -222,9 +222,9 @@ def validate_stored(hpa: HorizontalPodAutoscaler, *, is_stored: bool) -> Admissi
 
 
 def _prepare_for_create(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> HorizontalPodAutoscaler:
-    """Reset the status and set the generation of a new object (``PrepareForCreate``).
+    """Reset the status of a new object, and set its generation to 1 (``PrepareForCreate``).
 
-    Only the controller sets a status, and only the server a generation.
+    The feature gates decide whether there is a generation, and whether tolerances are removed.
     """
     metadata = hpa.metadata
     if options.gates["HPAGeneration"]:
@@ -236,7 +236,11 @@ def _prepare_for_create(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Ho
 def _prepare_for_update(
     hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler, subresource: str, options: HPAOptions
 ) -> HorizontalPodAutoscaler:
-    """Restore the fields of ``old`` that a writer cannot change (``BeforeUpdate``, ``PrepareForUpdate``)."""
+    """Restore the fields of ``old`` that a writer cannot change (``BeforeUpdate``, ``PrepareForUpdate``).
+
+    A changed spec raises the generation. The feature gates decide whether there is a generation, and whether new
+    tolerances are removed.
+    """
     replace = msgspec.structs.replace
     generation = old.metadata.generation
     if subresource == "status":
@@ -313,8 +317,8 @@ def decode_hpa(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
 def decode_hpas_fast(texts: Sequence[bytes]) -> list[HorizontalPodAutoscaler | None]:
     """Decode JSON texts of v2 objects as :func:`decode_hpa` does; None for each text that it must decode itself.
 
-    These are invalid texts, and texts with half surrogates, nulls or numbers that Go may not accept as integers. All
-    texts are decoded together, or one by one if any of them is unusual.
+    These are texts of other objects, invalid texts, and texts with half surrogates, nulls or numbers that Go may not
+    accept as integers. All texts are decoded together, or one by one if any of them is unusual.
     """
     hpas = _decode_usual(b"".join((b"[", b",".join(texts), b"]")))
     if hpas is None or len(hpas) != len(texts):
@@ -328,7 +332,7 @@ def decode_hpas_fast(texts: Sequence[bytes]) -> list[HorizontalPodAutoscaler | N
 
 
 def _decode_usual(text: bytes) -> list[HorizontalPodAutoscaler] | None:
-    """Decode a JSON list of objects; None if its text has something unusual."""
+    """Decode a JSON list of objects; None if its text has something unusual or cannot be decoded."""
     if b"null" in text or (b"\\" in text and (b"\\ud" in text or b"\\uD" in text)):
         return None
     if _UNUSUAL_NUMBER.search(text.translate(_NUMBER_SHAPES, b" \t\r\n-")):

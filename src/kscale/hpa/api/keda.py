@@ -102,7 +102,8 @@ def generate_hpa(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[s
 
     Triggers whose target value is missing or invalid are left out (:func:`list_unmodelled_features`). External metrics
     have the names in the ScaledObject's status. Without these, the name is the operator's likely one; if exactly one of
-    ``known`` (the names in the namespace) has the trigger's prefix, that one is used.
+    ``known`` (the names in the namespace) has the trigger's prefix, that one is used. Annotations that pause one
+    direction disable it in ``behavior``.
     """
     metadata, spec = scaled.get("metadata") or {}, scaled.get("spec") or {}
     config = (spec.get("advanced") or {}).get("horizontalPodAutoscalerConfig") or {}

@@ -489,7 +489,8 @@ def _encode_rules(rules: HPAScalingRules | None) -> dict[str, Any] | None:
 def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
     """Convert the v1 object ``old`` to v2.
 
-    Invalid annotations are dropped without an error, as upstream does.
+    Without a minimum it is 1; without metrics there is one of cpu at 80 %. Invalid annotations are dropped without an
+    error, as upstream does.
     """
     annotations = old.metadata.annotations or {}
     metrics = read_metrics(annotations)

@@ -266,7 +266,10 @@ def _validate_name(field: str, text: str, missing: str = "") -> list[FieldError]
 def _validate_scale_target(
     reference: CrossVersionObjectReference, old: CrossVersionObjectReference | None
 ) -> list[FieldError]:
-    """Return the errors of ``spec.scaleTargetRef``. An ``apiVersion`` equal to that of ``old`` is not checked."""
+    """Return the errors of ``spec.scaleTargetRef``.
+
+    Its ``apiVersion`` is not checked if it and the kind equal those of ``old``.
+    """
     errors = _validate_name("spec.scaleTargetRef.kind", reference.kind) + _validate_name(
         "spec.scaleTargetRef.name", reference.name
     )
@@ -303,7 +306,10 @@ def _has_bad_described_object(hpa: HorizontalPodAutoscaler) -> bool:
 
 
 def _validate_metric(metric: MetricSpec, path: str, lenient: bool) -> list[FieldError]:
-    """Return the errors of a metric. ``lenient``: accept an invalid ``apiVersion`` of a described object."""
+    """Return the errors of a metric. Of several sources only the first is checked in depth.
+
+    ``lenient``: accept an invalid ``apiVersion`` of a described object.
+    """
     errors = []
     if not metric.type:
         errors.append(build_required_error(f"{path}.type", "must specify a metric source type"))

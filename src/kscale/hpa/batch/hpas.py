@@ -222,7 +222,7 @@ def _read_spec_metric(spec: MetricSpec, options: HPAOptions) -> SpecMetric:
     except ValueError:
         selector = None
     if isinstance(source, PodsMetricSource):
-        assert source.target.average_value is not None  # checked by source_of
+        assert source.target.average_value is not None  # checked by get_metric_source
         target, key = source.target.average_value.milli_value(), None
         if selector is not None:
             key = ("custom", source.metric.name, selector)
@@ -307,7 +307,10 @@ _get_transition_time = attrgetter("last_transition_time")
 
 
 def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> ConditionColumns:
-    """Return the status conditions of HPAs as columns."""
+    """Return the status conditions of HPAs as columns.
+
+    Conditions of other types than :data:`CONDITION_TYPES` are left out.
+    """
     n = len(hpas)
     lists = [hpa.status.conditions or () for hpa in hpas]
     flat = list(chain.from_iterable(lists))
@@ -450,7 +453,7 @@ def _build_scale_request(hpa: HorizontalPodAutoscaler, resource: str) -> GetScal
 
 
 def _missing_scale_error(hpa: HorizontalPodAutoscaler, resources: tuple[str, ...]) -> ApiError:
-    """Return the NotFound error of a target without a scale."""
+    """Return the NotFound error of a target without a scale; an error without a text if its kind is unknown."""
     return _not_found_error(_build_scale_request(hpa, resources[0])) if resources else ApiError("")
 
 

@@ -341,7 +341,10 @@ def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> Scal
 
 
 def _read_states(keys: Sequence[str], state: ControllerState) -> tuple[StateColumns, Sequence[HPAState]]:
-    """Return the histories of HPAs and their states without histories, in the order of ``keys``."""
+    """Return the histories of HPAs and their states without histories, in the order of ``keys``.
+
+    An unknown HPA has the state of one that was never reconciled.
+    """
     if isinstance(state.hpas, LazyStates | StateStore):
         columns_and_rest = state.hpas.get_columns(keys)
         if columns_and_rest is not None:

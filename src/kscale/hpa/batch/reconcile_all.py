@@ -748,8 +748,8 @@ def _reject_request(query: GetMetric) -> ApiError:
 def is_stable_batch(result: BatchResult) -> bool:
     """Check whether the age of samples cannot change the decisions of a batch any more.
 
-    True if all HPAs were decided over columns, no replicas changed, and all samples were taken at least a window after
-    the last pod transition: later samples then count in the same way (``groupPods``).
+    True if all HPAs were decided over columns, no replicas changed, and all samples (if any) were taken at least a
+    window after the last pod transition: later samples then count in the same way (``groupPods``).
     """
     if result.records or result.problems or result.unfinished or result.late or result.decisions.rescaled.any():
         return False

@@ -297,7 +297,7 @@ class MetricLists:
         return self._index.by_label.get((namespace, *(label or ())), [])
 
     def _get_labels(self, row: int) -> Mapping[str, str]:
-        """Return the labels of a row of the usage: its own, or else its pod's."""
+        """Return the labels of a row of the usage: its own, or else its pod's; empty if they are unknown."""
         usage = self.usage()
         if usage.labels[row] >= 0:
             return usage.label_sets[int(usage.labels[row])]
@@ -399,7 +399,7 @@ class MetricResponses(MetricLists):
         return self._refused.get(query.namespace) if query.api == "resource" else None
 
     def __call__(self, query: GetMetric) -> Any:
-        """Return the response or the error of a request that was sent."""
+        """Return the response or the error of a request that was sent. Raises KeyError for any other request."""
         error = self.refusal(query)
         return self.by_request[query] if error is None else error
 
@@ -442,8 +442,9 @@ def request_scales_steps(
 ) -> Steps[dict[str, Any]]:
     """Return the scale of every target, or its error, by ``keys`` of the HPAs. Scales in ``known`` are not requested.
 
-    ``at_most``: how many requests run at a time. ``within``: timeout in nanoseconds (None for no timeout). ``took``
-    receives the duration of each request in nanoseconds.
+    An HPA whose target's kind cannot be resolved has no entry. ``at_most``: how many requests run at a time.
+    ``within``: timeout in nanoseconds (None for no timeout). ``took`` receives the duration of each request in
+    nanoseconds.
     """
     resources = read_target_references(hpas, mapper).resources
     rows = [row for row, key in enumerate(keys) if key not in known and resources[row]]

@@ -92,7 +92,7 @@ class PodColumns:
 
     @classmethod
     def from_pods(cls, pods: Sequence[Pod]) -> PodColumns:
-        """Build the columns of pods in their order."""
+        """Build the columns of pods in their order. Raises InputError for a time of a pod that cannot be read."""
         n = len(pods)
         flags = np.zeros((4, n), np.uint8)
         times = np.full((2, n), ZERO_TIME, np.int64)
@@ -187,7 +187,8 @@ def get_pod_requests(
 def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions) -> int | str:
     """Return the request of one pod in milli-units, or an error text if it has none.
 
-    An empty ``container`` means all containers.
+    An empty ``container`` means the pod-level request if there is any, else the sum of all containers and sidecars,
+    wrapped to 64 bits. The legacy profile ignores sidecars.
     """
     spec = pod.spec
     level = options.gates["PodLevelResources"]
@@ -633,7 +634,10 @@ class ReplicaCalculator:
         namespace: str,
         selector: str,
     ) -> CalculationSteps:
-        """Calculate replicas from the values of ``request``; pods are listed only if the replicas would change."""
+        """Calculate replicas from the values of ``request``.
+
+        Pods are listed only if there are replicas now and their number would change.
+        """
         response = yield from request
         if isinstance(response, CalculatedReplicas):
             return response

@@ -89,7 +89,10 @@ class Dump:
     keda_refusals: dict[str, list[str]] = field(default_factory=dict)
 
     def mapper(self) -> RESTMapper:
-        """Build a mapper of the built-in kinds, and of custom kinds that are defined or present."""
+        """Return the known mapper, or build one.
+
+        It is built of the built-in kinds, and of custom kinds that are defined or present.
+        """
         if self.known_mapper is not None:
             return self.known_mapper
         named = {(each.group, each.kind): each.name for each in BUILT_IN}
@@ -242,7 +245,7 @@ class Dump:
 
 
 def request_missing_steps(dump: Dump, state: ControllerState | None, options: HPAOptions, now: Moment) -> Steps[None]:
-    """Request what :meth:`Dump.decide <kscale.hpa.dump.dump.Dump.decide>` needs and ``dump`` lacks.
+    """Request what :meth:`Dump.decide <kscale.hpa.dump.dump.Dump.decide>` needs and ``dump`` lacks, and store it there.
 
     Requests are those of the controller with ``state`` and ``options``. Afterwards the dump has the time of the last
     response. Failed requests are in ``unanswered``, and are errors of the HPAs that need them.

@@ -273,6 +273,12 @@ def hpa_report(
     -------
     HPAReport
         The decisions, their explanations and the next state.
+
+    Raises
+    ------
+    InputError
+        If an HPA of the dump is malformed, even one that is not reported, or if ``state`` has HPAs and there is no
+        time.
     """
     every = list(dump.hpas.values())
     chosen = every if hpas is None else list(hpas)

@@ -381,7 +381,8 @@ class Interner:
         stored : bool
             The caller stores the pod, which keeps the class in use. Otherwise the interner keeps the class.
         named : bool
-            The pod's name and UID distinguish it from others.
+            The pod's name and UID distinguish it from others, as they always do with resource claims or generic
+            ephemeral volumes.
         """
         frame, amounts, labels, affinity, volumes, owner = pod_facets(pod, placed=placed, moves=moves, named=named)
         pod_class = self.variant(self._prototype(pod, frame, amounts), labels, affinity, volumes, owner)

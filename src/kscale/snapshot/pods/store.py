@@ -490,7 +490,7 @@ class PodStore:
     def put(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> str:
         """Add a pod, or replace the one under its key in place, and return the key.
 
-        ``raw`` is the API data that the pod was decoded from.
+        ``raw`` is the API data that the pod was decoded from. Raises InputError for an invalid time.
         """
         state = state_of(pod, finished=self.finished)
         keep_text = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
@@ -508,12 +508,16 @@ class PodStore:
     def put_all(self, pods: Iterable[Pod]) -> None:
         """Add or replace many pods that are not modified from now on.
 
-        Parts that several pods share are classified once. The last pod of a repeated key counts.
+        Parts that several pods share are classified once. The last pod of a repeated key counts. Raises InputError for
+        an invalid time; then no pod was put.
         """
         self._put_described(self.describe(pods))
 
     def describe(self, pods: Iterable[Pod]) -> DescribedPods:
-        """Return the rows of pods that are not modified from now on, for :meth:`put_described`."""
+        """Return the rows of pods that are not modified from now on, for :meth:`put_described`.
+
+        Raises InputError for an invalid time.
+        """
         records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
         similar: dict[tuple[Any, ...], tuple[list[int], PodClass | None]] = {}
         values = [self._describe_like(record, similar) for record in records.values()]

@@ -92,7 +92,11 @@ def _gunzip(buffer: Buffer) -> bytes:
 
 
 def decompress(buffer: Buffer, source: str) -> Buffer | Problem:
-    """Return the buffer, decompressed if it is gzip or zstd; a Problem if the data are damaged or truncated."""
+    """Return the buffer, decompressed if it is gzip or zstd.
+
+    Returns a Problem if the data are damaged, truncated, or decompress to more than a dump can have. Raises
+    MissingExtraError for zstd without the library.
+    """
     start = bytes(memoryview(buffer)[:4])
     packing = "gzip" if start[:2] == _GZIP else "zstd"
     try:

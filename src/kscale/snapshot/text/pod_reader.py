@@ -263,7 +263,7 @@ class ScannedList:
 
     @property
     def text(self) -> memoryview:
-        """Return the JSON text from the first item to the last."""
+        """Return the JSON text from the first item to the last. The list must have items."""
         listed = self._scanned
         return listed.view[listed.begin[0] : listed.begin[-1] + listed.size[-1]]
 
@@ -331,8 +331,8 @@ class PodReader:
     def scan(self, view: memoryview, source: str, place: str, decode: Decode | None = None) -> ScannedList | None:
         """Return the items of a JSON list; None for any other text, and for a text with a syntax error.
 
-        With ``decode``, another thread reads the items of a long text ahead, and calls ``decode`` with the text of each
-        item that is no pod; it returns None for an item that must be read in another way.
+        With ``decode``, another thread scans a long text while this one classifies pods and calls ``decode`` with the
+        text of each item that is no pod. ``decode`` returns None for an item that must be read in another way.
         """
         ahead = _ReadAhead(self.classes, view, decode) if decode is not None and len(view) >= _LONG else None
         meanwhile = None if ahead is None else ahead.read

@@ -232,7 +232,8 @@ _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 def read(*sources: Source, empty_lists: bool = False) -> Iterator[RawObject | Problem]:
     """Yield all objects of all sources in order; a :class:`Problem` stands for data that cannot be read at all.
 
-    ``empty_lists``: also yield empty lists of a kind (``PodMetricsList``), as records of the list.
+    ``empty_lists``: also yield empty lists of a kind (``PodMetricsList``), as records of the list. Raises InputError
+    for a source of a type that is not supported.
     """
     for item in read_scanned(*sources, scan=None, empty_lists=empty_lists):
         assert isinstance(item, (RawObject, Problem))  # there are runs of pods only with a scan
@@ -240,7 +241,10 @@ def read(*sources: Source, empty_lists: bool = False) -> Iterator[RawObject | Pr
 
 
 def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False) -> Iterator[_Item]:
-    """Yield objects as :func:`read` does, with the pods of JSON lists in runs as ``scan`` reads them."""
+    """Yield objects as :func:`read` does, with the pods of JSON lists in runs as ``scan`` reads them.
+
+    Other items that the scan has decoded are yielded as :class:`DecodedItems`. ``scan`` None: no list is scanned.
+    """
     for source in sources:
         for item in _read(source, scan):
             if not isinstance(item, RawObject):

@@ -314,7 +314,8 @@ class TextClasses:
     def _read_rest(self, number: int) -> _Rest | None:
         """Decode and check the text of a pod without the facets.
 
-        None if the pod must be read in another way: its text is invalid or repeats a key, or it has resource claims.
+        None if the pod must be read in another way: its text is invalid, repeats a key, is that of another kind, or
+        fails validation, or it has resource claims.
         """
         text = self._projector.text(number)
         if _projection.repeats_a_key(text):

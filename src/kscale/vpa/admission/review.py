@@ -248,8 +248,8 @@ def read_review(
     """Read a review.
 
     Returns the pod to review, or the finished result of a review that needs no VPA: the review of a VPA, or of an
-    invalid object. A pod with more than ``max_containers`` containers is allowed as it is, and the result's
-    ``messages`` say so.
+    invalid object. A pod with more than ``max_containers`` containers (with init containers; None: no limit) is allowed
+    as it is, and the result's ``messages`` say so.
     """
     usual = _read_usual(body) if max_containers is None else None
     if usual is not None:

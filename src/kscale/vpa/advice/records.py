@@ -265,7 +265,8 @@ def with_quality(report: RecommendationReport, quality: str) -> RecommendationRe
     """Return the report with the requests and limits of a quality of service, one of :data:`QUALITIES`.
 
     Guaranteed uses the target as request and limit. Burstable uses the bounds: the lower one as the request, the upper
-    one as the limit. Without bounds (a strategy other than ``vpa``) it keeps the target and its limit.
+    one as the limit. Without bounds (a strategy other than ``vpa``) it keeps the target and its limit. Severities,
+    patches and sums are computed again.
     """
     containers = []
     for one in report.containers:

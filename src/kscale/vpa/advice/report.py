@@ -499,6 +499,8 @@ def recommend(
     ------
     InputError
         If an input cannot be read, the selector is invalid or the strategy fails.
+    NativeError
+        If a compiled strategy fails.
     """
     strategy = strategy or RecommenderStrategy()
     options = options or RecommenderOptions()
@@ -636,7 +638,7 @@ def _warn_of_late_samples(feed: UsageFeed) -> None:
 def _find_dump_oom_kills(cluster: Cluster, pods: Iterable[Pod], feed: UsageFeed) -> list[OutOfMemory]:
     """Return the selected workloads' kills in pods and eviction events of the dump, in order of time.
 
-    Deleted pods of these events are added to the feed's state.
+    Deleted pods of these events are added to the feed's state. Raises InputError for a kill with an invalid time.
     """
     kills = find_last_oom_kills(pods)
     for event in cluster.all("Event"):

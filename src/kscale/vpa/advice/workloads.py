@@ -229,7 +229,11 @@ class Workloads:
         )
 
     def _add_pod(self, pod: Pod) -> None:
-        """Add a running or finished pod to its workload; a running one without a workload is counted in ``skipped``."""
+        """Add a running or finished pod to its workload; a pending pod is only mapped to its workload.
+
+        A running pod without a workload is counted in ``skipped``; one whose owner cannot be resolved gets a text in
+        ``unresolved``.
+        """
         live = pod.status.phase not in _FINISHED_PHASES and pod.status.phase != "Pending"
         try:
             parent = find_topmost_owner(pod, self.controllers)
@@ -380,7 +384,8 @@ class UsageFeed:
     ) -> Workload | None:
         """Find the workload of a pod: by the dump's objects, then by labels (unless ``named``), then by name.
 
-        None if it is unknown. See :meth:`Workloads.owner_of_gone` for ``named``.
+        None if it is unknown. The first result for a pod is cached and counted. See :meth:`Workloads.owner_of_gone` for
+        ``named``.
         """
         known = self.workloads.pod_owner.get((namespace, pod))
         if known is not None:
@@ -445,7 +450,7 @@ class UsageFeed:
             self._finite = {kind: np.concatenate([counts[:done], more]) for kind, counts in self._finite.items()}
 
     def add(self, batch: UsageBatch) -> None:
-        """Add a batch of usage samples to the workloads of its containers."""
+        """Add a batch of usage samples to the workloads of its containers, and count what happened to them."""
         self.counts.update(f"warnings of the source: {text}" for text in batch.warnings)
         if not len(batch):
             return
@@ -553,8 +558,8 @@ def feed_history(
     """Read a history batch by batch, in its order, into the feed that ``prepare`` creates. Returns the feed.
 
     A container rejects samples older than its last one, as in upstream. If batches go back in time, a history that can
-    be read again and is not too long is therefore fed again, sorted. ``progress`` is called with the number of rows
-    read so far.
+    be read again and has at most 10 million rows is therefore fed again, sorted, into a second feed of ``prepare``.
+    ``progress`` is called with the number of rows read so far, at the first reading.
     """
     feed, rows = prepare(), 0
     for batch in history:

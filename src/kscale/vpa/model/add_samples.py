@@ -50,9 +50,9 @@ def add_cpu_grid(
     """Add CPU samples if they form a grid: many containers, one after the other, with samples at the same times.
 
     Sample *i* is of the container in the slot ``container[i]`` of the store, at ``time[i]`` (nanoseconds) with
-    ``value[i]`` (millicores). Returns False, and adds nothing, if they form no grid, if containers share an aggregate,
-    or if a sample would be rejected. Otherwise returns True and sets ``status`` to 0: results are equal bit for bit to
-    adding samples one by one.
+    ``value[i]`` (millicores). Returns False, and adds nothing, if they form no grid of at least 32 samples per
+    container, if containers share an aggregate, if a value is 2^31 or more, or if a sample would be rejected.
+    Otherwise returns True and sets ``status`` to 0: results are equal bit for bit to adding samples one by one.
     """
     rows = 1 + int(np.count_nonzero(container[1:] != container[:-1]))
     length, rest = divmod(len(container), rows)
@@ -227,7 +227,7 @@ def _find_representable_times(time: _Int64Array) -> npt.NDArray[np.bool_] | None
 
 
 def find_slot(state: RecommenderState, name: ContainerName, now: Moment) -> int:
-    """Return the store's slot of a container, and link the slot to its aggregate.
+    """Return the store's slot of a container, and link the slot to its aggregate, which is created if there is none.
 
     -1 if the container is unknown or an init container.
     """

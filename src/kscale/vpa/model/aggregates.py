@@ -143,7 +143,7 @@ class AggregateStore:
         self.oom_min_bump[rows] = options.oom_min_bump_up_bytes
 
     def give_row(self, row: int) -> None:
-        """Release the row of an aggregate."""
+        """Release the row of an aggregate, and reset the row and its histograms."""
         self._clear_rows(row)
         self.free_rows.append(row)
 
@@ -184,7 +184,11 @@ class AggregateStore:
         return self._native
 
     def merge(self, into: _Times, other: AggregateStore, rows: _Times) -> None:
-        """Add ``rows[i]`` of ``other`` to ``into[i]``, in order: histograms, first and last sample, count."""
+        """Add ``rows[i]`` of ``other`` to ``into[i]``, in order: histograms, first and last sample, number of samples.
+
+        As upstream, this may move the reference times of histograms in ``other``. Raises HistogramError if half-lives
+        differ.
+        """
         self.cpu.merge(into, other.cpu, rows)
         self.memory.merge(into, other.memory, rows)
         known = other.first[rows] != ZERO_TIME
@@ -298,7 +302,7 @@ class Aggregate:
 def get_scaling_policy(policy: ContainerResourcePolicy | None) -> tuple[str, tuple[str, ...]]:
     """Return the scaling mode and the controlled resources of a container under its policy.
 
-    Unknown resources are left out.
+    Without a policy they are Auto and (cpu, memory). Unknown resources are left out.
     """
     mode = (policy.mode if policy is not None else None) or SCALING_AUTO
     if policy is None or policy.controlled_resources is None:

@@ -269,9 +269,10 @@ class RecommenderState:
         self.container_slots.forget((pod.namespace, pod.name, container) for container in pod.containers)
 
     def clock_set(self, by: int) -> None:
-        """Shift the times of the last garbage collections and such by ``by`` nanoseconds after the clock was set.
+        """Shift the stored times by ``by`` nanoseconds after the clock was set, so that remaining waits stay equal.
 
-        Remaining waits stay equal. Times of samples do not change.
+        These are the times of the last garbage collections, and since when VPAs have no recommendation. Times of
+        samples do not change.
         """
         self.without_recommendation = {key: at + by for key, at in self.without_recommendation.items()}
         self.last_gc += by
@@ -283,6 +284,7 @@ class RecommenderState:
     ) -> PodState:
         """Add or update a pod with its labels and phase, and return its state (upstream's ``AddOrUpdatePod``).
 
+        If the labels of a known pod have changed, its containers are linked to the aggregates of the new labels.
         ``now``: creation time of aggregates that are new.
         """
         time = virtual_moment(now)
@@ -340,7 +342,7 @@ class RecommenderState:
         if pod is None:
             return
         self._mark_containers_changed(pod)
-        self.read_from(pod, ())
+        self.set_sources(pod, ())
         self._update_membership(pod, -1)
         for state in pod.containers.values():
             self._unbind(state)
@@ -381,8 +383,8 @@ class RecommenderState:
 
     # -- resource sources ---------------------------------------------------------------------------------------
 
-    def read_from(self, pod: PodState, sources: tuple[str, ...]) -> None:
-        """Store from where upstream reads the resources of a pod: ``sources``, one text for each container."""
+    def set_sources(self, pod: PodState, sources: tuple[str, ...]) -> None:
+        """Store where upstream reads the resources of a pod: ``sources``, one text for each container."""
         if sources == pod.sources:
             return
         if pod.sources:
@@ -456,9 +458,9 @@ class RecommenderState:
             self._link_label_set(vpa, label_set)
 
     def delete_vpa(self, key: VpaKey) -> None:
-        """Delete the VPA ``key``, which must exist (upstream's ``DeleteVpa``).
+        """Delete the VPA ``key``, which must exist, with its loaded checkpoints (upstream's ``DeleteVpa``).
 
-        Its aggregates are no longer under a VPA.
+        Its aggregates stay and are no longer under a VPA.
         """
         vpa = self.vpas.pop(key)
         self.merge_plans, self.cached_recommendations = [], None
@@ -480,7 +482,8 @@ class RecommenderState:
     def record_recommendation(self, vpa: Vpa, now: datetime | Moment) -> str:
         """Record whether a VPA has a recommendation (upstream's ``RecordRecommendation``).
 
-        Returns a message if it has had none for more than half an hour, else an empty string.
+        Returns a message if it has had none for more than half an hour since the first record or the last message, else
+        an empty string.
         """
         time = virtual_moment(now)
         if vpa.has_recommendation:
@@ -556,7 +559,10 @@ def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> MergedCont
 
 
 def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
-    """Return the plan to merge the aggregates of ``vpas``, cached while it is valid."""
+    """Return the plan to merge the aggregates of ``vpas``, cached while it is valid.
+
+    Plans of VPAs with initial states are not cached.
+    """
     known: list[_MergePlan] = [plan for plan in state.merge_plans if plan.placement_version == state.placement_version]
     for plan in known:
         if plan.vpas == vpas:
@@ -605,7 +611,8 @@ def collect_garbage_steps(
 ) -> StepsOf[GetScale, list[AggregateKey]]:
     """Remove unused aggregates at most once an hour, and return their keys in order; empty if it is not yet due.
 
-    Upstream: ``RateLimitedGarbageCollectAggregateCollectionStates``.
+    Unused are expired aggregates, and those without CPU samples that can get none any more. Upstream:
+    ``RateLimitedGarbageCollectAggregateCollectionStates``.
     """
     now = progress.now
     if now - state.last_gc < GC_INTERVAL:
@@ -616,7 +623,10 @@ def collect_garbage_steps(
 
 
 def _remove_aggregates(state: RecommenderState, contributive: set[AggregateKey], now: Moment) -> list[AggregateKey]:
-    """Remove expired aggregates, and those without samples that are not in ``contributive``. Returns the keys."""
+    """Remove expired aggregates, and those without CPU samples that are not in ``contributive``.
+
+    Returns their keys in order.
+    """
     removed = []
     for key in sorted(state.aggregates):
         aggregate = state.aggregates[key]

@@ -79,14 +79,14 @@ class HistogramOptions:
         return self.native.size
 
     def find_bucket(self, value: float) -> int:
-        """Return the bucket of a value.
-
-        An infinite value or NaN gives a number outside the range, as in upstream.
-        """
+        """Return the bucket of a value; see :meth:`find_buckets` for NaN and infinity."""
         return int(self.find_buckets([value])[0])
 
     def find_buckets(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the bucket of each value; a number outside the range for an infinite value or NaN, as in upstream."""
+        """Return the bucket of each value: the first one for smaller values, the last one for greater values.
+
+        As in upstream, NaN and infinity give -2^63, which is no bucket, in exponential schemes, and 0 in linear ones.
+        """
         array = np.ascontiguousarray(values, np.float64)
         buckets = np.empty(array.shape, np.int64)
         self.native.find(array, buckets)
@@ -363,10 +363,10 @@ class Histogram:
     def load(
         self, bucket_weights: Mapping[int, int] | None, total_weight: float = 0.0, reference_time: int = ZERO_TIME
     ) -> None:
-        """Add the weights of a checkpoint. A decaying histogram takes over its reference time.
+        """Add the weights of a checkpoint, scaled to the sum ``total_weight``.
 
-        ``bucket_weights`` None: there is no checkpoint at all. Raises :class:`HistogramError` with upstream's text, in
-        upstream's order of checks.
+        A decaying histogram takes its reference time. ``bucket_weights`` None: there is no checkpoint at all. Raises
+        :class:`HistogramError` with upstream's text, in upstream's order of checks.
         """
         if bucket_weights is None:
             raise HistogramError("cannot load from empty checkpoint")

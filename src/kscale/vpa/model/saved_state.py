@@ -224,7 +224,7 @@ def _restore_state(arrays: Mapping[str, Any], document: Mapping[str, Any], threa
         for name, (slot, bound) in item["containers"].items():
             pod.containers[name] = ContainerState(slot, None if bound is None else aggregates[bound])
         state.pods[pod.key] = label_set.pods[pod.name] = pod
-        state.read_from(pod, tuple(item["sources"]))
+        state.set_sources(pod, tuple(item["sources"]))
     for item in document["vpas"]:
         state.enter(_decode_vpa(item, aggregates))
     return state

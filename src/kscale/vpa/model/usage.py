@@ -95,10 +95,11 @@ class OutOfMemory(NamedTuple):
 
 @typed
 def find_oom_kills(old: Pod, new: Pod) -> list[OutOfMemory]:
-    """Find the OOM kills between two versions of a pod from a watch (``OnUpdate``).
+    """Find the OOM kills of regular containers between two versions of a pod from a watch (``OnUpdate``).
 
-    For a container that is still terminated by the kill the requests of ``new`` count; for one that runs again those
-    of ``old``. Raises :class:`InputError` if the time of a kill is invalid.
+    For a container that is still terminated by the kill the requests of ``new`` count; for one that runs again those of
+    ``old``. Containers without a status in ``old`` are skipped. Raises :class:`InputError` if the time of a kill is
+    invalid.
     """
     before = {status.name: status for status in old.status.container_statuses}
     kills = []
@@ -116,10 +117,10 @@ def find_oom_kills(old: Pod, new: Pod) -> list[OutOfMemory]:
 
 
 def find_last_oom_kills(pods: Iterable[Pod], problems: list[str] | None = None) -> list[OutOfMemory]:
-    """Find the OOM kills in the container statuses of pods, by time, as in a dump with one version of each pod.
+    """Find the OOM kills in the statuses of regular containers, by time, as in a dump with one version of each pod.
 
-    A kill with an invalid time is left out with a message in ``problems``; without ``problems`` it raises
-    :class:`InputError`.
+    A kill without a time is skipped. A kill with an invalid time is left out with a message in ``problems``; without
+    ``problems`` it raises :class:`InputError`.
     """
     kills = []
     for pod in pods:
@@ -138,10 +139,11 @@ def find_last_oom_kills(pods: Iterable[Pod], problems: list[str] | None = None) 
 
 @typed
 def find_memory_evictions(event: Event) -> list[OutOfMemory]:
-    """Find the containers that used more memory than the node had, in an ``Evicted`` event of a pod.
+    """Find the containers because of whose memory usage a pod was evicted, in the pod's ``Evicted`` event.
 
-    Empty for other events, and unless the event's three annotations list equally many entries. Entries of another
-    resource, or with an invalid amount, are skipped. Raises :class:`InputError` if the event's time is invalid.
+    ``memory`` of each is what it used. Empty for other events, and unless the event's three annotations list equally
+    many entries. Entries of another resource, or with an invalid amount, are skipped. Raises :class:`InputError` if the
+    event's time is invalid.
     """
     if event.reason != "Evicted" or event.involved_object.kind != "Pod":
         return []
@@ -179,7 +181,10 @@ def _is_oom_killed(ended: ContainerStateTerminated | None) -> bool:
 
 
 def _build_oom_kill(pod: Pod, container: str, ended: ContainerStateTerminated | None) -> OutOfMemory:
-    """Build the kill of a container, with the memory (bytes) that it requests; 0 without a request."""
+    """Build the kill of a container, with the memory (bytes) that it requests; 0 without a request.
+
+    Raises InputError if the time of the kill is invalid.
+    """
     requests, _ = get_current_resources(pod, container)
     asked = (requests or {}).get(MEMORY)
     field = f"status.containerStatuses[{container}] ... terminated.finishedAt"

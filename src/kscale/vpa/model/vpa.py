@@ -99,10 +99,12 @@ class PodState:
 
     @property
     def namespace(self) -> str:
+        """Return the pod's namespace."""
         return self.label_set.namespace
 
     @property
     def labels(self) -> dict[str, str]:
+        """Return the pod's labels."""
         return self.label_set.labels
 
     @property
@@ -226,7 +228,7 @@ class Vpa:
         return self.recommendation is not None and bool(self.recommendation.container_recommendations)
 
     def condition_is_true(self, type_: str) -> bool:
-        """Check whether a condition is set and True."""
+        """Check whether a condition is True; False if it is not set."""
         condition = self.conditions.get(type_)
         return condition is not None and condition.status == "True"
 
@@ -246,7 +248,10 @@ class Vpa:
         )
 
     def update_conditions(self, now: Moment) -> None:
-        """Update the conditions NoPodsMatched and RecommendationProvided (``UpdateConditions``)."""
+        """Update the conditions NoPodsMatched and RecommendationProvided (``UpdateConditions``).
+
+        NoPodsMatched is True without pods, and removed with pods. RecommendationProvided becomes True or False.
+        """
         reason = message = ""
         if self.pod_count > 0:
             self.conditions.pop(NO_PODS_MATCHED, None)
@@ -261,9 +266,9 @@ class Vpa:
     def update_recommendation(
         self, recommendation: RecommendedPodResources, quality: QualityObserver | None = None
     ) -> None:
-        """Set the recommendation, and store the uncapped targets in the aggregates.
+        """Set the recommendation, and store the uncapped targets in the aggregates of its containers.
 
-        ``quality`` receives the changes of targets.
+        Aggregates of other containers stay unchanged. ``quality`` receives the changes of targets.
         """
         uncapped = {item.container_name: item.uncapped_target for item in recommendation.container_recommendations}
         mode, pods = self.update_mode, self.pod_count

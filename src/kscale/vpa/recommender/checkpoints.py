@@ -120,7 +120,7 @@ def load_checkpoint(store: AggregateStore, row: int, status: VerticalPodAutoscal
     """Load a checkpoint into the row ``row`` of the store, which is an aggregate's (``LoadFromCheckpoint``).
 
     Raises :class:`CheckpointError` for a checkpoint that upstream rejects, and :class:`InputError` for invalid weights
-    and times out of range.
+    and times out of range. The row may be partly filled after an error.
     """
     if status.version != CHECKPOINT_VERSION:
         raise CheckpointError(f"unsupported checkpoint version {status.version}")
@@ -143,8 +143,9 @@ def load_checkpoints(
 ) -> list[str]:
     """Load checkpoints into the VPAs that they belong to. Returns texts on those that could not be loaded.
 
-    A checkpoint is loaded as a whole or not at all. ``strict``: raise :class:`InputError`, naming the object and the
-    field, for an invalid weight or a time out of range; earlier checkpoints are loaded then.
+    A checkpoint is loaded as a whole or not at all, and replaces an earlier one of the same container. ``strict``:
+    raise :class:`InputError`, naming the object and the field, for an invalid weight or a time out of range; earlier
+    checkpoints are loaded then.
     """
     problems = []
     state.merge_plans = []  # checkpoints may add containers to merge
@@ -398,8 +399,9 @@ def _store_checkpoints_steps(
 ) -> StepsOf[Together | Wait, None]:
     """Store checkpoints (``StoreCheckpoints``), those of several VPAs concurrently.
 
-    After the deadline no VPA is begun, except for the first ones: at least as many VPAs as workers are written. The
-    VPAs are prepared and written batch by batch, so that the prepared checkpoints of few VPAs are in memory.
+    VPAs that are still fetching history are skipped. After the deadline no VPA is begun, except for the first ones: at
+    least as many VPAs as workers are written. The VPAs are prepared and written batch by batch, so that the prepared
+    checkpoints of few VPAs are in memory.
     """
     ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
     ordered = sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
@@ -434,8 +436,8 @@ def _store_later(
 ) -> Moment | None:
     """Store the checkpoints of VPAs in one call, with the times of concurrent requests.
 
-    Returns when the last request would end; None, and stores nothing, if one would begin after the deadline, or if the
-    storage wants requests.
+    Returns when the last request would end. None, and nothing is stored, if there are no VPAs, a VPA does not have
+    exactly one container, a request would begin after the deadline, or the storage wants requests.
     """
     if not vpas:
         return None
@@ -538,8 +540,8 @@ def collect_checkpoints_steps(
 ) -> StepsOf[List | Get | Delete, list[str]]:
     """Delete checkpoints whose VPA no longer exists, and return texts of failures (``GarbageCollectCheckpoints``).
 
-    Only namespaces that exist are considered. The VPA is requested before its history is deleted, as an unreadable VPA,
-    or one that the watch has not delivered yet, is not among ``vpas`` either.
+    Only namespaces that exist and are not ignored are considered. The VPA is requested before its history is deleted,
+    as an unreadable VPA, or one that the watch has not delivered yet, is not among ``vpas`` either.
     """
     progress = Progress(now)
     if vpas is None:
@@ -586,7 +588,10 @@ def find_orphaned_checkpoints(
     vpas: Iterable[VerticalPodAutoscaler],
     namespaces: Sequence[str],
 ) -> list[VerticalPodAutoscalerCheckpoint]:
-    """Return the checkpoints of these namespaces, in their order, whose VPA is not among ``vpas``."""
+    """Return the checkpoints whose VPA is not among ``vpas``, namespace by namespace in the order of ``namespaces``.
+
+    Checkpoints of other namespaces are left out.
+    """
     existing = {(vpa.namespace, vpa.name) for vpa in vpas}
     by_namespace: dict[str, list[VerticalPodAutoscalerCheckpoint]] = {}
     for item in checkpoints:

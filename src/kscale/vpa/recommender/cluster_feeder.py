@@ -76,9 +76,10 @@ def load_vpas_steps(
     controllers: Controllers,
     progress: Progress,
 ) -> StepsOf[GetScale, Sequence[Vpa]]:
-    """Load VPAs into the state and delete those that no longer exist.
+    """Load VPAs into the state and delete those that no longer exist or that this recommender does not manage.
 
-    Returns the VPAs that are new or have another selector than before.
+    A VPA whose target cannot be resolved selects nothing, and gets the condition ConfigUnsupported. Returns the VPAs
+    that are new or have another selector than before.
     """
     observed = []
     changed = []
@@ -168,8 +169,8 @@ def load_pods_steps(
 ) -> StepsOf[List, list[PodKey]]:
     """Load changed pods and return the keys of removed pods, to be deleted after the usage is loaded.
 
-    With ``memory_saver`` pods that no VPA selects are skipped. Therefore the pods of new VPAs are listed; requests that
-    fail are added to ``diagnostics``.
+    With ``memory_saver`` pods that no VPA selects are skipped. Therefore the pods of new VPAs are listed, except at the
+    first call; requests that fail are added to ``diagnostics``.
     """
     changed = {(pod.namespace, pod.name): pod for pod in changes.changed}
     removed = {key for key in changes.deleted if key not in changed}
@@ -212,11 +213,11 @@ def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
                 if key not in state.pods:
                     state.unselected_pods[key] = sources
                 else:
-                    state.read_from(state.pods[key], sources)
+                    state.set_sources(state.pods[key], sources)
                 continue
             state.unselected_pods.pop(key, None)
         pod_state = state.add_pod(pod.namespace, pod.name, labels, pod.status.phase, now)
-        state.read_from(pod_state, sources)
+        state.set_sources(pod_state, sources)
         for container in containers:
             state.add_container(pod_state, container.name, now)
         state.set_init_containers(pod_state, frozenset(container.name for container in init_containers))
@@ -286,7 +287,8 @@ def external_metrics_steps(
 ) -> StepsOf[GetMetric, PodMetricsList | ApiError]:
     """Request each VPA's pods from external.metrics.k8s.io, in ``namespace`` or all namespaces.
 
-    Returns pod metrics as metrics-server would, or the error of the first request that fails: then no pod has metrics.
+    Returns pod metrics as metrics-server would, or the error of the first request that fails, or of a pod name that is
+    too long for a label value: then no pod has metrics.
     The metrics, and the label that identifies the container, are options of the recommender. ``progress`` belongs to
     the calling machine.
 
@@ -454,7 +456,8 @@ def query_prometheus_steps(
 ) -> StepsOf[Within | Observe, Series]:
     """Query Prometheus with a timeout in nanoseconds, and observe the request under upstream's metric names.
 
-    Raises :class:`~kscale.errors.InputError` if the query fails or times out.
+    A request without a status code is not observed. Raises :class:`~kscale.errors.InputError` if the query fails or
+    times out.
     """
     started = progress.now
 

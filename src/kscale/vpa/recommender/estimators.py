@@ -63,7 +63,7 @@ def round_up_to_scale(value: int, scale: int) -> int:
 
 
 def format_human_bytes(size: int) -> str:
-    """Format bytes with two decimals in the largest binary unit that fits: ``4.65Gi``."""
+    """Format bytes with two decimals in the largest binary unit that fits: ``4.65Gi``; below 1 KiB as an integer."""
     for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
         if size >= 1024**power:
             return f"{float(size) / float(1024**power):.2f}{unit}"
@@ -177,7 +177,8 @@ _ContainerAmounts = tuple[str, tuple[str, ...], list[list[int]]]
 def recommend_pod_resources(state: RecommenderState, vpas: Sequence[Vpa]) -> list[RecommendedPodResources]:
     """Return the recommendation of each VPA before post-processing, by container, with uncapped target = target.
 
-    Containers whose policy is Off are left out. The minimum of a pod is shared among the others.
+    Containers whose policy is Off are left out. The minimum of a pod is shared among the others. A recommendation that
+    has not changed since the last call is the same object.
     """
     merged = merge_containers(state, vpas)
     cached: _CachedRecommendations | None = state.cached_recommendations

@@ -212,7 +212,7 @@ class RecommenderResult(Result, msgspec.Struct, kw_only=True):
         raise InputError(f"no VPA {vpa!r} in this result")
 
     def table_rows(self) -> Rows:
-        """Return one row per container: its VPA, its name, and its target of cpu and of memory as texts or None."""
+        """Return one row per recommended container: its VPA, its name, its targets of cpu and memory (text or None)."""
         rows = [
             (
                 f"{vpa.namespace}/{vpa.name}",

@@ -75,7 +75,8 @@ class OOMKillHistory:
     def notice(self, state: RecommenderState, pods: Iterable[Pod], ooms: Iterable[OutOfMemory]) -> list[str]:
         """Record kills, those in the list and those in the status of pods. Call this while ``state`` contains the pods.
 
-        Returns texts on kills that cannot be read.
+        Kills of other pods, and kills that are not newer than the container's last one, are skipped. Returns texts on
+        kills that cannot be read.
         """
         problems: list[str] = []
         for oom in sorted((*ooms, *find_last_oom_kills(pods, problems)), key=attrgetter("time")):
@@ -248,9 +249,9 @@ class StrategyAdvisor:
         self._in_progress = {namespace: at + by for namespace, at in self._in_progress.items()}
 
     def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[InBackground | Wait, list[str]]:
-        """Start queries that are due in the background, wait for them for a while, and update ``advice``.
+        """Start queries that are due in the background, wait for them, and update ``advice``.
 
-        Returns texts of problems since the last call.
+        The wait takes at most half of ``recommender_interval``. Returns texts of problems since the last call.
         """
         vpas = _group_by_namespace(state)
         observed = {vpa for own in vpas.values() for vpa in own}
@@ -306,7 +307,10 @@ class StrategyAdvisor:
     def _query_queue_steps(
         self, state: RecommenderState, labels: _Labels, queue: deque[str], now: Moment
     ) -> StepsOf[Within | Observe, None]:
-        """Query the namespaces of a queue one after the other, except those that another queue has queried."""
+        """Query the namespaces of a queue one after the other, except those that another queue has queried.
+
+        Ends at a namespace whose last query failed, while as many of those as allowed are being queried.
+        """
         progress = Progress(now)
         while queue:
             if queue[0] in self._failed and self._is_retry_limit_reached:
@@ -354,6 +358,7 @@ class StrategyAdvisor:
 
     @property
     def _name(self) -> str:
+        """Return the name of the strategy; the name of its class if it has none."""
         return self._strategy.name or type(self._strategy).__name__
 
     def _add_warnings(self, warnings: Iterable[str]) -> None:
@@ -464,7 +469,7 @@ def apply_advice(
     """Return upstream's recommendation with the targets replaced by the strategy's requests.
 
     Bounds are the strategy's, else upstream's, and are extended to include the target. Resources without advice, and
-    containers without any, are left out.
+    containers without any, are left out, as are resources and containers that ``raw`` does not have.
     """
     recommendations = []
     for item in raw.container_recommendations:
@@ -504,7 +509,10 @@ def _choose_bounds(
 
 
 def _iterate_samples(history: PrometheusHistory, series: Series) -> Iterator[tuple[SeriesKey, np.ndarray]]:
-    """Yield the samples of each container: without non-finite values, negative ones as 0."""
+    """Yield (key, samples) of each series: without non-finite values, negative ones as 0.
+
+    A series without finite values is skipped.
+    """
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for i, key in enumerate(container_keys(history, series)):
         values = series.value[bounds[i] : bounds[i + 1]]

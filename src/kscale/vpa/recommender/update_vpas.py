@@ -338,7 +338,10 @@ class _StatusWrite(SingleAction):
 
 
 def _encode_status(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscalerStatus | dict[str, Any]:
-    """Encode a status as the API prints it, with null for a condition's missing time."""
+    """Return the status.
+
+    If a condition has no time, return its JSON data, with null for the missing time, as the API prints it.
+    """
     if all(condition.last_transition_time is not None for condition in status.conditions):
         return status
     data: dict[str, Any] = to_dict(status)
@@ -347,7 +350,10 @@ def _encode_status(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscaler
 
 
 def _get_global_max(options: RecommenderOptions) -> ResourceList:
-    """Return the largest recommendation of a container without ``maxAllowed``, by the flags."""
+    """Return by resource the largest recommendation of a container without ``maxAllowed``, by the flags.
+
+    A resource whose flag is 0 is left out.
+    """
     limits = {
         CPU: options.container_recommendation_max_allowed_cpu,
         MEMORY: options.container_recommendation_max_allowed_memory,
@@ -385,7 +391,10 @@ def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
 
 
 def is_equal_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
-    """Check equality as ``Semantic.DeepEqual`` does: quantities by value, times by instant, absent equal to empty."""
+    """Check equality as ``Semantic.DeepEqual`` does: quantities by value, times by instant.
+
+    An absent list or map equals an empty one; an absent recommendation equals only an absent one.
+    """
     return _is_equal_without_recommendation(a, b) and _is_equal_recommendation(a.recommendation, b.recommendation)
 
 
@@ -397,7 +406,7 @@ def _is_equal_without_recommendation(a: VerticalPodAutoscalerStatus, b: Vertical
 
 
 def _is_equal_recommendation(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:
-    """Check whether two recommendations are equal, quantities by value."""
+    """Check whether two recommendations are equal, quantities by value. None equals only None."""
     if a is None or b is None:
         return a is b
     return len(a.container_recommendations) == len(b.container_recommendations) and all(

@@ -61,7 +61,7 @@ class RateLimitError(KscaleError):
 
 
 class RateLimiter(msgspec.Struct):
-    """Token bucket: ``limit`` tokens per second, at most ``burst``; unlimited if ``limit`` is not positive.
+    """Token bucket: ``limit`` tokens per second, at most ``burst``; unlimited if ``limit`` is infinite.
 
     Times are nanoseconds; ``last`` None = never used, which gives the full burst.
     """
@@ -320,7 +320,8 @@ class LoopContext:
     def wait(self, limiter: RateLimiter) -> StepsOf[Wait, None]:
         """Wait until the limiter has a token.
 
-        Raises :class:`RateLimitError` if that is impossible before the loop's deadline.
+        Raises :class:`RateLimitError` if that is impossible before the loop's deadline, or if the wait fails. In that
+        case the token is given back.
         """
         delay = limiter.wait(self.progress.now, self.deadline)
         if delay > 0:

@@ -65,7 +65,9 @@ def legacy_updater_steps(
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
 ) -> StepsOf[UpdaterAction, UpdaterResult]:
-    """Run one loop of the updater of 2020 as a step machine. Yields evictions and waits.
+    """Run one loop of the updater of 2020 as a step machine.
+
+    Yields requests for unknown scales, evictions, waits, events and observations.
 
     The metrics are :data:`~kscale.vpa.metrics.LEGACY_METRICS`.
 
@@ -128,10 +130,10 @@ def run_legacy_updater(
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
 ) -> UpdaterResult:
-    """Run one loop of the updater of 2020 as if every action succeeded.
+    """Run one loop of the updater of 2020 as if every action succeeded; scales outside ``inputs`` do not exist.
 
     The parameters are those of :func:`legacy_updater_steps`; ``state`` is changed in place. The result contains the
-    actions and events.
+    actions, events and observations.
     """
     begun = moment(now)
     return dry_run_loop(legacy_updater_steps(state, inputs, now=begun, options=options, admission=admission), begun)

@@ -110,9 +110,10 @@ class VpaUpdate:
         self._resized = False
 
     def run(self) -> StepsOf[UpdaterAction, None]:
-        """Resize or evict the VPA's pods that are due, as the update mode says, and record why others are unchanged.
+        """Resize or evict the VPA's pods that are due, as the update mode says.
 
-        Raises :class:`LoopStoppedError` if a rate limiter cannot wait, which ends the loop.
+        Results, messages and counts go to the loop's result and gauges; with ``explain`` also why other pods are
+        unchanged. Raises :class:`LoopStoppedError` if a rate limiter cannot wait, which ends the loop.
         """
         mode, options = self._restriction.mode, self._loop.options
         for key, count in self._restriction.too_few.items():
@@ -170,7 +171,7 @@ class VpaUpdate:
             )
 
     def _filter_evictable(self, pods: Iterable[Pod]) -> Iterator[Pod]:
-        """Yield the pods that may be evicted; record why the others may not."""
+        """Yield the pods that may be evicted; record why the others may not, if explanations were requested."""
         for pod in pods:
             if self._can_evict(pod):
                 yield pod
@@ -193,7 +194,11 @@ class VpaUpdate:
     # -- checks ------------------------------------------------------------------------------------------------------
 
     def _can_evict(self, pod: Pod) -> bool:
-        """Check whether a pod may be evicted. As upstream, the check records a resizing pod's first attempt."""
+        """Check whether a pod may be evicted.
+
+        As upstream, the check records a resizing pod's first attempt, unless the pod is pending or its group has too
+        few replicas.
+        """
         answer = self._restriction.can_evict(pod, self._progress.now)
         stats = self._restriction.stats(pod)
         if stats is not None and pod.status.phase != "Pending" and not stats.below_min_replicas:
@@ -203,7 +208,8 @@ class VpaUpdate:
     def _decide_in_place(self, pod: Pod) -> str:
         """Return the decision on an in-place update, one of the ``IN_PLACE_*`` constants.
 
-        As upstream, the check records a resizing pod's first attempt.
+        As upstream, the check records a resizing pod's first attempt, but not in mode InPlace, for a pending pod, or
+        without a recommendation.
         """
         restriction, now = self._restriction, self._progress.now
         answer = restriction.can_update_in_place(pod, now, self._loop.state.infeasible_attempts)
@@ -213,9 +219,10 @@ class VpaUpdate:
         return answer
 
     def _filter_resizable(self, pods: Iterable[Pod]) -> StepsOf[UpdaterAction, list[Pod]]:
-        """Return the pods that may be resized, and those whose failed resize needs another action.
+        """Return the pods that may be resized, and those whose unfinished or failed resize needs a second decision.
 
-        Upstream: ``filterNonInPlaceUpdatablePods``.
+        For a pod whose recommendation is known to be infeasible, emit an event and count the pod as skipped. Upstream:
+        ``filterNonInPlaceUpdatablePods``.
         """
         in_place_only = self._restriction.mode == "InPlace"
         wanted = (IN_PLACE_INFEASIBLE, IN_PLACE_DEFERRED) if in_place_only else (IN_PLACE_EVICT,)
@@ -277,9 +284,10 @@ class VpaUpdate:
     # -- actions -----------------------------------------------------------------------------------------------------
 
     def unboost(self, pod: Pod) -> StepsOf[UpdaterAction, None]:
-        """Revert the startup boosts of a pod that have expired.
+        """Revert the startup boosts of a pod that have expired; nothing if the pod may not be resized now.
 
-        Raises :class:`LoopStoppedError` if the rate limiter cannot wait.
+        An error is added to the diagnostics and counted. Raises :class:`LoopStoppedError` if the rate limiter cannot
+        wait.
         """
         if not self._restriction.can_unboost(pod, self._progress.now):
             return
@@ -324,13 +332,16 @@ class VpaUpdate:
             self._record_unchanged(pod, "Refused", problem.message)
 
     def _remember_infeasible(self, pod: Pod) -> None:
-        """Store the VPA's recommendation as one that the pod's node has no room for."""
+        """Store the VPA's recommendation, if there is one, as one that the pod's node has no room for."""
         recommendation = self._vpa.status.recommendation
         if recommendation is not None:
             self._loop.state.infeasible_attempts[pod.metadata.uid] = recommendation
 
     def _resize(self, pod: Pod) -> StepsOf[UpdaterAction, ApiError | None]:
-        """Resize a pod in place (``InPlaceUpdate``). Returns None, or the error."""
+        """Resize a pod in place and set its annotations (``InPlaceUpdate``). Returns None, or the error.
+
+        An error of the annotations is only added to the diagnostics.
+        """
         if not self._restriction.has_pod(pod):
             return ApiError(f"pod not suitable for in-place update {pod.name}: not in replicated pods map")
         limit_ranges = self._loop.inputs.limit_ranges
@@ -351,9 +362,10 @@ class VpaUpdate:
         return None
 
     def _evict_all(self, pods: list[Pod]) -> StepsOf[UpdaterAction, bool]:
-        """Evict those pods that may be evicted, and return True if any was. Other pods are recorded as unchanged.
+        """Evict those pods that may be evicted, and return True if any was.
 
-        Raises LoopStoppedError if the rate limiter cannot wait.
+        Failures are added to the diagnostics and counted; with ``explain`` pods that are not evicted are recorded as
+        unchanged. Raises LoopStoppedError if the rate limiter cannot wait.
         """
         some = False
         for i, pod in enumerate(pods):
@@ -449,7 +461,7 @@ def run_updater(
     admission: EvictionAdmission | None = None,
     refuse: Callable[[Action], ApiError | None] | None = None,
 ) -> UpdaterResult:
-    """Run a loop as if every action succeeded, including waits.
+    """Run a loop as if every action succeeded, including waits, except those that ``refuse`` rejects.
 
     The admission controller is assumed to be alive, and only the scales in ``inputs`` are known.
 
@@ -466,7 +478,7 @@ def run_updater(
     admission : EvictionAdmission, optional
         Filter of pods about to be updated; see :func:`updater_steps`.
     refuse : callable, optional
-        Returns an error for an eviction or a resize that shall fail, else None.
+        Called with each action that writes or waits. Returns the error with which it fails, or None.
 
     Returns
     -------

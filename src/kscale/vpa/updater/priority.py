@@ -266,7 +266,8 @@ class ScalingDirectionAdmission:
     def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
         """Return True if all requirements of a pod hold for at least one container with a recommendation.
 
-        Pods without requirements, and pods with such a container that lacks a cpu or memory request, are admitted.
+        Also True if the pod's VPA has no update policy, and for a container with a recommendation that lacks a cpu or
+        memory request. False if no container has a recommendation.
         """
         requirements = self.requirements.get((pod.namespace, pod.name))
         if requirements is None:
@@ -292,7 +293,10 @@ class ScalingDirectionAdmission:
 def _is_requirement_met(
     requirement: EvictionRequirement, target: ResourceList, requests: Mapping[str, Quantity]
 ) -> bool:
-    """Check whether the target of any of the requirement's resources is higher (or lower) than the request."""
+    """Check whether the target of any of the requirement's resources is higher (or lower) than the request.
+
+    A missing amount counts as 0. False for an unknown direction.
+    """
     zero = Quantity.zero()
     for name in requirement.resources:
         wanted, current = target.get(name, zero).milli_value(), requests.get(name, zero).milli_value()
@@ -392,7 +396,8 @@ def compute_priority(pod: Pod, recommendation: RecommendedPodResources | None) -
     """Return (outside the recommended range, scale up, relative difference) of a pod and its fitted recommendation.
 
     Scale up: a target is above its request. The difference is the sum over resources of the change of the pod's request
-    relative to this request: 0.1 is 10 %. A missing request counts as outside and as scale up.
+    relative to this request: 0.1 is 10 %; a request of 0 counts as 0.001. A missing request counts as outside and as
+    scale up. Containers without a recommendation, or that the webhook did not observe, are left out.
     """
     observed = _get_observed_containers(pod)
     items = _index_by_container(recommendation)
@@ -426,7 +431,8 @@ def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: Updat
     """Return whether a container was killed for memory soon after its start, and not long before ``now``.
 
     The container's lifetime and the time since its end must be shorter than the VPA's or the flag's threshold. With the
-    profile ``1.8.0`` a kill counts however long ago it was. ``now``: nanoseconds.
+    profile ``1.8.0`` a kill counts however long ago it was. Containers that the webhook did not observe, or whose
+    policy is Off, are skipped. ``now``: nanoseconds.
     """
     policy = vpa.spec.update_policy
     threshold = duration(options.evict_after_oom_threshold)
@@ -457,7 +463,10 @@ def _get_age_ns(time: str | None, now: int) -> int:
 
 
 def get_lifetime(started: str | None, finished: str | None) -> int:
-    """Return the nanoseconds between two API times; the limits of int64 if one is missing, as in Go."""
+    """Return the nanoseconds between two API times: 2^63 - 1 without a start, -2^63 without an end, as in Go.
+
+    0 if both are missing.
+    """
     begin, end = from_text(started), from_text(finished)
     if begin == end:
         return 0
@@ -499,7 +508,11 @@ def assess_pod(
 
 
 def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) -> bool:
-    """Check whether a pod with this priority needs an update at ``now`` (nanoseconds)."""
+    """Check whether a pod with this priority needs an update at ``now`` (nanoseconds).
+
+    After a quick OOM kill: if any request would change. Outside of the recommended range: yes. Otherwise: if the pod is
+    old enough, and the difference reaches the threshold.
+    """
     if priority.quick_oom:
         return priority.resource_diff != 0
     if priority.outside_recommended_range:

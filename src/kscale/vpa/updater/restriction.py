@@ -100,9 +100,10 @@ def _get_creator(pod: Pod) -> PodGroupKey:
 
 
 def get_replica_count(key: PodGroupKey, controllers: Controllers) -> int:
-    """Return the desired replicas of a controller, of a DaemonSet its ready pods; 0 for kinds without replicas.
+    """Return the desired replicas of a controller, of a DaemonSet its ready pods.
 
-    Raises :class:`ReplicaCountError` if the controller does not exist or this number is 0.
+    0 for other kinds than ReplicationController, ReplicaSet, StatefulSet and DaemonSet. Raises
+    :class:`ReplicaCountError` if the controller does not exist or its number is 0.
     """
     if key.kind not in _KIND_NAMES:
         return 0
@@ -222,8 +223,9 @@ class PodsRestriction:
     def can_evict(self, pod: Pod, now: int) -> bool:
         """Check whether the pod may be evicted at ``now``, in nanoseconds (``CanEvict``).
 
-        False for a pod in no group. A pending pod may always be evicted, a resizing pod once its resize has been stuck
-        for long enough.
+        False for a pod in no group. A pending pod in a group may always be evicted. Any other pod may be if its group
+        has enough replicas and tolerates a disruption; a resizing pod moreover only if its resize has failed or is
+        stuck.
         """
         stats = self.stats(pod)
         if stats is None:
@@ -264,7 +266,10 @@ class PodsRestriction:
         )
 
     def can_unboost(self, pod: Pod, now: int) -> bool:
-        """Check whether a startup boost of the pod has expired and the pod may be resized (``CanUnboost``)."""
+        """Check whether a startup boost of the pod has expired and the pod may be resized (``CanUnboost``).
+
+        False without the gate CPUStartupBoost, for a pending or resizing pod, and if its group tolerates no disruption.
+        """
         stats = self.stats(pod)
         if not is_gate_enabled(self.options.feature_gates, CPU_STARTUP_BOOST_GATE) or pod.status.phase == PENDING_PHASE:
             return False
