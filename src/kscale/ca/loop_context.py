@@ -39,6 +39,7 @@ from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.nodegroup import Groups, GroupsLike, NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod, is_mirror_pod
+from kscale.scheduling.coercion import pods_of
 from kscale.scheduling.compile.pod_classes import SharedPodClasses
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.caches import cached_by_identity
@@ -135,8 +136,9 @@ class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
       (:func:`~kscale.ca.expander.price.build_group_prices`). ``rng`` breaks ties, else the first option wins.
     - ``quotas`` default to the limits in the options and, with ``capacity_quotas_enabled``, the cluster's CapacityQuota
       objects (an error: they could not be read); ``comparator`` to that of the options.
-    - ``draining``: nodes whose pods are being moved, besides those that the loop itself drains. ``pods``: names; other
-      pending pods are ignored. ``all_or_nothing``: all pods at once or none (as provisioning requests demand).
+    - ``draining``: nodes whose pods are being moved, besides those that the loop itself drains.
+    - ``pods``: names of pending pods; other pending pods are ignored. ``all_or_nothing``: all pods at once or none (as
+      provisioning requests demand).
     - ``enforcer`` may force a scale-up that other rules prevent. ``max_looks`` replaces upstream's timeout on pending
       pods (``--pending-pods-batching-timeout``), which a pure function cannot have: with
       ``enable_graceful_degradation`` at most ``max_looks`` pods are checked (see :func:`kscale.place`), and the others
@@ -196,6 +198,9 @@ class LoopContext:
     begins without uncounted pods (:func:`~kscale.ca.pod_lists.drop_uncounted_pods`), and templates are built from
     it. ``groups`` are the provider's groups, ``candidates`` those that could be created. ``lists`` are the nodes by
     readiness and purpose. ``warnings`` are what upstream would log.
+
+    The constructor raises InputError for invalid groups, and if the input ``pods`` names a pod that is not pending or
+    names a pod twice.
     """
 
     def __init__(
@@ -215,6 +220,8 @@ class LoopContext:
         own_label = DEFAULT_GPU_LABEL if expander is None else expander.gpu_label
         self.gpu_label = own_label if inputs.gpu_label is None else inputs.gpu_label
         self.observed = coerce_loop_snapshot(cluster, options, now)
+        if inputs.pods is not None:
+            pods_of(self.observed, inputs.pods, waiting=True)  # refuses names of no pending pod
         # Release 1.3 builds templates from all pods on a node; its loop drops uncounted pods later.
         self.snapshot = self.observed if options.legacy else drop_uncounted_pods(self.observed, options)
         self.adopt(groups)

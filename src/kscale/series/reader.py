@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
-from kscale.files import read_file
+from kscale.files import MAX_FILE, read_file
 from kscale.imports import library
 from kscale.objects.argument_types import typed
 from kscale.series.columns import KEY_COLUMNS, FarTimeError, Series, encode_keys, parse_time, scaled_times, time_unit
@@ -418,7 +418,7 @@ def form_of(path: Path, forms: Collection[str], what: str) -> str:
 def content_of(path: Path) -> bytes:
     """Return the content of a file, decompressed if its suffix is ``.gz``.
 
-    Raises ``InputError`` if it cannot be read.
+    Raises ``InputError`` if it cannot be read or has more than ``MAX_FILE`` bytes, also decompressed.
     """
     try:
         data = read_file(path)
@@ -427,9 +427,13 @@ def content_of(path: Path) -> bytes:
     if path.suffix.lower() != ".gz":
         return data
     try:
-        return gzip.decompress(data)
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            content = file.read(MAX_FILE + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(Problem(f"not gzip: {error}", str(path))) from None
+    if len(content) > MAX_FILE:
+        raise InputError(Problem(f"longer than the {MAX_FILE:,} bytes that are read, when decompressed", str(path)))
+    return content
 
 
 _TABLES: Final[Mapping[str, Callable[..., Series]]] = {".csv": read_csv, ".parquet": read_parquet}

@@ -118,6 +118,12 @@ def test_karpenter_lists_offerings() -> None:
     assert result.left_out == {"not for Linux": 1}
 
 
+def test_karpenter_types_keep_all_resources() -> None:
+    resources = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2", "aws.amazon.com/neuron": "0", "pods": "40"}
+    kind = read([karpenter("g-4x", resources=resources)])["g-4x"]
+    assert texts(kind)[0] == texts(kind)[1] == {"cpu": "4", "memory": "8Gi", "pods": "40", "nvidia.com/gpu": "2"}
+
+
 def test_google_prices_by_name() -> None:
     result = read_catalogue(EXAMPLES / "gce_prices.csv")
     kind = result["n2-highmem-4"]

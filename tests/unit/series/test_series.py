@@ -141,6 +141,18 @@ def test_files_are_read_by_their_suffix(tmp_path: Path) -> None:
             read(tmp_path / "broken.csv.gz")
 
 
+def test_a_small_file_that_decompresses_to_a_large_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kscale.series.reader.MAX_FILE", len(CSV))
+    path = tmp_path / "usage.csv.gz"
+    path.write_bytes(gzip.compress(CSV, mtime=0))
+    assert len(read(path)) == 3
+    path.write_bytes(gzip.compress(CSV + b"\n", mtime=0))
+    with pytest.raises(InputError, match=f"longer than the {len(CSV)} bytes that are read, when decompressed"):
+        read(path)
+
+
 def test_events_are_counted_or_summed_by_bin() -> None:
     times = np.array([0, 1, 16, 46], np.int64) * 10**9 + T0
     begin, rate = bin_events(times, 15 * 10**9)

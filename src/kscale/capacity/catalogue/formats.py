@@ -657,8 +657,7 @@ def _read_karpenter_type(item: _KarpenterType, catalogue_filter: CatalogueFilter
     """Convert an entry of Karpenter's dump to an instance type, or return a text that says why it is left out.
 
     A region has the lowest price of its zones; offerings that are not available or have a negative price are ignored.
-    Of the resources, only cpu, memory, pods and ephemeral storage are used. Raises ValueError if cpu or memory is
-    missing.
+    Resources of amount 0 are left out. Raises ValueError if cpu or memory is missing.
     """
     if "linux" not in item.operating_systems:
         return "not for Linux"
@@ -684,12 +683,12 @@ def _read_karpenter_type(item: _KarpenterType, catalogue_filter: CatalogueFilter
         spot_prices=prices["spot"],
     )
     base = machine.instance_type(catalogue_filter, Overhead.NONE)
-    disk = {name: amount for name, amount in item.resources.items() if name == "ephemeral-storage"}
+    others = {name: amount for name, amount in item.resources.items() if name not in base.capacity and amount.sign}
     return InstanceType(
         base.name,
         base.arch,
-        {**base.capacity, **disk},
-        {**base.allocatable, **disk},
+        {**base.capacity, **others},
+        {**base.allocatable, **others},
         base.prices,
         base.spot_prices,
         base.gpu_name,

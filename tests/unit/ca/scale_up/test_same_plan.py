@@ -131,9 +131,15 @@ def test_many_threads_on_one_cluster(world: dict[str, Any], options: Autoscaling
     assert _plan(cluster, world["groups"], options) == want  # what it remembers of its pods changes nothing
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_nothing_to_do_is_the_same_too(count: int) -> None:
+def test_nothing_to_do_is_the_same_too() -> None:
     cluster = kscale.Cluster()
     assert kscale.scale_up(cluster, [], now=NOW).result == "ScaleUpNotNeeded"
-    inputs = kscale.ca.LoopInputs(pods=["shop/none"] * count)
-    assert kscale.scale_up(cluster.snapshot(), [], now=NOW, inputs=inputs).pending == []
+    assert kscale.scale_up(cluster.snapshot(), [], now=NOW, inputs=kscale.ca.LoopInputs(pods=[])).pending == []
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_pods_that_are_not_pending_are_refused(legacy: bool) -> None:
+    options = AutoscalingOptions.for_profile("legacy" if legacy else "current")
+    inputs = kscale.ca.LoopInputs(pods=["shop/none"])
+    with pytest.raises(kscale.InputError, match="no pod 'shop/none' in the snapshot"):
+        kscale.scale_up(kscale.Cluster(), [], now=NOW, options=options, inputs=inputs)
