@@ -1,7 +1,23 @@
-"""Cases that several test files share explain their asserts, too."""
+"""Fixtures of several test files; asserts in shared cases are explained, too."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from kscale.world.kubernetes.client_tls import EventLoop
+
 pytest.register_assert_rewrite("unit.world.informer_cases", "unit.world.stores_cases", "unit.world.writer_cases")
+
+
+@pytest.fixture(params=[EventLoop, asyncio.SelectorEventLoop], ids=["direct", "asyncio"])
+def loop_type(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test on the programs' event loop, and on asyncio's."""
+
+    def run(main: Any) -> Any:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(main)
+
+    monkeypatch.setattr(asyncio, "run", run)

@@ -252,7 +252,7 @@ NO_SERVER: dict[str, set[str]] = {
     "drivers/leader_election.py": {"int"},  # of a random number
     "world/kubernetes/reflector.py": {"int"},  # of a random number
     "world/kubernetes/client.py": {"int"},  # of tokens
-    "world/kubernetes/aiohttp_transport.py": {"int"},  # of digits that a pattern matched, bounded in number
+    "world/kubernetes/http_connection.py": {"int"},  # of digits that a pattern matched, bounded in number
     "world/rpc.py": {"int"},  # of a boolean
     "world/serve/app.py": {"int"},  # ports of flags
     "world/nodegroups/static.py": {"msgspec.json.decode"},  # of a file that kscale wrote

@@ -2,7 +2,7 @@
 
 aiohttp opens the connections, and parses and decompresses responses. Two parts of it are not used, because they take
 most of the time of a small request: its ``ClientSession``, which builds URL, headers and cookies of each request anew,
-and its parser and streams for a response that :func:`read_simple_response` can read.
+and its parser and streams for small successful responses, which :mod:`kscale.world.kubernetes.http_connection` reads.
 
 aiohttp decodes responses that consist of several compressed members. API servers send watches in this form, and a
 client that stops after the first member loses the remaining events without an error.
@@ -15,19 +15,19 @@ import errno
 import io
 import ipaddress
 import os
-import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kscale.errors import InputError
 from kscale.imports import library
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.client_tls import ClientTLS, TLSTransport
+from kscale.world.kubernetes.client_tls import ClientTLS
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
+from kscale.world.kubernetes.http_connection import HttpConnection, Peer
 from kscale.world.kubernetes.kubeconfig import Access, without_password
 from kscale.world.kubernetes.transport import (
     DEFAULT_LIMITS,
@@ -47,7 +47,6 @@ from kscale.world.protocols import Clock
 __all__ = ["AiohttpTransport", "connect", "proxy_of"]
 
 
-_BUFFER: Final = 2**18
 _CONNECT: Final = 30.0
 _IDLE_SECONDS: Final = 75.0
 """Time for which an idle connection is kept: longer than a minute, the usual period of loops, and less than the 90
@@ -108,8 +107,8 @@ class AiohttpTransport:
         self._writes_urls = self._proxy is not None and not access.server.startswith("https://")
         self._connector = self._http.TCPConnector(limit=0, socket_factory=_socket)
         self._connect_timeout = self._http.ClientTimeout(total=None, sock_connect=_CONNECT)
-        self._peer: _Peer | None = None
-        self._idle: list[_Channel] = []
+        self._peer: Peer | None = None
+        self._idle: list[HttpConnection] = []
         self._cleanup: asyncio.TimerHandle | None = None
 
     async def call(self, call: Call) -> Answer:
@@ -121,15 +120,15 @@ class AiohttpTransport:
         """
         end = asyncio.get_running_loop().time() + self.limits.request_seconds
         sent = self._clock.monotonic()
-        channel = self._take_idle(self._known_peer(sent)) if self._idle and call.method != "HEAD" else None
-        if channel is not None:
-            answer = await self._call_simply(channel, call, end)
+        connection = self._take_idle(self._known_peer(sent)) if self._idle and call.method != "HEAD" else None
+        if connection is not None:
+            answer = await self._call_simply(connection, call, end)
             if answer is not None:
                 return answer
         limit = asyncio.timeout_at(end)
         try:
             async with limit:
-                response = await self._request(call, sent, channel)
+                response = await self._request(call, sent, connection)
                 try:
                     data, buffer = self._received(response), None
                     if data is None:
@@ -150,24 +149,24 @@ class AiohttpTransport:
             buffer = None
         return Answer(response.status, response.headers, data, buffer)
 
-    async def _call_simply(self, channel: _Channel, call: Call, end: float) -> Answer | None:
+    async def _call_simply(self, connection: HttpConnection, call: Call, end: float) -> Answer | None:
         """Send a request on an idle connection and return the response if it is simple and a success.
 
         Returns None for other responses, and for broken connections; :meth:`_read_response` then has the response.
         ``end``: time of the loop when the request fails. Raises ConnectionFailedError.
         """
         try:
-            head = channel.peer.write_head(call, self._build_target(call))
-            response = await channel.exchange(head + (call.body or b""), end)
+            head = connection.peer.write_head(call, self._build_target(call))
+            response = await connection.exchange(head + (call.body or b""), end)
         except (OSError, TimeoutError, ValueError) as error:
-            channel.close()
+            connection.close()
             raise self.failure(call, error) from None
         except BaseException:
-            channel.close()
+            connection.close()
             raise
         if response is None:
             return None
-        self.give_back(channel)
+        self.give_back(connection)
         buffer = None
         if call.kept:
             buffer = self.buffers.open(kept=True)
@@ -222,21 +221,21 @@ class AiohttpTransport:
         """Close all connections."""
         if self._cleanup is not None:
             self._cleanup.cancel()
-        ends = [end for channel in self._idle if (end := channel.http.closed) is not None]
-        for channel in self._idle:
-            channel.close()
+        ends = [end for connection in self._idle if (end := connection.http.closed) is not None]
+        for connection in self._idle:
+            connection.close()
         self._idle.clear()
         await self._connector.close()
         await asyncio.gather(*ends, return_exceptions=True)
 
-    def give_back(self, channel: _Channel) -> None:
+    def give_back(self, connection: HttpConnection) -> None:
         """Keep a connection for later requests, or close it if it cannot be used again."""
         loop = asyncio.get_running_loop()
-        if not channel.is_reusable():
-            channel.close()
+        if not connection.is_reusable():
+            connection.close()
             return
-        channel.is_idle, channel.idle_since = True, loop.time()
-        self._idle.append(channel)
+        connection.is_idle, connection.idle_since = True, loop.time()
+        self._idle.append(connection)
         if self._cleanup is None:
             self._cleanup = loop.call_later(_IDLE_SECONDS, self._close_unused)
 
@@ -249,22 +248,22 @@ class AiohttpTransport:
         if self._idle:
             self._cleanup = loop.call_at(self._idle[0].idle_since + _IDLE_SECONDS, self._close_unused)
 
-    def _take_idle(self, peer: _Peer | None) -> _Channel | None:
+    def _take_idle(self, peer: Peer | None) -> HttpConnection | None:
         """Take the most recently used idle connection to this peer; None if there is none.
 
         Connections that cannot be used again are closed, and those to other peers: the credentials or certificates have
         changed.
         """
         while peer is not None and self._idle:
-            channel = self._idle.pop()
-            channel.receive_arrived()
-            channel.is_idle = False
-            if channel.peer is peer and channel.is_reusable():
-                return channel
-            channel.close()
+            connection = self._idle.pop()
+            connection.receive_arrived()
+            connection.is_idle = False
+            if connection.peer is peer and connection.is_reusable():
+                return connection
+            connection.close()
         return None
 
-    def _known_peer(self, now: int) -> _Peer | None:
+    def _known_peer(self, now: int) -> Peer | None:
         """Return the peer for a request that is sent at monotonic time ``now``.
 
         Returns None if an exec plug-in provides the credentials, or if credentials or certificates cannot be read.
@@ -278,7 +277,7 @@ class AiohttpTransport:
             return None  # the request reports it
         return self._find_peer(identity.headers, context)
 
-    async def _current_peer(self, now: int) -> _Peer:
+    async def _current_peer(self, now: int) -> Peer:
         """Return the peer for a request that is sent at monotonic time ``now``.
 
         Raises ConnectionFailedError if credentials or certificates cannot be read.
@@ -292,17 +291,17 @@ class AiohttpTransport:
             raise ConnectionFailedError(f"getting credentials: {error}") from None
         return self._find_peer(identity.headers, context)
 
-    async def _request(self, call: Call, sent: int, channel: _Channel | None = None) -> _Response:
+    async def _request(self, call: Call, sent: int, connection: HttpConnection | None = None) -> _Response:
         """Send a request and return its response, whose body is still to be read.
 
         A GET is sent once more if the connection has broken. Status 401 refreshes the credentials. ``sent``: monotonic
-        time of the request. ``channel``: the connection on which the request has been sent already. Raises
+        time of the request. ``connection``: the connection on which the request has been sent already. Raises
         ConnectionFailedError if there are no credentials, or the connection fails or takes too long.
         """
         try:
-            peer = await self._current_peer(sent) if channel is None else channel.peer
+            peer = await self._current_peer(sent) if connection is None else connection.peer
             try:
-                response = await (self._exchange(peer, call) if channel is None else self._read_response(channel))
+                response = await (self._exchange(peer, call) if connection is None else self._read_response(connection))
             except self._http.ClientConnectorError:
                 raise
             except (self._http.ClientOSError, self._http.ServerDisconnectedError):
@@ -321,7 +320,7 @@ class AiohttpTransport:
                 raise
         return response
 
-    def _find_peer(self, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | bool) -> _Peer:
+    def _find_peer(self, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | bool) -> Peer:
         """Return the peer for these headers and this TLS context; a new one is built when they change.
 
         An Authorization header takes the place of the user and password in the server's URL.
@@ -341,34 +340,34 @@ class AiohttpTransport:
                 server_hostname=self._server_name,
                 proxy=None if self._proxy is None else self._url(self._proxy),
             )
-            peer = self._peer = _Peer(request, context, headers)
+            peer = self._peer = Peer(request, context, headers)
         return peer
 
-    async def _exchange(self, peer: _Peer, call: Call) -> _Response:
+    async def _exchange(self, peer: Peer, call: Call) -> _Response:
         """Send a request on an idle or a new connection and return its response. Raises aiohttp's errors."""
-        channel = self._take_idle(peer)
-        if channel is None:
-            channel = _Channel(
+        connection = self._take_idle(peer)
+        if connection is None:
+            connection = HttpConnection(
                 await self._connector.connect(peer.request, [], self._connect_timeout), peer, self.limits
             )
         try:
-            channel.parse_with_aiohttp(skip_body=call.method == "HEAD")
-            channel.write(peer.write_head(call, self._build_target(call)) + (call.body or b""))
+            connection.parse_with_aiohttp(skip_body=call.method == "HEAD")
+            connection.write(peer.write_head(call, self._build_target(call)) + (call.body or b""))
         except BaseException:
-            channel.close()
+            connection.close()
             raise
-        return await self._read_response(channel)
+        return await self._read_response(connection)
 
-    async def _read_response(self, channel: _Channel) -> _Response:
+    async def _read_response(self, connection: HttpConnection) -> _Response:
         """Return the response that aiohttp parses on a connection. Interim responses are ignored."""
         try:
-            message, content = await channel.http.read()
+            message, content = await connection.http.read()
             while 100 <= message.code < 200 and message.code != 101:
-                message, content = await channel.http.read()
+                message, content = await connection.http.read()
         except BaseException:
-            channel.close()
+            connection.close()
             raise
-        return _Response(self, channel, message, content)
+        return _Response(self, connection, message, content)
 
     def _build_target(self, call: Call) -> str:
         """Return the target of the request line: a path with its query, or a URL for a proxy without TLS."""
@@ -456,366 +455,50 @@ def connect(
     return Client(transport, clock, qps=qps, burst=burst, limits=limits, buffers=buffers)
 
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-
-
-class _Peer:
-    """The server with one identity: what its requests have in common.
-
-    ``request`` is aiohttp's: the connector opens connections for it.
-    """
-
-    __slots__ = ("_common", "context", "identity_headers", "request")
-
-    def __init__(self, request: Any, context: ssl.SSLContext | bool, identity_headers: tuple[tuple[str, str], ...]):
-        self.request, self.context, self.identity_headers = request, context, identity_headers
-        self._common = ""
-
-    def write_head(self, call: Call, target: str) -> bytes:
-        """Return request line and headers. Raises ValueError if a value contains a control character.
-
-        Call it after a connection has been opened, as aiohttp then adds the credentials of a proxy.
-        """
-        if not self._common:
-            lines = [f"{name}: {value}" for name, value in self.request.headers.items()]
-            self._common = "\r\n".join(map(_check_line, lines))
-        _check_line(f"{call.method} {target} {call.accept} {call.content_type}")
-        head = f"{call.method} {target} HTTP/1.1\r\n{self._common}\r\nAccept: {call.accept}\r\n"
-        if call.content_type:
-            head += f"Content-Type: {call.content_type}\r\n"
-        if call.body is not None or call.method != "GET":
-            head += f"Content-Length: {len(call.body or b'')}\r\n"
-        return f"{head}\r\n".encode()
-
-
-def _check_line(line: str) -> str:
-    """Return the line. Raises ValueError if it contains a control character other than a tab."""
-    if _CONTROL.search(line):
-        raise ValueError("a line of the request contains a control character")
-    return line
-
-
-class _Headers(Mapping[str, str]):
-    """Headers of a response, by name in lower case, parsed when one is read. A repeated header has its first value."""
-
-    __slots__ = ("_lines", "_values")
-
-    def __init__(self, lines: bytes) -> None:
-        self._lines = lines
-        self._values: dict[str, str] | None = None
-
-    def _parse(self) -> dict[str, str]:
-        """Return the headers by name in lower case, parsed on first use."""
-        if self._values is None:
-            self._values = {}
-            for line in self._lines.decode("utf-8", "surrogateescape").split("\r\n")[:-1]:
-                name, _, value = line.partition(":")
-                self._values.setdefault(name.lower(), value.strip(" \t"))
-        return self._values
-
-    def __getitem__(self, name: str) -> str:
-        return self._parse()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parse())
-
-    def __len__(self) -> int:
-        return len(self._parse())
-
-
-class SimpleResponse(NamedTuple):
-    """Complete response with status 200 or 201. ``headers`` has names in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class NotSimpleError(Exception):
-    """A response that :func:`read_simple_response` does not read."""
-
-
-_SIMPLE_HEAD: Final = re.compile(
-    rb"HTTP/1\.1 (20[01]) [^\x00-\x1f\x7f]*\r\n"
-    rb"((?:[!#-'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n){1,100})\r\n"
-)
-_SIMPLE_HEAD_BYTES: Final = 4096
-_MOST_PIECES: Final = 32
-"""Pieces in which a simple response may arrive: each piece is parsed with all before it."""
-_FRAMING: Final = re.compile(
-    rb"\n(connection|content-encoding|content-length|trailer|transfer-encoding|upgrade):[ \t]*([^\r]*?)[ \t]*\r",
-    re.IGNORECASE,
-)
-_BEGIN_OF_HEAD: Final = re.compile(rb"HTTP/1\.1 20(?:[01](?: [^\r\n]*(?:\r\n(?!\r)[^\r\n]*)*(?:\r\n\r|\r)?)?)?")
-_SHORTEST_BEGIN: Final = b"HTTP/1.1 20"
-_CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
-_BEGIN_OF_CHUNK: Final = re.compile(rb"(?:[0-9A-Fa-f]{1,8}\r?)?")
-_MOST_DIGITS: Final = 9  # of a Content-Length
-
-
-def read_simple_response(
-    data: bytes, *, head_bytes: int = _SIMPLE_HEAD_BYTES, body_bytes: int = FREE_BYTES
-) -> SimpleResponse | None:
-    """Parse a response as API servers send it to small requests; None if ``data`` may be the beginning of one.
-
-    Such a response has status 200 or 201, a length or chunks without extensions and trailers, no content encoding, no
-    ``Connection`` header, at most ``head_bytes`` of status and headers, and a body of at most ``body_bytes``. Raises
-    NotSimpleError for all other data.
-    """
-    head = _SIMPLE_HEAD.match(data, 0, head_bytes)
-    if head is None:
-        if len(data) < head_bytes and (_SHORTEST_BEGIN.startswith(data) or _BEGIN_OF_HEAD.fullmatch(data)):
-            return None
-        raise NotSimpleError
-    start = head.end()
-    framing = _FRAMING.findall(data, 0, start)
-    if len(framing) != 1:
-        raise NotSimpleError
-    name, value = framing[0][0].lower(), framing[0][1]
-    if name == b"content-length" and value.isdigit() and len(value) <= _MOST_DIGITS and int(value) <= body_bytes:
-        missing = int(value) - (len(data) - start)
-        if missing < 0:
-            raise NotSimpleError
-        body = None if missing else data[start:]
-    elif name == b"transfer-encoding" and value == b"chunked":
-        body = _join_chunks(data, start, body_bytes)
-    else:
-        raise NotSimpleError
-    return None if body is None else SimpleResponse(int(head[1]), _Headers(head[2]), body)
-
-
-def _join_chunks(data: bytes, start: int, most: int) -> bytes | None:
-    """Return the body of a chunked response; None if its end is missing.
-
-    Raises NotSimpleError if the chunks have more than ``most`` bytes with their sizes, or are not simple.
-    """
-    if len(data) - start > most:
-        raise NotSimpleError
-    chunks: list[bytes] = []
-    while True:
-        size = _CHUNK_SIZE.match(data, start)
-        if size is None:
-            if _BEGIN_OF_CHUNK.fullmatch(data, start):
-                return None
-            raise NotSimpleError
-        start, end = size.end(), size.end() + int(size[1], 16)
-        if end - start > most:
-            raise NotSimpleError
-        if not b"\r\n".startswith(data[end : end + 2]):
-            raise NotSimpleError
-        if len(data) < end + 2:
-            return None
-        if start == end:
-            if len(data) != end + 2:
-                raise NotSimpleError
-            return b"".join(chunks)
-        chunks.append(data[start:end])
-        start = end + 2
-
-
-class _Channel(asyncio.Protocol):
-    """A connection to a peer, which reads simple responses itself.
-
-    It stands between asyncio's transport and ``http``, aiohttp's protocol of the connection, which receives everything
-    that belongs to no simple response: other responses, the end of the connection, and unexpected data.
-    """
-
-    def __init__(self, connection: Any, peer: _Peer, limits: ServerLimits) -> None:
-        self.connection, self.peer, self.idle_since = connection, peer, 0.0
-        self.http = connection.protocol
-        self.transport = connection.transport
-        self._limits = limits
-        self._head_bytes = min(_SIMPLE_HEAD_BYTES, limits.header_bytes)
-        self._body_bytes = min(FREE_BYTES, limits.response_bytes)
-        self._data = b""
-        self._pieces = 0
-        self._waiter: asyncio.Future[SimpleResponse | None] | None = None
-        self._end = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_clean = self._is_lost = False
-        self.is_idle = False
-        self._has_unexpected_data = False
-        self.on_full: Callable[[], None] | None = None
-        """Called when no more data of a response is received until somebody reads."""
-        self.transport.set_protocol(self)
-
-    def write(self, data: bytes) -> None:
-        """Send data on the connection."""
-        self.transport.write(data)
-
-    def is_reusable(self) -> bool:
-        """Check whether another request can be sent: the connection is open and nothing is left over.
-
-        A server may have sent data that is the response to no request. For example, some load balancers respond with
-        status 408 to a connection that is idle. As in Go, such a connection must not be used, because the data would be
-        taken for the response to the next request. Nor if the last request has not been sent completely.
-        """
-        if not self._is_clean:
-            is_open = self.http.transport is not None and not self.transport.is_closing()
-            self._is_clean = is_open and not self.http.should_close and not self._has_unexpected_data
-        return self._is_clean and not self.transport.get_write_buffer_size()
-
-    def receive_arrived(self) -> None:
-        """Receive what has arrived, so that it is not taken for the response to the next request."""
-        if isinstance(self.transport, TLSTransport):  # asyncio's transports leave nothing
-            self.transport.receive_arrived()
-
-    def close(self) -> None:
-        """Close the connection at once. Unsent data is dropped: the server may never receive it."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._waiter = self.on_full = None
-        if not self._is_lost:
-            self.transport.abort()
-        self.connection.close()
-
-    async def exchange(self, request: bytes, end: float) -> SimpleResponse | None:
-        """Send a request and return its response if it is simple.
-
-        Returns None as soon as the response turns out not to be simple, or the connection has broken: aiohttp's
-        protocol has then received what came. Raises TimeoutError at ``end``, a time of the loop.
-        """
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[SimpleResponse | None] = loop.create_future()
-        self._waiter = waiter
-        self._end = end
-        self._pieces = 0
-        if self._timer is None:  # one timer serves many requests
-            self._timer = loop.call_at(end, self._check_time)
-        self.transport.write(request)
-        return await waiter
-
-    def _check_time(self) -> None:
-        """Fail the current exchange with TimeoutError if its time is over; otherwise schedule the next check."""
-        loop = asyncio.get_running_loop()
-        self._timer = None
-        if self._waiter is None:
-            return
-        if loop.time() < self._end:
-            self._timer = loop.call_at(self._end, self._check_time)
-        elif not self._waiter.done():
-            self._waiter.set_exception(TimeoutError())
-
-    def parse_with_aiohttp(self, *, skip_body: bool = False) -> None:
-        """Let aiohttp parse the response to the next request. ``skip_body``: it has none, whatever its headers say."""
-        self._is_clean = False
-        self.http.set_response_params(
-            read_until_eof=True,
-            read_bufsize=_BUFFER,
-            max_line_size=self._limits.header_bytes,
-            max_field_size=self._limits.header_bytes,
-            skip_payload=skip_body,
-        )
-
-    def _hand_over(self) -> None:
-        """Leave the response to aiohttp, with the bytes received so far; the current exchange returns None."""
-        waiter, self._waiter = self._waiter, None
-        data, self._data = self._data, b""
-        self.parse_with_aiohttp()
-        if data:
-            self.http.data_received(data)
-            self._is_clean = False
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-    def data_received(self, data: bytes) -> None:
-        """Complete the current exchange when its response has arrived, or leave the data to aiohttp's parser.
-
-        aiohttp gets a response that is not simple, and all data while no exchange is in progress.
-        """
-        waiter = self._waiter
-        if waiter is None:
-            self._has_unexpected_data = self._has_unexpected_data or self.is_idle
-            self.http.data_received(data)
-            self._is_clean = False  # also if the connection was given back at the end of a body before other data
-            if self.on_full is not None and not self.transport.is_reading():
-                self.on_full()
-            return
-        data = self._data + data if self._data else data
-        try:
-            response = read_simple_response(data, head_bytes=self._head_bytes, body_bytes=self._body_bytes)
-        except NotSimpleError:
-            self._data = data
-            self._hand_over()
-            return
-        if response is None:
-            self._data = data
-            self._pieces += 1
-            if self._pieces > _MOST_PIECES:
-                self._hand_over()
-            return
-        self._data, self._waiter = b"", None
-        if not waiter.done():
-            waiter.set_result(response)
-
-    def eof_received(self) -> None:
-        """Leave the response to aiohttp, as the server sends no more data."""
-        if self._waiter is not None:
-            self._hand_over()
-        self._is_clean = False
-        self.http.eof_received()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Leave the response to aiohttp, as the connection has ended."""
-        if self._waiter is not None:
-            self._hand_over()
-        self._is_clean, self._is_lost = False, True
-        self.http.connection_lost(error)
-
-    def pause_writing(self) -> None:
-        """Tell aiohttp that the connection takes no more data for now."""
-        self.http.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Tell aiohttp that the connection takes data again."""
-        self.http.resume_writing()
-
-
 class _Response:
     """Status and headers of a response, and its body, or else ``content``, aiohttp's reader of the body.
 
     At the end of the body the connection is given back.
     """
 
-    __slots__ = ("_channel", "_of", "content", "headers", "status")
+    __slots__ = ("_connection", "_of", "content", "headers", "status")
 
-    def __init__(self, of: AiohttpTransport, channel: _Channel, message: Any, content: Any) -> None:
+    def __init__(self, of: AiohttpTransport, connection: HttpConnection, message: Any, content: Any) -> None:
         self._of, self.content = of, content
-        self._channel: _Channel | None = channel
+        self._connection: HttpConnection | None = connection
         self.status: int = message.code
         self.headers: Mapping[str, str] = message.headers
         content.on_eof(self._release)
 
     def _release(self) -> None:
         """Give the connection back for later requests, at the end of the body."""
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.on_full = None
-            self._of.give_back(channel)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.on_full = None
+            self._of.give_back(connection)
 
     def close(self) -> None:
         """Close the connection, unless the whole body has been received. A task that reads the body gets an error."""
-        channel, self._channel = self._channel, None
-        if channel is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             if self.content.exception() is None:
                 self.content.set_exception(self._of.client_error("connection closed"))
-            channel.close()
+            connection.close()
 
     def on_full(self, call: Callable[[], None]) -> None:
         """Call a function whenever no more of the body is received until somebody reads. It replaces an earlier one."""
-        if self._channel is not None:
-            self._channel.on_full = call
+        if self._connection is not None:
+            self._connection.on_full = call
 
     @property
     def wire(self) -> Any:
         """Transport of the connection; None after the end of the body and if the connection is closed."""
-        return None if self._channel is None else self._channel.http.transport
+        return None if self._connection is None else self._connection.http.transport
 
     @property
     def closed(self) -> Any:
         """Future of the end of the connection; None after the end of the body."""
-        return None if self._channel is None else self._channel.http.closed
+        return None if self._connection is None else self._connection.http.closed
 
 
 class _Body:
