@@ -284,7 +284,7 @@ class Snapshot:
 
     @cached_property
     def placed_classes(self) -> list[PodClass]:
-        """Return the classes of placed pods, in the order of :attr:`placed_by_class`."""
+        """Return the classes of the placed pods, each once, in the order of :attr:`placed_by_class`."""
         return [self.interner.classes[i] for i in np.flatnonzero(np.bincount(self.placed_class)).tolist()]
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:

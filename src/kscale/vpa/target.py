@@ -300,7 +300,7 @@ def find_controlled_pods_steps(
     """Return each VPA that controls pods, with these pods.
 
     VPAs are sorted by namespace and name; pods are in list order. Pods that no VPA controls, or whose owners cannot be
-    resolved, are left out.
+    resolved, are left out. Raises ValueError if several VPAs match a pod and the creation time of one is malformed.
     """
     by_target: dict[tuple[str, str, str], list[VpaWithSelector]] = {}
     for vpa, selector in vpas:
