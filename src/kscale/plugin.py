@@ -100,11 +100,12 @@ def predicate(
     function : callable, optional
         Returns whether a pod may run on a node. ``request``: what the pod requests, ``free``: what the node has left,
         both int64 (cpu in milli-units, memory and ephemeral storage in bytes, then ``resources``); ``slots``: how many
-        more pods the node can run. Without a function, a decorator is returned.
+        more pods the node can run. If it raises while pods are checked, that call raises NativeError. Without a
+        function, a decorator is returned.
     name : str, optional
         Name of the plug-in. Default: the function's name.
     reason : str, optional
-        Reason reported for a pod that the predicate rejects.
+        Reason reported for a pod that the predicate rejects. Default: a text with the plug-in's name.
     resources : sequence of str
         Extended resources that ``request`` and ``free`` contain besides cpu, memory and ephemeral storage.
 
@@ -117,6 +118,10 @@ def predicate(
     ------
     MissingExtraError
         If the extra ``[plugins]`` is not installed.
+    TypeError
+        If the function does not take three arguments.
+    numba.core.errors.NumbaError
+        If numba cannot compile the function.
     """
 
     def compile_it(inner: _Function) -> PredicatePlugin:
@@ -186,6 +191,10 @@ def scorer(
     ------
     MissingExtraError
         If the extra ``[plugins]`` is not installed.
+    TypeError
+        If the function does not take two arguments.
+    numba.core.errors.NumbaError
+        If numba cannot compile the function.
     """
 
     def compile_it(inner: _Function) -> ScorePlugin:

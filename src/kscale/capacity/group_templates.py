@@ -56,7 +56,8 @@ def with_templates(
     Raises
     ------
     InputError
-        Names every group without a node to model new ones on. Also raised if ``now`` is not a time.
+        Names every group for which no template can be built, for example without a node to model new ones on. Also
+        raised if ``now`` is not a time.
 
     Notes
     -----
@@ -120,14 +121,17 @@ def loop_groups(
     now: datetime | Moment | None = None,
     known: Collection[str] = (),
 ) -> tuple[list[NodeGroup], dict[str, NodeTemplate]]:
-    """Return (groups with their sizes, templates of groups that the loop must not take from nodes, by group id).
+    """Return (all groups with a ``target_size``, fixed templates by group id) for a loop.
 
-    A ``template`` stands for the cloud provider's: the loop prefers good nodes of the group to it. The second value has
-    the groups whose description has a ``from_node`` or adds labels, taints or capacity to those of existing nodes, and
-    the groups that do not exist yet. ``known``: ids of groups whose template an earlier loop cached. ``options`` and
-    ``now`` are those of :func:`~kscale.capacity.group_templates.with_templates`.
+    A group without a ``target_size`` gets the number of its nodes. The loop uses a fixed template as it is. For other
+    groups it prefers a copy of a good node of the group to the group's ``template``, which stands for the cloud
+    provider's. A template is fixed if the group has a ``from_node``, if the group has no ``template`` but nodes to
+    which its description adds labels, taints or capacity, or if the group does not exist yet. ``known``: ids of groups
+    whose template an earlier loop cached. ``options`` and ``now`` are those of
+    :func:`~kscale.capacity.group_templates.with_templates`.
 
-    Raises InputError that names every group without a node to model new ones on, and if ``now`` is not a time.
+    Raises InputError that names every group without a template and without a node to model new ones on, and if ``now``
+    is not a time.
     """
     time = None if now is None else moment(now)
     nodes = snapshot.columns.objects

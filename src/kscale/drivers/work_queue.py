@@ -87,13 +87,13 @@ class QueueMetrics:
         self._begun = {key: at + by for key, at in self._begun.items()}
 
     def added(self, key: str, now: Moment) -> None:
-        """Count a key that was added to the queue."""
+        """Count a key that was added to the queue, and store the time, unless the key has one already."""
         self._adds += 1
         self._depth += 1
         self._added.setdefault(key, now)
 
     def added_all(self, keys: Sequence[str], now: Moment) -> None:
-        """Count keys that were added to the queue."""
+        """Count keys that were added to the queue, and store the time of each, unless the key has one already."""
         self._adds += len(keys)
         self._depth += len(keys)
         if self._added.keys().isdisjoint(keys):
@@ -107,7 +107,7 @@ class QueueMetrics:
         self._retries += count
 
     def taken(self, key: str, now: Moment) -> None:
-        """Register the start of the work on a key."""
+        """Register the start of the work on a key, and record how long the key waited in the queue."""
         self._depth -= 1
         self._begun[key] = now
         added = self._added.pop(key, None)
@@ -115,20 +115,20 @@ class QueueMetrics:
             self._waited.add(now - added)
 
     def taken_all(self, keys: Sequence[str], now: Moment) -> None:
-        """Register the start of the work on keys."""
+        """Register the start of the work on keys, and record how long each key waited in the queue."""
         self._depth -= len(keys)
         self._begun.update(dict.fromkeys(keys, now))
         for added, count in _count_moments(self._added, keys):
             self._waited.add(now - added, count)
 
     def done(self, key: str, now: Moment) -> None:
-        """Register the end of the work on a key, if it has begun."""
+        """Register the end of the work on a key, and record how long it took. No effect if the work has not begun."""
         begun = self._begun.pop(key, None)
         if begun is not None:
             self._worked.add(now - begun)
 
     def done_all(self, keys: Sequence[str], now: Moment) -> None:
-        """Register the end of the work on keys."""
+        """Register the end of the work on keys, and record how long each took. Keys without begun work are ignored."""
         for begun, count in _count_moments(self._begun, keys):
             self._worked.add(now - begun, count)
 

@@ -266,7 +266,10 @@ def _explain_by_value(value: Any, error: Exception) -> str | None:
 
 
 def check_fields(item: msgspec.Struct) -> None:
-    """Raise ArgumentError for the first field of a struct whose value does not match its annotation."""
+    """Raise ArgumentError for the first field of a struct whose value does not match its annotation.
+
+    Elements are checked as by :func:`typed`; those of iterators are not checked.
+    """
     checks, plans = _field_checks(type(item))
     values = msgspec.structs.astuple(item)
     types = tuple(map(type, values))

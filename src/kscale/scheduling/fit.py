@@ -131,9 +131,10 @@ class FitResult(Result):
 
     @cached_property
     def codes(self) -> NDArray[np.uint16]:
-        """Return the engine's verdicts on each pod class and node of the snapshot: uint16[pod classes, nodes].
+        """Return the engine's verdict on each class of the checked pods and each node: uint16[pod classes, nodes].
 
-        0: the pod fits; otherwise the code of the first plug-in that fails.
+        0: the pod fits; otherwise the code of the first plug-in that fails. :attr:`class_of` has the row of each pod.
+        The columns are all nodes of the snapshot (:attr:`node_numbers`).
         """
         return self.session.engine.verdicts(np.arange(self.session.checked_count, dtype=np.int32))
 

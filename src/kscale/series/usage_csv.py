@@ -97,7 +97,7 @@ class SeriesTable:
     _numbers: dict[Names, int] = field(default_factory=dict)
 
     def number(self, names: Names) -> int:
-        """Return the index of the series of (namespace, pod, container, workload), which is added if it is new."""
+        """Return the index of the series (namespace, pod, container, workload). A new series is added first."""
         index = self._numbers.setdefault(names, len(self.keys))
         if index == len(self.keys):
             self.keys.append(SeriesKey(*names[:3]))
@@ -146,7 +146,8 @@ class CsvFile:
     def parts(self) -> Iterator[Callable[[], Slice]]:
         """Yield functions that parse consecutive slices of the file when they are called; each may run in any thread.
 
-        Raises InputError if the file cannot be read.
+        Stores the header's columns first. Raises InputError if the file cannot be read or its header is unusable. The
+        functions raise InputError if the file cannot be read.
         """
         try:
             if self.path.suffix.lower() == ".gz":
@@ -158,7 +159,10 @@ class CsvFile:
             raise InputError(Problem(f"not readable as CSV: {error}", str(self.path))) from None
 
     def _slices(self, file: BinaryIO) -> Iterator[Callable[[], Slice]]:
-        """Yield functions that read and parse consecutive slices of an open, uncompressed file."""
+        """Yield functions that read and parse consecutive slices of an open, uncompressed file.
+
+        Raises InputError for an unusable header.
+        """
         start = self._header(file)
         size = file.seek(0, os.SEEK_END)
         for at in range(start, size, _SLICE):
@@ -166,7 +170,10 @@ class CsvFile:
             yield partial(self._read, at, min(at + _SLICE, size), at > start)
 
     def _read_compressed(self) -> Iterator[Callable[[], Slice]]:
-        """Yield functions that parse consecutive slices of a gzip file. The generator itself decompresses them."""
+        """Yield functions that parse consecutive slices of a gzip file. The generator itself decompresses them.
+
+        Raises InputError for an unusable header, and OSError, EOFError or zlib.error if the file cannot be read.
+        """
         with gzip.open(self.path, "rb") as file:
             start = self._header(file)
             file.seek(start)

@@ -284,7 +284,7 @@ class Snapshot:
 
     @cached_property
     def placed_classes(self) -> list[PodClass]:
-        """Return the classes of placed pods, in the order of :attr:`placed_by_class`."""
+        """Return the classes of the placed pods, each once, in the order of :attr:`placed_by_class`."""
         return [self.interner.classes[i] for i in np.flatnonzero(np.bincount(self.placed_class)).tolist()]
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:
@@ -317,7 +317,7 @@ class Snapshot:
         return Classifier(self.interner, self.informers.leftovers if self.dra else ())
 
     def classify(self, pods: Iterable[PodRecord]) -> list[PodClass]:
-        """Return the classes of pods that are not placed in the snapshot."""
+        """Return the class of each pod, in order. The pods must not be placed in the snapshot."""
         return self._classifier.classes(pods)
 
     def distinct_classes(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
@@ -329,7 +329,7 @@ class Snapshot:
 
     @cached_property
     def pending_classes(self) -> list[PodClass]:
-        """Return the classes of the pending pods."""
+        """Return the class of each pending pod, in the order of :attr:`pending_records`."""
         return self.classify(self.pending_records)
 
     def _derive(self, **changes: Any) -> Snapshot:

@@ -221,13 +221,16 @@ def _get_owner_key(namespace: str, reference: OwnerReference) -> ControllerKey:
 
 
 def is_stronger_vpa(a: VerticalPodAutoscaler, b: VerticalPodAutoscaler) -> bool:
-    """Check whether ``a`` takes precedence over ``b``: older, or equally old with the smaller name."""
+    """Check whether ``a`` takes precedence over ``b``: older, or equally old with the smaller name.
+
+    Raises ValueError for a malformed creation time.
+    """
     mine, theirs = _parse_creation_time(a), _parse_creation_time(b)
     return mine < theirs if mine != theirs else a.name < b.name
 
 
 def _parse_creation_time(vpa: VerticalPodAutoscaler) -> Moment:
-    """Return the creation time in nanoseconds; the zero time if it is missing."""
+    """Return the creation time in nanoseconds; the zero time if it is missing. Raises ValueError if it is malformed."""
     return from_text(vpa.metadata.creation_timestamp)
 
 
@@ -236,7 +239,8 @@ def find_controlling_vpa(
 ) -> VerticalPodAutoscaler | None:
     """Return the strongest VPA whose target is ``parent`` and whose selector matches the pod; None if there is none.
 
-    ``parent``: the pod's topmost controller, compared with targets by namespace, kind and name.
+    ``parent``: the pod's topmost controller, compared with targets by namespace, kind and name. Raises ValueError if
+    several VPAs match and the creation time of one is malformed.
     """
     if parent is None:
         return None
@@ -296,7 +300,7 @@ def find_controlled_pods_steps(
     """Return each VPA that controls pods, with these pods.
 
     VPAs are sorted by namespace and name; pods are in list order. Pods that no VPA controls, or whose owners cannot be
-    resolved, are left out.
+    resolved, are left out. Raises ValueError if several VPAs match a pod and the creation time of one is malformed.
     """
     by_target: dict[tuple[str, str, str], list[VpaWithSelector]] = {}
     for vpa, selector in vpas:

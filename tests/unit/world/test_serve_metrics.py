@@ -211,8 +211,19 @@ def test_a_series_that_is_removed() -> None:
     ],
 )
 def test_observations_of_unknown_series_are_refused(observation: Observation) -> None:
+    created = store(Metric("h", "histogram", ("a",), (1.0,)))
     with pytest.raises(UnknownMetricError):
-        store(Metric("h", "histogram", ("a",), (1.0,))).observe([observation])
+        created.observe([observation])
+    assert text(created) == []
+
+
+def test_a_refused_histogram_leaves_the_sum_as_it_was() -> None:
+    created = store(Metric("h", "histogram", (), (1.0,)))
+    created.observe([Observation(name="h", value=3.0, buckets=(2, 1))])
+    before = text(created)
+    with pytest.raises(UnknownMetricError, match="h has 2 buckets, not 3"):
+        created.observe([Observation(name="h", value=5.0, buckets=(1, 2, 3))])
+    assert text(created) == before
 
 
 def test_descriptions() -> None:

@@ -37,12 +37,12 @@ class RankedOption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def least_cost(question: RankOptions, prices: Mapping[str, float]) -> list[RankedOption]:
-    """Rank options by the cost of their new nodes divided by the value of their pods.
+    """Score options by the cost of their new nodes divided by the value of their pods: the smaller, the better.
 
-    ``prices``: $/h of a node by group. A core is worth the least that any group charges for one
-    (:func:`kscale.ca.expander.price.build_group_prices`), so that no option costs less than its pods are worth. The
-    score is infinite if only the nodes cost something, and 0 if nothing does. Options without known price or node have
-    no score.
+    The result has one entry per option, in the order of the options. ``prices``: $/h of a node by group. A core is
+    worth the least that any group charges for one (:func:`kscale.ca.expander.price.build_group_prices`), so that no
+    option costs less than its pods are worth. The score is infinite if only the nodes cost something, and 0 if nothing
+    does. Options without known price or node have no score.
     """
     rankable = [option for option in question.options if option.group in prices and option.group in question.nodes]
     templates = {option.group: NodeTemplate(node=question.nodes[option.group]) for option in rankable}
@@ -63,10 +63,11 @@ def least_cost(question: RankOptions, prices: Mapping[str, float]) -> list[Ranke
 
 
 def least_waste(question: RankOptions) -> list[RankedOption]:
-    """Rank options by the part of CPU and memory that would be idle, as upstream's least-waste expander does.
+    """Score options by the part of CPU and memory that would be idle, as upstream's least-waste expander does.
 
-    Options without a node, or with a pod that does not fit an empty node, have no score. Ties are ranked by the number
-    of nodes above the proven minimum that the pods need (:func:`needed_nodes`).
+    The result has one entry per option, in the order of the options; the smaller score is better. Options without a
+    node, or with a pod that does not fit an empty node, have no score. Ties are ranked by the number of nodes above the
+    proven minimum that the pods need (:func:`needed_nodes`).
     """
     options = [
         Option(group=entry.group, node_count=entry.node_count, pods=[PodRun(run.pod, run.count) for run in entry.pods])
@@ -90,7 +91,7 @@ def least_waste(question: RankOptions) -> list[RankedOption]:
 
 
 def needed_nodes(option: RankOption, node: Node) -> int:
-    """Return a lower bound of the number of such nodes, empty, that the pods of an option need.
+    """Return a lower bound of the number of empty nodes like ``node`` that the pods of an option need.
 
     Resources that the node does not list are ignored. Raises InputError if a pod does not fit an empty node.
     """

@@ -248,7 +248,10 @@ def delete_empty_nodes(
 def _delete_empty_node(
     node: Node, groups: Groups, tracker: NodeDeletionTracker, templates: Mapping[str, NodeTemplate], now: Moment
 ) -> StepsOf[LegacyDeletionAction, AutoscalerError | None]:
-    """Taint and delete an empty node; remove the taint if the deletion fails. Returns the error, or None."""
+    """Taint and delete an empty node; remove the taint if the deletion fails. Returns the error, or None.
+
+    A success is registered in ``tracker``.
+    """
     p = Progress(now)
     marked = yield from _mark_legacy_to_be_deleted(p, node)
     if marked is not None:
@@ -266,7 +269,10 @@ def _delete_empty_node(
 def _observe_removed_node(
     p: Progress, node: Node, groups: Groups, templates: Mapping[str, NodeTemplate], reason: str
 ) -> StepsOf[Observe, None]:
-    """Observe the metrics of a removed node (``RegisterScaleDown``). ``reason``: unless the node is unready."""
+    """Observe the metrics of a removed node (``RegisterScaleDown``).
+
+    ``reason``: the value of the label ``reason`` for a ready node; for another node the value is ``unready``.
+    """
     labels = {"reason": reason if is_ready(node) else "unready"}
     gpu = get_legacy_gpu_name(node, templates.get(groups.id_of_node(node.name) or ""))
     yield from p.observe(Observation(name=f"{METRIC_PREFIX}scaled_down_nodes_total", labels=labels))
@@ -288,7 +294,8 @@ def start_node_drain(
 ) -> StepsOf[LegacyDeletionAction, None]:
     """Start to drain and delete a node in the background.
 
-    ``pods``: the pods to evict; ``utilization`` is for the event. No other node is deleted until the drain has ended.
+    ``pods``: the pods to evict; ``utilization`` is for the event. The deletion is registered in ``tracker``. No other
+    node is deleted until it has ended.
     """
     names = ",".join(pod.key for pod in pods)
     share = format_shortest(utilization)
@@ -309,7 +316,10 @@ def _drain_and_delete(
     templates: Mapping[str, NodeTemplate],
     now: Moment,
 ) -> StepsOf[LegacyDeletionAction, None]:
-    """Taint and drain a node, delete it, and record the result in ``tracker``. After an error the taint is removed."""
+    """Taint and drain a node, delete it, and record the end and the result of the deletion in ``tracker``.
+
+    If the drain or the deletion fails, the taint is removed. Errors become events and the result in ``tracker``.
+    """
     p = Progress(now)
     error = yield from _mark_legacy_to_be_deleted(p, node)
     if error is None:

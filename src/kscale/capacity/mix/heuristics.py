@@ -351,8 +351,10 @@ _MAX_PRICED_KINDS = 60  # kinds that are priced again
 def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -> Packed:
     """Build an integer packing by diving: round the linear program, fix some bins, solve again.
 
-    The columns of ``master`` are those of ``kinds``. Every bin becomes the cheapest kind that holds its content. When
-    the effort is spent, the remaining items are packed greedily. Items are left out only if the limits allow no bin.
+    The columns of ``master`` must be those of ``kinds``. The program is restricted and gets more columns; do not use it
+    for the whole instance afterwards. A bin that is not free becomes the cheapest kind that holds its content. When the
+    effort is spent or no further bin can be fixed, the remaining items are packed greedily. Items are left out only if
+    the limits allow no further bin that holds them.
     """
     packing = Packing(kinds)
     solved = master.solve()

@@ -492,7 +492,11 @@ def _build_facts_of_pending_pods(plan: ScaleUpPlan) -> dict[str, tuple[str, str]
 
 
 def _explain_pending(plan: ScaleUpPlan) -> list[str]:
-    """Return texts on the pods that stay pending after a scale-up, with the reason of each node group."""
+    """Return texts on the pods that stay pending after a scale-up: one per reason, the most frequent reason first.
+
+    For pods that the groups reject, the reason contains that of each group. Last come pods beyond the limits on new
+    nodes, too young pods, and pods that were not tried for lack of time. Empty if no pod stays pending.
+    """
     pods_by_reason: defaultdict[str, list[str]] = defaultdict(list)
     for item in plan.remain_unschedulable:
         groups_by_reason: defaultdict[str, list[str]] = defaultdict(list)

@@ -434,7 +434,10 @@ def _validate_container_resource_source(source: ContainerResourceMetricSource, p
 
 
 def _validate_resource_target(target: MetricTarget, path: str) -> list[FieldError]:
-    """Return the errors of a resource's target: exactly one of utilization and average value must be set."""
+    """Return the errors of a resource's target.
+
+    Besides the errors of any target: exactly one of utilization and average value must be set.
+    """
     errors = _validate_target(target, path)
     if target.average_utilization is None and target.average_value is None:
         text = "must set either a target raw value or a target utilization"

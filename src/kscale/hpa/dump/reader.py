@@ -115,7 +115,11 @@ _MAPPING_OR_NONE: Final = (dict, NoneType, Mapping)
 
 
 def read_plain_data(record: RawObject) -> Any:
-    """Decode a record to plain data. Raises :class:`~kscale.errors.InputError` for invalid JSON."""
+    """Decode a record to plain data. A mapping without ``apiVersion`` or ``kind`` gets those of the record.
+
+    Data that is plain already is returned itself, with these keys added. Raises :class:`~kscale.errors.InputError` for
+    JSON that is invalid, not UTF-8 or nested too deeply.
+    """
     data = record.data
     if isinstance(data, KubeObject):
         data = to_dict(data)
@@ -134,7 +138,7 @@ def read_plain_data(record: RawObject) -> Any:
 
 
 def read_data_for_name(record: RawObject) -> Any:
-    """Return the data of an object; of invalid JSON, only kind, namespace and name.
+    """Return the data of an object as :func:`read_plain_data` does; of invalid JSON, only kind, namespace and name.
 
     None if the object is invalid and not JSON.
     """

@@ -379,17 +379,17 @@ def _field(part: str) -> Field:
 
 @cache
 def _load_messages() -> dict[str, Message]:
-    """Return all messages of the API by name."""
+    """Return the messages of all tables of this module, by name."""
     return parse(METADATA_MESSAGES + POD_MESSAGES + CONTAINER_MESSAGES + VOLUME_MESSAGES + NODE_MESSAGES)
 
 
 def names() -> list[str]:
-    """Return the names of all messages."""
+    """Return the names of the messages of all tables."""
     return list(_load_messages())
 
 
 def message(name: str) -> Message | None:
-    """Return a message by name; None if the type is not a message."""
+    """Return a message by name; None if no table has it."""
     return _load_messages().get(name)
 
 

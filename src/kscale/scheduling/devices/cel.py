@@ -544,7 +544,7 @@ class CelLibrary:
             raise SelectorError(_format_undeclared(expression, name, called=False))
 
     def _check_has(self, expression: str, node: Any) -> None:
-        """Check the argument of ``has``. Raises SelectorError unless it has one, which selects a field."""
+        """Check the call of ``has``. Raises SelectorError unless it has exactly one argument that selects a field."""
         arguments = node.children[1].children if len(node.children) == 2 else []
         if len(arguments) != 1:
             raise SelectorError(_format_undeclared(expression, "has", called=True))
@@ -554,7 +554,8 @@ class CelLibrary:
     def view(self, driver: str, device: Device) -> Any:
         """Return the map ``device`` that expressions read: driver, attributes, capacity, allowMultipleAllocations.
 
-        Attributes and capacities without a domain are in the driver's.
+        Attributes and capacities without a domain are in the driver's. Raises ValueError for an attribute with an
+        invalid version.
         """
         text, mapping = self._types.StringType, self._types.MapType
         return mapping(

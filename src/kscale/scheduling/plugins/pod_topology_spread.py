@@ -89,9 +89,10 @@ class Constraint(msgspec.Struct, frozen=True):
 
 
 def hard_constraints(pod: PodClass, ctx: Context) -> tuple[Constraint, ...]:
-    """Return the pod's hard constraints in spec order, or the profile's defaults if it has no constraints at all.
+    """Return the pod's hard constraints (DoNotSchedule) in spec order; empty if there are none.
 
-    Raises SelectorError if a selector of a hard constraint is invalid.
+    If the pod has no constraints at all, not even soft ones, the profile's hard defaults apply. They need a service or
+    a known controller that selects the pod. Raises SelectorError if a selector of a hard constraint is invalid.
     """
     if not pod.spread and not ctx.profile.default_constraints:
         return ()
@@ -101,8 +102,9 @@ def hard_constraints(pod: PodClass, ctx: Context) -> tuple[Constraint, ...]:
 def soft_constraints(pod: PodClass, ctx: Context) -> tuple[tuple[Constraint, ...], bool]:
     """Return the ScheduleAnyway constraints, and whether only nodes that have all their keys are compared.
 
-    These are the pod's own in spec order; if it has no constraints at all, the profile's defaults, or the system's.
-    Raises SelectorError if a selector of such a constraint is invalid.
+    These are the pod's own in spec order. If it has no constraints at all, not even hard ones, those of the profile's
+    defaults apply, or the system's defaults if the profile has none; they need a service or a known controller that
+    selects the pod. Raises SelectorError if a selector of such a constraint is invalid.
     """
     defaults = ctx.profile.default_constraints
     require_all_keys = bool(pod.spread) or defaults is not None
@@ -160,9 +162,10 @@ _OWNERS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet"
 
 
 def _default_selector(pod: PodClass, ctx: Context) -> Selector:
-    """Return the selector of the services that select the pod and of the controller that owns it.
+    """Return the combined selector of the services that select the pod and of the controller that owns it.
 
-    Empty if there are none.
+    Only ReplicationControllers, ReplicaSets and StatefulSets count as controllers. The selector is empty if there are
+    neither services nor a controller. Raises SelectorError if the controller's selector is invalid.
     """
     match_labels: dict[str, str] = {}
     labels = pod.labels or {}
@@ -222,7 +225,7 @@ class SpreadNumbers(Part):
         return pod.index in self.constraints
 
     def number(self, row: SpreadRow, pod: PodClass) -> int:
-        """Return the index of a counter row of a class, which is added if it is new."""
+        """Return the index of a counter row. A new row is added first; ``pod``: the class whose constraint needs it."""
         number = self._numbers.get(row)
         if number is None:
             counter = Row(row.key, row.counts, row.selector, eligibility=self._eligible(row.inclusion, pod))
@@ -311,7 +314,8 @@ class PodTopologySpread(Plugin):
 
         ``constraint``: its position among the hard constraints. ``topologyKey``; ``domain``: the node's domain, None
         without the label. Unless the label is missing: ``matching``: number of matching pods in the domain; ``self``: 1
-        if the pod itself matches; ``minimum``: lowest number of matching pods in any domain; ``maxSkew``.
+        if the pod itself matches; ``minimum``: lowest number of matching pods in any domain, 0 if there are fewer
+        domains than ``minDomains``; ``maxSkew``.
         """
         part = context.part(SpreadNumbers)
         constraint = part.constraints[pod.index][failed_index]

@@ -297,7 +297,8 @@ class Credentials:
     async def handle_rejection(self, sent: int) -> None:
         """Handle status 401 for a request that was sent at monotonic time ``sent``: refresh the credentials.
 
-        A token file is read again at the next request; an exec plug-in runs now, and its failure is logged.
+        A token file is read again at the next request, unless it was read after ``sent``. An exec plug-in runs now,
+        unless its last credentials have been replaced already; its failure is logged.
         """
         if self._file is not None:
             self._file.handle_rejection(sent)

@@ -441,7 +441,10 @@ class _Config(msgspec.Struct, frozen=True):
 
     @staticmethod
     def read(paths: Sequence[str], *, explicit: bool) -> _Config:
-        """Read and merge files. Unless ``explicit``, missing files are skipped. Raises InputError with all problems."""
+        """Read and merge kubeconfig files; of a name that several files have, the first entry counts.
+
+        Unless ``explicit``, missing files are skipped. Raises InputError with all problems of all files.
+        """
         current = ""
         named: dict[str, dict[str, Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
         problems: list[Problem] = []

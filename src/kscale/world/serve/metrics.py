@@ -124,6 +124,8 @@ class _Family:
         if kind == "counter":
             self.values[key] = float((current if type(current) is float else 0.0) + value)  # convert NumPy scalars
             return
+        if buckets is not None and len(buckets) != len(bounds) + 1:
+            raise UnknownMetricError(f"{name} has {len(bounds) + 1} buckets, not {len(buckets)}")
         if type(current) is not _Histogram:
             current = self.values[key] = _Histogram(len(bounds) + 1)
         current.total += value
@@ -134,8 +136,6 @@ class _Family:
                 self.recent[key].add(value, now())
             current.counts[bisect.bisect_left(bounds, value)] += 1
             return
-        if len(buckets) != len(current.counts):
-            raise UnknownMetricError(f"{name} has {len(current.counts)} buckets, not {len(buckets)}")
         for i, count in enumerate(buckets):
             current.counts[i] += count
 
@@ -199,7 +199,7 @@ class MetricStore:
         Faster than :meth:`observe` for the same series again and again, because names and labels are checked only here.
 
         Raises UnknownMetricError for a metric that is not described, or has other labels. The function raises
-        ValueError for another number of values.
+        ValueError for another number of values, after it has recorded those that have a series.
         """
         places: list[tuple[_Family, tuple[str, ...]]] = []
         for name, labels in series:

@@ -92,7 +92,7 @@ class RandomDraws:
         return millionths > 0 and self.below(MILLION, purpose, entity, number) < millionths
 
     def duration(self, spread: DurationDistribution, purpose: str, entity: str, number: int = 0) -> int:
-        """Return a duration in nanoseconds drawn from a distribution."""
+        """Return a random duration of a distribution, in nanoseconds; identical for identical arguments."""
         points = spread.points
         if points[0][1] == points[-1][1]:
             return points[0][1]

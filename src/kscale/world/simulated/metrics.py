@@ -233,7 +233,9 @@ class SimulatedMetrics:
     def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
         """Return the response of the metrics API that the request names, or its error.
 
-        Before the first scrape that is old enough, there is no usage, and other metrics are NotFound.
+        The response of the resource metrics API is a PodUsage if ``question.columns`` is set, otherwise a list. It is
+        empty before the first scrape that is old enough. Custom and external metrics are NotFound until then, and so
+        are unknown external metrics and custom metrics of other objects than pods.
         """
         last = self._last()
         match question.api:
@@ -425,7 +427,8 @@ class SimulatedMetrics:
     def _answer_custom(self, asked: GetMetric, last: _Scrape | None) -> MetricValueList | ApiError:
         """Return the values of a custom metric of matching pods; empty if no pod has the metric.
 
-        Metrics of other kinds of objects, and all metrics before the first scrape, are NotFound.
+        Also empty for a metric selector that requires labels, as these metrics have none. Metrics of other kinds of
+        objects, and all metrics before the first scrape that is old enough, are NotFound.
         """
         if asked.kind != "Pod" or last is None:
             return ApiError(f"the simulated world has no {asked.metric} of {asked.kind}", 404, NOT_FOUND)

@@ -471,7 +471,10 @@ class Jobs(Controller):
         return Condition(type="Failed", status="True", reason=reason, message=message, last_transition_time=now_text)
 
     def _count_wanted(self, job: Job, succeeded: int, active: list[Pod]) -> int:
-        """Return how many active pods the job should have, after ``succeeded`` pods have succeeded."""
+        """Return how many active pods the job should have, after ``succeeded`` pods have succeeded.
+
+        Without ``completions``, the job keeps its ``active`` pods after the first success, and gets no new ones.
+        """
         desired = 1 if job.spec.parallelism is None else job.spec.parallelism
         if job.spec.completions is not None:
             return min(desired, job.spec.completions - succeeded)

@@ -181,7 +181,8 @@ class Evictor:
     ) -> StepsOf[DrainAction, DrainResult]:
         """Evict the pods of a node. DaemonSet pods may stay, unless the drain priorities are configured.
 
-        ``force``: a pod that cannot be evicted is deleted.
+        ``force``: a pod that must leave and cannot be evicted is deleted. Mirror pods and fake pods are ignored. The
+        result is that of :meth:`evict`.
         """
         daemon_set, others = get_pods_to_evict(
             pods, evict_daemon_sets=self._options.daemonset_eviction_for_occupied_nodes
@@ -191,7 +192,7 @@ class Evictor:
         return self.evict(p, node, others, daemon_set, force=force)
 
     def evict_daemon_sets(self, p: Progress, node: str, pods: Iterable[Pod]) -> StepsOf[DrainAction, DrainResult]:
-        """Evict the DaemonSet pods of an empty node on a best-effort basis."""
+        """Evict the DaemonSet pods of an empty node, all of which may stay. The result has no pod and no error."""
         daemon_set, _ = get_pods_to_evict(pods, evict_daemon_sets=self._options.daemonset_eviction_for_empty_nodes)
         return self.evict(p, node, [], daemon_set)
 
@@ -201,7 +202,8 @@ class Evictor:
         """Evict pods group by group, lowest priority first. The first group that fails ends the eviction.
 
         ``full``: pods that must leave the node; ``best_effort``: pods that may stay. ``force``: a ``full`` pod that
-        cannot be evicted is deleted. The result has the outcome of each ``full`` pod, and the error if there is one.
+        cannot be evicted is deleted. The result has the outcome of each ``full`` pod by its name (also of the pods of
+        later groups, whose eviction then counts as failed), and the error of the group that failed, if there is one.
         """
         groups = group_by_priority(self._config, full, best_effort)
         drain = DrainResult(results={})

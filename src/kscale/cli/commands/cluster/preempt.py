@@ -105,7 +105,7 @@ def preemption_view(report: PreemptionReport) -> View:
 
 
 def _headline(report: PreemptionReport) -> str:
-    """Return a sentence with the result: which pods are evicted and on which node, or why none is evicted."""
+    """Return a sentence with the result: how many pods are evicted on which node, or why none is evicted."""
     subject = f"{report.pod} (priority {report.priority:,})"
     match report.result:
         case "fits":
