@@ -381,8 +381,8 @@ class ScaleUpLoop:
     def _open_session(self, pods: PendingPodList) -> Session | None:
         """Open a session in which pods are placed on existing nodes, and the others on new nodes afterwards.
 
-        None if there are no pods, if more than one scale-up may follow, or if pods may request devices, which a session
-        allocates otherwise if it has templates.
+        None if there are no pods, if more than one scale-up may follow, or if pods may request devices: a session with
+        templates allocates devices in another way.
         """
         context = self.context
         if not len(pods) or self.provisioning is not None or self.options.salvo_scale_up:
