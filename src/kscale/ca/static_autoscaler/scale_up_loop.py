@@ -114,9 +114,10 @@ def scale_up_salvo_steps(
 ) -> StepsOf[OrchestratorAction | WriteStatus, SalvoResult]:
     """Run :func:`kscale.ca.orchestrate_steps` repeatedly with the pods that remain.
 
-    The salvo ends after an error, after a scale-up that did nothing, when no pod is left, or when
-    ``--salvo-scale-up-budget`` is used up after a round. Between rounds the new nodes are added to the simulated
-    cluster, with the pods that triggered them and allocated claims.
+    The salvo ends after an error, after a scale-up that did nothing, when no pod is left, when
+    ``--salvo-scale-up-budget`` is used up after a round, or with a warning if a pod finds no place on the new nodes
+    that it triggered. Between rounds the new nodes are added to the simulated cluster, with the pods that triggered
+    them and allocated claims.
     """
     return scale_up_salvo_substeps(Progress(moment(now)), snapshot, pods, context)
 

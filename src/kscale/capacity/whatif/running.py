@@ -265,6 +265,8 @@ def whatif(
     InputError
         If an edit names something that does not exist, if a decision fails, or if a condition's value is not known. The
         problem names the scenario and the edit.
+    AutoscalerError
+        If the base itself cannot be decided, for example because a node has no CSINode.
 
     Notes
     -----
@@ -536,7 +538,7 @@ class Fleet:
 def rows_of_base(base: Base, part: list[Scenario]) -> Iterator[SweepRow]:
     """Decide the scenarios of one cluster (``part``), and yield a row for each. The rows' ``cluster`` is empty.
 
-    Raises InputError as :func:`whatif` does.
+    Raises InputError and AutoscalerError as :func:`whatif` does.
     """
     report = whatif(base, part)
     baselines = {row.question: row for row in report.baselines}
@@ -547,7 +549,8 @@ def rows_of_base(base: Base, part: list[Scenario]) -> Iterator[SweepRow]:
 def rows_of_fleet(fleet: Fleet, part: list[tuple[str, list[Scenario]]]) -> Iterator[list[SweepRow]]:
     """Decide scenarios of several clusters; yield, for each (path of the dump, its scenarios), the list of their rows.
 
-    Raises InputError if a dump cannot be read or a scenario cannot be decided.
+    Raises InputError if a dump cannot be read or a scenario cannot be decided, AutoscalerError if a dump itself cannot
+    be decided.
     """
     for dump, scenarios in part:
         yield [msgspec.structs.replace(row, cluster=dump) for row in rows_of_base(fleet.base(dump), scenarios)]

@@ -162,7 +162,7 @@ _OWNERS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet"
 def _default_selector(pod: PodClass, ctx: Context) -> Selector:
     """Return the selector of the services that select the pod and of the controller that owns it.
 
-    Empty if there are none.
+    Empty if there are none. Raises SelectorError if the controller's selector is invalid.
     """
     match_labels: dict[str, str] = {}
     labels = pod.labels or {}
