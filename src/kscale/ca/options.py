@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from kscale.ca.go_math import wrap_int32
 from kscale.errors import InputError, Problem
 from kscale.imports import lazy_pattern
 from kscale.objects.argument_types import check_fields
@@ -601,10 +602,20 @@ def _format_go_atoi_error(text: str) -> str:
     return f'strconv.Atoi: parsing "{text}": invalid syntax'
 
 
+def _parse_int64(text: str) -> int | None:
+    """Parse an integer as Go's ``strconv.Atoi`` does; None for any other text, and for a number outside of int64."""
+    digits = text.lstrip("+-0")
+    if not _INTEGER_PATTERN.match(text) or len(digits) > 19:  # Python refuses to convert very long numbers
+        return None
+    number = -int(digits or "0") if text.startswith("-") else int(digits or "0")
+    return number if fits_int64(number) else None
+
+
 def parse_range(text: str) -> ResourceRange:
     """Parse ``min:max`` of ``--cores-total`` and ``--memory-total``.
 
-    Raises :class:`InputError` with upstream's text if the text has another form, or if not 0 <= min <= max.
+    Raises :class:`InputError` with upstream's text if the text has another form, if a number is outside of int64, or if
+    not 0 <= min <= max.
     """
     parts = text.split(":")
     if len(parts) != 2:
@@ -612,7 +623,7 @@ def parse_range(text: str) -> ResourceRange:
     for what, part in zip(("min", "max"), parts, strict=True):
         if not _INTEGER_PATTERN.match(part):
             raise InputError(f"failed to set {what} size: {part}, expected integer, err: {_format_go_atoi_error(part)}")
-        if not fits_int64(int(part)):
+        if _parse_int64(part) is None:
             text = f'strconv.Atoi: parsing "{part}": value out of range'
             raise InputError(f"failed to set {what} size: {part}, expected integer, err: {text}")
     low, high = map(int, parts)
@@ -626,13 +637,14 @@ def parse_range(text: str) -> ResourceRange:
 def parse_gpu_limits(text: str) -> GpuLimits:
     """Parse ``type:min:max`` of ``--gpu-total``.
 
-    Raises :class:`InputError` with upstream's text if the text has another form, or if not 0 <= min <= max.
+    Raises :class:`InputError` with upstream's text if the text has another form, if a number is outside of int64, or if
+    not 0 <= min <= max.
     """
     parts = text.split(":")
     if len(parts) != 3:
         raise InputError(f"incorrect gpu limit specification: {text}")
     for what, part in zip(("min", "max"), parts[1:], strict=True):
-        if not (_INTEGER_PATTERN.match(part) and fits_int64(int(part))):
+        if _parse_int64(part) is None:
             raise InputError(f"incorrect gpu limit - {what} is not integer: {part}")
     low, high = map(int, parts[1:])
     if low < 0:
@@ -645,11 +657,14 @@ def parse_gpu_limits(text: str) -> GpuLimits:
 
 
 def parse_drain_priority_config(text: str) -> list[DrainPriority]:
-    """Parse ``priority:seconds,...`` in the given order; empty if any part is malformed, as in upstream."""
+    """Parse ``priority:seconds,...`` in the given order; empty if any part is malformed, as in upstream.
+
+    A number outside of int64 is malformed. Priorities wrap around to int32.
+    """
     priorities = []
     for part in text.split(","):
-        numbers = part.split(":")
-        if len(numbers) != 2 or not all(_INTEGER_PATTERN.match(number) for number in numbers):
+        numbers = [_parse_int64(number) for number in part.split(":")]
+        if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
             return []
-        priorities.append(DrainPriority(*map(int, numbers)))
+        priorities.append(DrainPriority(wrap_int32(numbers[0]), numbers[1]))
     return priorities

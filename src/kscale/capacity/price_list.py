@@ -68,12 +68,12 @@ class PriceRule(ApiStruct, forbid_unknown_fields=True):
 
 @typed
 def read_price_list(path: str | os.PathLike[str]) -> list[PriceRule]:
-    """Read the rules of a price list (YAML or JSON).
+    """Read the rules of a price list (YAML or JSON), in the order of the file.
 
     Raises
     ------
     InputError
-        If the file cannot be read; with every mistake in it.
+        If the file cannot be read, or if a rule is invalid; the error has the problems of all rules.
     """
     return price_list_from(read_plain_file(path, "price"), source=str(path))
 
@@ -89,10 +89,15 @@ def price_list_from(data: Any, *, source: str = "") -> list[PriceRule]:
     source : str
         Name of the data in problems.
 
+    Returns
+    -------
+    list of PriceRule
+        The rules, in the order of ``data``.
+
     Raises
     ------
     InputError
-        If ``data`` is not a list or is empty; with every mistake in it.
+        If ``data`` is not a list or is empty, or if a rule is invalid; the error has the problems of all rules.
     """
     if not isinstance(data, list) or not data:
         raise InputError(Problem("a list of at least one price expected", source))

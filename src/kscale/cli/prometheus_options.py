@@ -236,7 +236,10 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _run(items: AsyncIterator[_T]) -> Iterator[_T]:
-    """Yield the items of an asynchronous iterator. Its tasks go on only while the next item is awaited."""
+    """Yield the items of an asynchronous iterator, none of which may be None: None would end the iteration.
+
+    The iterator's tasks go on only while the next item is awaited.
+    """
 
     async def next_item() -> Any:
         """Return the next item; None after the last."""

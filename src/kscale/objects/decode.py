@@ -369,7 +369,11 @@ def escape(text: str) -> str:
 def syntax_problem(
     error: msgspec.DecodeError | UnicodeDecodeError, text: bytes, source: str, object_path: str = ""
 ) -> Problem:
-    """Return the problem for a JSON syntax error, with line and column, or for a text that is not UTF-8."""
+    """Return the problem for a JSON syntax error, or for a text that is not UTF-8.
+
+    A syntax error has line and column; a text that ends too early, only the number of its last line. ``object_path``:
+    the object's place in the source.
+    """
     if (encoding := encoding_error(error, text)) is not None:
         return Problem(f"not UTF-8: {encoding}", source, object_path)
     message = str(error)

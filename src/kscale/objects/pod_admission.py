@@ -313,7 +313,10 @@ def _set_runtime(spec: PodSpec, runtime: RuntimeClass) -> None:
 
 
 def _container(container: Container, host_network: bool) -> Container:
-    """Return the container with requests that default to its limits, and with host ports on the host network."""
+    """Return a copy of the container with requests that default to its limits, and with complete ports.
+
+    Ports get the protocol TCP by default and, on the host network, host ports.
+    """
     resources = container.resources
     if resources.limits:
         requests = {**resources.limits, **(resources.requests or {})}
@@ -335,7 +338,8 @@ def _limits(container: Container) -> ResourceList | None:
 def _pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRequirements:
     """Return the pod-level resources with default requests, from the containers' requests or else from the limits.
 
-    Huge pages cannot be overcommitted, so their limit defaults to the containers' limits, and the request follows.
+    Without limits they are unchanged. Huge pages cannot be overcommitted, so their limit defaults to the containers'
+    limits, and the request follows.
     """
     requests: ResourceList = dict(resources.requests or {})
     limits: ResourceList = dict(resources.limits or {})
@@ -389,7 +393,7 @@ def _pod_affinity(affinity: PodAffinity | None, labels: Mapping[str, str]) -> Po
 
 
 def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
-    """Merge ``matchLabelKeys`` and ``mismatchLabelKeys`` into the term's selector.
+    """Merge ``matchLabelKeys`` and ``mismatchLabelKeys`` into the term's selector. Keys not in ``labels`` are ignored.
 
     Returns the term itself without keys or without a selector.
     """

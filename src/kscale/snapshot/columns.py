@@ -417,5 +417,5 @@ class NodeColumns:
 
 
 def _taint_key(taints: _Taints) -> tuple[tuple[str, str, str], ...]:
-    """Return (key, value, effect) of each taint: equal for equal lists of taints."""
+    """Return (key, value, effect) of each taint: equal for lists of taints that differ at most in ``timeAdded``."""
     return tuple((taint.key, taint.value, taint.effect) for taint in taints)

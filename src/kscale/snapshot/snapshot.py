@@ -244,7 +244,10 @@ class Snapshot:
         return PodRows(self.table, np.array(rows, dtype=np.int64))
 
     def nodes_of(self, keys: Sequence[str]) -> list[int]:
-        """Return the indices of the nodes that pods run on, by pod name; -1 = pending. Raises KeyError."""
+        """Return the indices of the nodes of pods (``keys``: ``namespace/name``); -1 = pending.
+
+        Raises KeyError for a pod that is neither placed nor pending.
+        """
         placed_count, waiting = len(self._placed_rows), self._pending_row_of
         added = {pod.key: at for at, pod in enumerate(self._added, placed_count)}
         numbers = []

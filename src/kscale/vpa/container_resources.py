@@ -314,7 +314,10 @@ def apply_boost(
 
 
 def format_original_resources(container: Container) -> str:
-    """Return the JSON of the boost annotation: the cpu and memory of the container's own requests and limits."""
+    """Return the JSON of the boost annotation: the cpu and memory of the container's own requests and limits.
+
+    Amounts that are not set are left out.
+    """
 
     def format_resources(resources: ResourceList | None) -> dict[str, str]:
         return {name: str((resources or {})[name]) for name in (CPU, MEMORY) if name in (resources or {})}

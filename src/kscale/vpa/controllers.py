@@ -232,7 +232,11 @@ class ScaleCache:
         self._entries[key] = _CachedScale(response, self._compute_refresh_time(time), time + self._lifetime)
 
     def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
-        """Renew entries older than ``max_age``, and remove entries that were not read for long. Call it every 7 s."""
+        """Request entries again whose ``max_age`` plus jitter has passed, and remove entries that nobody reads.
+
+        An entry is removed if ``lifetime`` has passed since it was inserted or read last. An error of the API server
+        replaces the entry, too. ``now``: start time. Call this every 7 s, as upstream does.
+        """
         progress = Progress(moment(now))
         for key in [key for key, entry in self._entries.items() if progress.now > entry.refresh_after]:
             answer = yield from _request_scale_steps(progress, key)
@@ -726,7 +730,8 @@ def request_custom_owners_steps(owners: Iterable[CustomOwner], at_most: int, now
     """Discover the served kinds, and request the scale of each owner whose kind has one.
 
     ``at_most``: maximum number of concurrent requests. If the discovery fails, the result has no objects and one
-    problem. An owner whose kind is not served or has no scale is left out.
+    problem. An owner whose kind is not served or has no scale is left out; a scale that cannot be requested is a
+    problem.
     """
     progress = Progress(now)
     outcome = yield from progress.act(Discover())

@@ -214,9 +214,10 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
         return _ignores_namespace(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
 
     def problems(self) -> list[Problem]:
-        """Return what upstream rejects at start-up, in its texts, and options that have no effect.
+        """Return the problems of the options; empty if there are none. ``field`` of each problem is the option.
 
-        Empty if there is nothing. ``field`` of each problem is the option.
+        Problems are options that upstream rejects at start-up (in upstream's words), an interval at which no round
+        would start, a number of workers that would update no VPA, and an option without effect.
         """
         problems = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
         problems += _find_gate_problems(self.feature_gates)
@@ -308,10 +309,11 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
         return _ignores_namespace(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
 
     def problems(self) -> list[Problem]:
-        """Return what upstream rejects at start-up, in its texts; empty if there is nothing.
+        """Return the problems of the options; empty if there are none. ``field`` of each problem is the option.
 
-        ``field`` of each problem is the option. With the profile ``legacy``, options that the updater of 2020 did not
-        have must be at their default.
+        Problems are options that upstream rejects at start-up (in upstream's words), an interval at which no loop would
+        start, an unknown profile, and, with the profile ``legacy``, options that the updater of 2020 did not have and
+        that are not at their default.
         """
         problems = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
         problems += _find_gate_problems(self.feature_gates)

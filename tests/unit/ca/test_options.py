@@ -88,7 +88,20 @@ def test_range(text: str, error: str) -> None:
     assert parse_range("0:320000") == ResourceRange(0, 320_000)
 
 
-@pytest.mark.parametrize("text", ["", "1:2,34", "1:2, 3:4,", "1:2,3:4 ", "1:2,3:a", "1:2,3:23.2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1:2,34",
+        "1:2, 3:4,",
+        "1:2,3:4 ",
+        "1:2,3:a",
+        "1:2,3:23.2",
+        "1:9223372036854775808",
+        "-9223372036854775809:1",
+        f"{'9' * 5000}:1",
+    ],
+)
 def test_drain_priorities_that_cannot_be_read(text: str) -> None:
     assert parse_drain_priority_config(text) == []
 
@@ -97,6 +110,21 @@ def test_drain_priorities_keep_their_order() -> None:
     assert parse_drain_priority_config("1:2,3:4") == [DrainPriority(1, 2), DrainPriority(3, 4)]
     result = parse_drain_priority_config("5000:60,3000:50,0:40")
     assert [item.priority for item in result] == [5000, 3000, 0]
+
+
+def test_drain_priorities_are_int32_as_in_upstream() -> None:
+    assert parse_drain_priority_config(f"2147483648:5,-{'0' * 5000}7:+6") == [
+        DrainPriority(-2147483648, 5),
+        DrainPriority(-7, 6),
+    ]
+
+
+def test_limits_with_very_many_digits() -> None:
+    digits = "9" * 5000
+    with pytest.raises(InputError, match="value out of range"):
+        parse_range(f"0:{digits}")
+    with pytest.raises(InputError, match="incorrect gpu limit - max is not integer"):
+        parse_gpu_limits(f"nvidia:0:{digits}")
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,15 @@ def test_binding_conditions(conditions: Json | None, after: int | None, *, fit: 
         assert again.ok is (fit or (conditions or {}).get("Broken") != "True")
 
 
+def test_an_unreadable_time_of_an_allocation_is_named() -> None:
+    damaged = waiting(None)
+    damaged["status"]["allocation"]["allocationTimestamp"] = "at noon"
+    world = kscale.Cluster([node("n"), device_class(), devices("n", {}), damaged]).snapshot(dra=True, now=NOON)
+    with pytest.raises(kscale.InputError, match=r"status\.allocation\.allocationTimestamp") as refused:
+        kscale.fit(world, [pod("p", "want")])
+    assert "ResourceClaim default/want" in str(refused.value)
+
+
 def test_devices_without_binding_conditions_do_not_fail() -> None:
     careless = waiting({"Broken": "True"}, bindingConditions=[])
     assert fits(device_class(), devices("n", {}), careless)

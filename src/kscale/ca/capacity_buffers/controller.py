@@ -419,7 +419,7 @@ def is_managed_buffer(buffer: CapacityBuffer) -> bool:
 def reconcile_buffers_steps(
     buffers: Iterable[CapacityBuffer], quotas: Sequence[ResourceQuota], *, now: Moment, dry_run: bool = True
 ) -> StepsOf[BufferControllerAction, tuple[list[CapacityBuffer], list[str]]]:
-    """Reconcile the buffers of one namespace: write their managed pod templates, then their statuses.
+    """Reconcile the buffers of one namespace: write their managed pod templates, then statuses that changed.
 
     Buffers are handled from the oldest to the newest. Buffers of other provisioning strategies are left out
     (:func:`is_managed_buffer`).

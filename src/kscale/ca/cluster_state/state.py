@@ -355,8 +355,9 @@ def classify_nodes(
 ) -> tuple[dict[str, GroupReadiness], GroupReadiness]:
     """Return the readiness lists of each group that has nodes, by group id, and those of the cluster.
 
-    A node is in every list that it belongs to; one without a group is only in those of the cluster. Raises InputError
-    if a node's time cannot be read. ``has_instance``: the provider's answers by node name.
+    A node may be in several lists; a node without a group is only in those of the cluster. The lists of unregistered
+    instances stay empty (:func:`classify_unregistered_nodes`). Raises InputError if a node's time cannot be read.
+    ``has_instance``: see :func:`find_nodes_without_instance`.
     """
     nodes, names, odd = registered.nodes, registered.names, registered.odd
     group_of = groups.ids_of_nodes(names)
@@ -438,8 +439,9 @@ def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since
 def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple[str, ...]:
     """Return the same names of lists as :func:`_get_readiness_lists`, by the rules of release 1.3.
 
-    A node is starting if its conditions have not changed since it was created. A node that takes too long
-    (``LongNotStarted``) counts as unready everywhere. Raises InputError if a time cannot be read.
+    A node is starting if a condition that keeps it from being ready changed less than two minutes after the node was
+    created. A node that has been starting for more than 15 minutes (``LongNotStarted``) counts as unready everywhere.
+    Raises InputError if a time cannot be read.
     """
     if deleted:
         return ("deleted",)

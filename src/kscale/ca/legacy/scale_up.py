@@ -1,7 +1,7 @@
 """One scale-up of release 1.3: resource limits, templates and autoprovisioned groups (upstream: ``core/scale_up.go``).
 
-A group that does not exist stands for a machine type. Its nodes get the labels that most pods request. For every GPU
-type that pods request, the machine type has a variant with such GPUs.
+A group that does not exist stands for a machine type. Its nodes get the labels of the node selector whose pods request
+the most CPU. A machine type without GPUs also has a variant for every GPU type that pods request.
 """
 
 from __future__ import annotations

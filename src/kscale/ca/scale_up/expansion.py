@@ -272,7 +272,10 @@ class PodGroups(Sequence[PodGroup]):
         return infos
 
     def awaiting(self, best: str) -> list[str]:
-        """Return the keys of the pods that fit some node group, but not the chosen node group ``best``."""
+        """Return the keys of the pods that fit some node group, but not the chosen node group ``best``.
+
+        Empty if there is no result of ``best``.
+        """
         verdicts = self._said.get(best)
         if verdicts is None:
             return []
@@ -511,7 +514,8 @@ class ExpansionFinder:
     def find_options(self, stop_after: int, until: Moment) -> StepsOf[Wait, None]:
         """Compute the expansion option of each valid group, and add those that exist to ``expansion_options``.
 
-        It ends after ``stop_after`` options (0: no limit) or at ``until``; the remaining groups are left out.
+        Ends after ``stop_after`` options (0: no limit), or after the group during which ``until`` passed; the remaining
+        groups are left out. Metrics of each estimate are added to ``observations``.
         """
         for group in self.filtered.valid:
             begun = self.p.now

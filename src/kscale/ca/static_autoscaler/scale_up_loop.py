@@ -114,9 +114,10 @@ def scale_up_salvo_steps(
 ) -> StepsOf[OrchestratorAction | WriteStatus, SalvoResult]:
     """Run :func:`kscale.ca.orchestrate_steps` repeatedly with the pods that remain.
 
-    The salvo ends after an error, after a scale-up that did nothing, when no pod is left, or when
-    ``--salvo-scale-up-budget`` is used up after a round. Between rounds the new nodes are added to the simulated
-    cluster, with the pods that triggered them and allocated claims.
+    The salvo ends after an error, after a scale-up that did nothing, when no pod is left, when
+    ``--salvo-scale-up-budget`` is used up after a round, or with a warning if a pod finds no place on the new nodes
+    that it triggered. Between rounds the new nodes are added to the simulated cluster, with the pods that triggered
+    them and allocated claims.
     """
     return scale_up_salvo_substeps(Progress(moment(now)), snapshot, pods, context)
 
@@ -381,8 +382,8 @@ class ScaleUpLoop:
     def _open_session(self, pods: PendingPodList) -> Session | None:
         """Open a session in which pods are placed on existing nodes, and the others on new nodes afterwards.
 
-        None if there are no pods, if more than one scale-up may follow, or if pods may request devices, which a session
-        allocates otherwise if it has templates.
+        None if there are no pods, if more than one scale-up may follow, or if pods may request devices: a session with
+        templates allocates devices in another way.
         """
         context = self.context
         if not len(pods) or self.provisioning is not None or self.options.salvo_scale_up:

@@ -300,7 +300,7 @@ class _Program:
     def __init__(self, instance: Instance, zones: _Zones, fillings: list[NDArray[np.int64]]) -> None:
         """Create the columns, and rows by which pods are in zones, bins cover them, and numbers of bins are limited.
 
-        ``fillings``: contents of each kind of bins, int64[N, shapes].
+        ``fillings``: contents of each kind of bins, int64[N, shapes]. Raises MissingExtraError without the solver.
         """
         self._instance, self._zones, self._kinds = instance, zones, instance.plan
         highspy = library("highspy", "linear programming")
@@ -428,7 +428,8 @@ class _Program:
     def solve(self, effort: Effort) -> NDArray[np.int64] | None:
         """Return the values of all columns: with the fewest unplaced pods, then the least cost.
 
-        None if no solution was found.
+        The number of search nodes is limited, so the result is the best that was found. None if none was found, or if
+        the time is over.
         """
         highs = self._highs
 
@@ -445,7 +446,7 @@ class _Program:
     def _fewest_then_cheapest(self, effort: Effort) -> NDArray[np.int64] | None:
         """Solve with all pods placed; if that is infeasible, minimize unplaced pods first, then the cost.
 
-        Returns the values of all columns; None if no solution was found.
+        Returns the values of all columns; None if no solution was found, or if the time is over.
         """
         highs = self._highs
         without = np.array(list(self.missing.values()), dtype=np.int32)

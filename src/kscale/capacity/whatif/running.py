@@ -222,7 +222,7 @@ class _Baseline:
 def _baseline_of(base: Base) -> _Baseline:
     """Return the baseline for the current cluster and groups of ``base``.
 
-    It is cached in ``base`` until the cluster or the groups change.
+    It is cached in ``base`` until the cluster or the groups change. Raises InputError as :meth:`Base.world` does.
     """
     snapshot, groups = base.cluster.snapshot(dra=True), list(base.groups)
     objects = [item for items in base.cluster.objects.values() for item in items.values()]
@@ -265,6 +265,8 @@ def whatif(
     InputError
         If an edit names something that does not exist, if a decision fails, or if a condition's value is not known. The
         problem names the scenario and the edit.
+    AutoscalerError
+        If the base itself cannot be decided, for example because a node has no CSINode.
 
     Notes
     -----
@@ -319,7 +321,8 @@ class _Decider:
     def decide(self, scenario: Scenario) -> tuple[ScenarioRow, Decision]:
         """Decide a scenario and compare it with its baseline; return (row of the report, decision).
 
-        Raises InputError for an invalid edit or one without effect, and for a condition on an unknown value.
+        Raises InputError for an invalid edit or one without effect, for a world that cannot be decided, and for a
+        condition on an unknown value; AutoscalerError if the baseline cannot be decided.
         """
         question = question_of(scenario)
         if question not in self._rows_by_question:
@@ -391,7 +394,8 @@ _SHOWN = 4
 def _explain_edits(base: Base, scenarios: Mapping[str, Scenario], name: str, question: str) -> list[str]:
     """Return a text on each edit of a scenario and what it changes, and on pods or nodes that stay as they are.
 
-    Edits are applied one after the other. Of the texts on what stays, at most four are shown, and the others counted.
+    Edits are applied one after the other. A further text names the first difference from the baseline, if there is one.
+    Of the texts on what stays, at most four are shown, and the others counted.
     ``name``: of the scenario, or of the baseline.
     """
     scenario = scenarios.get(name, Scenario(name=name, question=Question(question)))  # the baseline has no edits
@@ -517,7 +521,7 @@ class Fleet:
         object.__setattr__(self, "now", moment(self.now))
 
     def base(self, dump: str) -> Base:
-        """Read the dump at the path ``dump`` as the base of scenarios.
+        """Read the dump at the path ``dump`` as the base of scenarios. Recognised groups have no maximum size.
 
         Raises InputError if the dump or the groups file cannot be read.
         """
@@ -532,7 +536,10 @@ class Fleet:
 
 
 def rows_of_base(base: Base, part: list[Scenario]) -> Iterator[SweepRow]:
-    """Decide the scenarios of one cluster, and yield a row for each. Raises InputError as :func:`whatif` does."""
+    """Decide the scenarios of one cluster (``part``), and yield a row for each. The rows' ``cluster`` is empty.
+
+    Raises InputError and AutoscalerError as :func:`whatif` does.
+    """
     report = whatif(base, part)
     baselines = {row.question: row for row in report.baselines}
     for row in report.scenarios:
@@ -542,7 +549,8 @@ def rows_of_base(base: Base, part: list[Scenario]) -> Iterator[SweepRow]:
 def rows_of_fleet(fleet: Fleet, part: list[tuple[str, list[Scenario]]]) -> Iterator[list[SweepRow]]:
     """Decide scenarios of several clusters; yield, for each (path of the dump, its scenarios), the list of their rows.
 
-    Raises InputError if a dump cannot be read or a scenario cannot be decided.
+    Raises InputError if a dump cannot be read or a scenario cannot be decided, AutoscalerError if a dump itself cannot
+    be decided.
     """
     for dump, scenarios in part:
         yield [msgspec.structs.replace(row, cluster=dump) for row in rows_of_base(fleet.base(dump), scenarios)]

@@ -336,10 +336,11 @@ class ReconcileMachine:
             context.remember(recommendations=(Recommendation(scale.spec.replicas, context.now),))
 
     def _decide(self, scale: Scale) -> StepsOf[List | GetMetric | WriteStatus | Emit | Observe, tuple[int | None, str]]:
-        """Return the desired replicas and an error (empty for none).
+        """Return the desired replicas (0 if scaling is disabled) and an error (empty for none).
 
-        With replicas None, the error ends the reconcile. With replicas, the reconcile continues and reports the error
-        at its end.
+        Stores the reason, the metrics and the new conditions. With replicas None, the error ends the reconcile: the
+        status is written and a warning emitted already. With replicas, the reconcile continues and reports the error at
+        its end.
         """
         context, current, spec = self.context, scale.spec.replicas, self.context.hpa.spec
         minimum, legacy = self._get_minimum(), context.options.legacy
@@ -479,7 +480,7 @@ class ReconcileMachine:
         return desired
 
     def _normalize(self, current: int, proposal: int, name: str, minimum: int) -> int:
-        """Normalize a proposal, set its conditions, and return the desired replicas.
+        """Normalize a proposal, store its reason, conditions and recommendations, and return the desired replicas.
 
         ``name``: the metric that made the proposal; ``minimum``: lowest number of replicas.
         """
@@ -518,7 +519,10 @@ class ReconcileMachine:
         return any(spec.type in ("Object", "External") for spec in self.context.hpa.spec.metrics or ())
 
     def _rescale(self, target: TargetScale, desired: int) -> StepsOf[PutScale | GetScale | Wait | Emit, str]:
-        """Write the scale, with condition and event. Returns the error of a permanent failure, else empty."""
+        """Write the scale, with conditions, event and the stored scale event.
+
+        Returns the error of a permanent failure, else an empty string.
+        """
         context, current = self.context, target.scale.spec.replicas
         error = yield from put_scale(context, target, desired)
         if error is not None:

@@ -99,7 +99,8 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     Raises
     ------
     InputError
-        One error for everything that cannot be read.
+        If a source cannot be read, or with ``strict`` any object: one error for all of them. Also for a malformed
+        scope.
     """
     reading = _DumpReader()
     for text, source in [*((None, each) for each in sources), *metrics]:
@@ -177,7 +178,7 @@ def with_default_namespace(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def get_data_key(data: Mapping[str, Any]) -> str:
-    """Return ``namespace/name`` of an object in plain data."""
+    """Return ``namespace/name`` of an object in plain data. A part that is absent is empty."""
     metadata = data.get("metadata") or {}
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
@@ -265,7 +266,7 @@ class _DumpReader:
         self._list_number = 0  # external values of one list add up, those of a later list replace them
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """Read a list whose pods are stored as columns; None if the list must be read item by item.
+        """Read a list whose pods are stored as columns; None if :meth:`DumpPods.scan` cannot read it.
 
         Items of a list of usage are added to the dump at once; the result then has no items.
         """
@@ -627,7 +628,7 @@ class _DumpReader:
     def _finish(self) -> None:
         """Generate the HPAs of ScaledObjects and add usage and pod labels to the metrics, after everything is read.
 
-        Raises one ``InputError`` with all problems.
+        A paused ScaledObject has no HPA: one in the dump is removed. Raises one ``InputError`` with all problems.
         """
         problems: list[Problem] = []
         refusals = self._check_scaled_objects()

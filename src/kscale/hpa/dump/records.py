@@ -74,7 +74,7 @@ _ITEMS_DECODER: Final = msgspec.json.Decoder(list[_UsageItem])
 
 
 def join_documents(records: Sequence[RawObject]) -> memoryview:
-    """Return the JSON objects of the records as one JSON list."""
+    """Return the JSON objects of the records as one JSON list. Records with other data are left out."""
     items = b",".join(memoryview(each.data) for each in records if isinstance(each.data, msgspec.Raw))
     return memoryview(b"".join((b'{"apiVersion":"v1","kind":"List","items":[', items, b"]}")))
 
@@ -144,7 +144,11 @@ class DumpPods:
         return {key.partition("/")[0] for key in self._keys}
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """Read a list whose pods are stored as columns. None if it is empty or must be read item by item."""
+        """Read a JSON list whose pods are stored as columns.
+
+        None if the list is empty, or if the text is not a JSON list or has a syntax error. The caller then reads the
+        text in another way.
+        """
         scanned = self.store.reader.scan(view, source, place)
         return scanned if scanned is not None and len(scanned) else None
 
@@ -161,7 +165,7 @@ class DumpPods:
         self.index = PodIndex(self.store.table.freeze())
 
     def add_batch(self, batch: PodBatch) -> list[int]:
-        """Add pods. Returns the positions in the batch of pods that existed already."""
+        """Add pods. Returns the positions in the batch of pods that existed already, or came earlier in the batch."""
         self.store.put_batch(batch, refer=True, anew=True)
         new = set(batch.keys)
         if len(new) == len(batch.keys) and new.isdisjoint(self._keys):
@@ -275,7 +279,8 @@ class ExternalMetricLists:
     ) -> list[Problem]:
         """Add the values to ``metrics``, and return problems for ambiguous values, which are dropped.
 
-        ``owners``: the key of an HPA by the key of the ScaledObject that it is generated from.
+        If two lists of one scope have different values, the values of the first are added. ``owners``: the key of an
+        HPA by the key of the ScaledObject that it is generated from.
         """
         users = _find_selector_users(hpas.values())
         problems: list[Problem] = []

@@ -165,10 +165,10 @@ class NodeClasses:
         return codes
 
     def codes(self, column: str) -> Codes:
-        """Return codes that are equal for nodes that agree in the column: int64[nodes].
+        """Return codes that are equal for nodes that agree in the column: int64[nodes], the extra nodes last.
 
-        ``column``: one of the constants of :mod:`kscale.scheduling.profile` (``NAME``, ``TAINTS``, ...) or the key of a
-        label.
+        Of taints, only those with the effects NoSchedule and NoExecute are compared. ``column``: one of the constants
+        of :mod:`kscale.scheduling.profile` (``NAME``, ``TAINTS``, ...) or the key of a label.
         """
         if column == NAME:
             return np.arange(self.size, dtype=np.int64)

@@ -23,7 +23,7 @@ from kscale.objects.api.resource import (
 )
 from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.pod_resources import DEVICE_CLASS_PREFIX, ExtendedRequest
-from kscale.objects.times import duration, moment_of
+from kscale.objects.times import duration, moment_in
 from kscale.scheduling.devices.allocator import Allocator
 from kscale.scheduling.devices.inventory import Inventory
 from kscale.scheduling.profile import Context, NodeFacts
@@ -247,7 +247,8 @@ _OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"
 def available(claim: ResourceClaim, node: NodeFacts, now: int | None, timeout: timedelta) -> bool:
     """Check whether a claim's allocation can be used from the node; True for a claim without allocation.
 
-    ``now`` and ``timeout``: see :func:`binding_failed`.
+    False if the allocation's node selector does not match, if the node cannot skip operations that a device requires to
+    be skipped, or if binding the devices failed. ``now``, ``timeout`` and what is raised: see :func:`binding_failed`.
     """
     allocation = claim.status.allocation
     if allocation is None:
@@ -270,7 +271,8 @@ def binding_failed(claim: ResourceClaim, now: int | None, timeout: timedelta) ->
     """Check whether binding the devices of an allocated claim failed.
 
     It failed if a failure condition is true, or if binding conditions are not true within ``timeout`` of the
-    allocation. ``now``: nanoseconds since 1970; None: there is no time limit.
+    allocation. ``now``: nanoseconds since 1970; None: there is no time limit. Raises InputError if the time of the
+    allocation cannot be read.
     """
     allocation = claim.status.allocation
     if allocation is None:
@@ -302,14 +304,15 @@ def _is_condition_true(conditions: dict[str, Condition], name: str) -> bool:
 
 
 def _is_binding_overdue(claim: ResourceClaim, now: int | None, timeout: timedelta) -> bool:
-    """Check whether ``timeout`` has passed since the claim's allocation at ``now`` (nanoseconds since 1970).
+    """Check whether, at ``now`` (nanoseconds since 1970), ``timeout`` has passed since the claim's allocation.
 
-    False if ``now`` or the time of the allocation is unknown.
+    False if ``now`` or the time of the allocation is missing. Raises InputError if that time cannot be read.
     """
     allocation = claim.status.allocation
     if now is None or allocation is None or not allocation.allocation_timestamp:
         return False
-    return moment_of(allocation.allocation_timestamp) + duration(timeout) < now
+    allocated = moment_in(claim, allocation.allocation_timestamp, "status.allocation.allocationTimestamp")
+    return allocated + duration(timeout) < now
 
 
 class Devices:

@@ -152,7 +152,10 @@ def _lines(view: memoryview, first: int = 1) -> Iterator[tuple[int, memoryview]]
 
 
 def _read_lines(view: memoryview, source: str, first: int) -> Iterator[_Placed]:
-    """Yield (place, line), or a Problem in place of a line that is not JSON. ``first``: number of the first line."""
+    """Yield (place, text) of each line, or (place, Problem) if the line is not JSON. Blank lines are left out.
+
+    ``first``: number of the first line. Raises RecursionError as :func:`check_syntax` does.
+    """
     for number, line in _lines(view, first):
         where = f"line {number}"
         try:

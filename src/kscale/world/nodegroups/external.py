@@ -150,7 +150,7 @@ def instance_from(sent: Any) -> tuple[str, InstanceStatus | None]:
     """Return (ID, status) of an instance.
 
     The status is None if the message has no known state: the instance is expected to register. An error without a code
-    is left out. Raises ProviderError if the ID is too long.
+    is left out; long texts of an error are shortened. Raises ProviderError if the ID is too long.
     """
     _check_length(sent.id, "the id of an instance")
     state = _STATES.get(sent.status.instanceState)
@@ -489,7 +489,11 @@ class ExternalGroups(Provider):
         )
 
     def _fetch(self, group: str) -> Instances:
-        """Request the instances of a group. Raises ProviderError if that fails or all groups together have too many."""
+        """Request the instances of a group.
+
+        Raises ProviderError if that fails, if an ID is too long, if all groups together have too many instances, or if
+        the responses of this loop are too large together.
+        """
         self._check_received()
         instances = self._call("NodeGroupNodes", id=group).instances
         self._fetched += len(instances)
@@ -510,8 +514,8 @@ class ExternalGroups(Provider):
     def _instances(self, groups: Mapping[str, NodeGroupOptions | None]) -> tuple[dict[str, Instances], dict[str, str]]:
         """Return the instances of each group, and error messages by group.
 
-        ``groups``: options by group. Atomically scaled groups are requested again; if that fails, the group has an
-        error and its cached instances. Raises ProviderError if other instances cannot be requested.
+        ``groups``: options by group. With a cache, atomically scaled groups are requested again; if that fails, the
+        group has an error and its cached instances. Raises ProviderError if other instances cannot be requested.
         """
         if self._cache is None:
             return {group: self._fetch(group) for group in groups}, {}
@@ -651,7 +655,10 @@ class ExternalGroups(Provider):
         return call
 
     def _start_call(self, method: str, **given: Any) -> Any:
-        """Send a request and return its gRPC future. ``given``: fields of the request."""
+        """Send a request and return its gRPC future. ``given``: fields of the request.
+
+        Raises ProviderError after :meth:`disconnect`.
+        """
         request = message_of(f"{method}Request")(**given)
         with self._lock:
             return self._method(method).future(request, timeout=self._timeout)

@@ -78,7 +78,8 @@ class StaticGroups(Provider):
         """Increase the target size of ``group`` by ``delta``.
 
         ``atomic`` makes no difference. Raises ProviderError if the maximum size would be exceeded, there is no such
-        group, or the sizes file is missing from the configuration or cannot be read or written.
+        group, or the sizes file is missing from the configuration or cannot be read or written; InputError as
+        :meth:`refresh` does.
         """
         del atomic  # a change of the file is always atomic
         self._change(group, lambda current, size: _resize(current, size, current.size + delta))
@@ -87,7 +88,7 @@ class StaticGroups(Provider):
         """Reduce the target size of ``group`` by ``delta`` (negative).
 
         Raises ProviderError if existing nodes would have to be deleted, there is no such group, or the sizes file is
-        missing from the configuration or cannot be read or written.
+        missing from the configuration or cannot be read or written; InputError as :meth:`refresh` does.
         """
 
         def lower(current: NodeGroup, size: GroupSize) -> GroupSize:
@@ -104,7 +105,7 @@ class StaticGroups(Provider):
 
         Their names are added to ``delete`` in the sizes file. Raises ProviderError if the group would fall below its
         minimum size (unless ``force`` is set), there is no such group, or the sizes file is missing from the
-        configuration or cannot be read or written.
+        configuration or cannot be read or written; InputError as :meth:`refresh` does.
         """
 
         def remove(current: NodeGroup, size: GroupSize) -> GroupSize:
@@ -120,7 +121,7 @@ class StaticGroups(Provider):
         """Mark a group as existing in the sizes file, with target size 0. ``asynchronous`` is ignored.
 
         Returns a list with the group. Raises ProviderError if there is no such group, or the sizes file is missing from
-        the configuration or cannot be read or written.
+        the configuration or cannot be read or written; InputError as :meth:`refresh` does.
         """
         del asynchronous
         self._change(group, lambda _, size: replace(size, exists=True, target=0))
@@ -130,14 +131,15 @@ class StaticGroups(Provider):
         """Request the deletion of a group: set ``exists`` to False and the target size to 0 in the sizes file.
 
         Raises ProviderError if there is no such group, or the sizes file is missing from the configuration or cannot be
-        read or written.
+        read or written; InputError as :meth:`refresh` does.
         """
         self._change(group, lambda _, size: replace(size, exists=False, target=0))
 
     def _change(self, group: str, change: Callable[[NodeGroup, GroupSize], GroupSize]) -> None:
         """Change the entry of a group in the sizes file. ``change`` gets (group, its entry) and returns the new entry.
 
-        Raises ProviderError if there is no sizes file or no such group, or if the file cannot be read or written.
+        Raises ProviderError if there is no sizes file or no such group, or if the file cannot be read or written;
+        InputError as :meth:`refresh` does.
         """
         if self._sizes is None:
             raise ProviderError(NOT_IMPLEMENTED)

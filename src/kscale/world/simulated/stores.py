@@ -209,7 +209,11 @@ class SimulatedStores:
             self._count_changes(kind, [(key, None, item) for key, item in self._view.get_all(kind).items()])
 
     def changes(self, without: Collection[str] = ()) -> int:
-        """Return the number of changes of watched kinds, except those in ``without``."""
+        """Return the number of changes of watched kinds so far, except of the kinds in ``without``.
+
+        Changes of a typed watch count from the first subscription on, and only of objects that the watch selects or
+        selected before.
+        """
         return sum(count for kind, count in self._changes.items() if kind not in without)
 
     # -- Stores ------------------------------------------------------------------------------------------------------

@@ -82,7 +82,8 @@ def _frame(
 def draw_frame(view: View, status: str, problems: list[str], console: Console) -> RenderableType:
     """Draw a view that fills the console: status, problems, headline, and as many rows of each table as fit.
 
-    At most three problems are shown, and at least three rows of each table.
+    At most three problems are shown, and at least three rows of each table that has as many. Tables without rows are
+    left out.
 
     The last table gets the rows that it needs, up to a third of the screen; the first one gets the rest.
     """
@@ -105,7 +106,10 @@ def draw_frame(view: View, status: str, problems: list[str], console: Console) -
 
 
 def _draw_table(table: Table, shown: int, console: Console) -> list[RenderableType]:
-    """Draw a table on one line per row: its title, its first ``shown`` rows, and the number of the others."""
+    """Draw a table on one line per row: its title, its first ``shown`` rows, and the number of the others, if any.
+
+    Columns that are marked as wide are left out.
+    """
     from rich.text import Text
 
     visible = [index for index, column in enumerate(table.columns) if not column.wide]
