@@ -64,7 +64,7 @@ class Prices:
     def onto(self, catalogue: Catalogue) -> Catalogue:
         """Return a copy of the catalogue in which these prices are added to its own or replace them.
 
-        Prices of types that the catalogue lacks are ignored and counted in ``left_out``.
+        Prices of types that the catalogue lacks are ignored; ``left_out`` counts these types.
         """
         types = {
             name: replace(
@@ -126,7 +126,8 @@ class _Retail(msgspec.Struct, rename="camel"):
 def retail_pages(data: Any) -> list[dict[str, Any]] | None:
     """Return the pages of Azure's retail price list in plain data; None if the data is something else.
 
-    Accepts one page, a list of pages, or the bare items.
+    Accepts one page, a list of pages, or the bare items. Only the first item of the first page is checked; None if
+    there is none.
     """
     if isinstance(data, dict) and "Items" in data:
         pages = [data]
@@ -266,14 +267,15 @@ def read_catalogue(
         Google's price table.
     overhead : Overhead, optional
         Formula of allocatable resources that the source does not state. Default: that of the provider whose format it
-        is; none for a CSV that names no provider.
+        is; none for Karpenter's dump and for a CSV that is not Azure's.
     max_pods : int, optional
         Maximum of pods per node, instead of the source's.
 
     Returns
     -------
     Catalogue
-        Instance types by name. Unreadable rows of an imported catalogue are skipped and named in ``left_out``.
+        Instance types by name. Unreadable rows of an imported catalogue are skipped; ``left_out`` names the first 20
+        and counts the others.
 
     Raises
     ------
@@ -307,7 +309,7 @@ def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
     Raises
     ------
     InputError
-        If the source cannot be read.
+        If the source cannot be read, also for a single unreadable row of an imported catalogue.
     """
     name, text = _text(source)
     if text.lstrip()[:1] in ("[", "{"):
