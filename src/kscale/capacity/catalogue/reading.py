@@ -80,11 +80,12 @@ class Prices:
 
 
 def prices_of(catalogue: Catalogue) -> Prices:
-    """Return the on-demand and spot prices of a catalogue."""
+    """Return the on-demand and spot prices of a catalogue; types without prices are left out."""
     result = Prices()
     for name, kind in catalogue.items():
-        result.on_demand[name].update(kind.prices)
-        result.spot[name].update(kind.spot_prices)
+        for of_type, prices in ((kind.prices, result.on_demand), (kind.spot_prices, result.spot)):
+            if of_type:
+                prices[name].update(of_type)
     return result
 
 
@@ -353,7 +354,7 @@ def _file(path: Path) -> bytes:
     except FileNotFoundError:
         imported = list_catalogues()
         if path.name in imported:
-            return read_file(path_of(path.name))
+            return _file(path_of(path.name))
         hint = f"; imported are {', '.join(imported)}" if imported else "; no catalogue is imported"
         text = f"No such file or directory{hint if not path.suffix else ''}"
         raise InputError(Problem(text, source=str(path))) from None
