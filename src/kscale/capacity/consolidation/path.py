@@ -329,7 +329,7 @@ class _Path:
             checked = self._try_replacements(limits)
             if checked is not None:
                 return "replace", checked
-        later = self._pools.may_be_allowed_later(UNDERUTILIZED, limits.pools)
+        later = self._pools.may_be_allowed_later(UNDERUTILIZED, limits.pools, self._moves.alive)
         return "wait" if later or limits.waiting else "", None
 
     def _try_removals(self, limits: Limits) -> _Checked | None:
