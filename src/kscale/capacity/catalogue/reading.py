@@ -144,7 +144,8 @@ def retail_pages(data: Any) -> list[dict[str, Any]] | None:
 def read_retail_prices(pages: list[dict[str, Any]], source: str) -> Prices:
     """Read the hourly on-demand and spot prices of Linux machines in Azure's price list; other items are ignored.
 
-    Raises InputError with all items that cannot be read, or if the last page refers to a next page.
+    Of several prices of a machine in a region, the last counts. Raises InputError with all items that cannot be read,
+    or if the last page refers to a next page.
     """
     if link := pages[-1].get("NextPageLink"):
         raise InputError(Problem(f"the list continues at {link}: pass all pages", source))
