@@ -210,9 +210,11 @@ def allocate_cost(
         Prices of nodes, as for :func:`kscale.capacity.cost.cost`.
     by : str
         What names the team of a pod: ``namespace``, ``workload`` (the topmost controller), ``controller`` (the direct
-        one), ``label:KEY`` or ``annotation:KEY``. A pod without the label or annotation has that of its namespace.
+        one), ``label:KEY`` or ``annotation:KEY``. A pod without the label or annotation has that of its namespace,
+        else ``(none)``.
     idle : IdleRule or str
-        Who pays for capacity that nobody requested.
+        Who pays for capacity that nobody requested. If there are no requests at all, ``proportional`` makes it a line
+        of its own, too.
     hours : float
         Length of the window of time; nodes and volumes are taken to be the same all the time.
     storage_prices : mapping of str to float, optional
@@ -397,7 +399,7 @@ def _divide_volumes(
 
     ``names``: the line of each pod. ``prices``: per GiB and month by storage class; None: (0, 0), nothing is added.
     Pods that share a volume pay equal parts. A claim that no pod uses has the line of its own namespace and labels;
-    volumes without a claim have a common line.
+    volumes without a claim, or whose claim is not in the input, have a common line.
     """
     if prices is None:
         return 0, 0

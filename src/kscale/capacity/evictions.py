@@ -261,7 +261,8 @@ def relocate(
     scores : ScoreOptions
         The scheduler's choice among nodes that a pod fits; of equal ones the first in list order.
     record_of : callable, optional
-        Called with the position of an evicted pod; returns its record as it waits for a node. Default: a new one.
+        Called with the position of an evicted pod in each wave in which it is tried; returns its record as it waits for
+        a node. Default: a new one.
     explain : bool
         Whether ``pending`` has messages, which take time, and not empty texts.
 

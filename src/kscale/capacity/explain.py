@@ -50,6 +50,7 @@ def explain(
         Groups with templates. They are tried if no existing node takes the pod, or if other pending pods take its room.
     expendable_cutoff : int
         Running pods of a lower priority are expendable: the Cluster Autoscaler counts their room as free.
+        It does not for a pod that is expendable itself.
 
     Returns
     -------
@@ -248,7 +249,8 @@ def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) ->
 def _group_answer(name: str, group: NodeGroup, result: estimate.Estimated, aware: estimate.Estimated) -> GroupAnswer:
     """Build the verdict of one group on the pod ``name``.
 
-    ``result``: the estimate; ``aware``: the estimate of a simulation that respects the volume limits of CSI nodes.
+    ``result``: the estimate; ``aware``: the estimate of a simulation that respects the volume limits of CSI nodes. The
+    reasons are those of ``result`` or, if the pod fits there, those of ``aware``.
     """
     allocatable = estimate.get_template(group).node.status.allocatable or {}
     no, no_if_aware = result.reasons.get(name), aware.reasons.get(name)

@@ -130,8 +130,8 @@ def loop_groups(
     whose template an earlier loop cached. ``options`` and ``now`` are those of
     :func:`~kscale.capacity.group_templates.with_templates`.
 
-    Raises InputError that names every group without a template and without a node to model new ones on, and if ``now``
-    is not a time.
+    Raises InputError that names every group without a template and without a node to model new ones on (those in
+    ``known`` need neither), and if ``now`` is not a time.
     """
     time = None if now is None else moment(now)
     nodes = snapshot.columns.objects

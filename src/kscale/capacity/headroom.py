@@ -173,7 +173,8 @@ def report_losses(
     groups : sequence of NodeGroup
         Groups for ``pool`` and, with templates and prices, for repairs.
     repair : bool
-        Whether to compute, for each loss, the cheapest new nodes on which its homeless pods fit.
+        Whether to compute, for each named loss and each of the worst pairs, the cheapest new nodes on which its
+        homeless pods fit.
     zone_label : str
         The label with the zone of a node.
 

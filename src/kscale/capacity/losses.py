@@ -378,7 +378,7 @@ def add_repair(
     stop: Callable[[], bool] | None = None,
     zone_label: str = ZONE,
 ) -> Loss:
-    """Return the loss with its cheapest repair: new nodes on which its homeless pods fit.
+    """Return the loss with the cheapest repair that :func:`mix` finds: new nodes on which its homeless pods fit.
 
     Parameters
     ----------

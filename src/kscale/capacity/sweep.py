@@ -206,8 +206,8 @@ def sweep(
     Parameters
     ----------
     function : callable
-        ``function(base, part)`` returns the results of a list of scenarios, in order. It is pickled by name. Scenarios
-        of one call can share work.
+        ``function(base, part)`` returns the results of a list of scenarios, one for each, in order. It is pickled by
+        name. Scenarios of one call can share work.
     scenarios : iterable
         The scenarios.
     base : object, optional
@@ -239,7 +239,8 @@ def sweep(
 
     Notes
     -----
-    Closing the generator cancels calls that have not started.
+    Other errors of the executor pass through, for example of objects that cannot be pickled. Closing the generator
+    cancels calls that have not started.
     """
     processes = (
         None if executor is None or isinstance(executor, Executor) or callable(executor) else whole_number(executor)

@@ -331,7 +331,10 @@ def _topology_spread(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _dynamic_resources(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Read DynamicResources' arguments: ``device_binding_timeout`` if set. Raises InputError for invalid ones."""
+    """Read DynamicResources' arguments: ``device_binding_timeout`` if set; ``filterTimeout`` is ignored.
+
+    Raises InputError for invalid ones.
+    """
     fields_of(args, path, {"apiVersion", "kind", "filterTimeout", "bindingTimeout"})
     binding_timeout = args.get("bindingTimeout")
     if binding_timeout is None:
@@ -376,7 +379,7 @@ def score_options(configuration: Any) -> ScoreOptions:  # any type: upstream rep
     Raises
     ------
     InputError
-        With the path of the field, for what upstream refuses, and for a plug-in that kscale does not know.
+        With the path of the field, for what upstream refuses, and for an enabled plug-in that kscale does not know.
     """
     profile = one_profile(configuration)
     options: dict[str, Any] = {

@@ -251,8 +251,9 @@ class FitResult(Result):
     def any_node(self, pod: str | Pod | dict[str, Any], *, cursor: int = 0) -> Verdict:
         """Return a verdict that names the first node that the pod fits, round robin from the node after ``cursor`` on.
 
-        Cordoned nodes are skipped. If no node fits, ``ok`` is False and no node is named. Raises InputError if the pod
-        is not part of this result. Upstream: ``SchedulePodOnAnyNodeMatching``.
+        All nodes of the snapshot are tried, not only :attr:`nodes`; cordoned ones are skipped. If no node fits, ``ok``
+        is False and no node is named. Raises InputError if the pod is not part of this result. Upstream:
+        ``SchedulePodOnAnyNodeMatching``.
         """
         name, number = self._pod(pod)
         if self.session.fails_prefilter(number):

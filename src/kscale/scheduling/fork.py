@@ -410,8 +410,8 @@ class Fork:
         """Place each pod on the node in the same position if it fits there, in this order.
 
         ``nodes``: numbers of nodes; -1 = none. Returns the positions of the pods that were not placed. Raises
-        InputError for a node that does not exist, and as :meth:`schedule` does; pods before the failing one stay
-        placed.
+        InputError for a node that does not exist, and as :meth:`schedule` does, and ValueError for lists of different
+        lengths; pods before the failing one stay placed.
         """
         for node in {*nodes} - {_NOWHERE}:
             self.number(node)
@@ -439,8 +439,9 @@ class Fork:
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
         """Place the pod on the first node after the cursor that it fits; return the node's number, None if none fits.
 
-        The cursor moves to that node. ``acceptable``: one boolean per node; False excludes the node. Raises InputError
-        if the pod is unknown, is on a node or cannot be checked, and for another form of ``acceptable``.
+        Cordoned nodes are skipped. The cursor moves to the node. ``acceptable``: one boolean per node; False excludes
+        the node. Raises InputError if the pod is unknown, is on a node or cannot be checked, and for another form of
+        ``acceptable``.
         """
         number = self._get_checkable_class(pod)
         self._check_unplaced(pod)

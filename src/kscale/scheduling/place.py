@@ -62,7 +62,7 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
             if data.pop("version") != 1:
                 raise StateError("a place state of another version")
             return msgspec.convert(data, PlaceState)
-        except (msgspec.DecodeError, msgspec.ValidationError, AttributeError, KeyError) as problem:
+        except (msgspec.DecodeError, AttributeError, KeyError, TypeError, RecursionError) as problem:
             raise StateError(f"not a place state: {problem}") from None
 
 

@@ -209,6 +209,8 @@ def test_prices_on_top() -> None:
     google = read_prices(EXAMPLES / "gce_prices.csv").onto(read([gce()]))
     assert google["n2-standard-8"].price("us-central1") == 0.3885
     assert read_prices(EXAMPLES / "aws.csv").onto(read([ec2()]))["m5.4xlarge"].price("us-east-1") == 0.768
+    without_prices = read_prices(json.dumps([gce("n2-standard-16")]).encode())
+    assert without_prices.onto(read([gce()])).left_out == {}, "a type without a price is no price"
 
 
 @pytest.mark.parametrize(
@@ -337,6 +339,9 @@ def test_kept_under_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert dict(read_catalogue("aws")) == dict(aws)
     with pytest.raises(InputError, match="imported are aws"):
         read_catalogue("gcp")
+    (tmp_path / "kscale" / "catalogues" / "folder.csv").mkdir()
+    with pytest.raises(InputError, match=r"Is a directory|Permission denied"):
+        read_catalogue("folder")
     with pytest.raises(InputError, match="is not a valid name of a catalogue"):
         store_catalogue(aws, "../aws")
     monkeypatch.setenv("XDG_DATA_HOME", str(EXAMPLES / "aws.csv"))

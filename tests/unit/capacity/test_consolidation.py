@@ -314,6 +314,14 @@ def test_a_pool_is_never_consolidated_or_after_some_time() -> None:
     assert plan.stopped == "nothing-saves"
 
 
+def test_a_pool_whose_last_node_was_removed_is_not_waited_for() -> None:
+    """10 % of no node are none, at every time."""
+    items = [*pool_nodes("a", 1), *pool_nodes("b", 1), pod("p", "b0")]
+    plan = plan_of_pools(*items, pools={"a": {}, "b": {"consolidateAfter": "Never"}})
+    assert removed_of(plan) == [("12:00", ["a0"])]
+    assert plan.stopped == "nothing-saves"
+
+
 def test_reasons_and_schedules_of_a_pool_delay_its_steps() -> None:
     items = [*pool_nodes("a", 3), pod("p", "a0"), pod("q", "a1"), *pool_nodes("b", 2), pod("r", "b0"), pod("s", "b1")]
     closed = {"nodes": "0", "schedule": "0 12 * * *", "duration": "1h", "reasons": ["Underutilized"]}

@@ -136,6 +136,11 @@ def test_prices_and_machines_of_a_catalogue() -> None:
 def test_flags() -> None:
     assert row({"flags": {"max-nodes-total": 5}}).nodes == 5
     assert row({"flags": {"expander": "least-nodes", "max-nodes-per-scaleup": 0}}).nodes == 5
+    flags = {"max-nodes-total": 0, "skip-nodes-with-local-storage": False}
+    edits = [{"flags": {name: value}} for name, value in flags.items()]
+    for question, edit in zip(("scale-up", "scale-down"), edits, strict=True):
+        report = whatif(base(), scenarios_from([{"name": "other", "edits": [edit], "question": question}]))
+        assert f"flags {json.dumps(edit['flags'], separators=(',', ':'))}" in report.explain("other")
 
 
 def test_losses_remove_nodes_and_count_homeless_pods() -> None:

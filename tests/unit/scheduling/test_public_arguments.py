@@ -10,6 +10,7 @@ import pytest
 
 import kscale
 from kscale.ca.estimator.result import NodeGroupSize
+from kscale.errors import StateError
 from kscale.objects.api.core import Node
 
 Json = dict[str, Any]
@@ -172,3 +173,9 @@ def test_results_have_a_repr_and_can_be_pickled() -> None:
 )
 def test_template_is_accepted_in_every_form(template: Json) -> None:
     assert estimate(template=template).node_count == 1
+
+
+@pytest.mark.parametrize("text", ["[1]", "1", "{}", "[", "[" * 100_000, b"\xff", '{"version": 1, "cursor": "a"}'])
+def test_text_that_is_no_place_state_is_a_state_error(text: str | bytes) -> None:
+    with pytest.raises(StateError, match="not a place state"):
+        kscale.PlaceState.from_json(text)

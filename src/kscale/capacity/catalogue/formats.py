@@ -105,9 +105,9 @@ def read_table(text: str, source: str, catalogue_filter: CatalogueFilter, *, sto
     catalogue_filter : CatalogueFilter
         The overhead formula and the number of pods that override the table's.
     stored : bool
-        Whether the table is an imported catalogue. Its bad rows are left out, each named in ``left_out``, so that one
-        bad row does not make the others unusable. A table of Azure has rows without memory (less than one GiB, counted
-        in whole GiB), which are left out in either case.
+        Whether the table is an imported catalogue. Its bad rows are left out, so that one bad row does not make the
+        others unusable; ``left_out`` names the first 20 and counts the others. A table of Azure has rows without memory
+        (less than one GiB, counted in whole GiB), which are left out in either case.
 
     Returns
     -------
@@ -169,7 +169,8 @@ def constrained_cores(name: str, cores: int) -> int:
 def write_table(catalogue: Catalogue) -> str:
     """Format the catalogue as CSV, from which :func:`read_table` reads the same types.
 
-    Memory capacity is rounded down to whole MiB.
+    Memory capacity is rounded down to whole MiB, cpu capacity up to whole cores. The capacity of pods and of ephemeral
+    storage becomes the allocatable amount. Resources other than these and the GPU of ``gpu_name`` are left out.
     """
     regions = list(dict.fromkeys(region for kind in catalogue.values() for region in kind.prices))
     spot = list(dict.fromkeys(region for kind in catalogue.values() for region in kind.spot_prices))
@@ -395,7 +396,8 @@ def read_google_prices(text: str, source: str, catalogue_filter: CatalogueFilter
     """Read the machine types in Google's price table.
 
     Types whose shape does not follow from their name are left out and counted. Prices of other things than machines are
-    ignored. Raises InputError for malformed CSV, and with all bad prices.
+    ignored. All prices count as those of ``us_central1``. Raises InputError for malformed CSV and missing columns, and
+    with all bad prices.
     """
     prices: dict[str, dict[str, float]] = {_ON_DEMAND: {}, _SPOT: {}}
     problems: list[Problem] = []
@@ -531,8 +533,8 @@ def read_dump(data: Any, source: str, catalogue_filter: CatalogueFilter) -> Cata
     """Read the catalogue in a provider's dump (decoded JSON).
 
     Entries that are no machines, of another architecture, with TPUs, not for Linux, without cpu or memory, or of a type
-    that came before are only counted in ``left_out``, by reason. Raises InputError for a dump in an unknown format, and
-    with all entries that cannot be read.
+    that came before are only counted in ``left_out``, by reason. The first entry decides the format. Raises InputError
+    for a dump in an unknown format or without entries, and with all entries that cannot be read.
     """
     prefix, items = _items(data, source)
     first = items[0] if items else {}
@@ -656,8 +658,9 @@ def _read_gce_type(item: _GceType, catalogue_filter: CatalogueFilter) -> _Found:
 def _read_karpenter_type(item: _KarpenterType, catalogue_filter: CatalogueFilter) -> _Found:
     """Convert an entry of Karpenter's dump to an instance type, or return a text that says why it is left out.
 
-    A region has the lowest price of its zones; offerings that are not available or have a negative price are ignored.
-    Resources of amount 0 are left out. Raises ValueError if cpu or memory is missing.
+    A region has the lowest price of its zones; offerings that are not available, have a negative price, or are neither
+    on-demand nor spot are ignored. Other resources of amount 0 are left out. Raises ValueError if cpu or memory is
+    missing.
     """
     if "linux" not in item.operating_systems:
         return "not for Linux"

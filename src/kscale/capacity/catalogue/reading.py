@@ -64,7 +64,7 @@ class Prices:
     def onto(self, catalogue: Catalogue) -> Catalogue:
         """Return a copy of the catalogue in which these prices are added to its own or replace them.
 
-        Prices of types that the catalogue lacks are ignored and counted in ``left_out``.
+        Prices of types that the catalogue lacks are ignored; ``left_out`` counts these types.
         """
         types = {
             name: replace(
@@ -80,11 +80,12 @@ class Prices:
 
 
 def prices_of(catalogue: Catalogue) -> Prices:
-    """Return the on-demand and spot prices of a catalogue."""
+    """Return the on-demand and spot prices of a catalogue; types without prices are left out."""
     result = Prices()
     for name, kind in catalogue.items():
-        result.on_demand[name].update(kind.prices)
-        result.spot[name].update(kind.spot_prices)
+        for of_type, prices in ((kind.prices, result.on_demand), (kind.spot_prices, result.spot)):
+            if of_type:
+                prices[name].update(of_type)
     return result
 
 
@@ -126,7 +127,8 @@ class _Retail(msgspec.Struct, rename="camel"):
 def retail_pages(data: Any) -> list[dict[str, Any]] | None:
     """Return the pages of Azure's retail price list in plain data; None if the data is something else.
 
-    Accepts one page, a list of pages, or the bare items.
+    Accepts one page, a list of pages, or the bare items. Only the first item of the first page is checked; None if
+    there is none.
     """
     if isinstance(data, dict) and "Items" in data:
         pages = [data]
@@ -142,7 +144,8 @@ def retail_pages(data: Any) -> list[dict[str, Any]] | None:
 def read_retail_prices(pages: list[dict[str, Any]], source: str) -> Prices:
     """Read the hourly on-demand and spot prices of Linux machines in Azure's price list; other items are ignored.
 
-    Raises InputError with all items that cannot be read, or if the last page refers to a next page.
+    Of several prices of a machine in a region, the last counts. Raises InputError with all items that cannot be read,
+    or if the last page refers to a next page.
     """
     if link := pages[-1].get("NextPageLink"):
         raise InputError(Problem(f"the list continues at {link}: pass all pages", source))
@@ -266,14 +269,15 @@ def read_catalogue(
         Google's price table.
     overhead : Overhead, optional
         Formula of allocatable resources that the source does not state. Default: that of the provider whose format it
-        is; none for a CSV that names no provider.
+        is; none for Karpenter's dump and for a CSV that is not Azure's.
     max_pods : int, optional
         Maximum of pods per node, instead of the source's.
 
     Returns
     -------
     Catalogue
-        Instance types by name. Unreadable rows of an imported catalogue are skipped and named in ``left_out``.
+        Instance types by name. Unreadable rows of an imported catalogue are skipped; ``left_out`` names the first 20
+        and counts the others.
 
     Raises
     ------
@@ -307,7 +311,7 @@ def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
     Raises
     ------
     InputError
-        If the source cannot be read.
+        If the source cannot be read, also for a single unreadable row of an imported catalogue.
     """
     name, text = _text(source)
     if text.lstrip()[:1] in ("[", "{"):
@@ -351,7 +355,7 @@ def _file(path: Path) -> bytes:
     except FileNotFoundError:
         imported = list_catalogues()
         if path.name in imported:
-            return read_file(path_of(path.name))
+            return _file(path_of(path.name))
         hint = f"; imported are {', '.join(imported)}" if imported else "; no catalogue is imported"
         text = f"No such file or directory{hint if not path.suffix else ''}"
         raise InputError(Problem(text, source=str(path))) from None

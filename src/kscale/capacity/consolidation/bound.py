@@ -77,7 +77,7 @@ def _build_existing_offers(snapshot: Snapshot, prices: Sequence[float]) -> list[
     """Build one offer for each group of interchangeable nodes, with their number as the maximum.
 
     They are interchangeable if price, allocatable, taints, labels that pods use, and the classes of pods that end with
-    the node are equal. ``prices``: $/h of each node of the snapshot.
+    the node are equal. The template is the first of them, not cordoned. ``prices``: $/h of each node of the snapshot.
     """
     keys = _list_label_keys(snapshot)
     own: dict[int, list[Pod]] = {}

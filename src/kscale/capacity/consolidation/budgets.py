@@ -275,8 +275,8 @@ class PoolRules:
         """Return how many nodes of each pool a step may remove for a reason.
 
         ``alive``: whether each node still exists. Nodes that are not ready or are being deleted count as disrupted.
-        Nodes that are not initialized do not count. 0 for a pool whose policy excludes the reason; without a limit, all
-        of the pool's nodes.
+        Nodes that are not initialized do not count. 0 for a pool whose policy excludes the reason or that never
+        consolidates; without a limit, all of the pool's nodes that count and are not disrupted.
         """
         totals: Counter[str] = Counter()
         disrupted: Counter[str] = Counter()
@@ -307,15 +307,17 @@ class PoolRules:
             and now - self._last_events[node] < duration(after)
         )
 
-    def may_be_allowed_later(self, reason: str, allowed: Mapping[str, int]) -> bool:
+    def may_be_allowed_later(self, reason: str, allowed: Mapping[str, int], alive: Sequence[bool]) -> bool:
         """Check whether a pool that allows no disruption for a reason now may allow one at another time.
 
-        ``allowed``: how many nodes of each pool may be disrupted now. Pools without nodes do not count.
+        ``allowed``: how many nodes of each pool may be disrupted now. ``alive``: whether each node exists, by its
+        number in the path; pools without nodes do not count.
         """
+        with_nodes = {pool for pool, exists in zip(self.pool_of, alive, strict=True) if exists}
         return any(
             not allowed[name] and pool.consolidate_after is not None and (reason == EMPTY or not pool.only_empty)
             for name, pool in self._pools.items()
-            if name in self.pool_of
+            if name in with_nodes
         )
 
 

@@ -284,8 +284,8 @@ class Moves:
     def propose_replacements(self, limits: Limits, failed: Collection[int]) -> list[Replacement]:
         """Return replacements of nodes by one new node each, which the limits allow.
 
-        The nodes with the highest estimated saving are tried first, except those in ``failed``. The engine is not
-        changed.
+        The nodes with the highest estimated saving are tried first, except those in ``failed``. A group is given up
+        after 20 of its nodes in a row without a replacement. The engine is not changed.
         """
         limits = limits.copy()
         gains = {

@@ -212,7 +212,8 @@ class _Path:
     def _list_held(self, fixed: Sequence[tuple[str, str] | None]) -> list[HeldNode]:
         """Return the nodes that cannot be removed whatever happens to others, each with the first reason.
 
-        ``fixed``: (reason, explanation) of nodes with an annotation or taint against removal.
+        Nodes of price 0, which are never removed either, are not among them. ``fixed``: (reason, explanation) of nodes
+        with an annotation or taint against removal.
         """
         blocks = [hold or self._find_block(n) for n, hold in enumerate(fixed)]
         names = self._moves.names
@@ -328,7 +329,7 @@ class _Path:
             checked = self._try_replacements(limits)
             if checked is not None:
                 return "replace", checked
-        later = self._pools.may_be_allowed_later(UNDERUTILIZED, limits.pools)
+        later = self._pools.may_be_allowed_later(UNDERUTILIZED, limits.pools, self._moves.alive)
         return "wait" if later or limits.waiting else "", None
 
     def _try_removals(self, limits: Limits) -> _Checked | None:
@@ -377,7 +378,7 @@ class _Path:
     def _check_fewer_nodes(self, replacement: Replacement) -> _Checked | None:
         """Check a replacement of half its old nodes, of a quarter, and so on, and return the first possible step.
 
-        None if there is none that saves and repays its evictions.
+        None if there is none, or as soon as one does not save or repay its evictions.
         """
         offer = self._offers[replacement.offer or 0]
         worthwhile = self._limits(UNDERUTILIZED).worthwhile

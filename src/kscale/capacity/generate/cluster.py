@@ -51,7 +51,7 @@ def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
 
 
 def preamble(namespaces: list[str], nodes: list[Node], volumes_per_node: int) -> Iterator[dict[str, Any]]:
-    """Yield the cluster-wide objects except nodes, as dicts.
+    """Yield the cluster-wide objects except nodes and volumes, as dicts.
 
     These are namespaces, priority classes, the storage class, its CSI driver and the CSINodes.
     """

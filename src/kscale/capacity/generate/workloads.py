@@ -369,7 +369,7 @@ class Placement:
     def _fill(self, workload: Workload, nodes: _Nodes, replicas: int, rng: SplitMix64) -> _Nodes:
         """Place up to ``replicas`` pods on ``nodes``, from a random one on; return the node index of each placed pod.
 
-        Pods are distributed over as many nodes as possible, within the limit per node. Subtracts the pods' requests
+        Pods are distributed over many nodes, a few on each, within the limit per node. Subtracts the pods' requests
         from the free resources. The result is shorter if there is no more room.
         """
         if not nodes.size or not replicas:
@@ -402,7 +402,10 @@ class Placement:
         self.ordinary_free -= int(pods[self._ordinary[nodes]].sum()) * workload.demand
 
     def explain_no_fit(self, workload: Workload) -> str:
-        """Return kube-scheduler's message about a pod that fits no node; empty if it fits."""
+        """Return kube-scheduler's message about a pod that fits no node; empty if it fits.
+
+        Only selectors, zones, taints and free resources are checked.
+        """
         n = len(self.free)
         selected = self.eligible(workload, taints=False)
         untainted = np.isin(self._pool, [i for i, pool in enumerate(self.pools) if workload.tolerates_taint(pool)])

@@ -400,7 +400,8 @@ def groups_from(
     Raises
     ------
     InputError
-        With every mistake; also if there is no entry.
+        With every mistake; also if there is no entry. The instance type of an entry is looked up only if the entry has
+        no other mistake.
     """
     if isinstance(data, dict) and set(data) == {"groups"}:
         data = data["groups"]
@@ -509,7 +510,10 @@ def _find_errors(entry: GroupEntry, node_names: Container[str] | None) -> Iterat
 
 
 def _template(entry: GroupEntry) -> Iterator[tuple[str, str]]:
-    """Yield (field, message) for each mistake in an entry's template and pods, by the checks of dumps."""
+    """Yield (field, message) for each mistake in an entry's template and pods, by the checks of dumps.
+
+    Of pods only fatal mistakes count, and names may be missing.
+    """
     if entry.template is not None:
         node = entry.template.node
         named = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, name="x"))

@@ -300,7 +300,8 @@ def group_template(
     Raises
     ------
     InputError
-        If there is no node to model new ones on, or ``now`` is not a time.
+        If there is no node to model new ones on, if ``now`` is not a time, or if it is given and the time of a node's
+        condition is malformed.
     """
     time = None if now is None else moment(now)
     config = TaintConfig() if taints is None else taints

@@ -64,7 +64,7 @@ def karpenter_choice(
     Upstream: ``pkg/controllers/provisioning/scheduling/scheduler.go``. Pods are sorted by cpu, then memory, the largest
     first. Each goes to the first existing node that takes it, else to the new node with the fewest pods that takes it,
     else to a new node of the first NodePool that does. A new node keeps all instance types that suit its pods; in the
-    end it becomes the cheapest of them.
+    end it becomes the cheapest of them (reserved or spot, if a type is offered so).
     """
     snapshot = cluster.snapshot(dra=True)
     converted = groups_of_pools(pools, kinds, zones=zones, region=region, nodes=snapshot.columns.objects)

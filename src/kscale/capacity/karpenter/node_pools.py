@@ -231,9 +231,9 @@ def node_pools_from(data: Sequence[Any], *, source: str = "") -> NodePools:
     Raises
     ------
     InputError
-        With every mistake: unknown operators, values that an operator cannot have, names that come twice, node classes
-        that are missing although others of their kind are there, bad limits, taints, budgets and weights, other kinds,
-        no NodePool.
+        With every mistake: unknown operators, values that an operator cannot have, names of NodePools that come twice,
+        node classes that are missing although others of their kind are there, bad limits, taints, budgets and weights,
+        other kinds, no NodePool.
     """
     result = NodePools([])
     problems: list[Problem] = []

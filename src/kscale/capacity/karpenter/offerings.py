@@ -355,7 +355,7 @@ def with_existing_nodes(groups: Iterable[NodeGroup], pools: NodePools, nodes: It
     -------
     list of NodeGroup
         Each group has the nodes of its pool, type, zone and capacity type, and may have as many more as before. Other
-        nodes of a pool form a group of their own, which gets no new node.
+        nodes of a pool form groups of their own by type, zone and capacity type, which get no new node.
 
     Notes
     -----

@@ -83,8 +83,9 @@ class KarpenterPlan(Record, frozen=True):
 
     ``provisioner``: ``karpenter``; ``rule``: its rule in words. ``choice``: totals, and new nodes by type. ``claims``:
     each new node with its pods. ``existing``: pods that go to existing nodes, with the node. ``untried``: pending pods
-    that the scheduler has not refused yet, for which Karpenter does nothing. ``reasons``: why no NodePool takes each of
-    the choice's ``unschedulable`` pods. ``assumptions``: requirements of NodePools that cannot be judged.
+    for which Karpenter does nothing: those that the scheduler has not refused yet, has nominated a node for, or that
+    are of DaemonSets. ``reasons``: why no NodePool takes each of the choice's ``unschedulable`` pods. ``assumptions``:
+    requirements of NodePools that cannot be judged.
     """
 
     KIND = "KarpenterPlan"
@@ -169,9 +170,10 @@ def place_pending(
     pods: Sequence[str] | None = None,
     bypassed: Collection[str] = (),
 ) -> tuple[Placement, list[str]]:
-    """Place pending pods by Karpenter's rule; return (placement, names of pods that the scheduler has not refused).
+    """Place pending pods by Karpenter's rule; return (placement, names of pods that are not tried).
 
-    The latter are not placed. The limits of NodePools count the nodes of the snapshot. Parameters as for
+    The latter are those for which Karpenter provisions nothing (:func:`is_provisionable`), as the scheduler has not
+    refused them, for example. The limits of NodePools count the nodes of the snapshot. Parameters as for
     :func:`karpenter_plan`.
     """
     names = list(snapshot.pending if pods is None else pods)

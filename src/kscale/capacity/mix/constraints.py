@@ -93,7 +93,8 @@ class Cells:
 def cells_of(keys: Sequence[str], offers: Sequence[dict[str, str]], nodes: Sequence[dict[str, str]]) -> Cells:
     """Group offers and nodes into cells by their labels ``keys``; a single cell if no key distinguishes offers.
 
-    ``offers``, ``nodes``: labels of each. Keys with too many values are left out.
+    ``offers``, ``nodes``: labels of each. Keys with too many values are left out, and the last keys if there are too
+    many combinations. Without offers there is no cell.
     """
     used, left_out = [], []
     for key in keys:
@@ -202,7 +203,7 @@ def _build_cell_node(number: int, labels: dict[str, str]) -> Node:
 
 
 def _restrict_rules(pod: Pod, keys: Sequence[str], number: int) -> Pod:
-    """Return the pod under a new name, with only the affinity and spread rules over the topology keys ``keys``.
+    """Return the pod under a new name, with only the required pod affinity and the spread rules over ``keys``.
 
     ``number``: makes the name and UID unique.
     """

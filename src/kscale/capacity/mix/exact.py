@@ -76,9 +76,10 @@ class SmallMix:
         return (self._instance.classes[c] for c in np.unique(self._instance.class_of).tolist())
 
     def plan(self, effort: Effort, max_types: int | None = None) -> PlannedPlacement | None:
-        """Return the cheapest plan that leaves the fewest pods out, with at most ``max_types`` types.
+        """Return the cheapest plan found that leaves the fewest pods out, with at most ``max_types`` types.
 
-        None if the instance is not small, or if the effort is spent before a plan is found.
+        The search is limited, so that there may be a cheaper one. None if the instance is not small, or if no plan is
+        found before the effort is spent.
         """
         if not self.is_small or effort.is_exhausted:
             return None

@@ -258,7 +258,8 @@ def mix(
 
     With the extra ``[solver]`` uses column generation and diving; without it a greedy packing and a weaker bound. With
     any effort the plan costs at most as much as the best single type by :func:`kscale.estimate`, and as the nodes that
-    Karpenter's rule would create.
+    Karpenter's rule would create, if limits allow these nodes. Single types are not compared if pods must be spread
+    over nodes or offers.
 
     Parameters
     ----------
@@ -273,8 +274,9 @@ def mix(
     options : MixOptions, optional
         Limits and effort.
     stop : sequence of callables
-        Polled while the bound, while the plan, and (third, default: the second) while plans of fewer types are
-        computed. If one returns True, that search ends with its current result.
+        Two or three functions, or None for some of them. Polled while the bound, while the plan, and (third, default:
+        the second) while plans of fewer types are computed. If one returns True, that search ends with its current
+        result.
     placements : bool
         Whether the result contains the node of each pod.
     start : sequence of StartPlan
@@ -477,7 +479,7 @@ class _StartPlans:
         """Check the start plans that cost less than ``best`` and have at most ``max_types`` types, and return them.
 
         Their cost before the check counts; if ``best`` leaves pods out or exceeds limits, any cost is low enough. Empty
-        if ``best`` is proven to be the cheapest.
+        if ``best`` is proven to be the cheapest and ``max_types`` is None.
         """
         is_complete = not best.homeless and not best.breaks_limits
         if max_types is None and is_complete and best.cost <= best.bound:

@@ -361,7 +361,7 @@ def node_pool(
 
 @typed
 def node_class_of(offers: Iterable[Offer]) -> tuple[str, str, str]:
-    """Return API group, kind and name of the node class for the cloud of the offers.
+    """Return API group, kind and name of the node class for the cloud of the offers, of which there must be one.
 
     The cloud follows from provider IDs and labels of the nodes, else from the names of the types. Raises InputError if
     an offer is of no known cloud, and for offers of several clouds.

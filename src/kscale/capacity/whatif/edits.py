@@ -522,9 +522,9 @@ def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: d
 def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
     """Return the world with the prices of groups scaled, or taken from a catalogue.
 
-    ``folder``: base of relative file names. Raises InputError if the edit names nothing, for an unknown group or
-    region, for a group to scale that has no price, and for a catalogue that cannot be read or has no price for any of
-    the nodes.
+    ``folder``: base of relative file names. Raises InputError if the edit names nothing or a region without a
+    catalogue, for an unknown group or region, for a group to scale that has no price, and for a catalogue that cannot
+    be read or has no price for any of the nodes.
     """
     if edit.catalogue is None and (edit.region or not edit.scale):
         raise InputError("name a catalogue, or scale something")
@@ -622,8 +622,8 @@ def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
     """Return the world with pods added, removed, or with workloads scaled.
 
     ``folder``: base of relative file names. Other objects of added files are added, too. Raises InputError if the edit
-    names nothing to change or selects no pods, for an invalid selector or size, and for a file that cannot be read or
-    has no workload.
+    names nothing to change, selects no pods, or has a namespace without ``remove``, for an invalid selector or size,
+    and for a file that cannot be read or has no workload.
     """
     if not edit.add and not edit.scale and edit.remove is None and edit.namespace is None:
         raise InputError("add, scale or remove something")

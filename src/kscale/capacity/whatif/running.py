@@ -432,9 +432,9 @@ _EDIT_LENGTH = 100
 
 
 def _format_edit(edit: Edit) -> str:
-    """Format the changed values of an edit as JSON, without empty values and cut after 100 characters."""
+    """Format the changed values of an edit as JSON, without fields that are not set, and cut after 100 characters."""
     values = msgspec.to_builtins(getattr(edit, edit.kind))
-    if isinstance(values, dict):
+    if isinstance(values, dict) and edit.flags is None:  # each flag is a change, whatever its value
         values = {name: value for name, value in values.items() if value not in (None, [], {}, False)}
     text = msgspec.json.encode(values).decode()
     return text if len(text) <= _EDIT_LENGTH else f"{text[:_EDIT_LENGTH]}..."

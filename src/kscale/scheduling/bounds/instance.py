@@ -190,14 +190,13 @@ class BinKinds(msgspec.Struct, frozen=True):
             np.full(t, UNLIMITED, dtype=np.int64) if available is None else _check_integers(available, "available", t)
         )
         needed = np.zeros(t, dtype=np.int64) if least is None else int64(least, "least", 1)
-        if needed.shape != (t,) or ((maximum >= 0) & (needed > maximum)).any():
+        if needed.shape != (t,) or ((maximum != UNLIMITED) & (needed > maximum)).any():
             raise InputError("least: one number per kind expected, at most the number of available bins")
-        matrix = np.zeros((0, t), np.int64) if rows is None else np.ascontiguousarray(rows, dtype=np.int64)
-        lows = np.full(len(matrix), -np.inf) if low is None else np.asarray(low, dtype=np.float64)
-        highs = np.full(len(matrix), np.inf) if high is None else np.asarray(high, dtype=np.float64)
-        if matrix.ndim != 2 or matrix.shape[1] != t or lows.shape != (len(matrix),) or highs.shape != lows.shape:
-            raise InputError("rows: one row of weights for each pair of low and high")
-        limit = counts if max_per_bin is None else np.minimum(int64(max_per_bin, "max_per_bin", 1), counts)
+        matrix, lows, highs = _check_rows(rows, low, high, t)
+        limit = counts if max_per_bin is None else int64(max_per_bin, "max_per_bin", 1)
+        if limit.shape != counts.shape:
+            raise InputError(f"max_per_bin has {len(limit)} entries for {k} classes")
+        limit = np.minimum(limit, counts)
         per_bin = _compute_max_per_bin(sizes, room, limit, allowed)
         return cls(sizes, counts, room, prices, per_bin, needed, maximum, matrix, lows, highs)
 
@@ -285,7 +284,33 @@ def _compute_max_per_bin(
 
 def _check_integers(values: ArrayLike, name: str, length: int) -> NDArray[np.int64]:
     """Return ``values`` as int64[length]. Raises InputError, with the array's ``name``, for another dtype or shape."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        array = np.empty((), dtype=object)
     if array.shape != (length,) or (length and array.dtype.kind not in "iu"):
         raise InputError(f"{name}: one whole number for each of {length} kinds of bins expected")
     return array.astype(np.int64)
+
+
+def _check_rows(
+    rows: ArrayLike | None, low: ArrayLike | None, high: ArrayLike | None, size: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the constraints as arrays, without bounds where there are none: int64[Q, size], float64[Q], float64[Q].
+
+    Raises InputError for other dtypes and shapes, and for bounds that are NaN.
+    """
+    try:
+        matrix = np.zeros((0, size), np.int64) if rows is None else np.asarray(rows)
+        lows = np.full(len(matrix), -np.inf) if low is None else np.asarray(low, dtype=np.float64)
+        highs = np.full(len(matrix), np.inf) if high is None else np.asarray(high, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        raise InputError("rows: arrays of numbers expected for rows, low and high") from None
+    if matrix.size and matrix.dtype.kind not in "iu":
+        raise InputError("rows: weights are whole numbers")
+    weights = np.ascontiguousarray(matrix, dtype=np.int64)
+    if weights.ndim != 2 or weights.shape[1] != size or lows.shape != (len(weights),) or highs.shape != lows.shape:
+        raise InputError("rows: one row of weights for each pair of low and high")
+    if np.isnan(lows).any() or np.isnan(highs).any():
+        raise InputError("rows: low or high is not a number")
+    return weights, lows, highs

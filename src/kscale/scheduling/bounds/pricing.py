@@ -234,7 +234,7 @@ def _find_scarcest_resource(kinds: BinKinds, capacity: NDArray[np.int64], order:
 
 
 def _choose_unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: int) -> int:
-    """Return the unit, an amount of a resource, that loses least when demands are rounded down to multiples of it.
+    """Return a unit, an amount of a resource, that loses little when demands are rounded down to multiples of it.
 
     ``demand``, ``count``: of each class; ``top``: size of the largest bin, which gets at most ``units`` units.
     """
@@ -330,7 +330,7 @@ class Tables:
 
         ``at_least``: value that fillings of each of these kinds must exceed; ``nodes``: maximum number of nodes to
         visit per kind. Returns for each kind (proven upper bound, number of nodes visited, fillings int64[S, K] worth
-        more, the best last).
+        more, at most 50, the best last).
         """
         tier, kinds = self.tier, self.kinds
         chosen = np.asarray(which, dtype=np.intp)
@@ -381,7 +381,7 @@ def _shift_to_int32(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.in
 
 
 def _multiply_rounded(amounts: NDArray[np.int64], weights: NDArray[np.int64], *, up: bool) -> NDArray[np.int64]:
-    """Return ``amounts @ weights``, exactly rounded to integers: int64[n].
+    """Return ``amounts @ weights``, exactly rounded to integers but at most 2**61: int64[n].
 
     ``amounts`` int64[n, R]; ``weights`` int64[R] in units of 2**-24; ``up``: round up, otherwise down.
     """

@@ -291,7 +291,7 @@ class PodCompiler:
         return tuple(objects)
 
     def _compile(self, pod: PodClass, dependencies: tuple[Any, ...], phases: _Phases = _ALL) -> CompiledPod:
-        """Run the PreFilters, and collect node filters and counters."""
+        """Run the PreFilters, and collect counters and, unless a PreFilter fails, node filters."""
         ctx, disabled = self._ctx, self._ctx.profile.disabled_filters
         outcome = run_prefilters(pod, ctx, phases.prefilters)
         filter_pairs: list[tuple[NodeFilterKey, NodeFilter]] = []

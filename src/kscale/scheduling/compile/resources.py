@@ -88,7 +88,10 @@ class DeviceCounting:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def _list_requests(self, need: ClaimRequests) -> Iterable[tuple[_Kind, int]]:
-        """Yield (kind, number of devices) of each request. Clears ``exact`` if counting cannot express one."""
+        """Yield (kind, number of devices) of each request for devices of a known class that counting can express.
+
+        Clears ``exact`` if counting cannot express one.
+        """
         classes = self.ctx.informers.device_classes
         for claim in need.open:
             devices = claim.spec.devices

@@ -182,7 +182,10 @@ class Copies:
 
 
 def names_in_selectors(ctx: Context, pods: Iterable[PodClass]) -> frozenset[str]:
-    """Return node names and host names that occur in selectors of pods, of their volumes or of the profile."""
+    """Return all texts that may be node names or host names in selectors of pods, of their volumes or of the profile.
+
+    These are all values of these selectors, whatever their key, and the node names of the pods.
+    """
     names: set[str] = set()
     with_volumes = False
     selectors = [ctx.profile.added_affinity]

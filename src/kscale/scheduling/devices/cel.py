@@ -161,7 +161,10 @@ def _split_entry(text: str) -> tuple[str, str]:
 
 
 def _rewrite_pair_macros(text: str) -> str:
-    """Rewrite macros of two variables to macros of one variable over pairs of index and element, or key and value."""
+    """Rewrite macros of two variables to macros of one variable over pairs of index and element, or key and value.
+
+    ``existsOne`` of one variable becomes ``exists_one``.
+    """
     position = pair_count = 0
     while (match := _PAIRS.search(text, position)) is not None:
         start, end, name = _find_operand(text, match.start()), _find_closing(text, match.end()), match[1]

@@ -477,7 +477,8 @@ class _Loops:
     def collect(self, name: str, items: Any, body: Callable[[Any], Any]) -> Any:
         """Return the result of the macro ``name``: ``map``, ``filter`` or ``exists_one``.
 
-        ``body`` is called with every element of ``items``, even after an error; an error becomes the result.
+        ``body`` is called with every element of ``items``, even after an error; an error becomes the result (of
+        several errors the first for ``map``, else the last).
         """
         failed: Any = None
         chosen = []

@@ -117,8 +117,8 @@ class TypeNames:
     def equal(self, a: Any, b: Any) -> bool:
         """Check whether two values are equal.
 
-        Numbers are compared by value; values of different types are not equal. Raises TypeError if a quantity, version
-        or address is compared with a value of another type.
+        Numbers are compared by value; values of different types are not equal. Raises TypeError if ``a`` is a
+        quantity, version or address and ``b`` of another type, unless it is null.
         """
         left, right = self.of(a), self.of(b)
         if left in NUMBERS and right in NUMBERS:

@@ -91,7 +91,8 @@ class VolumeBinding(Plugin):
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
         """Return a failure if a claim is missing or unusable, or is unbound and does not wait for a pod.
 
-        Also if the storage class of an unbound claim has no binding mode.
+        Also if the storage class of an unbound claim has no binding mode. An unbound claim that names a volume does not
+        wait.
         """
         if not pod.has_claims:
             return NOTHING
