@@ -325,6 +325,7 @@ def _format_amounts(millicores: int | None, size: int | None) -> dict[str, str]:
 def build_vpa(advice: Sequence[ContainerAdvice], own: VerticalPodAutoscaler | None = None) -> dict[str, Any] | None:
     """Build a VerticalPodAutoscaler with the advice for one workload's containers in its status; None without advice.
 
+    ``advice``: at least one entry; those without a target are left out.
     ``own``: the workload's VPA in the cluster, whose spec is kept, so that applying the object does not disable it.
     Without one the object has update mode Off.
     """
@@ -359,7 +360,8 @@ def build_vpa(advice: Sequence[ContainerAdvice], own: VerticalPodAutoscaler | No
 def build_patch(advice: Sequence[ContainerAdvice]) -> dict[str, Any] | None:
     """Build a strategic merge patch with the requests and matching limits of one workload's containers.
 
-    None without advice, and for a custom kind, whose lists would be replaced instead of merged.
+    ``advice``: at least one entry; those without amounts to patch are left out. None if no entry is left, and for a
+    custom kind, whose lists would be replaced instead of merged.
     """
     if advice[0].workload.partition("/")[0] not in WELL_KNOWN_KINDS:
         return None

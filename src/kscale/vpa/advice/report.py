@@ -372,8 +372,8 @@ def _fit_to_limit_ranges(
 ) -> dict[str, ResourceList]:
     """Return the requests by container, fitted to the namespace's limit ranges as upstream's admission does.
 
-    ``targets``: the advised requests by container. The result lacks containers without advice, unless a limit range for
-    whole pods changes them.
+    ``targets``: the advised requests by container, which are returned as they are if the limit range for pods cannot be
+    read. The result lacks containers without advice, unless a limit range for whole pods changes them.
     """
     recommendation = RecommendedPodResources(
         container_recommendations=[
@@ -398,8 +398,9 @@ def _build_patch_amounts(
     """Build the requests and limits of a container in a workload's template that an API server accepts, as upstream's
     admission sets them.
 
-    ``requests``: the advised ones, fitted to the limit ranges. Limits are those of ``advised``, otherwise they keep
-    their ratio to requests. If the VPA controls requests only, no limits are set, and a request is at most its limit.
+    ``requests``: the advised ones, fitted to the limit ranges. Limits are those of ``advised``, raised to the request,
+    otherwise they keep their ratio to requests. If the VPA controls requests only, no limits are set, and a request is
+    at most its limit.
     """
     resources = item.containers[name].resources
     try:
@@ -476,7 +477,7 @@ def recommend(
     strategy : Strategy, optional
         Default: upstream's recommender.
     now : datetime or Moment, optional
-        Moment of the recommendation. Default: the newest sample.
+        Moment of the recommendation. Default: that of the newest sample or OOM kill.
     checkpoints : sequence of VerticalPodAutoscalerCheckpoint
         Checkpoints to load as well.
     namespaces, kinds : collection of str

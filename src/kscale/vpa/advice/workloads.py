@@ -231,7 +231,8 @@ class Workloads:
     def _add_pod(self, pod: Pod) -> None:
         """Add a running or finished pod to its workload; a pending pod is only mapped to its workload.
 
-        A running pod without a workload is counted in ``skipped``; one whose owner cannot be resolved gets a text in
+        A workload of a custom kind is added for its first pod, and the pod's containers that are new to its workload. A
+        running pod without a workload is counted in ``skipped``; one whose owner cannot be resolved gets a text in
         ``unresolved``.
         """
         live = pod.status.phase not in _FINISHED_PHASES and pod.status.phase != "Pending"
@@ -260,9 +261,9 @@ class Workloads:
     def owner_of_gone(self, namespace: str, pod: str, named: str = "") -> Workload | None:
         """Return the workload of a deleted pod; None if it is unknown.
 
-        ``named``: the workload or controller that the usage names, as ``Kind/name`` or name. Without it, the part of
-        the pod's name before the suffix is looked up among the dump's controllers, whose owners are followed. A deleted
-        ReplicaSet, or Job of a CronJob, is recognized by its name.
+        ``named``: the workload or controller that the usage names, as ``Kind/name`` or name. Without it, or if the dump
+        lacks it, the part of the pod's name before the suffix is looked up among the dump's controllers, whose owners
+        are followed. A deleted ReplicaSet, or Job of a CronJob, is recognized by its name.
         """
         if named:
             kind, _, name = named.rpartition("/")
@@ -384,7 +385,8 @@ class UsageFeed:
     ) -> Workload | None:
         """Find the workload of a pod: by the dump's objects, then by labels (unless ``named``), then by name.
 
-        None if it is unknown. The first result for a pod is cached and counted. See :meth:`Workloads.owner_of_gone` for
+        None if it is unknown. The first result for a pod is cached, and counted unless it is a workload that was not
+        selected. See :meth:`Workloads.owner_of_gone` for
         ``named``.
         """
         known = self.workloads.pod_owner.get((namespace, pod))
@@ -429,7 +431,7 @@ class UsageFeed:
         return _SeriesDestination(owner, container=key.container, slot=find_slot(self.state, name, 0))
 
     def _resolve_destinations(self, batch: UsageBatch) -> None:
-        """Find the destinations of a batch's series; a key that an earlier batch had is not resolved again."""
+        """Find the destinations of a batch's series. Without labels, keys of earlier batches are not resolved again."""
         if batch.labels or batch.keys is not self._keys:
             self.settle()
             self._keys, self._places = batch.keys, []
@@ -490,7 +492,8 @@ class UsageFeed:
         """Return the usual end of samples (epoch nanoseconds), and the containers with samples that are much later.
 
         The usual end is that of most samples and of most containers. Samples are much later if they are more than
-        ``far`` nanoseconds after it; None if the newest sample is not. Containers are ``namespace/pod/name``.
+        ``far`` nanoseconds after it; None if the newest sample is not, or if there are fewer than two moments.
+        Containers are ``namespace/pod/name``.
         """
         store = self.state.store
         last = np.maximum(store.last_cpu, store.last_memory)
@@ -530,7 +533,7 @@ class UsageFeed:
     def _store_samples(
         self, keys: Sequence[SeriesKey], series: npt.NDArray[np.int32], cpu: _Floats | None, memory: _Floats | None
     ) -> None:
-        """Store the samples in ``usage``, for strategies that need them."""
+        """Append the finite samples of selected workloads to ``usage``, negative ones as 0."""
         by_series = np.argsort(series, kind="stable")
         bounds = np.searchsorted(series[by_series], np.arange(len(keys) + 1))
         for i in np.flatnonzero(np.diff(bounds)).tolist():

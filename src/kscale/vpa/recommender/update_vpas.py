@@ -215,7 +215,8 @@ def recommend_vpas(
 
     The VPAs in ``state`` are updated, changes of targets are observed in ``quality``, and ``diagnostics`` receives
     messages about VPAs that have been without a recommendation for long. ``advice``: advice of a strategy, which
-    replaces upstream's targets. A VPA without advice keeps its recommendation, and a condition reports it.
+    replaces upstream's targets. A VPA without advice keeps its recommendation, and a condition reports it if it has
+    pods.
     """
     options = state.options
     ordered = sorted(vpas, key=attrgetter("namespace", "name"))

@@ -300,8 +300,9 @@ class VpaUpdate:
     def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
         """Decide again on an in-place update of a pod, and resize it unless it has to wait or to be evicted.
 
-        A pod whose resize is stuck or refused is added to ``to_evict``, unless the mode is InPlace. Raises
-        LoopStoppedError if the rate limiter cannot wait.
+        In mode InPlace a pod whose resize goes on or is infeasible is resized, too. A pod whose resize is stuck or
+        refused is added to ``to_evict``, unless the mode is InPlace. Raises LoopStoppedError if the rate limiter cannot
+        wait.
         """
         in_place_only = self._restriction.mode == "InPlace"
         decision = self._decide_in_place(pod)
