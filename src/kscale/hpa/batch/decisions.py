@@ -714,7 +714,7 @@ def decide(
     options : HPAOptions, optional
         Options of the controller.
     state : ControllerState, optional
-        State of earlier decisions (``decisions.state``).
+        State of earlier decisions (``decisions.state``). Default: that of ``previous``, or no state.
     now : datetime or int
         An aware datetime, or nanoseconds since 1970.
     mapper : RESTMapper, optional

@@ -365,7 +365,10 @@ def _read_scales(
     targets: TargetReferences,
     before: ScaleColumns | None = None,
 ) -> ScaleColumns:
-    """Return the scale of every target; a scale that is the same object as in ``before`` is not read again."""
+    """Return the scale of every target.
+
+    A scale that is the same object as in ``before`` is not read again, unless some scale in ``before`` was unreadable.
+    """
     inputs = _collect_scales(scales, hpas, keys, targets)
     if before is None or before.problems:
         return _read_scale_rows(inputs, range(len(hpas)), hpas, targets)
@@ -696,8 +699,8 @@ class BatchSelectors:
     ) -> Sequence[HPAState]:
         """Return ``plain_states`` (states without histories) as they are after the decisions.
 
-        A decided HPA has its current selector, and a write that has been observed is dropped. ``undecided`` rows do
-        not change.
+        A decided HPA that needs metrics has its current selector, except in the legacy controller, and a write that has
+        been observed is dropped. ``undecided`` rows do not change.
         """
         if not undecided and len(self._known_states) > 1 and plain_states is self._known_states[1]:
             return plain_states

@@ -488,6 +488,7 @@ class _DumpReader:
     def _add(self, record: RawObject, group: str, scope: MetricsScope | None) -> None:
         """Add one object (``record``): pod, metric, HPA, ScaledObject, CustomResourceDefinition or scale target.
 
+        Kinds that decisions do not read are only counted.
         ``group``: its API group; ``scope``: whose external metrics the list has, if known. Raises ``InputError`` if the
         object cannot be read.
         """
