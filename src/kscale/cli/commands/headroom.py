@@ -104,7 +104,7 @@ def command(
 
 
 def headroom_view(report: HeadroomReport, hint: str = "") -> View:
-    """Build the view of a headroom report, with the worst losses first.
+    """Build the view of a headroom report: only losses that leave pods without a node, the worst ones first.
 
     ``hint`` is the last line of the footer.
     """

@@ -33,9 +33,10 @@ _MIN_ROWS: Final = 3
 
 
 def follow_cluster(source: Clusters, terminal: Terminal, interval: float, view: Callable[[Cluster], View]) -> None:
-    """Show ``view`` of the cluster every ``interval`` seconds until q or Ctrl-C is pressed.
+    """Show ``view`` of the cluster every ``interval`` seconds, and after each key, until q or Ctrl-C is pressed.
 
-    Raises whatever the connection to the API server raises before the first view.
+    While the view is paused it does not change. Raises what the connection to the API server raises before the first
+    view, and later an error that ended the watch (:meth:`ClusterWatch.read`).
     """
     from rich.live import Live
 
