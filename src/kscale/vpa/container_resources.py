@@ -149,9 +149,9 @@ def recommend_container_resources(
 ) -> PodContainerResources:
     """Return the recommendation fitted to the pod, with proportional limits (``GetContainersResourcesForPod``).
 
-    In update mode Off the limits are computed as if no policy said RequestsOnly.
-    Raises :class:`kscale.vpa.capping.CappingError` if the recommendation cannot be fitted, and :class:`ProviderError`
-    if the limit ranges cannot be read.
+    In update mode Off the limits are computed as if no policy said RequestsOnly. Raises
+    :class:`kscale.vpa.capping.CappingError` if the recommendation cannot be fitted, and :class:`ProviderError` if the
+    limit ranges cannot be read.
     """
     lookup = limit_ranges or LimitRanges()
     recommendation: RecommendedPodResources | None = RecommendedPodResources()

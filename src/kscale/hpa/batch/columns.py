@@ -87,8 +87,8 @@ class UnchangedRows:
     def update(self, before: _Columns, read: Callable[[Sequence[int]], _Columns]) -> _Columns:
         """Return the columns ``before`` (a dataclass) in the new order, with the fresh rows read again.
 
-        If no row is new or has moved, ``before`` itself is returned.
-        ``read`` is called once with the numbers of the fresh rows, and returns their columns.
+        If no row is new or has moved, ``before`` itself is returned. ``read`` is called once with the numbers of the
+        fresh rows, and returns their columns.
         """
         if self.all:
             return before

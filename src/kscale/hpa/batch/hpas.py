@@ -205,7 +205,7 @@ def _number_equal_values(
 
 
 def _read_spec_metric(spec: MetricSpec, options: HPAOptions) -> SpecMetric:
-    """Read one metric. A malformed one has its error in ``problem``."""
+    """Read one metric. A malformed one has its error in ``problem``; one of an unknown type has no source."""
     try:
         source = get_metric_source(spec, options)
     except InputError as error:

@@ -225,7 +225,11 @@ class _BatchReconcile:
         self.slow_after = self.slow_after if self.within is None else self.within
 
     def run(self) -> Steps[BatchResult]:
-        """Run the batch from its requests to its result."""
+        """Run the batch from its requests to its result.
+
+        Scales and metrics are requested, the objects refreshed, and all HPAs decided in columns. Then scales are
+        written, and after them statuses, namespace by namespace. HPAs for which the time is over stay unfinished.
+        """
         max_parallel = self.options.workers
         self.scales = yield from request_scales_steps(
             self.progress, self.hpas, self.keys, self.scales, self.mapper, max_parallel, self.within, self.took

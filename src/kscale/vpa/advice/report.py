@@ -138,7 +138,10 @@ class AdviceBuilder:
         )
 
     def _advise_workload(self, item: Workload, now: Moment) -> Iterable[ContainerAdvice]:
-        """Yield the advice for each container of the workload ``item``."""
+        """Yield the advice for each container of the workload ``item``, with a patch that fits the limit ranges.
+
+        Notes say where a limit range or the container's limit changes what is advised.
+        """
         recommendation = self._recommended.get((item.vpa.namespace, item.vpa.name))
         items = recommendation.container_recommendations if recommendation is not None else ()
         recommended = {one.container_name: one for one in items}
@@ -163,7 +166,11 @@ class AdviceBuilder:
             yield advice
 
     def _collect_usage(self, item: Workload, now: Moment) -> _WorkloadUsage:
-        """Return which data the recommender has about the containers of the workload ``item`` at the time ``now``."""
+        """Return the data that the recommender has about the workload ``item`` at the time ``now``.
+
+        These are the number of CPU samples by container, the containers with memory data, and those of whose aggregates
+        with samples all have expired.
+        """
         state = self._feed.state
         store, vpa = state.store, state.vpas[item.vpa.namespace, item.vpa.name]
         counts: Counter[str] = Counter()

@@ -386,8 +386,7 @@ class UsageFeed:
         """Find the workload of a pod: by the dump's objects, then by labels (unless ``named``), then by name.
 
         None if it is unknown. The first result for a pod is cached, and counted unless it is a workload that was not
-        selected. See :meth:`Workloads.owner_of_gone` for
-        ``named``.
+        selected. See :meth:`Workloads.owner_of_gone` for ``named``.
         """
         known = self.workloads.pod_owner.get((namespace, pod))
         if known is not None:
@@ -452,7 +451,10 @@ class UsageFeed:
             self._finite = {kind: np.concatenate([counts[:done], more]) for kind, counts in self._finite.items()}
 
     def add(self, batch: UsageBatch) -> None:
-        """Add a batch of usage samples to the workloads of its containers, and count what happened to them."""
+        """Add a batch of usage samples to the workloads of its containers, and count what happened to them.
+
+        A batch that is not in order is sorted by time first. Warnings of the source are counted, too.
+        """
         self.counts.update(f"warnings of the source: {text}" for text in batch.warnings)
         if not len(batch):
             return
@@ -590,7 +592,10 @@ def _sort_by_time(history: Iterable[UsageBatch], rows: int) -> Iterator[UsageBat
 
 
 def _sort_resource_by_time(history: Iterable[UsageBatch], rows: int, memory: bool) -> Iterator[UsageBatch]:
-    """Yield the samples of CPU, or of ``memory``, sorted by time. ``rows``: number of rows of the history."""
+    """Yield the samples of CPU, or of ``memory``, sorted by time, in batches; equal times stay in their order.
+
+    Batches that lack the resource are skipped. ``rows``: number of rows of the history.
+    """
     numbers: dict[tuple[object, ...], int] = {}
     keys: list[SeriesKey] = []
     workloads: list[str] = []

@@ -484,7 +484,10 @@ def _add_history(
     labels: dict[tuple[str, str], LastLabels],
     now: Moment,
 ) -> list[str]:
-    """Add pods, containers and samples of the history to the state. Returns texts on rejected samples."""
+    """Add pods, containers and samples of the history to the state. Returns texts on rejected samples.
+
+    The pods get the phase Unknown, and no labels if ``labels`` lacks them. Pods of ``labels`` are added, too.
+    """
     names: dict[ContainerName, int] = {
         name: i
         for i, name in enumerate(

@@ -329,7 +329,11 @@ class StrategyAdvisor:
     def _query_namespace_steps(
         self, state: RecommenderState, labels: _Labels, namespace: str, progress: Progress
     ) -> StepsOf[Within | Observe, None]:
-        """Query the samples of a namespace and update the advice of its VPAs; a failure is recorded."""
+        """Query the samples of a namespace and update the advice of its VPAs; a failure is recorded.
+
+        After a success the next query is due an interval after the start of this one. VPAs that came during the query
+        are left out.
+        """
         used = {vpa: _find_used_containers(state, vpa) for vpa in _group_by_namespace(state).get(namespace, [])}
         warnings: dict[str, None] = {}
         try:

@@ -157,7 +157,10 @@ def _find_controlled_pods(pods: Iterable[Pod], vpas: Sequence[VpaWithSelector]) 
 
 
 def _update_vpa_steps(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> StepsOf[UpdaterAction, None]:
-    """Evict the pods of a VPA that are due. Raises LoopStoppedError if the limiter cannot wait."""
+    """Evict the pods of a VPA that are due, with an event for each. Raises LoopStoppedError if the limiter cannot wait.
+
+    A failed eviction is a diagnostic, and does not end the loop.
+    """
     result, progress, controllers = loop.result, loop.progress, loop.inputs.controllers
     restriction = PodsRestriction(
         _drop_min_replicas(vpa), pods, controllers, loop.options, {}, replica_kinds=_EVICTABLE_KINDS

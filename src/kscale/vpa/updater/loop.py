@@ -240,7 +240,10 @@ class VpaUpdate:
         return resizable
 
     def _sort_by_priority(self, pods: Iterable[Pod]) -> list[PodPriority]:
-        """Return the pods to update, by descending priority (``getPodsUpdateOrder``), and add them to ``chosen``."""
+        """Return the pods to update, by descending priority (``getPodsUpdateOrder``), and add them to ``chosen``.
+
+        Problems of assessed pods are added to the diagnostics; with ``explain`` other pods are recorded as unchanged.
+        """
         loop = self._loop
         assessed = [
             assess_pod(

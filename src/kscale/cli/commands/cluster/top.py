@@ -44,8 +44,8 @@ def command(
 
     On a terminal, a live cluster is watched and the view follows it until q or Ctrl-C; space pauses it. With --once,
     --now or -o, in a pipe, for a dump and for several contexts, the view is printed once, with status 1 if a pod stays
-    pending. Nothing is written to the cluster. Scale-down
-    counts since when nodes are unneeded from the start of the command.
+    pending. Nothing is written to the cluster. Scale-down counts since when nodes are unneeded from the start of the
+    command.
 
     Parameters
     ----------
