@@ -357,7 +357,10 @@ def _sizes(decision: HPADecision) -> Cell:
 
 
 def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
-    """Build the view with metrics, steps, conditions and events of each HPA (``changed_only``: of those that rescale)."""
+    """Build the view with metrics, steps, conditions and events of each HPA.
+
+    With ``changed_only`` HPAs that do not rescale have no tables.
+    """
     tables: list[Table] = []
     for each in report.hpas:
         if changed_only and not each.rescales:

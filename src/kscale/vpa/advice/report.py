@@ -168,8 +168,8 @@ class AdviceBuilder:
     def _collect_usage(self, item: Workload, now: Moment) -> _WorkloadUsage:
         """Return the data that the recommender has about the workload ``item`` at the time ``now``.
 
-        These are the number of CPU samples by container, the containers with memory data, and those of whose aggregates
-        with samples all have expired.
+        These are the number of CPU samples by container, the containers with memory data, and the containers whose
+        samples are all too old.
         """
         state = self._feed.state
         store, vpa = state.store, state.vpas[item.vpa.namespace, item.vpa.name]
