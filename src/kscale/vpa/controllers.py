@@ -232,7 +232,7 @@ class ScaleCache:
         self._entries[key] = _CachedScale(response, self._compute_refresh_time(time), time + self._lifetime)
 
     def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
-        """Renew entries older than ``max_age`` plus jitter, and remove those not read for long. Call it every 7 s."""
+        """Renew entries older than ``max_age``, and remove entries that were not read for long. Call it every 7 s."""
         progress = Progress(moment(now))
         for key in [key for key, entry in self._entries.items() if progress.now > entry.refresh_after]:
             answer = yield from _request_scale_steps(progress, key)
@@ -726,7 +726,7 @@ def request_custom_owners_steps(owners: Iterable[CustomOwner], at_most: int, now
     """Discover the served kinds, and request the scale of each owner whose kind has one.
 
     ``at_most``: maximum number of concurrent requests. If the discovery fails, the result has no objects and one
-    problem; each refused scale is one problem, too. An owner whose kind is not served or has no scale is left out.
+    problem. An owner whose kind is not served or has no scale is left out.
     """
     progress = Progress(now)
     outcome = yield from progress.act(Discover())

@@ -275,8 +275,7 @@ class ExternalMetricLists:
     ) -> list[Problem]:
         """Add the values to ``metrics``, and return problems for ambiguous values, which are dropped.
 
-        Of contradicting lists that name the same HPA or selector the first counts. ``owners``: the key of an HPA by the
-        key of the ScaledObject that it is generated from.
+        ``owners``: the key of an HPA by the key of the ScaledObject that it is generated from.
         """
         users = _find_selector_users(hpas.values())
         problems: list[Problem] = []

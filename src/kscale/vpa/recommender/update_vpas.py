@@ -215,8 +215,7 @@ def recommend_vpas(
 
     The VPAs in ``state`` are updated, changes of targets are observed in ``quality``, and ``diagnostics`` receives
     messages about VPAs that have been without a recommendation for long. ``advice``: advice of a strategy, which
-    replaces upstream's targets. A VPA without advice keeps its recommendation, and a condition reports it if it has
-    pods.
+    replaces upstream's targets. A VPA without advice keeps its recommendation, and a condition reports it.
     """
     options = state.options
     ordered = sorted(vpas, key=attrgetter("namespace", "name"))
