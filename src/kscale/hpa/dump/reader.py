@@ -399,7 +399,7 @@ class _DumpReader:
         return messages
 
     def _add_documents(self, documents: Mapping[int, RawObject | PodRun]) -> dict[int, _Messages]:
-        """Add pods that are single documents (``documents``, by number), as columns if all can be decoded.
+        """Add pods that are single documents (``documents``, by number), as columns if several can all be decoded.
 
         Returns (problems, duplicates) by the number of the document.
         """

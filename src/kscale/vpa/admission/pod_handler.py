@@ -329,8 +329,8 @@ def _build_resource_patches(
 ) -> tuple[list[PatchOperation], list[str]]:
     """Return the patches of the containers' resources and of the annotation about them, and diagnostics.
 
-    In update mode Off there are only patches of boosts, and with the boost's gate none for containers whose policy is
-    Off. Raises ProviderError if the resources cannot be computed, and BoostError if a boost cannot be.
+    In update mode Off boosts count, recommendations do not. With the boost's gate, containers whose policy is Off get
+    no patches. Raises ProviderError if the resources cannot be computed, and BoostError if a boost cannot be.
     """
     try:
         wanted, notes, diagnostics = recommend_container_resources(pod, vpa, limit_ranges)

@@ -85,7 +85,7 @@ def draw_frame(view: View, status: str, problems: list[str], console: Console) -
 
     At most three problems are shown, and at least three rows of each table.
 
-    The last table gets the rows that it needs, up to a third of the screen; the first one gets the rest.
+    Each later table gets the rows that it needs, up to a third of the screen; the first one gets the rest.
     """
     from rich.console import Group
     from rich.text import Text
