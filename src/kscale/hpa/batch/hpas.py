@@ -309,7 +309,8 @@ _get_transition_time = attrgetter("last_transition_time")
 def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> ConditionColumns:
     """Return the status conditions of HPAs as columns.
 
-    Conditions of other types than :data:`CONDITION_TYPES` are left out.
+    Conditions of other types than :data:`CONDITION_TYPES` are left out; of several of one type the last counts. Raises
+    ValueError for a malformed transition time.
     """
     n = len(hpas)
     lists = [hpa.status.conditions or () for hpa in hpas]

@@ -107,7 +107,7 @@ class RESTMetricsClient:
     ) -> StepsOf[GetMetric, PodSamples]:
         """Request a custom metric by the pod that it describes; for a repeated pod name the last value counts.
 
-        Raises :class:`MetricsError` for an error and for an empty response.
+        Raises :class:`MetricsError` for an error and for an empty response, and ValueError for a malformed time.
         """
         query = GetMetric(
             api="custom",
@@ -129,7 +129,7 @@ class RESTMetricsClient:
     ) -> StepsOf[GetMetric, tuple[int, Moment]]:
         """Request a custom metric of one object. Returns its value in thousandths, and its time.
 
-        Raises :class:`MetricsError` unless there is one value.
+        Raises :class:`MetricsError` unless there is one value, and ValueError for a malformed time.
         """
         query = build_object_request(metric, namespace, described, metric_selector)
         outcome = yield from self._progress.act(query)

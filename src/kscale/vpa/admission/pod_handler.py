@@ -117,7 +117,8 @@ class VpaIndex:
         """Find the strongest VPA that targets the pod's topmost controller; None if there is none.
 
         VPAs in mode Off count only with a startup boost. Unknown scales are requested through ``progress``.
-        ``diagnostics`` receives what upstream logs if it finds no controller or selector.
+        ``diagnostics`` receives what upstream logs if it finds no controller or selector. Raises InputError if several
+        VPAs match and the creation time of one is malformed.
         """
         owner = get_pod_owner(pod)
         if owner is None:
@@ -249,6 +250,8 @@ def admit_pod(
     ------
     ScaleNeededError
         If ``controllers`` lacks a scale that must be requested (:func:`admit_pod_steps` requests it).
+    InputError
+        If several VPAs match the pod, and the creation time of one is malformed.
     """
     steps = admit_pod_steps(
         pod,

@@ -145,7 +145,8 @@ class Workloads:
     def _group_vpas_by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[WorkloadKey, VerticalPodAutoscaler]:
         """Return the strongest VPA of each target by its (namespace, kind, name); others are counted in ``skipped``.
 
-        VPAs without a target, and those that this recommender does not manage, are left out and counted, too.
+        VPAs without a target, and those that this recommender does not manage, are left out and counted, too. Raises
+        InputError if several VPAs have one target and the creation time of one is malformed.
         """
         by_target: dict[WorkloadKey, VerticalPodAutoscaler] = {}
         for vpa in vpas:
